@@ -26,5 +26,5 @@ def check(array: mm.Array, expected: Any, limit: float = 1e-6) -> None:
 
 
 def programs(pool: Pool) -> int:
-    """How many programs the first worker knows."""
+    """Return the number of programs on the first worker."""
     return int(pool.stats()[0]["programs"])

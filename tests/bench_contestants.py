@@ -10,7 +10,8 @@ from magmath.bench.peers.service import Contestant, rank
 
 
 class Told(Contestant):
-    """Reports the seconds in the case, notes each round in a file, and fails where it is told."""
+    """Reports the seconds in the case, notes each round in a file, and fails where the case says
+    so."""
 
     def __init__(self) -> None:
         self.case: dict[str, Any] = {}

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from importlib import import_module
 from threading import Lock
+from typing import Any
 
 import numpy as np
 import pytest
@@ -387,8 +388,8 @@ def symmetric_heap(comm: Communicator) -> None:
 
 
 def two_threads(comm: Communicator) -> None:
-    """A progress thread's calls, on the communicator beside, never meet those of the rank's own
-    thread, whichever comes first."""
+    """A progress thread's calls, on the duplicate communicator, never match those of the rank's own
+    thread, in any order."""
     beside = comm.duplicate()
     assert beside is not None
     assert (beside.rank, beside.size, beside.shares_memory) == (
@@ -607,10 +608,28 @@ def bodies(shares_memory: bool) -> tuple[Body, ...]:
     return BODIES + (SHARED_BODIES if shares_memory else MESSAGE_BODIES)
 
 
+def main_on_hosts(mpi: Any, communicator: Communicator) -> None:
+    """Run every body on a communicator of two levels; say what was run."""
+    assert communicator.is_hierarchical
+    for body in bodies(False):
+        body(communicator)
+        communicator.barrier()
+        if communicator.rank == 0:
+            print("passed hosts", body.__name__, flush=True)
+    abort_wakes(lambda: mpi.two_levels(mpi.MPICommunicator(mpi.MPI.COMM_WORLD)))
+    if communicator.rank == 0:
+        print("passed hosts abort_wakes", flush=True)
+    communicator.close()
+
+
 def main() -> None:
-    """Run every body on the communicators of mpiexec, sharing memory and not; say what was run."""
+    """Run every body on the communicators of mpiexec, with and without shared memory; print their
+    names."""
     mpi = import_module("magmath.comm.mpi")  # only where mpiexec has started this
     communicator = mpi.world_communicator()
+    if any(communicator.hosts):
+        main_on_hosts(mpi, communicator)
+        return
     for shares_memory in (True, False):
         comm = mpi.MPICommunicator(mpi.MPI.COMM_WORLD, shares_memory)
         assert comm.shares_memory == shares_memory

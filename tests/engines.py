@@ -3,8 +3,8 @@
 The kinds: "inline" (the worker of this process), "planned" (the same, but small arrays are computed
 by programs too), "gpu" (the worker of this process, on CUDA), "shared" (threads that share memory),
 "messages" (threads that exchange messages), "carried" (the same, with every possible move
-concurrent with other work), "exact" (threads, deterministic) and "processes" (MPI). A pool that a
-failing test has closed is replaced.
+concurrent with other work), "hosts" (threads on two simulated hosts), "exact" and "exact hosts"
+(deterministic) and "processes" (MPI). A pool that a failing test has closed is replaced.
 """
 
 from __future__ import annotations
@@ -47,6 +47,11 @@ def start(kind: str, workers: int) -> Pool:
         return start_pool(workers, launcher="threads", device="cpu")
     if kind == "exact":
         return start_pool(workers, launcher="threads", device="cpu", deterministic=True)
+    if kind in ("hosts", "exact hosts"):
+        hosts = [2 * rank // workers for rank in range(workers)]
+        exact = kind == "exact hosts"
+        options = WorkerOptions("cpu", 1, deterministic=exact)
+        return Pool(ThreadTransport(workers, options, hosts=hosts), deterministic=exact)
     if kind in ("messages", "carried"):
         return Pool(ThreadTransport(workers, WorkerOptions("cpu", 1), shares_memory=False))
     with warnings.catch_warnings():  # more workers than processors: slow, and meant

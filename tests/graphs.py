@@ -193,7 +193,7 @@ def numpy_values(nodes: Sequence[Node], known: dict[Node, Any]) -> list[Any]:
 
 @dataclass
 class Steps:
-    """A program that changes variables in steps, and what NumPy knows of its leaves."""
+    """A program that changes variables in steps, and the NumPy values of its leaves."""
 
     graph: Graph
     values: dict[Node, Any]

@@ -131,7 +131,7 @@ def perhaps_placed(draw: st.DrawFn, shape: tuple[int, ...], engine: Engine) -> L
 
 
 def check_any_layout(engine: Engine, name: str, case: Case, data: st.DataObject) -> None:
-    """The result does not depend on where the operands and the result lie."""
+    """The result does not depend on the layouts of the operands and of the result."""
     expected = reference(name, case)
     at = data.draw(all_placements(case.operands, engine))
     target = data.draw(perhaps_placed(tuple(np.shape(expected)), engine))
@@ -228,7 +228,7 @@ def _sum_of(nodes: Sequence[Node]) -> Node:
 def check_gradient_any_layout(
     engine: Engine, one: Engine, name: str, case: Case, by: Sequence[int], data: st.DataObject
 ) -> None:
-    """The gradient does not depend on where the operands lie."""
+    """The gradient does not depend on the layouts of the operands."""
     at = data.draw(all_placements(case.operands, engine))
     expected = values(one, *slopes_of(one, name, case, by))
     for found, known in zip(
@@ -255,7 +255,7 @@ def check_redistribution(engine: Engine, tensor: torch.Tensor, data: st.DataObje
 
 
 def check_exact(engines: Sequence[Engine], name: str, case: Case, data: st.DataObject) -> None:
-    """Deterministic pools of any size give the same bits, whatever the layouts."""
+    """Deterministic pools of any size compute the same bits in all layouts."""
     expected = computed(engines[0], name, case)
     check_close(expected, reference(name, case), (name, case))
     for engine in engines[1:]:

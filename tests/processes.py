@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 SHARED_PLACES = (("/tmp", "hydra_*"), ("/dev/shm", "*"))
-"""Where MPI keeps files while processes start, whatever TMPDIR says."""
+"""The folder in which MPI stores files while processes start, independent of TMPDIR."""
 
 
 def eventually(check: Callable[[], bool], seconds: float = 10.0) -> bool:

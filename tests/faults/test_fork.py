@@ -168,7 +168,7 @@ y = x + 1
 mm.evaluate(x)
 for use in (lambda: float(mm.sum(x)), lambda: np.asarray(x), lambda: mm.evaluate(y), lambda: mm.ones(3) + x[0]):
     error = in_fork(lambda: repr(use()))
-    if isinstance(error, str):  # an expression that asks for no value
+    if isinstance(error, str):  # an expression that reads no value
         assert "its pool is another process's" in error, error
     else:
         assert isinstance(error, mm.errors.WorkerLost), error

@@ -64,7 +64,7 @@ def _computed(make: Callable[[], mm.Array]) -> None:
 
 
 def counters(root: Path, group: int, machine: int, log: str = "") -> None:
-    """Write what a kernel would say below this root."""
+    """Write files as the kernel does, below this root."""
     files = {
         "proc/self/cgroup": "0::/\n",
         "proc/self/mountinfo": "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
@@ -106,7 +106,7 @@ def test_what_launchers_call_a_kill() -> None:
 def test_a_worker_that_was_killed_for_memory_is_named_as_that(
     monkeypatch: pytest.MonkeyPatch, for_memory: bool
 ) -> None:
-    """The kill is real; what the kernel says of it is not."""
+    """The kill is real; the kernel's report of it is simulated."""
     if for_memory:
         monkeypatch.setattr(
             OutOfMemoryWatch, "evidence", lambda self, pids: f"no memory for {sorted(pids)}"

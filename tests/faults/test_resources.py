@@ -21,7 +21,7 @@ NO_LIMIT = "9223372036854771712"
 
 
 def tree(root: Path, groups: str, mounts: str, files: Mapping[str, str]) -> Path:
-    """A root directory in which /proc and /sys say this."""
+    """A root directory with this content of /proc and /sys."""
     written = {"proc/self/cgroup": groups, "proc/self/mountinfo": mounts, **files}
     for name, text in written.items():
         path = root / name

@@ -13,7 +13,7 @@ from processes import eventually, litter, started_with
 
 @pytest.fixture
 def no_litter(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Fails where the test leaves a process or a file behind, whatever else runs meanwhile.
+    """Fails if the test leaves a process or a file; other processes may run at the same time.
 
     What the test starts is known by its TMPDIR. MPI's files in shared places bear no name of who
     made them; so one that is there once all these processes have ended, was not there before, is

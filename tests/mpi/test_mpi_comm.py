@@ -45,10 +45,18 @@ comm.barrier()
 """
 
 
-def mpiexec(count: int, *command: str) -> tuple[int, str]:
+LOCAL_SHELL = """#!/bin/sh
+while [ "${1#-}" != "$1" ]; do shift; done
+shift
+exec sh -c "$*"
+"""
+"""Stands for ssh: starts the processes of another host on this one."""
+
+
+def mpiexec(count: int, *command: str, options: tuple[str, ...] = ()) -> tuple[int, str]:
     """Run python under mpiexec; its exit code and output. Fails the test where it takes long."""
     process = subprocess.Popen(
-        [str(MPIEXEC), "-n", str(count), sys.executable, *command],
+        [str(MPIEXEC), *options, "-n", str(count), sys.executable, *command],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -76,6 +84,19 @@ def test_bodies(count: int) -> None:
         for shares in (True, False)
         for body in comm_bodies.bodies(shares)
     }
+
+
+def test_bodies_on_two_hosts(tmp_path: Path) -> None:
+    """For MPI the host is the name in the list, so one machine can stand for two."""
+    shell = tmp_path / "shell"
+    shell.write_text(LOCAL_SHELL)
+    shell.chmod(0o700)
+    options = ("-launcher", "ssh", "-launcher-exec", str(shell), "-localhost", "127.0.0.1")
+    options += ("-hosts", "127.0.0.2:1,127.0.0.3:2")
+    code, output = mpiexec(3, comm_bodies.__file__, options=options)
+    assert code == 0, output
+    passed = set(re.findall(r"^passed hosts (\w+)$", output, re.MULTILINE))
+    assert passed == {body.__name__ for body in comm_bodies.bodies(False)} | {"abort_wakes"}
 
 
 def test_nothing_stays_after_a_kill() -> None:

@@ -261,7 +261,7 @@ def test_a_script_that_ends_takes_its_workers_with_it(
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_fork_of_the_script_leaves_the_workers_alone(kept_pool: Pool) -> None:
-    """It cannot reach them, says so at once, and ends as if there were no pool."""
+    """It cannot reach them, raises an error at once, and ends as without a pool."""
     held = put_ones(kept_pool)
     pid = os.fork()
     if pid == 0:

@@ -38,7 +38,7 @@ def pids_of(pool: Pool) -> list[int]:
 
 
 def go_on_later(pids: Sequence[int], seconds: float) -> threading.Timer:
-    """Stop processes, and have them go on after this time."""
+    """Stop processes, and continue them after this time."""
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     timer = threading.Timer(seconds, lambda: [os.kill(pid, signal.SIGCONT) for pid in pids])
@@ -87,7 +87,7 @@ for line in sys.stdin:
 
 
 def test_what_is_stopped_as_a_whole_goes_on(no_litter: None) -> None:
-    """The time for which the controller was stopped itself says nothing about its workers."""
+    """The time for which the controller itself was stopped does not count for its workers."""
     script = subprocess.Popen(
         [sys.executable, "-c", SCRIPT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

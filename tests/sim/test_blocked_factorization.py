@@ -54,7 +54,7 @@ REPLICATED = Layout.replicated()
 LAYOUTS = [Layout.split(0), Layout.cyclic(1, 3), REPLICATED]
 
 
-def is_together(*arrays: mm.Array) -> bool:
+def is_collective(*arrays: mm.Array) -> bool:
     return all(" collectively in " in str(a.explain()) for a in arrays)
 
 
@@ -70,7 +70,7 @@ def check_square(n: int, dtype: str) -> None:
     for layout in LAYOUTS if n > 2 else LAYOUTS[:1]:
         x, b = definite(n, dtype), normal((n, 5), dtype)
         low = mm.linalg.cholesky(mm.asarray(x, layout=layout))
-        assert n < 20 or layout is REPLICATED or is_together(low)
+        assert n < 20 or layout is REPLICATED or is_collective(low)
         known = np.asarray(low)
         check_zero(known @ adjoint(known) - x, bound(x), "cholesky")
         check_zero(np.triu(known, 1), 0.0, "upper")
@@ -79,7 +79,7 @@ def check_square(n: int, dtype: str) -> None:
         check_lu(x, a)
         check_qr(x, a)
         solution = mm.linalg.solve(a, mm.asarray(b, layout=layout))
-        assert n < 20 or layout is REPLICATED or is_together(solution)
+        assert n < 20 or layout is REPLICATED or is_collective(solution)
         y = np.asarray(solution)
         error = np.abs(x @ y - b).max() / (np.linalg.norm(x) * np.linalg.norm(y))
         assert error <= 50 * n * np.finfo(dtype).eps
@@ -107,7 +107,7 @@ def test_tall_matrices_of_any_condition_are_factorised_by_rows(pool: Any) -> Non
             x = (left * np.geomspace(1, 1 / condition, 7).astype(dtype)) @ right
             a = mm.asarray(x, layout=Layout.split(0))
             packed = qr(a.node)
-            assert is_together(mm.Array(packed))
+            assert is_collective(mm.Array(packed))
             check_qr(x, a, ["reduced"])
 
 
@@ -125,7 +125,7 @@ def test_triangular_systems_of_every_kind_are_solved(pool: Any, dtype: str) -> N
             y = mm.linalg.solve_triangular(
                 a, mm.asarray(b), lower=lower, transpose=flip, unit_diagonal=unit
             )
-            assert is_together(y)
+            assert is_collective(y)
             check_zero(t @ np.asarray(y) - b, 10 * bound(t), (lower, flip, unit))
 
 
@@ -144,7 +144,7 @@ def test_what_cannot_be_factorised_fails_on_all_workers_and_the_pool_goes_on(poo
         (lambda: mm.linalg.inv(wrong[2]), "singular"),
         (lambda: mm.linalg.solve_triangular(wrong[2], b), "singular"),
     ):
-        assert is_together(compute())
+        assert is_collective(compute())
         with pytest.raises(LinAlgError, match=words):
             np.asarray(compute())
     assert float(mm.linalg.det(wrong[2])) == 0.0

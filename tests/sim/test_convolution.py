@@ -31,7 +31,8 @@ def conv2d(x: Array, w: Array) -> Array:
 
 @pytest.fixture
 def executed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Makes F(4×4) the choice wherever it is offered; returns the passes that it computes."""
+    """Makes F(4×4) the choice for all problems that it accepts; returns the passes that it
+    computes."""
     made: list[str] = []
     bound = winograd.bind
 

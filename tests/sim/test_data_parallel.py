@@ -21,7 +21,7 @@ from magmath.parallel import CompiledStep, DataParallel, Hybrid, ModelParallel, 
 DRAW = np.random.default_rng(5)
 X = DRAW.normal(size=(70, 12))
 Y = DRAW.integers(0, 5, 70)
-POOLS = [("shared", 2), ("messages", 3), ("messages", 4)]
+POOLS = [("shared", 2), ("messages", 3), ("messages", 4), ("hosts", 4)]
 EXCHANGES = ["allreduce", "ring", "tree", "sharded", "parameter-server"]
 
 
@@ -133,8 +133,8 @@ def test_sharded_states_take_less_memory() -> None:
         whole = trained("data", "adam", make=plain)
         sharded = trained("sharded", "adam", make=plain)
         assert sharded.explain().memory < 0.8 * whole.explain().memory
-        kept, *_ = sharded.optimizer.kept.of(sharded.module.trainable())
-        first = kept.states["first"].layout
+        entry, *_ = sharded.optimizer.variable_states.of(sharded.module.trainable())
+        first = entry.states["first"].layout
         assert first.local_size(0) * 4 == first.size
 
 

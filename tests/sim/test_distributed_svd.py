@@ -36,21 +36,21 @@ def _lean() -> None:
     engine.environment = replace(engine.environment, workspace=0, lapack_memory=0)
 
 
-def is_together(*arrays: mm.Array) -> bool:
+def is_collective(*arrays: mm.Array) -> bool:
     return all(" collectively in " in str(a.explain()) for a in arrays)
 
 
-def check_svd(x: Any, a: mm.Array, *, together: bool = True) -> None:
+def check_svd(x: Any, a: mm.Array, *, collective: bool = True) -> None:
     """Backward errors up to 50·n·ε, and values near NumPy's."""
     m, n = x.shape
     k, limit = min(m, n), bound(x)
     values = mm.linalg.svdvals(a)
-    assert is_together(values) or not together
+    assert is_collective(values) or not collective
     known = np.linalg.svd(x, compute_uv=False)
     check_zero(np.asarray(values) - known, limit, ("svdvals", x.shape))
     for full in (False, True) if max(m, n) < 1000 else (False,):
         found = mm.linalg.svd(a, full_matrices=full)
-        assert is_together(*found) or not together
+        assert is_collective(*found) or not collective
         u, s, vh = map(np.asarray, found)
         assert u.shape == (m, m if full else k)
         assert vh.shape == (n if full else k, n)
@@ -60,11 +60,11 @@ def check_svd(x: Any, a: mm.Array, *, together: bool = True) -> None:
         check_orthonormal(adjoint(vh), ("V", x.shape, full))
 
 
-def check_eigh(x: Any, a: mm.Array, *, together: bool = True) -> None:
+def check_eigh(x: Any, a: mm.Array, *, collective: bool = True) -> None:
     limit = bound(x)
     values, vectors = mm.linalg.eigh(a)
     alone = mm.linalg.eigvalsh(a)
-    assert is_together(values, vectors, alone) or not together
+    assert is_collective(values, vectors, alone) or not collective
     found, v, known = np.asarray(values), np.asarray(vectors), np.linalg.eigvalsh(x)
     check_zero(x @ v - v * found, limit, ("eigh", x.shape))
     check_orthonormal(v, ("V", x.shape))
@@ -99,9 +99,9 @@ def test_tiny_and_empty_matrices() -> None:
 def _check_tiny_and_empty() -> None:
     for shape in ((1, 1), (1, 5), (5, 1), (3, 2), (2, 3), (6, 6)):
         x = normal(shape, "complex128")
-        check_svd(x, mm.asarray(x, layout=Layout.split(0)), together=False)
+        check_svd(x, mm.asarray(x, layout=Layout.split(0)), collective=False)
         square = hermitian(shape[0], "complex128")
-        check_eigh(square, mm.asarray(square, layout=Layout.split(1)), together=False)
+        check_eigh(square, mm.asarray(square, layout=Layout.split(1)), collective=False)
     for shape in ((0, 0), (0, 3), (3, 0)):
         u, s, vh = mm.linalg.svd(mm.zeros(shape, layout=Layout.split(0)))
         assert (u.shape, s.shape, vh.shape) == ((shape[0],) * 2, (0,), (shape[1],) * 2)
@@ -157,7 +157,7 @@ def test_tall_matrices_become_square_first_where_their_rows_lie(kind: str) -> No
         for x, layout in ((tall, Layout.split(0)), (tall.T.copy(), Layout.split(1))):
             a = mm.asarray(x, layout=layout)
             assert " = qr(" in str(mm.linalg.svd(a, full_matrices=False).U.explain())
-            check_svd(x, a, together=False)
+            check_svd(x, a, collective=False)
 
 
 def test_what_is_made_of_singular_values(pool: Any) -> None:
@@ -183,7 +183,7 @@ def test_nan_and_infinity_fail_on_all_workers_and_the_pool_goes_on(pool: Any) ->
             lambda a=a: mm.linalg.eigh(a).eigenvalues,
             lambda a=a: mm.linalg.eigvalsh(a),
         ):
-            assert is_together(compute())
+            assert is_collective(compute())
             with pytest.raises(LinAlgError, match="NaN or inf"):
                 np.asarray(compute())
     assert float(mm.sum(mm.ones((4,)))) == 4.0
@@ -204,16 +204,16 @@ def test_the_cheaper_way_is_taken_and_what_does_not_fit_is_shared(kind: str) -> 
     """A matrix of this size is gathered, unless a memory limit forbids it."""
     x = normal((300, 300), "float64")
     values, vectors = x.nbytes // 4, x.nbytes
-    for memory, together in ((None, False), (values, True), (vectors, True)):
+    for memory, collective in ((None, False), (values, True), (vectors, True)):
         with current(kind, 3):
             engine = session.engine()
             engine.environment = replace(engine.environment, memory=memory)
             a = mm.asarray(x, layout=Layout.cyclic(0, panel_rows(300, 3)))
             if memory != vectors:
-                assert is_together(mm.linalg.svdvals(a)) == together
-                assert is_together(mm.linalg.eigvalsh(a)) == together
+                assert is_collective(mm.linalg.svdvals(a)) == collective
+                assert is_collective(mm.linalg.eigvalsh(a)) == collective
             if memory != values:
-                assert is_together(*mm.linalg.svd(a), *mm.linalg.eigh(a)) == together
+                assert is_collective(*mm.linalg.svd(a), *mm.linalg.eigh(a)) == collective
 
 
 # memory -------------------------------------------------------------------------------------------

@@ -449,7 +449,7 @@ def test_a_failure_leaves_the_former_file_and_nothing_else(
                 mm.save(path, saved(suffix, array + 1))
         assert os.listdir(tmp_path) == [path.name]
         np.testing.assert_array_equal(np.asarray(loaded(path)), truth)
-        mm.save(path, saved(suffix, array + 1))  # the pool goes on
+        mm.save(path, saved(suffix, array + 1))  # the pool continues
         np.testing.assert_array_equal(np.asarray(loaded(path)), truth + 1)
 
 

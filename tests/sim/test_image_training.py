@@ -130,7 +130,7 @@ def test_a_loop_of_ones_own(kind: str, workers: int) -> None:
 
 
 def test_states_return(tmp_path: Path) -> None:
-    """Files hold running averages; training that was interrupted goes on as if it was not."""
+    """Files hold running averages; interrupted training continues like uninterrupted training."""
     x, y = digits()
     with current("shared", 2):
 

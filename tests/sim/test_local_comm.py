@@ -12,7 +12,7 @@ import torch
 
 import comm_bodies
 from comm_bodies import Body
-from magmath.comm import Communicator, LocalGroup
+from magmath.comm import Communicator, LocalGroup, LocalHosts
 from magmath.errors import ShapeError, WorkerLost
 
 SIZES = (1, 2, 3, 7)
@@ -28,7 +28,7 @@ def on_ranks(size: int, body: Callable[[int], None]) -> None:
         raise error
 
 
-def run(group: LocalGroup, body: Body) -> None:
+def run(group: LocalGroup | LocalHosts, body: Body) -> None:
     def rank_body(rank: int) -> None:
         try:
             body(group.communicator(rank))
@@ -49,13 +49,37 @@ def test_body(body: Body, shares_memory: bool, size: int) -> None:
     run(LocalGroup(size, shares_memory), body)
 
 
+HOSTS = ((0, 0, 1, 1), (0, 1, 0, 1, 1), (0, 1, 1, 1), (0, 0, 1, 1, 2))
+
+
+@pytest.mark.parametrize("hosts", HOSTS, ids=str)
+@pytest.mark.parametrize("body", comm_bodies.bodies(False), ids=lambda body: body.__name__)
+def test_body_on_several_hosts(body: Body, hosts: tuple[int, ...]) -> None:
+    run(LocalHosts(hosts), body)
+
+
+@pytest.mark.parametrize("waking", [comm_bodies.abort_wakes, comm_bodies.failed_errand_wakes])
+def test_abort_wakes_every_host(
+    waking: Callable[[Callable[[], Communicator]], None],
+) -> None:
+    wakes(waking, lambda: LocalHosts((0, 0, 1, 1)))
+
+
 @pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("shares_memory", [True, False])
 @pytest.mark.parametrize("waking", [comm_bodies.abort_wakes, comm_bodies.failed_errand_wakes])
 def test_abort_wakes_every_rank(
     waking: Callable[[Callable[[], Communicator]], None], size: int, shares_memory: bool
 ) -> None:
-    groups: list[LocalGroup] = []
+    wakes(waking, lambda: LocalGroup(size, shares_memory))
+
+
+def wakes(
+    waking: Callable[[Callable[[], Communicator]], None],
+    make: Callable[[], LocalGroup | LocalHosts],
+) -> None:
+    """Run the body on every rank, with the communicators of as many new groups as it asks for."""
+    groups: list[LocalGroup | LocalHosts] = []
     lock = threading.Lock()
 
     def body(rank: int) -> None:
@@ -65,12 +89,12 @@ def test_abort_wakes_every_rank(
             number = next(calls)
             with lock:
                 if number == len(groups):
-                    groups.append(LocalGroup(size, shares_memory))
+                    groups.append(make())
             return groups[number].communicator(rank)
 
         waking(fresh)
 
-    on_ranks(size, body)
+    on_ranks(make().size, body)
     assert groups
 
 

@@ -34,7 +34,7 @@ POOL_NAMES = [f"{n}-{kind}" for kind, n in POOLS]
 
 
 class Counted(Compiled):
-    """Compiles at once, and counts; `patience` is how often it is asked before it is ready."""
+    """Compiles at once, and counts; it is ready after `patience` requests."""
 
     sources: list[str] = []  # noqa: RUF012  shared by all
     patience = 0
@@ -123,7 +123,7 @@ def elementwise_cases(dtype: str, size: int) -> list[tuple[str, Case]]:
 @pytest.mark.parametrize("dtype", ["bool", "int64", "uint8", "float32", "float64"])
 @pytest.mark.timeout(300)
 def test_native_forms_have_the_bits_of_kernels(dtype: str, bound: list[Any]) -> None:
-    """Of the operations that say so, on numbers where rounding and signs have a choice."""
+    """For the operations with `same_bits`, on numbers for which rounding and signs could differ."""
     pool = start("inline", 1)
     engine = Engine(pool)
     try:

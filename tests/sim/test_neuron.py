@@ -1,5 +1,4 @@
-"""The single neuron on logical workers: the equations step by step, whatever the number of
-processes."""
+"""The single neuron on logical workers: the equations step by step, for any number of processes."""
 
 from __future__ import annotations
 

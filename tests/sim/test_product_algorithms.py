@@ -54,7 +54,7 @@ def laid(shape: tuple[int, int], grid: tuple[int, ...], *axes: int | None) -> La
 
 
 def product(engine: Engine, m: int, n: int, k: int, *at: Layout) -> tuple[Node, Any]:
-    """A node for a product of matrices that lie so, and its value by NumPy."""
+    """A node for a product of matrices in these layouts, and its value by NumPy."""
     random = np.random.default_rng(0)
     a, b = random.standard_normal((m, k)), random.standard_normal((k, n))
     nodes = [

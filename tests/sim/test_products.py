@@ -161,7 +161,7 @@ def test_half_types_are_added_up_in_float32(kind: str, workers: int) -> None:
 
 
 def test_gradient_of_a_network_of_contractions() -> None:
-    """The slope of a sum of einsums is what central differences say."""
+    """The gradient of a sum of einsums equals central differences."""
     random = np.random.default_rng(0)
     values = [random.standard_normal(s) for s in ((2, 3, 4), (4, 3), (2, 2, 3))]
 

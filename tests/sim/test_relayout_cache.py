@@ -106,7 +106,7 @@ def test_a_copy_larger_than_the_budget_is_not_kept(pool: Pool) -> None:
 
 
 def test_replication_is_not_waited_for_until_it_is_used(pool: Pool) -> None:
-    """The copy is there for whatever needs the array whole."""
+    """Every operation that needs the whole array uses the copy."""
     x = rows()
     x.replicate(wait=False)
     gathered = x @ mm.asarray(np.eye(SIDE, dtype=np.float32), layout=Layout.split(1))

@@ -60,7 +60,7 @@ def together(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def fresh(kind: str, workers: int) -> Engine:
-    """An engine that knows no programs yet."""
+    """An engine without programs."""
     return Engine(engine_of(kind, workers).pool)
 
 

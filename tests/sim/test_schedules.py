@@ -201,7 +201,7 @@ def fitted(rate: Any, calls: list[int], samples: int, loss: Any = None) -> tuple
 @pytest.mark.parametrize("per", ["epoch", "step"])
 @pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2), ("messages", 4)])
 def test_fit_counts_epochs_or_steps(per: Any, samples: int, kind: str, workers: int) -> None:
-    """Also when the last batch is smaller, and when `fit` goes on."""
+    """This includes a smaller last batch, and a second `fit`."""
     schedule = s.Polynomial(0.5, 20, 2.0, per=per)
     each = -(-samples // 4)
     with current(kind, workers):

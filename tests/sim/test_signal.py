@@ -98,7 +98,7 @@ def test_gradients_agree_with_differences(method: str) -> None:
 
 @pytest.mark.parametrize("workers", [2, 4])
 def test_neighbours_exchange_edges_of_a_kernels_length(workers: int) -> None:
-    """Each cut between two workers is crossed by kernel - 1 rows, whatever the mode."""
+    """kernel - 1 rows cross each cut between two workers, in every mode."""
     with current("messages", workers):
         x = mm.asarray(np.zeros((4096, 512), "float32"), layout=Layout.split(0))
         w = mm.ones((5, 3), layout=Layout.replicated())

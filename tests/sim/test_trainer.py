@@ -88,7 +88,7 @@ class Two(nn.Module):
 
 
 def both(outputs: Any, targets: Any) -> mm.Array:
-    """A loss of one's own, of two outputs and targets."""
+    """A custom loss, of two outputs and targets."""
     labels, values = targets
     return nn.cross_entropy(outputs["classes"], labels) + mm.mean(mm.abs(outputs["value"] - values))
 

@@ -85,7 +85,7 @@ def inline() -> Iterator[Pool]:
 
 @pytest.mark.parametrize("strategy", ["data", "model", "rows", "auto"])
 @pytest.mark.parametrize("workers", [1, 2, 3, 4])
-@pytest.mark.parametrize("kind", ["shared", "messages"])
+@pytest.mark.parametrize("kind", ["shared", "messages", "hosts"])
 def test_loss_curve_is_that_of_one_worker(
     kind: str, workers: int, strategy: str, reference: dict[str, Any]
 ) -> None:
@@ -102,8 +102,9 @@ def test_deterministic_training_gives_the_same_bits_for_any_number_of_workers(
     strategy: str,
 ) -> None:
     found = []
-    for workers in (1, 2, 3, 4, 8):
-        with current("exact", workers):
+    pools = [("exact", n) for n in (1, 2, 3, 4, 8)] + [("exact hosts", n) for n in (3, 4)]
+    for kind, workers in pools:
+        with current(kind, workers):
             net = network(Momentum(0.05), (Dense(31, activation="relu"), Dropout(0.2), Dense(10)))
             history = net.fit(X, Y, batch_size=50, epochs=2, strategy=strategy)
             found.append((history.steps, weights(net)))
@@ -264,7 +265,8 @@ def test_remainder_batch_takes_the_samples_that_are_left(inline: Pool) -> None:
 
 
 def test_every_sample_is_taken_once_an_epoch(inline: Pool) -> None:
-    """The sum of the inputs over the steps of an epoch, told by a loss that is linear in them."""
+    """Return the sum of the inputs over the steps of an epoch, from a loss that is linear in
+    them."""
     x = np.arange(70, dtype=np.float32).reshape(70, 1)
 
     def total(outputs: mm.Array, targets: mm.Array) -> mm.Array:
@@ -370,7 +372,7 @@ def test_loss_and_layers_of_ones_own(inline: Pool) -> None:
 
 
 def test_dropout_drops_a_share_and_scales_the_rest(inline: Pool) -> None:
-    """A network of dropout and a sum tells the mask by its loss."""
+    """The loss of a network of dropout and a sum reveals the mask."""
     ones = np.ones((64, 500), dtype=np.float32)
 
     def total(outputs: mm.Array, targets: mm.Array) -> mm.Array:
@@ -460,7 +462,7 @@ def test_loss_that_is_no_number_in_the_remainder_is_found_too(inline: Pool) -> N
 
 @pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2), ("messages", 2)])
 def test_network_stays_whole_when_training_is_stopped(kind: str, workers: int) -> None:
-    """By an error of one's own reporter, in the middle of an epoch or after it."""
+    """An error of a custom reporter ends training, in the middle of an epoch or after it."""
 
     class Stop(Exception):
         pass
@@ -563,7 +565,7 @@ def test_bad_input_is_refused_with_a_remedy(inline: Pool) -> None:
 
 
 def pool_programs(pool: Pool) -> int:
-    """How many programs the workers know."""
+    """Return the number of programs on the workers."""
     return int(pool.stats()[0]["programs"])
 
 

@@ -38,7 +38,7 @@ CASE = Case("case", {}, work=10.0, unit="images/s", group="g", x=1)
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """Makes systems of told contestants, whose module the services have to find."""
+    """Return systems of the given contestants, whose module the services must find."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
     monkeypatch.setattr("magmath.bench.runner.PAUSE_SECONDS", 0.0)
 

@@ -122,7 +122,7 @@ def test_errors_are_one_message(arguments: tuple[str, ...], message: str, here: 
     assert message in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
-    with pytest.raises(Exception):  # noqa: B017, PT011  whichever it is, Python shows it
+    with pytest.raises(Exception):  # noqa: B017, PT011  Python shows any exception
         here("--traceback", *arguments)
 
 

@@ -19,7 +19,7 @@ from magmath.kernels.convolution_candidates import CANDIDATES
 from magmath.kernels.convolution_problem import PASSES, ConvolutionProblem, key
 from magmath.kernels.dispatch.measurements import ROUNDS
 from magmath.kernels.dispatch.online import OnlineCall, Option
-from magmath.kernels.dispatch.registry import Candidate, is_always_ready
+from magmath.kernels.dispatch.registry import Candidate, candidates, is_always_ready
 from magmath.kernels.dispatch.tuner import Call, Tuner
 from magmath.kernels.gemm import bind_gemm
 from magmath.kernels.winograd_transforms import FORMS, TAPS, TILES
@@ -185,6 +185,22 @@ def test_all_candidates_agree(problem: ConvolutionProblem) -> None:
             assert _error(problem, expected) < 5e-5, candidate.name
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("direction", PASSES)
+def test_candidates_for_half_types_round_once(direction: str, dtype: torch.dtype) -> None:
+    for last in (False, True):
+        problem = _problem(
+            direction, (2, 5, 7, 9, 8, 1), groups=2, stride=2, last=last, dtype=dtype
+        )
+        expected = _expected(problem)
+        for candidate in candidates("convolution", "cpu", dtype):
+            if candidate.takes(problem):
+                problem.out.fill_(torch.nan)
+                candidate.bind(problem, _product)()
+                limit = 4 * torch.finfo(dtype).eps
+                assert _error(problem, expected) < limit, candidate.name
+
+
 @pytest.mark.parametrize("direction", PASSES)
 def test_depthwise_with_several_outputs_a_channel(direction: str) -> None:
     for shape, kernel, dilation in (
@@ -204,7 +220,8 @@ def _product(*operands: torch.Tensor, **factors: Any) -> Call:
 
 @pytest.mark.parametrize("direction", PASSES)
 def test_tiles_whose_offsets_differ_from_the_padding(direction: str) -> None:
-    """A worker's tile starts in the middle of x, and a neighbour has other elements that y needs."""
+    """A worker's tile starts in the middle of x, and a neighbour has other elements that y
+    needs."""
     whole = _problem(direction, (2, 16, 16, 12, 12, 1))
     problem = replace(
         whole, x=whole.x[:, :, 3:9].clone(), y=whole.y[:, :, 2:7].clone(), offset=(-2, -1)
@@ -263,7 +280,7 @@ def test_the_program_decides_while_it_runs() -> None:
 
 
 def _timed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, float], Call]:
-    """Return a function that makes calls that take so many seconds of a simulated clock."""
+    """Return a function that returns calls of given durations on a simulated clock."""
     now = [0.0]
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
 

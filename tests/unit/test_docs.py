@@ -125,6 +125,7 @@ PAGES = [
     "magmadnn.md",
     "networks.md",
     "optimizers.md",
+    "precision.md",
     "numpy.md",
     "planning.md",
     "parallel.md",

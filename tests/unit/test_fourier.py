@@ -17,7 +17,7 @@ REAL_OF = {torch.complex64: torch.float32, torch.complex128: torch.float64}
 
 @pytest.fixture(params=PROVIDERS)
 def provider(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Transforms with MKL's routines called for whatever they can do, or without them."""
+    """Transforms with MKL's routines for everything that they support, or without them."""
     if request.param == "torch":
         monkeypatch.setattr(mkl_fft, "_library", lambda: None)
     elif mkl_fft._library() is None:

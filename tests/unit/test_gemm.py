@@ -51,7 +51,7 @@ orders = st.sampled_from(["rows", "columns", "padded", "strided", "outer"])
 def matrix(
     dtype: torch.dtype, shape: tuple[int, ...], order: str, rng: np.random.Generator
 ) -> torch.Tensor:
-    """Random numbers in one of the ways in which a matrix can lie in memory."""
+    """Random numbers in one of the memory orders of a matrix."""
     *batch, rows, columns = shape
     if order == "columns":
         return values(dtype, (*batch, columns, rows), rng).mT
@@ -59,7 +59,7 @@ def matrix(
         return values(dtype, (*batch, rows, columns + 3), rng)[..., 2:-1]
     if order == "strided":
         return values(dtype, (*batch, 2 * rows, 3 * columns), rng)[..., ::2, ::3]
-    if order == "outer":  # the batch dimensions lie innermost
+    if order == "outer":  # the batch dimensions are innermost
         made = values(dtype, (rows, columns, *batch), rng)
         return made.permute(*range(2, made.ndim), 0, 1)
     return values(dtype, shape, rng)
@@ -159,7 +159,7 @@ def test_every_form_and_type(problem: dict[str, Any]) -> None:
 
 @given(problems())
 def test_every_candidate_agrees(problem: dict[str, Any]) -> None:
-    """Each candidate of the table on everything that it takes, whatever the tuner would choose."""
+    """Each candidate of the table on all operands that it accepts, independent of the tuner."""
     before, truth = problem["out"].clone(), truth_of(problem)
     relu = problem.pop("activation") == "relu"
     whole = GemmProblem(**problem, relu=relu)
@@ -248,7 +248,10 @@ def test_a_large_product_is_measured_on_a_smaller_one() -> None:
     assert sum(x.untyped_storage().nbytes() for x in (made.out, made.a, made.b)) < 2**28
 
 
-def test_workspaces_beyond_the_limit_leave_the_candidate_out() -> None:
+def test_workspaces_beyond_the_limit_leave_the_candidate_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gemm_candidates, "multiplies", lambda x: True)
     product = full_product(torch.float16)
     assert "widened" in [c.name for c in candidates_for(product, 2**20)]
     assert "widened" not in [c.name for c in candidates_for(product, 100)]
@@ -256,9 +259,18 @@ def test_workspaces_beyond_the_limit_leave_the_candidate_out() -> None:
     assert [c.name for c in candidates_for(only, 0)] == ["widened"]
 
 
+def test_half_types_without_instructions_are_computed_in_float32(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gemm_candidates, "multiplies", lambda x: False)
+    for dtype in (torch.float16, torch.bfloat16):
+        names = [c.name for c in candidates_for(full_product(dtype), 2**20)]
+        assert names == ["widened"]
+
+
 @pytest.mark.parametrize("dtype", TYPES)
 def test_alpha_is_not_asked_before_the_first_call(tuner: Tuner, dtype: torch.dtype) -> None:
-    """When a product is bound, the memory in which alpha will lie may hold anything."""
+    """When a product is bound, the memory of alpha may have any content."""
 
     def unknown() -> float:
         raise AssertionError("alpha is not computed yet")

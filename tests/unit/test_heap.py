@@ -27,7 +27,7 @@ CPU = torch.device("cpu")
 
 
 class CountingSource(ChunkSource):
-    """Private memory, counting how often it is asked for."""
+    """Private memory that counts its requests."""
 
     def __init__(self) -> None:
         self.device, self.rank, self.size = CPU, 0, 1
@@ -200,7 +200,7 @@ def layouts(shape: tuple[int, ...], mesh: Mesh) -> list[Layout]:
 
 @pytest.mark.parametrize("shape", [(), (0,), (7,), (3, 5), (2, 0, 3), (4, 3, 2)])
 def test_stored_arrays(shape: tuple[int, ...]) -> None:
-    """Each worker's tile has its local shape, wherever it is seen from, and overlaps no other."""
+    """Each worker's tile has its local shape on all workers, and overlaps no other tile."""
     size = 3
     mesh = Mesh.line(size)
     group = LocalGroup(size)

@@ -46,7 +46,7 @@ def _measuring() -> Iterator[None]:
 
 
 class Fixed(Tuner):
-    """Chooses one library, and keeps what it was asked."""
+    """Chooses one library, and records the requests."""
 
     def __init__(self, library: str) -> None:
         super().__init__()

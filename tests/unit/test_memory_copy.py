@@ -33,7 +33,7 @@ def test_copy(beside: int, least: int, more: int, begin: int, end: int) -> None:
 
 @given(shares=st.lists(st.integers(1, 64), min_size=1, max_size=4))
 def test_sizes_of_caches_in_any_unit(shares: list[int]) -> None:
-    """The same caches, whichever unit Linux writes them in, are of the same size."""
+    """Equal caches have the same size in every unit that Linux writes."""
     with TemporaryDirectory() as folder:
         for i in range(len(shares)):
             (Path(folder) / f"index{i}").mkdir()

@@ -1,4 +1,5 @@
-"""The memory order of temporary arrays: random orders change no values; images are channels-last."""
+"""The memory order of temporary arrays: random orders change no values; images are
+channels-last."""
 
 from __future__ import annotations
 
@@ -79,7 +80,7 @@ def test_steps_in_any_order_compute_what_numpy_does(
 
 
 def check(engine: Any, steps: Steps) -> None:
-    """Assert that two runs of a program leave what NumPy says."""
+    """Assert that two runs of a program leave NumPy's values."""
     graph = engine.cut(steps.graph)
     compiled = engine.compile(graph)
     for count in (1, 2):

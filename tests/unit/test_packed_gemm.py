@@ -21,7 +21,7 @@ SIZES = st.one_of(st.integers(0, 9), st.integers(10, 130))
 
 @dataclass
 class Padded:
-    """A matrix whose rows lie apart, and the whole of its memory."""
+    """A matrix with gaps between its rows, and its whole memory."""
 
     memory: Any
     rows: int

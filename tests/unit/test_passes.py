@@ -80,7 +80,7 @@ def test_planned_steps_compute_what_numpy_does(
 
 
 def check_steps(engine: Engine, data: st.DataObject) -> None:
-    """Assert that runs of a random program leave what NumPy says."""
+    """Assert that runs of a random program leave NumPy's values."""
     steps = data.draw(stepping(engine))
     graph = engine.cut(steps.graph)
     compiled = engine.compile(graph)
@@ -120,7 +120,8 @@ def planned_programs(data: st.DataObject, engine: Engine) -> Program:
 
 
 def check_placed(graph: Graph) -> None:
-    """Every node's operands lie as its index structure asks; no output has a pending reduction."""
+    """Every node's operands have layouts that its index notation permits; no output has a pending
+    reduction."""
     for node in graph.nodes:
         assert node.layout is not None
         assert node.layout.shape == node.shape

@@ -10,7 +10,7 @@ from magmath.executor.select import RECHECK, TRIALS, Executor, ExecutorSelector
 
 
 class Fake(Executor):
-    """A way of a given pace; ready when told so."""
+    """A fake executor of a given speed; the test sets when it is ready."""
 
     def __init__(self, name: str, pace: float, ready: bool = True) -> None:
         self.name = name

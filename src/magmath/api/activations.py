@@ -5,6 +5,7 @@ from __future__ import annotations
 from magmath.api.elementwise import divide, exp, log, subtract
 from magmath.api.statistics import max, sum
 from magmath.arrays.array import Array, as_array, floating
+from magmath.core.dtypes import DType, compute_dtype
 from magmath.engine.user_line import user_line
 from magmath.graph import apply
 from magmath.ops import elementwise as e
@@ -25,17 +26,25 @@ def sigmoid(x: Array, /) -> Array:
 
 
 def log_softmax(x: Array, /, *, axis: int = -1) -> Array:
-    """log(exp(x) / sum(exp(x))) along `axis`, computed with x minus its largest element."""
+    """log(exp(x) / sum(exp(x))) along `axis`, computed with x minus its largest element, half types
+    in float32."""
     x = floating("log_softmax", x)
-    shifted = subtract(x, stop_gradient(max(x, axis=axis, keepdims=True)))
-    return subtract(shifted, log(sum(exp(shifted), axis=axis, keepdims=True)))
+    wide = _in_type(x, compute_dtype(x.dtype))
+    shifted = subtract(wide, stop_gradient(max(wide, axis=axis, keepdims=True)))
+    return _in_type(subtract(shifted, log(sum(exp(shifted), axis=axis, keepdims=True))), x.dtype)
 
 
 def softmax(x: Array, /, *, axis: int = -1) -> Array:
-    """exp(x) / sum(exp(x)) along `axis`, computed with x minus its largest element."""
+    """exp(x) / sum(exp(x)) along `axis`, computed with x minus its largest element, half types in
+    float32."""
     x = floating("softmax", x)
-    powers = exp(subtract(x, stop_gradient(max(x, axis=axis, keepdims=True))))
-    return divide(powers, sum(powers, axis=axis, keepdims=True))
+    wide = _in_type(x, compute_dtype(x.dtype))
+    powers = exp(subtract(wide, stop_gradient(max(wide, axis=axis, keepdims=True))))
+    return _in_type(divide(powers, sum(powers, axis=axis, keepdims=True)), x.dtype)
+
+
+def _in_type(x: Array, dtype: DType) -> Array:
+    return x if x.dtype is dtype else Array(e.astype(x.node, dtype))
 
 
 def stop_gradient(x: Array, /) -> Array:

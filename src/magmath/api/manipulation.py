@@ -257,7 +257,8 @@ def roll(
     for one, by in zip(axes, shifts, strict=True):
         d = normalize_axis("roll", one, x.ndim)
         cut = -by % max(x.shape[d], 1)
-        x = concat([_sliced(x, {d: slice(cut, None)}), _sliced(x, {d: slice(cut)})], axis=d)
+        if cut:
+            x = concat([_sliced(x, {d: slice(cut, None)}), _sliced(x, {d: slice(cut)})], axis=d)
     return x
 
 

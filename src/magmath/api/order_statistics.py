@@ -1,7 +1,7 @@
 """Order statistics: medians, quantiles, partitions.
 
-The elements at the positions that are needed are found (`ops/order_statistics.py`), which several
-workers do by a collective sort, and interpolated.
+One operation (`ops/order_statistics.py`) returns the elements at the positions that are needed, and
+these elements are interpolated.
 """
 
 from __future__ import annotations
@@ -188,8 +188,10 @@ def _quantile(
 
 
 def _at(lines: Array, parts: Any, method: str, name: str) -> Array:
-    """Return the quantiles along the last axis; nan where an element is nan, which is then the
-    last."""
+    """Return the quantiles along the last axis, or nan where an element is nan.
+
+    NaN is ordered last, so the last order statistic shows it.
+    """
     n = lines.shape[-1]
     low, share = _places(parts, n, method, name, np)
     low, last = np.asarray(low), n - 1
@@ -212,7 +214,7 @@ def _at(lines: Array, parts: Any, method: str, name: str) -> Array:
 
 
 def _picked(found: Array, positions: list[int], wanted: Any) -> Array:
-    """Return the order statistics of `wanted`, given those of `positions`."""
+    """Return the order statistics at the positions `wanted`, given those at `positions`."""
     if len(wanted) == 1:
         place = positions.index(wanted[0])
         return found[..., place : place + 1]
@@ -220,7 +222,7 @@ def _picked(found: Array, positions: list[int], wanted: Any) -> Array:
 
 
 def _at_counted(ordered: Array, parts: Any, counts: Array, method: str, name: str) -> Array:
-    """Return the quantiles of sorted elements, of which only the first `counts` count."""
+    """Return the quantiles of the first `counts` of sorted elements."""
     low, share = _places(as_array(name, parts), counts, method, name, _Lazy)
     last = maximum(counts - 1, 0)
     shape = (*counts.shape[:-1], parts.size)
@@ -232,7 +234,7 @@ def _at_counted(ordered: Array, parts: Any, counts: Array, method: str, name: st
 
 
 def _between(below: Array, above: Array, share: Any) -> Array:
-    """Return linear interpolation between neighbours; equal ones, which may be infinite, stay."""
+    """Interpolate linearly between neighbours; equal ones, which may be infinite, do not change."""
     return where(above == below, below, below + subtract(above, below) * share)
 
 
@@ -243,8 +245,10 @@ class _Lazy:
 
 
 def _places(parts: Any, n: Any, method: str, name: str, lib: Any) -> tuple[Any, Any]:
-    """For each part a position among n sorted elements, and the share of the next element.
-    Positions before the first or after the last element denote that element."""
+    """Return for each part a position among n sorted elements, and the weight of the next element.
+
+    Positions before the first or after the last element denote that element.
+    """
     if method in CONTINUOUS:
         alpha, beta = CONTINUOUS[method]
         place = n * parts + (alpha + parts * (1 - alpha - beta)) - 1

@@ -370,7 +370,7 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         self._node, self._leaf = new, result._leaf
         set_handle(new, ref(self))
         if trace is None and result._leaf is None:
-            session.engine().updates.note(self)
+            session.engine().note_update(self)
         return self
 
 

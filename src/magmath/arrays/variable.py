@@ -20,6 +20,7 @@ from magmath.arrays.lazy_array import LazyArray, evaluate
 from magmath.arrays.operands import written_operand
 from magmath.arrays.pickling import restored_leaf, values_of
 from magmath.arrays.subscripts import setitem
+from magmath.core.dtypes import DType
 from magmath.engine import session, tracing
 from magmath.engine.captured_arrays import note_update
 from magmath.engine.donation import is_referenced
@@ -146,6 +147,21 @@ class Variable(Array):
         set_variable_layout(self.leaf, layout)
         self._hold(data)
 
+    def convert(self, dtype: DType) -> None:
+        """Convert the variable to another element type.
+
+        Compiled functions that read the variable are traced again. Expressions that were written
+        before keep the former values, and do not depend on the variable any more.
+        """
+        if dtype is self.leaf.dtype:
+            return
+        data = remote_array_of(
+            redistributed(Array(e.astype(self.node, dtype)), self.layout).evaluated()
+        )
+        note_update(self.leaf)
+        self.leaf = variable_leaf(data.shape, dtype, data.layout, ref(self))
+        self.set_value(data)
+
     def __setitem__(self, key: Any, value: Any) -> None:
         assign([(self, setitem(self.node, key, written_operand(self.dtype, value)))])
 
@@ -200,7 +216,7 @@ def _converted(variable: Variable, node: Node) -> Node:
 
     Raises DTypeError if integers could overflow, or fractions or imaginary parts could be lost.
     """
-    given, own = node.dtype, variable.dtype
+    given, own = node.dtype, variable.leaf.dtype
     wider = given.is_integer and own.is_integer and given.itemsize > own.itemsize
     if _KINDS.index(given.kind) > _KINDS.index(own.kind) or wider:
         raise DTypeError(

@@ -19,11 +19,13 @@ class RunOptions:
 
     `peers` may also be ("all",) or ("none",). `cases`: substrings, one of which the name of a
     selected case contains; all cases if empty. `pythons`: the interpreters in which a peer is
-    searched, in order.
+    searched, in order. `hosts`: the hosts of the workers, as `mm.init` takes them, for benchmarks
+    of the network; None: the network is simulated.
     """
 
     peers: tuple[str, ...] = ("all",)
     workers: int = 2
+    hosts: str | None = None
     quick: bool = False
     cases: tuple[str, ...] = ()
     pythons: tuple[str, ...] = (sys.executable,)
@@ -91,7 +93,8 @@ class Bench:
     """A benchmark: its name on the command line, and functions of the options.
 
     `x_name`: the meaning of `x` of its cases. `plot`: a panel of rates for each group, or the
-    ratios of all cases and the growth of their time along x.
+    ratios of all cases and the growth of their time along x. `uses_hosts`: it can measure the
+    network between hosts.
     """
 
     name: str
@@ -101,6 +104,7 @@ class Bench:
     systems: Callable[[RunOptions], list[System]]
     comparisons: Callable[[RunOptions], list[Comparison]]
     plot: Literal["rates", "ratios and growth"] = "rates"
+    uses_hosts: bool = False
 
 
 def constant_mark(mark: float) -> Callable[[Case], float | None]:

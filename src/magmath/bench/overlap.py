@@ -10,7 +10,9 @@ STEPS = 8
 
 
 def _cases(options: RunOptions) -> list[Case]:
-    bandwidths = BANDWIDTHS[:1] if options.quick else BANDWIDTHS
+    bandwidths: tuple[float, ...] = BANDWIDTHS[:1] if options.quick else BANDWIDTHS
+    if options.hosts is not None:
+        bandwidths = (0.0,)
     trained = [_training(*shape, b) for shape in TRAINED for b in bandwidths]
     return [*trained, *[_replication(b) for b in bandwidths]]
 
@@ -18,7 +20,7 @@ def _cases(options: RunOptions) -> list[Case]:
 def _training(batch: int, width: int, layers: int, bandwidth: float) -> Case:
     parameters = {"what": "training", "batch": batch, "width": width, "layers": layers}
     return Case(
-        name=f"step of {width}×{layers}, batch {batch}, {bandwidth / 1.25e8:g} Gb/s",
+        name=f"step of {width}×{layers}, batch {batch}, {_network(bandwidth)}",
         parameters={**parameters, "steps": STEPS, "bandwidth": bandwidth},
         work=batch * STEPS,
         unit="images/s",
@@ -29,7 +31,7 @@ def _training(batch: int, width: int, layers: int, bandwidth: float) -> Case:
 
 def _replication(bandwidth: float) -> Case:
     return Case(
-        name=f"replicate 32 MB concurrently with products, {bandwidth / 1.25e8:g} Gb/s",
+        name=f"replicate 32 MB concurrently with products, {_network(bandwidth)}",
         parameters={"what": "replication", "bandwidth": bandwidth, "steps": STEPS},
         work=STEPS,
         unit="s",
@@ -38,10 +40,18 @@ def _replication(bandwidth: float) -> Case:
     )
 
 
+def _network(bandwidth: float) -> str:
+    return f"{bandwidth / 1.25e8:g} Gb/s" if bandwidth else "between the hosts"
+
+
 def _systems(options: RunOptions) -> list[System]:
     own = "magmath.bench.contestants.overlap:overlap"
     return [
-        System(name, own, settings={"workers": options.workers, "beside": beside})
+        System(
+            name,
+            own,
+            settings={"workers": options.workers, "hosts": options.hosts, "beside": beside},
+        )
         for name, beside in (("beside", True), ("waiting", False))
     ]
 
@@ -52,10 +62,12 @@ def _comparisons(options: RunOptions) -> list[Comparison]:
 
 BENCH = Bench(
     "overlap",
-    "messages over a simulated network, concurrent with computation",
+    "messages over a network, concurrent with computation",
     "bytes a second",
     _cases,
     _systems,
     _comparisons,
+    uses_hosts=True,
 )
-"""The workers have one thread each and no shared memory; messages take as long as on the link."""
+"""The workers have one thread each. Without hosts they share no memory, and messages take as long
+as on a link of the bandwidth."""

@@ -142,9 +142,9 @@ def _start(
 
 def _add_reason(absent: dict[str, str], name: str, reason: str) -> None:
     """Record a reason once: several environments may lack different packages."""
-    told = absent.get(name, "")
-    if reason not in told:
-        absent[name] = f"{told}; {reason}" if told else reason
+    reasons = absent.get(name, "")
+    if reason not in reasons:
+        absent[name] = f"{reasons}; {reason}" if reasons else reason
 
 
 def _run_case(

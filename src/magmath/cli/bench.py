@@ -20,6 +20,7 @@ def bench(
     *,
     peers: str = "all",
     workers: PositiveInt = 2,
+    hosts: str | None = None,
     quick: Annotated[bool, Parameter(negative=())] = False,
     cases: Annotated[tuple[str, ...], Parameter(negative=())] = (),
     json: Path | None = None,
@@ -49,6 +50,9 @@ def bench(
         The peers to measure, separated by commas; "all", or "none".
     workers
         Number of workers, where a benchmark uses several.
+    hosts
+        Hosts of the workers, such as a:1,b:1, for `overlap`, which otherwise simulates the
+        network.
     quick
         Fewer cases and rounds, for a first impression.
     cases
@@ -71,9 +75,13 @@ def bench(
         return
     if name not in BENCHES:
         raise OptionError(f"bench: unknown benchmark {name!r}; known are {', '.join(BENCHES)}")
+    if hosts is not None and not BENCHES[name].uses_hosts:
+        able = [known.name for known in BENCHES.values() if known.uses_hosts]
+        raise OptionError(f"bench: --hosts is an option of {', '.join(able)}, not of {name}")
     options = RunOptions(
         peers=tuple(peers.split(",")),
         workers=workers,
+        hosts=hosts,
         quick=quick,
         cases=cases,
         pythons=(sys.executable, *map(str, peer_python)),

@@ -121,11 +121,16 @@ def search(
             device=device,
             on_progress=lambda found, trial: live.update(_table(found, trial, live.console.height)),
         )
+    _report(results, folder, console, as_json=json)
+
+
+def _report(results: SearchResults, folder: Path, console: Console, *, as_json: bool) -> None:
+    """Save the results and print them: tables and the saved files, or one JSON object."""
     files = _save(results, folder)
     console.print(_table(results, None))
     console.print(_best_table(results))
-    if json:
-        print(jsonlib.dumps(jsonlib.loads(files[1].read_text()), indent=2))
+    if as_json:
+        print(jsonlib.dumps(jsonlib.loads((folder / "results.json").read_text()), indent=2))
     for file in files:
         console.print(f"  {file}", markup=False)
 
@@ -191,7 +196,7 @@ def _table(results: SearchResults, current: Trial | None, height: int = 10_000) 
 
 
 def _best_table(results: SearchResults) -> Table:
-    """Return the best settings for each number of workers, as the report's Table 5.1."""
+    """Return the best settings for each number of workers, as in Table 5.1 of the report."""
     table = Table("workers", "batch", "learning rate", "area", title="best", title_justify="left")
     for workers, trial in results.best_by_workers.items():
         if trial is None:

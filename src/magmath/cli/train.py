@@ -159,7 +159,12 @@ def _run(
     data = train_data(options)
     create_folder(folder)
     console.print(data.description, markup=False)
-    with mm.init(options["workers"], device=options["device"], seed=options["seed"]):
+    with mm.init(
+        options["workers"],
+        hosts=options["hosts"],
+        device=options["device"],
+        seed=options["seed"],
+    ):
         network = _build(options, settings, data)
         reporter = ProgressReporter(console)
         try:
@@ -185,6 +190,7 @@ def _build(options: dict[str, Any], settings: dict[str, Any], data: TrainData) -
         module,
         loss="cross_entropy",
         optimizer=make(learning_rate=rate, weight_decay=options["weight_decay"]),
+        precision=options["precision"],
     )
 
 

@@ -47,11 +47,16 @@ class TrainOptions:
     seed
         Seed of the initial weights, the order of the images, and their augmentation.
     workers
-        Worker processes; 0 computes in this process.
+        Worker processes; 0 computes in this process, or with --hosts starts as many as these name.
+    hosts
+        Hosts of the workers, each with or without its number of workers, such as a:2,b:2.
     strategy
         The division of the work over the workers; "auto" chooses the fastest plan.
     device
         "auto", "cpu" or "cuda".
+    precision
+        Type in which the network computes; mixed precision has float32 parameters, and activations
+        and gradients of the half type.
     data
         "digits", "fashion-mnist", "mnist", "mnist-5k", "cifar-10", "cifar-100", "idx" (IDX files),
         or "images" (a folder with the sub-folders train and val, each with a folder of image files
@@ -86,8 +91,12 @@ class TrainOptions:
     weight_decay: Annotated[NonNegativeFloat | None, Parameter(group=_TRAINING)] = None
     seed: Annotated[NonNegativeInt, Parameter(group=_TRAINING)] = 0
     workers: Annotated[NonNegativeInt, Parameter(group=_MACHINE)] = 0
+    hosts: Annotated[str | None, Parameter(group=_MACHINE)] = None
     strategy: Annotated[str, Parameter(group=_MACHINE)] = "auto"
     device: Annotated[str, Parameter(group=_MACHINE)] = "auto"
+    precision: Annotated[
+        Literal["float32", "mixed-bfloat16", "mixed-float16"], Parameter(group=_MACHINE)
+    ] = "float32"
     data: Annotated[str | None, Parameter(group=_DATA)] = None
     data_path: Annotated[Path | None, Parameter(group=_DATA)] = None
     image_size: Annotated[PositiveInt | None, Parameter(group=_DATA)] = None

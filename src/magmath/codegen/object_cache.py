@@ -15,13 +15,13 @@ OBJECTS: Final = DiskCache("native")
 """Object code by `cache_key`."""
 
 
-def cache_key(*told: object) -> str:
+def cache_key(*inputs: object) -> str:
     """Return the cache key of the code that is compiled from these inputs.
 
     The key depends on the inputs, the processor, LLVM and the source of the compiler, so that code
     from an older version is never loaded.
     """
-    return "m" + sha256(toolchain_fingerprint() + repr(told).encode()).hexdigest()[:24]
+    return "m" + sha256(toolchain_fingerprint() + repr(inputs).encode()).hexdigest()[:24]
 
 
 @cache

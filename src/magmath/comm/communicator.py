@@ -29,6 +29,8 @@ class Communicator(ABC):
     shares_memory   True if every rank can map every other's windows: all are on one host
     on_host         the number of ranks on the host of this one, itself included
     cores           the number of processors on which the ranks of this host can run
+    hosts           the host of each rank, numbered in the order of their first ranks; by default
+                    all ranks are on one host
 
     A call that waits for other ranks raises WorkerLost after any rank has called `abort`.
     """
@@ -38,13 +40,29 @@ class Communicator(ABC):
     shares_memory: bool
     ranks_on_host: int
     cores: int
+    hosts: tuple[int, ...]
 
-    def __init__(self, rank: int, size: int, shares_memory: bool, on_host: int, cores: int) -> None:
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        shares_memory: bool,
+        on_host: int,
+        cores: int,
+        hosts: Sequence[int] | None = None,
+    ) -> None:
         self.rank = rank
         self.size = size
         self.shares_memory = shares_memory
         self.ranks_on_host = on_host
         self.cores = cores
+        self.hosts = (0,) * size if hosts is None else tuple(hosts)
+
+    @property
+    def is_hierarchical(self) -> bool:
+        """True if collectives have two levels, so that they send fewer bytes between hosts than
+        messages between all pairs of ranks."""
+        return False
 
     @property
     @abstractmethod

@@ -1,19 +1,18 @@
 """The communicator of MPI processes: the only module that imports mpi4py.
 
 If all ranks are on one host and can map each other's memory, barriers and collectives use shared
-windows, and MPI only implements `exchange`. Otherwise MPI implements everything. Nothing is
-pickled. Waiting calls poll MPI instead of blocking in it, so that an aborting rank can wake the
-others.
+windows, and MPI only implements `exchange`. On several hosts, a communicator of two levels composes
+such a communicator for each host with one in which MPI implements everything
+(`magmath.comm.two_level`). Nothing is pickled. Waiting calls poll MPI instead of blocking in it, so
+that an aborting rank can wake the others.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
-import re
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, final
 
 import mpi4py
@@ -36,8 +35,10 @@ from magmath.comm.barrier_memory import (
 from magmath.comm.communicator import Communicator
 from magmath.comm.host_memory import Bytes, HostMemory, WindowTable, attach, is_file_size_limited
 from magmath.comm.message_collectives import MessageCollectives
+from magmath.comm.mpich_files import unlink_startup_files
 from magmath.comm.reduction_checks import HALF
 from magmath.comm.shared_collectives import SharedCollectives
+from magmath.comm.two_level import TwoLevelCommunicator
 from magmath.core.cpu import PAGE
 from magmath.core.resources import limit_to_quota
 from magmath.errors import MemoryLimitError, WorkerLost
@@ -81,7 +82,7 @@ _abandoned: list[object] = []
 allocated until the process ends."""
 
 
-def world_communicator(shares_memory: bool = True) -> MPICommunicator:
+def world_communicator(shares_memory: bool = True) -> Communicator:
     """Return the communicator of all processes that mpiexec (or srun) started. Collective; call it
     once.
 
@@ -89,10 +90,24 @@ def world_communicator(shares_memory: bool = True) -> MPICommunicator:
     finalised if the communicator was closed; otherwise it is aborted, so that no rank waits.
     """
     MPI.Init_thread(MPI.THREAD_MULTIPLE)  # duplicates are used by another thread
-    _unlink_mpich_files(MPI.COMM_WORLD)
-    communicator = MPICommunicator(MPI.COMM_WORLD, shares_memory)
-    atexit.register(_finalize, communicator)
+    MPI.COMM_WORLD.Barrier()
+    unlink_startup_files()
+    world = MPICommunicator(MPI.COMM_WORLD, shares_memory)
+    communicator: Communicator = world
+    if shares_memory and 0 < max(world.hosts) < world.size - 1:
+        communicator = two_levels(world)
+    atexit.register(_finalize, world, communicator)
     return communicator
+
+
+def two_levels(world: MPICommunicator) -> Communicator:
+    """Return the communicator of all ranks that shares memory within each host; `world` if the
+    ranks of a host cannot map each other's memory. Collective."""
+    host = world.split_hosts()
+    if world.allreduce_max(int(not host.shares_memory)):
+        host.close()
+        return world
+    return TwoLevelCommunicator(world, host, world.hosts)
 
 
 @final
@@ -106,10 +121,10 @@ class MPICommunicator(Communicator):
         shares_memory: bool = True,
         first: MPICommunicator | None = None,
     ) -> None:
-        on_host, cores = _ranks_and_cores(comm)
-        one_host = on_host == comm.size
-        memory = _map_flags(comm, cores) if shares_memory and one_host else None
-        super().__init__(comm.rank, comm.size, memory is not None, on_host, cores)
+        hosts, cores = _hosts_and_cores(comm)
+        memory = _map_flags(comm, cores) if shares_memory and not any(hosts) else None
+        on_host = hosts.count(hosts[comm.rank])
+        super().__init__(comm.rank, comm.size, memory is not None, on_host, cores, hosts)
         self._flags = allocate_flags(1) if memory is None else memory
         self._comm = comm.Dup()
         self._alarm = comm.Dup()
@@ -160,6 +175,14 @@ class MPICommunicator(Communicator):
         if MPI.Query_thread() < MPI.THREAD_MULTIPLE and not self.shares_memory:
             return None
         return MPICommunicator(self._comm, self.shares_memory, self)
+
+    def split_hosts(self) -> MPICommunicator:
+        """Return a communicator of the ranks of this host. Collective."""
+        ranks = self._comm.Split(self.hosts[self.rank], self.rank)
+        assert isinstance(ranks, MPI.Intracomm)
+        host = MPICommunicator(ranks)
+        ranks.Free()
+        return host
 
     def abort(self) -> None:
         for communicator in self._duplicates:
@@ -279,12 +302,18 @@ class MPICommunicator(Communicator):
         self._complete([request], source, target)
 
 
-def _ranks_and_cores(comm: MPI.Intracomm) -> tuple[int, int]:
-    """Return the number of ranks on this host, and of the processors that they may use."""
+def _hosts_and_cores(comm: MPI.Intracomm) -> tuple[list[int], int]:
+    """Return the host of each rank, by number, and the processors that the ranks of this host may
+    use."""
     host = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    count, cores = host.size, _count_cores(host)
+    first = np.array([comm.rank])
+    host.Bcast(first)
+    cores = _count_cores(host)
     host.Free()
-    return count, cores
+    firsts = np.zeros(comm.size, first.dtype)
+    comm.Allgather(first, firsts)
+    known = list(dict.fromkeys(firsts.tolist()))
+    return [known.index(rank) for rank in firsts.tolist()], cores
 
 
 def _map_flags(comm: MPI.Intracomm, cores: int) -> Flags | None:
@@ -313,20 +342,8 @@ def _count_cores(comm: MPI.Comm) -> int:
     return limit_to_quota(int(cores.sum()))
 
 
-def _unlink_mpich_files(comm: MPI.Intracomm) -> None:
-    """Unlink MPICH's start-up files in /dev/shm after all ranks have opened them.
-
-    MPICH removes them in MPI_Finalize; a killed process would leave them.
-    """
-    comm.Barrier()
-    maps = Path("/proc/self/maps")
-    if maps.exists():
-        for name in set(re.findall(r"/dev/shm/mpich_shm_\w+$", maps.read_text(), re.MULTILINE)):
-            Path(name).unlink(missing_ok=True)
-
-
-def _finalize(communicator: MPICommunicator) -> None:
-    if communicator.closed and not communicator.aborted:
+def _finalize(world: MPICommunicator, communicator: Communicator) -> None:
+    if world.closed and not world.aborted:
         MPI.Finalize()
     else:
         communicator.abort()

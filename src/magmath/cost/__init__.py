@@ -4,17 +4,19 @@ messages."""
 from __future__ import annotations
 
 from magmath.cost.collectives import Group, Level
-from magmath.cost.link import Link, redistribution_seconds
+from magmath.cost.link import ETHERNET, Link, Network, redistribution_seconds
 from magmath.cost.machine import DEFAULT_MACHINE, GemmRate, Machine, current_machine, keep_machine
 from magmath.cost.machine_file import known_machines, load_machine
 
 __all__ = [
     "DEFAULT_MACHINE",
+    "ETHERNET",
     "GemmRate",
     "Group",
     "Level",
     "Link",
     "Machine",
+    "Network",
     "current_machine",
     "keep_machine",
     "known_machines",

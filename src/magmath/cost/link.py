@@ -1,13 +1,20 @@
 """The cost model of redistributions, in seconds, by which planners compare plans.
 
 Messages cost latency plus bytes over bandwidth. Workers that share memory read one another's tiles
-in place, which costs a barrier and the bytes that the busiest worker reads.
+in place, which costs a barrier and the bytes that the busiest worker reads. Between hosts, the
+messages of all workers of a host share its network port, and collectives send the data of a worker
+to another host once (`magmath.comm.two_level`).
 """
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
+from magmath.layout.moves import Move
 from magmath.layout.redistribution import Redistribution, Stage
 
 
@@ -17,12 +24,37 @@ class Link:
 
     `latency`: seconds per message. `bandwidth`: bytes per second into, and out of, one worker.
     `shared_memory`: every worker can read the memory of all others. `barrier`: seconds per barrier.
+    `network`: the connection between hosts, if the workers are on several; the link is that of
+    workers of one host then.
     """
 
     latency: float
     bandwidth: float
     shared_memory: bool
     barrier: float
+    network: Network | None = None
+
+
+@dataclass(frozen=True)
+class Network:
+    """The connection between hosts.
+
+    `hosts`: the host of each worker, by number. `latency`: seconds per message. `bandwidth`: bytes
+    per second into, and out of, one host.
+    """
+
+    hosts: tuple[int, ...]
+    latency: float
+    bandwidth: float
+
+    @property
+    def workers_per_host(self) -> int:
+        """The largest number of workers of a host."""
+        return max(Counter(self.hosts).values())
+
+
+ETHERNET: Final = (3e-5, 1.17e9)
+"""Latency and bandwidth of a network that is not measured: TCP over 10 Gb/s Ethernet."""
 
 
 def redistribution_seconds(redistribution: Redistribution, itemsize: int, link: Link) -> float:
@@ -36,6 +68,8 @@ def redistribution_seconds(redistribution: Redistribution, itemsize: int, link: 
 def _stage_seconds(stage: Stage, itemsize: int, link: Link) -> float:
     if stage.kind in ("nothing", "local"):
         return 0.0
+    if link.network is not None:
+        return _network_seconds(stage, itemsize, link, link.network)
     traffic = stage.traffic.values()
     if link.shared_memory:
         read = max([one.received for one in traffic], default=0)
@@ -48,3 +82,40 @@ def _stage_seconds(stage: Stage, itemsize: int, link: Link) -> float:
         ],
         default=0.0,
     )
+
+
+_SENT_ONCE: Final[dict[str, Callable[[Move, tuple[int, ...]], tuple[int, ...]]]] = {
+    "allgather": lambda move, hosts: (move.source, hosts[move.target]),
+    "reduce_scatter": lambda move, hosts: (hosts[move.source], move.target),
+    "allreduce": lambda move, hosts: (hosts[move.source], hosts[move.target]),
+}
+"""Identifies the moves of a collective between two hosts that one message replaces."""
+
+
+def _network_seconds(stage: Stage, itemsize: int, link: Link, network: Network) -> float:
+    """Return the seconds of a stage over several hosts: within the hosts, and then between them."""
+    hosts, once = network.hosts, _SENT_ONCE.get(stage.kind)
+    between: dict[tuple[int, ...], tuple[int, int, int]] = {}
+    within: Counter[int] = Counter()
+    for number, move in enumerate(stage.moves):
+        have, want, size = hosts[move.source], hosts[move.target], math.prod(move.shape)
+        if have != want:
+            key = (number,) if once is None else once(move, hosts)
+            between[key] = (have, want, size)
+        elif move.source != move.target:
+            within[move.target] += size
+    seconds = 0.0
+    if within:
+        seconds += link.latency + max(within.values()) * itemsize / link.bandwidth
+    if between:
+        sent: Counter[int] = Counter()
+        received: Counter[int] = Counter()
+        messages: Counter[int] = Counter()
+        for have, want, size in between.values():
+            sent[have] += size
+            received[want] += size
+            messages[want] += 1
+        busiest = max([*sent.values(), *received.values()])
+        rounds = -(-max(messages.values()) // network.workers_per_host)
+        seconds += rounds * network.latency + busiest * itemsize / network.bandwidth
+    return seconds

@@ -98,11 +98,16 @@ def exchange_seconds(
         steps, meeting = messages / output.mesh.size, machine.exchange_seconds
     else:
         steps, meeting = messages, machine.panel_seconds
-    seconds = steps * (meeting + environment.link.latency)
+    link = environment.link
+    latency, bandwidth = link.latency, link.bandwidth
+    if link.network is not None:
+        latency = link.network.latency
+        bandwidth = link.network.bandwidth / link.network.workers_per_host
+    seconds = steps * (meeting + latency)
     if environment.shares_memory:  # the arithmetic itself reads the data in place
         return seconds
     busiest = nbytes / output.mesh.size if collective.spread else nbytes
-    return seconds + busiest / environment.link.bandwidth
+    return seconds + busiest / bandwidth
 
 
 def traffic(node: Node, inputs: Sequence[Layout], output: Layout) -> tuple[int, int]:

@@ -23,14 +23,14 @@ def layers_of(program: Program, owners: Mapping[int, str]) -> list[str]:
     for sources, target in accesses:
         needs[target] = max([needs.get(slot, -1) for slot in sources], default=-1)
     roots = {slot: _root(program, slot, ()) for slot in written if slot >= 0}
-    serves = {slot: own[root] for slot, root in roots.items() if root in own}
+    last_update = {slot: own[root] for slot, root in roots.items() if root in own}
     for sources, target in reversed(accesses):
         for slot in sources:
-            serves[slot] = max(serves.get(slot, -1), serves.get(target, -1))
+            last_update[slot] = max(last_update.get(slot, -1), last_update.get(target, -1))
     found = []
     for sources, target in accesses:
         direct = max([own.get(slot, -1) for slot in sources], default=-1)
-        after = serves.get(target, -1)
+        after = last_update.get(target, -1)
         number = max(direct, needs[target] if after < 0 else min(needs[target], after))
         found.append(names[number] if number >= 0 else "")
     return found

@@ -123,9 +123,9 @@ def is_referenced(former: list[Node], order: Sequence[Node] = ()) -> bool:
 def is_unobservable(order: Sequence[Node], own: Sequence[Node]) -> bool:
     """Return True if no live reference outside `own` could be differentiated later."""
     for node in order:
-        untold = node.is_leaf and node.value is None
+        unknown = node.is_leaf and node.value is None
         remembers = not node.is_leaf and node.value is not None and node.dtype.is_floating
-        if node.name == "variable" or untold or remembers:
+        if node.name == "variable" or unknown or remembers:
             return False
     held = referenced_elsewhere(order)
     return not any(node.dtype.is_floating for node in held.difference(own))
@@ -154,7 +154,7 @@ def donate(
     every expression of them would write again. So are referenced nodes that depend on an
     overwritten array, if they are smaller than it; otherwise the array is not overwritten.
     """
-    if not any(node.operation.overwrites_first for node in order):
+    if not any(x.overwrites_first for x in {node.operation for node in order}):
         return wanted, ()
     held = referenced_elsewhere(order)
     pending = [x for x in order if x in held and x.value is None and not x.is_leaf]

@@ -28,7 +28,7 @@ from magmath.engine.donation import (
     worthwhile_intermediates,
 )
 from magmath.engine.memory_check import check_memory
-from magmath.engine.pending_updates import PendingUpdates
+from magmath.engine.pending_updates import PendingUpdates, Updated
 from magmath.engine.program_build import Compiled, build_program, environment_of
 from magmath.engine.relayout_cache import RelayoutCache, Relayouts
 from magmath.engine.remote_array import RemoteArray, leaf_of, no_value_error, remote_array_of
@@ -76,7 +76,7 @@ class Engine:
         self.initial_rng_state = RngState(pool.seed, INITIAL_STREAMS)
         self._programs: OrderedDict[Hashable, Compiled] = OrderedDict()
         self._kept: deque[ref[Node]] = deque()
-        self.updates = PendingUpdates()
+        self._updates = PendingUpdates()
         self._last: RunHandle | None = None
         self.recorder: Callable[[RunHandle], object] | None = None  # receives runs to profile
         self.copies = RelayoutCache(pool.workers, pool.memory_limit)
@@ -249,14 +249,14 @@ class Engine:
         `overwritten` maps the new values of variables to the leaves of the former values.
         """
         asked, order = len(wanted), topological(wanted, cut=True)
-        if updates := self.updates.reading(order):
+        if updates := self._updates.reading(order):
             wanted = (*wanted, *updates)
             order = topological(wanted, cut=True)
         held, results = live_intermediates(order, wanted), wanted
         expression = order
         if len(order) <= MAX_INTERMEDIATE_SEARCH and self.pool.memory_limit is None:
             wanted = results = (*wanted, *worthwhile_intermediates(order, held))
-        if any(node.operation.lower_to and node.value is None for node in order):
+        if any(x.lower_to for x in {node.operation for node in order if node.value is None}):
             simpler = expand(self.cut(Graph(wanted)))
             order, results = simpler.nodes, simpler.outputs
         given = self._small(order, results)
@@ -269,7 +269,9 @@ class Engine:
                 outputs = self._compute(order, results, given)
             else:
                 with paused_gc(), stage("look up"):
-                    graph = self.with_copies(self.cut(Graph(wanted, targets)), make=True)
+                    graph = self.with_copies(
+                        self.cut(Graph(wanted, targets), expression), make=True
+                    )
                     compiled = self.compile(graph)
                 outputs, _ = self.run(compiled, graph.leaves)
             known = dict(zip(wanted, map(leaf_of, outputs), strict=True))
@@ -341,6 +343,13 @@ class Engine:
         record_provenance({node: leaf}, [*node.inputs, node], ())
         return leaf
 
+    def note_update(self, array: Updated) -> None:
+        """Register an array after an update in place, which a later evaluation may compute; small
+        arrays are computed when they are read."""
+        form = array.node.signature
+        if form is not None and form.nbytes > self.at_once_bytes:
+            self._updates.note(array)
+
     def should_evaluate_now(self, own: Sequence[Node]) -> bool:
         """Return True if a written array, the first of `own`, should be computed at once.
 
@@ -390,11 +399,16 @@ class Engine:
             self.pool.interrupt_point()
         return found
 
-    def cut(self, graph: Graph) -> Graph:
-        """Return the graph with leaves in place of evaluated nodes."""
+    def cut(self, graph: Graph, order: Sequence[Node] | None = None) -> Graph:
+        """Return the graph with leaves in place of evaluated nodes.
+
+        `order`, if it is known, holds the nodes that the outputs need, up to evaluated ones, in
+        topological order.
+        """
         new: dict[Node, Node] = {}
-        for node in topological(graph.roots, cut=True):
-            if node.is_leaf:
+        known = None if order is None or any(graph.targets) else order
+        for node in topological(graph.roots, cut=True) if known is None else known:
+            if node.operation.leaf:
                 new[node] = node
             elif node.value is not None:
                 new[node] = node.value

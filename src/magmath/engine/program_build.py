@@ -10,7 +10,7 @@ import msgspec
 
 from magmath.core.dtypes import DType
 from magmath.core.stage_times import stage
-from magmath.cost import current_machine
+from magmath.cost import ETHERNET, Level, Link, Machine, Network, current_machine
 from magmath.graph import Graph, Shape
 from magmath.layout import Layout, Mesh
 from magmath.passes import pipeline
@@ -19,7 +19,7 @@ from magmath.program.instructions import Program
 from magmath.program.lower import lower
 
 if TYPE_CHECKING:
-    from magmath.runtime.pool import Pool
+    from magmath.runtime.pool import Pool, Topology
 
 UNSENT = -1
 """The identifier of a program that the workers do not have."""
@@ -60,11 +60,24 @@ def environment_of(pool: Pool) -> Environment:
     """Return the environment of a pool, for the passes."""
     topology, machine = pool.topology, current_machine()
     shared = topology.shares_memory and topology.device == "cpu"
+    link = machine.shared if shared else machine.messages
+    if any(topology.hosts):
+        link, machine = _with_network(pool.topology, link, machine)
     return Environment(
-        pool.mesh, machine.shared if shared else machine.messages, shared, pool.deterministic,
+        pool.mesh, link, shared, pool.deterministic,
         memory=pool.memory_limit, bound=pool.memory_bound, machine=machine,
         threads=topology.threads,
     )  # fmt: skip
+
+
+def _with_network(topology: Topology, link: Link, machine: Machine) -> tuple[Link, Machine]:
+    """Return the link and the machine with the network between the hosts of a pool."""
+    network = Network(topology.hosts, *(topology.network or ETHERNET))
+    levels = (
+        Level("host", network.workers_per_host, link.bandwidth, link.latency),
+        Level("network", 0, network.bandwidth, network.latency),
+    )
+    return replace(link, network=network), replace(machine, levels=levels)
 
 
 def _team_environment(threads: int) -> Environment:

@@ -48,6 +48,7 @@ def init(
     device: str = "auto",
     threads: int | None = None,
     launcher: str | Sequence[str] = "mpiexec",
+    hosts: Sequence[str] | str | None = None,
     deterministic: bool = False,
     memory_limit: int | None = None,
     seed: int = 0,
@@ -65,6 +66,10 @@ def init(
                    between them
     launcher       "mpiexec" (the embedded one), "srun", "threads" (workers as threads of this
                    process), or any command line in which {n} stands for the number of workers
+    hosts          names of the hosts on which "mpiexec" starts the workers by ssh, each with or
+                   without its number of workers: ["a:2", "b:2"] or "a:2,b:2". Workers of one host
+                   share memory, and hosts exchange messages. With workers=0 the numbers of the list
+                   count. The hosts need the same magmath at the same path (docs/hosts.md)
     deterministic  results are bit-identical for any number of workers, at some cost in speed
     memory_limit   maximum bytes of arrays on a worker; by default its share of its host's memory,
                    less a reserve
@@ -88,6 +93,7 @@ def init(
         device=device,
         threads=threads,
         launcher=launcher,
+        hosts=hosts,
         deterministic=deterministic,
         memory_limit=memory_limit,
         seed=seed,

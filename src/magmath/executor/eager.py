@@ -86,18 +86,18 @@ def _compute(
                 views[node] = _number(node)
                 continue
             form = node.signature
-            place, brief = (form.ready if form is not None else None) or _prepared(node)
+            place, ufunc = (form.ready if form is not None else None) or _prepared(node)
             waiting = spare[place]
             out = waiting.pop() if waiting else place.piece.allocate(context.heap)
             made[node] = out, waiting
             views[node] = view = out.view
-            if brief is None or not on_cpu:
+            if ufunc is None or not on_cpu:
                 _call(node, place, views, context)
             elif len(inputs) == 2:
                 x, y = inputs
-                brief(views[x].array, views[y].array, view.array)
+                ufunc(views[x].array, views[y].array, view.array)
             else:
-                brief(views[inputs[0]].array, view.array)
+                ufunc(views[inputs[0]].array, view.array)
         except Exception as error:
             attach_user_line(error, node)
             raise
@@ -150,15 +150,15 @@ class _Step(NamedTuple):
     if it is faster."""
 
     place: _Place
-    brief: Callable[..., object] | None
+    ufunc: Callable[..., object] | None
 
 
 def _prepared(node: Node) -> _Step:
     """Return the step of a node; store it in the node's signature."""
-    place, brief = _place(node.shape, node.dtype), node.operation.numpy_ufunc
+    place, ufunc = _place(node.shape, node.dtype), node.operation.numpy_ufunc
     dtypes = [x.dtype for x in (node, *node.inputs)]
-    small = brief is not None and is_faster_by_numpy(brief, place.layout.size, dtypes)
-    step = _Step(place, brief.function if brief is not None and small else None)
+    small = ufunc is not None and is_faster_by_numpy(ufunc, place.layout.size, dtypes)
+    step = _Step(place, ufunc.function if ufunc is not None and small else None)
     if node.signature is not None:
         node.signature.ready = step
     return step

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from magmath.errors import LayoutError
+from magmath.executor.hierarchical_move import bind_collective, is_collective
 from magmath.executor.tensors import Tensors
 from magmath.layout import Layout, plan
 from magmath.layout.moves import Move as Part
@@ -195,12 +196,29 @@ def _exchanges(move: Move, tensors: Tensors, comm: Communicator) -> tuple[list[R
         target = (
             tensors.own(move.target) if last else source.new_empty(stage.target.local_shape(rank))
         )
-        sends, packs = _packed(stage, source, rank)
+        if is_collective(stage, comm):
+            packs, calls = _collective(stage, source, target, comm)
+        else:
+            sends, packs = _packed(stage, source, rank)
+            calls = [*_fill_identity(stage, rank, target), *_received(stage, target, sends, comm)]
         (rest if i else first).extend(packs)
-        rest += _fill_identity(stage, rank, target)
-        rest += _received(stage, target, sends, comm)
+        rest += calls
         source = target
     return first, rest
+
+
+def _collective(
+    stage: Stage, source: torch.Tensor, target: torch.Tensor, comm: Communicator
+) -> tuple[list[Ready], list[Ready]]:
+    """Return the calls that pack the source, and those that run a collective and unpack."""
+
+    def pack(part: Part, buffer: torch.Tensor) -> Ready:
+        return _transfer(source, part.source_select, buffer, _all(part), None)
+
+    def unpack(part: Part, buffer: torch.Tensor) -> Ready:
+        return _transfer(buffer, _all(part), target, part.target_select, None)
+
+    return bind_collective(stage, source, comm, pack, unpack)
 
 
 def _packed(

@@ -41,15 +41,15 @@ def without_fp_warnings(
     return silent().run(function, *args, **kwargs)
 
 
-def is_faster_by_numpy(brief: NumpyUfunc, size: int, dtypes: Iterable[DType]) -> bool:
+def is_faster_by_numpy(ufunc: NumpyUfunc, size: int, dtypes: Iterable[DType]) -> bool:
     """Return True if NumPy's function is faster for a result of this size on the CPU, and supports
     these types of result and operands."""
-    wide = brief.avx512 and has_avx512() and torch.get_num_threads() == 1
-    return size > 0 and (wide or size <= brief.most) and _TYPES.issuperset(dtypes)
+    wide = ufunc.avx512 and has_avx512() and torch.get_num_threads() == 1
+    return size > 0 and (wide or size <= ufunc.most) and _TYPES.issuperset(dtypes)
 
 
 def numpy_call(
-    brief: NumpyUfunc, out: torch.Tensor, inputs: Sequence[torch.Tensor]
+    ufunc: NumpyUfunc, out: torch.Tensor, inputs: Sequence[torch.Tensor]
 ) -> Callable[[], object]:
     """Return a ready call of NumPy's function, which must run `without_fp_warnings`."""
-    return partial(brief.function, *[tensor.numpy() for tensor in inputs], out.numpy())
+    return partial(ufunc.function, *[tensor.numpy() for tensor in inputs], out.numpy())

@@ -76,9 +76,9 @@ class Graph:
     def mapped(self, new: Mapping[Node, Node]) -> Graph:
         """Return the graph with the images of this graph's roots as roots."""
         return Graph(
-            tuple(new[node] for node in self.outputs),
-            tuple(None if t is None else new[t] for t in self.targets),
-            tuple(new[node] for node in self.emitted),
+            tuple([new[node] for node in self.outputs]),
+            tuple([None if t is None else new[t] for t in self.targets]),
+            tuple([new[node] for node in self.emitted]),
         )
 
     def substituted(self, new: Mapping[Node, Node]) -> Graph:
@@ -107,7 +107,7 @@ class Graph:
         Values of parameters, data of inputs and identities of variables are not part of it.
         """
         number = {node: i for i, node in enumerate(self.nodes)}
-        entries = tuple(_entry(node, number) for node in self.nodes)
+        entries = tuple([_entry(node, number) for node in self.nodes])
         targets = tuple(None if t is None else number[t] for t in self.targets)
         outputs = tuple(number[node] for node in self.outputs)
         return entries, outputs, targets, tuple(number[node] for node in self.emitted)
@@ -128,8 +128,8 @@ class Graph:
 
 
 def _entry(node: Node, number: dict[Node, int]) -> Hashable:
-    if node.is_leaf:
-        return node.name, node.shape, node.dtype.name, node.layout
+    if node.operation.leaf:
+        return node.operation.name, node.shape, node.dtype.name, node.layout
     sources = tuple([number[source] for source in node.inputs])
     if node.signature is not None:
         return node.signature, sources, node.layout

@@ -19,6 +19,7 @@ from magmath.kernels.dispatch.registry import Candidate
 from magmath.kernels.dispatch.tuner import Call
 from magmath.kernels.epilogue import blocks, finish
 from magmath.kernels.gemm_candidates import sequence
+from magmath.kernels.half_instructions import multiplies
 from magmath.kernels.surrounded import Surrounded, inside
 from magmath.kernels.winograd_loops import is_compiled
 
@@ -28,8 +29,8 @@ Function = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 # torch: oneDNN, cuDNN -----------------------------------------------------------------------------
 
 
-def _any_problem(problem: ConvolutionProblem) -> bool:
-    return True
+def _torch_takes(problem: ConvolutionProblem) -> bool:
+    return multiplies(problem.x)
 
 
 def _bilinear(function: Function, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -106,11 +107,34 @@ def _bind_filter(problem: ConvolutionProblem, convert: Callable[..., torch.Tenso
     return sequence(around.fill, lambda: w.copy_(_bilinear(contributed, around.tensor, y)))
 
 
+# in float32, for half types for which the processor has no instructions ---------------------------
+
+
+def _any_half_problem(problem: ConvolutionProblem) -> bool:
+    return True
+
+
+def _bind_widened(problem: ConvolutionProblem, inner: object) -> Call:
+    wide = replace(problem, x=_wide(problem.x), w=_wide(problem.w), y=_wide(problem.y))
+    pairs = zip(wide.operands, problem.operands, strict=True)
+    calls: list[Call] = [partial(to.copy_, source) for to, source in pairs]
+    return sequence(*calls, _bind_torch(wide, inner), partial(problem.out.copy_, wide.out))
+
+
+def _wide(x: torch.Tensor) -> torch.Tensor:
+    """Return an empty float32 tensor of the shape and memory order of x."""
+    return torch.empty_like(x, dtype=torch.float32)
+
+
+def _widened_workspace(problem: ConvolutionProblem) -> int:
+    return 4 * sum(tensor.numel() for tensor in (problem.x, problem.w, problem.y))
+
+
 # the same with operands that are converted to channels-last order ---------------------------------
 
 
 def _channels_last_takes(problem: ConvolutionProblem) -> bool:
-    return problem.x.ndim == 4
+    return problem.x.ndim == 4 and multiplies(problem.x)
 
 
 def _to_channels_last(tensor: torch.Tensor) -> torch.Tensor:
@@ -207,7 +231,8 @@ def _bind_filter_products(
 CANDIDATES: Mapping[str, Candidate] = {
     candidate.name: candidate
     for candidate in (
-        Candidate("torch", _any_problem, _bind_torch, fuses=True),
+        Candidate("torch", _torch_takes, _bind_torch, fuses=True),
+        Candidate("widened", _any_half_problem, _bind_widened, _widened_workspace),
         Candidate(
             "channels-last",
             _channels_last_takes,

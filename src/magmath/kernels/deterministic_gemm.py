@@ -69,8 +69,8 @@ def _contiguous_or_transposed(x: torch.Tensor) -> torch.Tensor:
     """
     if not x.is_contiguous() and x.mT.is_contiguous():
         turned = x.mT
-        settled = _contiguous_or_transposed(turned)
-        return x if settled is turned else settled.mT
-    settled = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    usable = x.stride() == settled.stride() and x.data_ptr() % ALIGNMENT == 0
-    return x if usable else settled
+        aligned = _contiguous_or_transposed(turned)
+        return x if aligned is turned else aligned.mT
+    aligned = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    usable = x.stride() == aligned.stride() and x.data_ptr() % ALIGNMENT == 0
+    return x if usable else aligned

@@ -16,6 +16,7 @@ import torch
 from magmath.kernels.dispatch.registry import Candidate, candidates
 from magmath.kernels.dispatch.tuner import Call
 from magmath.kernels.gemm_problem import GemmProblem, Number, leading
+from magmath.kernels.half_instructions import multiplies
 
 _BLAS_MOST = 2**31 - 1
 LIMB_BITS = 16
@@ -77,7 +78,9 @@ def _epilogue(product: GemmProblem, bias: bool = True) -> list[Call]:
 
 
 def _torch_takes(product: GemmProblem) -> bool:
-    return not product.widens or (product.out.is_cuda and product.is_plain)
+    if product.widens:
+        return product.out.is_cuda and product.is_plain
+    return multiplies(product.a)
 
 
 def _bind_torch(product: GemmProblem, inner: object) -> Call:
@@ -118,7 +121,7 @@ def _unchanged(value: Number) -> Number:
 
 def _fused_takes(product: GemmProblem) -> bool:
     fits = product.is_plain and product.bias is not None and product.relu and not product.widens
-    return fits and product.out.ndim == 2
+    return fits and product.out.ndim == 2 and multiplies(product.a)
 
 
 def _bind_fused(product: GemmProblem, inner: object) -> Call:

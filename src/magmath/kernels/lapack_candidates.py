@@ -79,7 +79,7 @@ class Routine:
 
     def trial(self, forms: Forms, dtype: torch.dtype, **options: Any) -> Call:
         """Return a call on new matrices of these forms, for measurements."""
-        given = [_stand_in(shape, turned, dtype) for shape, turned in forms]
+        given = [_dummy_matrix(shape, turned, dtype) for shape, turned in forms]
         used, around = [x.clone() for x in given], wake_thread_pool()
 
         def run() -> None:
@@ -130,7 +130,7 @@ def _is_turned(x: Tensor) -> bool:
     return along > 1 and down == 1
 
 
-def _stand_in(shape: Shape, turned: bool, dtype: torch.dtype) -> Tensor:
+def _dummy_matrix(shape: Shape, turned: bool, dtype: torch.dtype) -> Tensor:
     """Return a random matrix with a dominant diagonal: not singular, and positive definite if it is
     read as Hermitian."""
     m, n = shape[::-1] if turned else shape

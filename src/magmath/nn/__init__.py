@@ -20,6 +20,7 @@ from magmath.nn.losses import (
     mean_absolute_error,
     mean_squared_error,
 )
+from magmath.nn.mixed_precision import precision
 from magmath.nn.module import Module
 from magmath.nn.variables import Buffer, Deferred, Parameter, RngState, deferred
 
@@ -44,6 +45,7 @@ __all__ = [
     "mean_absolute_error",
     "mean_squared_error",
     "metrics",
+    "precision",
     "zoo",
 ]
 

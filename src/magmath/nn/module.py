@@ -13,18 +13,21 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
-from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from magmath.arrays.array import Array
 from magmath.arrays.variable import Variable
+from magmath.core.dtypes import as_dtype, compute_dtype, float32
+from magmath.core.precision_state import PRECISION
 from magmath.engine import tracing
 from magmath.engine.captured_arrays import note_update
-from magmath.errors import MagmathError
+from magmath.errors import DTypeError, MagmathError
 from magmath.nn.abstract import inputs_of, trace_call
 from magmath.nn.describe import representation, summary
 from magmath.nn.forward_hooks import active_hooks
 from magmath.nn.inventory import Inventory, named, note_change
+from magmath.nn.mixed_precision import called
 from magmath.nn.state_file import assign_state, load, save
 from magmath.nn.variables import Buffer, Deferred, Parameter, RngState
 
@@ -58,7 +61,10 @@ def _with_hooks(call: Call) -> Call:
             trace.note_state(self)
             if not _forced:
                 trace.note_state(vars(self).setdefault("_mode", object()))
-        outputs = call(self, *args, **kwargs)
+        if PRECISION.compute is None:
+            outputs = call(self, *args, **kwargs)
+        else:
+            outputs = called(partial(call, self), self.keeps_float32, args, kwargs)
         for hook in active_hooks:
             hook(self, outputs)
         return outputs
@@ -81,6 +87,9 @@ class Module:
     input. `training` is True until `eval` is called, and again after `train`.
     """
 
+    keeps_float32: ClassVar[bool] = False
+    """True for modules that read their parameters in float32 in every precision, and that `astype`
+    does not convert to half types, such as normalization."""
     training = True
     _inventory: Inventory[Module] | None = None
 
@@ -286,6 +295,31 @@ class Module:
         """Return a table of the layers with their output shapes and numbers of parameters, for
         inputs of these shapes (see `build`)."""
         return summary(self, Module, shapes, dtype)
+
+    def astype(self, dtype: DTypeLike) -> Module:
+        """Convert floating point parameters and buffers to another type; return the module.
+
+        Modules with `keeps_float32`, such as normalization, are not converted to half types. An
+        optimizer that updates parameters of a half type has a float32 master copy of each. Raises
+        DTypeError if the type is not floating point, MagmathError before the module is built.
+        """
+        element = as_dtype(dtype)
+        if not element.is_floating:
+            raise DTypeError(f"Module.astype: needs a floating point type, was given {element}")
+        self._built("astype")
+        kept = self._variables_in_float32() if compute_dtype(element) is not element else set()
+        for v in self._walked().variables.values():
+            if v.dtype.is_floating:
+                v.convert(float32 if id(v) in kept else element)
+        return self
+
+    def _variables_in_float32(self) -> set[int]:
+        """Return the ids of the variables of modules that keep float32."""
+        found: set[int] = set()
+        for module in self.modules():
+            if module.keeps_float32:
+                found |= set(map(id, module._walked().variables.values()))
+        return found
 
     # state --------------------------------------------------------------------------------------
 

@@ -12,13 +12,16 @@ from magmath.arrays.array import Array
 from magmath.arrays.conversion import LayoutLike
 from magmath.arrays.number_list import is_number
 from magmath.arrays.variable import Variable
-from magmath.core.dtypes import DType, as_dtype, int64
+from magmath.core.dtypes import DType, as_dtype, float32, int64
 from magmath.core.integers import require_integer
+from magmath.core.precision_state import PRECISION
 from magmath.core.promotion import get_default_dtype
 from magmath.engine import session, tracing
 from magmath.engine.remote_array import RemoteArray
 from magmath.errors import ShapeError
 from magmath.graph import Node, Shape
+from magmath.nn.mixed_precision import wrong_parameter
+from magmath.ops import elementwise as e
 from magmath.ops.creation import iota
 
 Initial = Callable[..., Any]
@@ -41,6 +44,20 @@ class Parameter(Variable):
     """
 
     __slots__ = ("trainable",)
+
+    @property
+    def _node(self) -> Node:  # type: ignore[override]
+        """The node that an expression reads: in mixed precision, modules read the half type."""
+        node, read = super()._node, PRECISION.read
+        if read is None or not node.dtype.is_floating:
+            return node
+        if node.dtype is not float32:
+            raise wrong_parameter("call", f"mixed-{read}", self.name, node.dtype)
+        return e.astype(node, read)
+
+    @property
+    def _leaf(self) -> Node | None:  # type: ignore[override]
+        return super()._leaf if PRECISION.read is None else None
 
     def __init__(
         self,

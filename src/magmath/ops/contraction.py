@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from magmath.codegen.emit import NativeCall, NativeOperand, Writer
 from magmath.core.dtypes import DType, compute_dtype
 from magmath.core.shapes import broadcast
 from magmath.errors import DTypeError, ShapeError
-from magmath.graph import KernelCall, Node, Operation, Shape, apply
+from magmath.graph import KernelCall, Node, Operation, Shape, applied, apply
 from magmath.graph.operation import Gradients, Line
 from magmath.ops.elementwise import astype
 from magmath.ops.gemm import emit_gemm, product_efficiency
@@ -250,6 +250,10 @@ def contraction(a: Node, in_a: str, b: Node, in_b: str, out: str, line: Line = N
     `in_a` and `in_b` name the operands' dimensions; a letter occurs once in an operand. A dimension
     of extent 1 broadcasts to the other operand's extent. The result has the operands' type.
     """
+    found = _plain_subscripts(a.shape, in_a, b.shape, in_b, out)
+    if found:
+        attributes = {"subscripts": found, "dtype": compute_dtype(a.dtype)}
+        return astype(applied(CONTRACT, (a, b), line, attributes), a.dtype)
     stretched = {
         c for c in (set(in_a) & set(in_b)) - set(out) if _extent(a, in_a, c) != _extent(b, in_b, c)
     }
@@ -261,6 +265,17 @@ def contraction(a: Node, in_a: str, b: Node, in_b: str, out: str, line: Line = N
         return (_aligned(a, in_a, out) * _aligned(b, in_b, out)).at_line(line)
     attributes = {"subscripts": str(letters), "dtype": compute_dtype(a.dtype)}
     return astype(apply(CONTRACT, a, b, line=line, **attributes), a.dtype)
+
+
+@lru_cache(maxsize=4096)
+def _plain_subscripts(shape_a: Shape, in_a: str, shape_b: Shape, in_b: str, out: str) -> str:
+    """Return the subscripts of a product that needs no change of its operands, otherwise ""."""
+    extents = dict(zip(in_a, shape_a, strict=True))
+    both = set(in_a) & set(in_b)
+    stretched = any(extents[c] != n for c, n in zip(in_b, shape_b, strict=True) if c in both)
+    solitary = (set(in_a) ^ set(in_b)) - set(out)
+    letters = Subscripts(in_a, in_b, out)
+    return str(letters) if letters.summed and not (stretched or solitary) else ""
 
 
 def _extent(x: Node, own: str, letter: str) -> int:
@@ -295,19 +310,25 @@ def matmul(a: Node, b: Node, *, line: Line = None) -> Node:
     """
     if not a.ndim or not b.ndim:
         raise ShapeError(f"matmul: needs arrays of 1 or more dimensions, got {a.shape} @ {b.shape}")
-    k = b.shape[-2] if b.ndim > 1 else b.shape[0]
-    if a.shape[-1] != k:
+    in_a, in_b, out = _matmul_letters(a.shape, b.shape)
+    return contraction(a, in_a, b, in_b, out, line)
+
+
+@lru_cache(maxsize=4096)
+def _matmul_letters(a: Shape, b: Shape) -> tuple[str, str, str]:
+    """Return the letters of both operands and of the result, for operands of these shapes."""
+    k = b[-2] if len(b) > 1 else b[0]
+    if a[-1] != k:
         raise ShapeError(
-            f"matmul: needs (…, m, k) @ (…, k, n), was given {a.shape} @ {b.shape}: "
-            f"{a.shape[-1]} is not {k}"
+            f"matmul: needs (…, m, k) @ (…, k, n), was given {a} @ {b}: {a[-1]} is not {k}"
         )
-    batch = len(broadcast("matmul", a.shape[:-2], b.shape[:-2]))
+    batch = len(broadcast("matmul", a[:-2], b[:-2]))
     stack, inner = LETTERS[:batch], LETTERS[batch + 2]
-    rows = LETTERS[batch] if a.ndim > 1 else ""
-    columns = LETTERS[batch + 1] if b.ndim > 1 else ""
-    in_a = stack[batch - len(a.shape[:-2]) :] + rows + inner
-    in_b = stack[batch - len(b.shape[:-2]) :] + inner + columns
-    return contraction(a, in_a, b, in_b, stack + rows + columns, line)
+    rows = LETTERS[batch] if len(a) > 1 else ""
+    columns = LETTERS[batch + 1] if len(b) > 1 else ""
+    in_a = stack[batch - len(a[:-2]) :] + rows + inner
+    in_b = stack[batch - len(b[:-2]) :] + inner + columns
+    return in_a, in_b, stack + rows + columns
 
 
 OPERATIONS = {"contract": CONTRACT}

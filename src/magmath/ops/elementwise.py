@@ -49,7 +49,7 @@ from magmath.ops.torch_gaps import (
 FLOATING: set[str] = set()
 """Names of operations that accept only floating-point types; integers are converted for them."""
 
-BRIEF_FLOPS = 8192
+NUMPY_LOOP_FLOPS = 8192
 """Flops that take no longer than the overhead of one torch call."""
 
 VECTORISED = frozenset(
@@ -94,13 +94,15 @@ def _row(
     result: Result = None,
     kernel: Callable[[str, Callable[..., Any]], Kernel] = torch_kernel,
     flops: float = 1.0,
-    brief: bool = True,
+    numpy_loop: bool = True,
     bits: SameBits = no_same_bits,
 ) -> Operation:
     reference = numpy or getattr(np, torch or name)
     if "floating" in domain:
         FLOATING.add(name)
-    short = brief and kernel in (torch_kernel, parts_kernel) and isinstance(reference, np.ufunc)
+    has_ufunc = (
+        numpy_loop and kernel in (torch_kernel, parts_kernel) and isinstance(reference, np.ufunc)
+    )
     return Operation(
         name=name,
         infer=pointwise_infer(name, domain, result),
@@ -113,8 +115,8 @@ def _row(
         flops=flops_per_element(flops),
         same_bits=bits,
         elementwise=True,
-        numpy_ufunc=NumpyUfunc(_into(reference), int(BRIEF_FLOPS / flops), name in VECTORISED)
-        if short
+        numpy_ufunc=NumpyUfunc(_into(reference), int(NUMPY_LOOP_FLOPS / flops), name in VECTORISED)
+        if has_ufunc
         else None,
     )
 
@@ -378,21 +380,21 @@ BINARY = (
          lambda n, g: (g / n.inputs[1], -(g * n / n.inputs[1])),
          bits=same_bits_always),
     _row("floor_divide", "real", "({0} // {1})", no_gradient,
-         kernel=quotient_kernel, flops=4, brief=False),
+         kernel=quotient_kernel, flops=4, numpy_loop=False),
     _row("remainder", "real",
          {"int": "np.mod({0}, {1})", "uint": "np.mod({0}, {1})",
           "float": "np.copysign(np.mod({0}, {1}), {1})"}, _remainder_vjp,
          kernel=remainder_kernel, flops=4),
     _row("power", "numeric",
          dict.fromkeys(("uint", "float", "complex"), "({0} ** {1})"), _power_vjp,
-         torch="pow", numpy=np.power, kernel=power_kernel, flops=20, brief=False),
+         torch="pow", numpy=np.power, kernel=power_kernel, flops=20, numpy_loop=False),
     _row("maximum", "real", "np.maximum({0}, {1})",
          _extremum_vjp("greater"), bits=same_bits_of_integers),
     _row("minimum", "real", "np.minimum({0}, {1})",
          _extremum_vjp("less"), bits=same_bits_of_integers),
     _row("where_positive", "real floating", "({one} - {one} if {1} <= 0 else {0})",
          lambda n, g: (call("where_positive", g, n.inputs[1]), None),
-         numpy=lambda g, y: np.where(y <= 0, 0, g), kernel=where_positive_kernel, brief=False,
+         numpy=lambda g, y: np.where(y <= 0, 0, g), kernel=where_positive_kernel, numpy_loop=False,
          bits=same_bits_always),
     _row("atan2", "real floating", "np.arctan2({0}, {1})", _atan2_vjp,
          numpy=np.arctan2, flops=20),

@@ -8,6 +8,7 @@ from magmath.optim.adagrad import Adagrad
 from magmath.optim.adam import Adam, AdamW
 from magmath.optim.base import Optimizer
 from magmath.optim.lars import LARS
+from magmath.optim.loss_scale import LossScale
 from magmath.optim.rmsprop import RMSprop
 from magmath.optim.sgd import GradientDescent, Momentum
 
@@ -18,6 +19,7 @@ __all__ = [
     "Adam",
     "AdamW",
     "GradientDescent",
+    "LossScale",
     "Momentum",
     "Optimizer",
     "RMSprop",

@@ -25,6 +25,7 @@ from magmath.ops import elementwise as e
 from magmath.ops.leaves import parameter
 from magmath.optim.clip import check_limits, clipped
 from magmath.optim.groups import Groups
+from magmath.optim.loss_scale import LossScale, is_finite
 from magmath.optim.minimizing import Minimizer, check_finite_losses, rate_dtype
 from magmath.optim.rates import LearningRate, check_learning_rate, rate_at
 from magmath.optim.schedules import Schedule, plateau_of
@@ -74,7 +75,7 @@ class Optimizer(ABC):
     def _start(self) -> None:
         self._steps = 0
         self._groups: Groups[Optimizer] = Groups(self)
-        self.kept = States(self._needs)
+        self.variable_states = States(self._needs)
         """The states of the variables that were updated."""
         self._minimizer = Minimizer(self)
 
@@ -207,11 +208,15 @@ class Optimizer(ABC):
 
     # steps ------------------------------------------------------------------------------------
 
-    def update(self, gradients: Mapping[Variable, Array]) -> None:
+    def update(
+        self, gradients: Mapping[Variable, Array], loss_scale: LossScale | None = None
+    ) -> None:
         """Take a step: assign each variable its next value, computed from its gradient.
 
         One program computes all of them; within a compiled function the step is part of its
-        program. Raises ShapeError if a gradient has another shape than its variable.
+        program. With a loss scale the step is skipped unless all gradients, which are unscaled
+        (`LossScale.value_and_grad`), are finite, and the scale is adjusted. Raises ShapeError if a
+        gradient has another shape than its variable.
         """
         variables = list(gradients)
         _check_variables("update", variables)
@@ -221,12 +226,15 @@ class Optimizer(ABC):
                 raise ShapeError(
                     f"update: variable {v.name} has shape {v.shape}, its gradient {gradient.shape}"
                 )
-        kept = self.kept.of(variables)
-        owners = [v for one in kept for v in one.variables()]
+        entries = self.variable_states.of(variables)
+        owners = [v for entry in entries for v in entry.variables()]
         read = {v.node: v for v in owners}
-        slots = [one.slot(lambda v: v.node) for one in kept]
+        slots = [entry.slot(lambda v: v.node) for entry in entries]
         slopes = [gradients[v].node for v in variables]
         pairs = self.next_values(slots, slopes, self.rates_of_update(variables))
+        if loss_scale is not None:
+            pairs = loss_scale.guarded(pairs, is_finite(slopes))
+            read |= loss_scale.variables_by_node()
         assign([(read[node], value) for node, value in pairs])
 
     def rates_of_update(self, variables: Sequence[Variable]) -> list[Node]:
@@ -308,7 +316,7 @@ class Optimizer(ABC):
         The values are snapshots, 0-d for counts. Raises MagmathError if two variables have the same
         name.
         """
-        state = self.kept.state_dict()
+        state = self.variable_states.state_dict()
         for i, one in enumerate(self._groups.learning_rates):
             if plateau := plateau_of(one):
                 found = {f"learning_rate.{i}.{k}": x for k, x in plateau.state_dict().items()}
@@ -334,7 +342,7 @@ class Optimizer(ABC):
                 start = f"learning_rate.{i}."
                 names = [name for name in given if name.startswith(start)]
                 plateau.load_state_dict({k.removeprefix(start): float(given.pop(k)) for k in names})
-        self.kept.load_state_dict(given)
+        self.variable_states.load_state_dict(given)
 
 
 _finite = check_finite_losses

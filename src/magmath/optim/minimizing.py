@@ -30,7 +30,7 @@ from magmath.graph import Graph, Node, Provenance, WeakOperand, set_provenance, 
 from magmath.graph.provenance import VersionOperand
 from magmath.ops.leaves import input_leaf, parameter
 from magmath.optim.function_of_variables import FunctionOfVariables
-from magmath.optim.states import Kept, OptimizerSlot, States
+from magmath.optim.states import OptimizerSlot, States, VariableStates
 
 if TYPE_CHECKING:
     from magmath.runtime.run_handle import RunHandle
@@ -43,7 +43,7 @@ class Updating(Protocol):
     """The methods of an optimizer that its programs use."""
 
     @property
-    def kept(self) -> States:
+    def variable_states(self) -> States:
         """The states of the updated variables."""
 
     def rates(self, step: int) -> list[float]:
@@ -108,15 +108,15 @@ class Minimizer:
 
     def _program(self, function: FunctionOfVariables, variables: Sequence[Variable]) -> _Program:
         engine = session.engine()
-        kept = self._optimizer.kept.of(variables)
-        owned = [id(v) for one in kept for v in one.variables()]
+        entries = self._optimizer.variable_states.of(variables)
+        owned = [id(v) for entry in entries for v in entry.variables()]
         recent = self._recent
         if recent is not None and recent.is_for(engine, function, owned):
             return recent.program  # without hashing the structure of the expression
         key = (id(engine), function.key, *owned)
         program = self._programs.find(key)
         if program is None:
-            program = _Program(engine, self._optimizer, function, kept)
+            program = _Program(engine, self._optimizer, function, entries)
             self._programs.store(key, program)
         self._recent = _Recent(engine, function, owned, program)
         return program
@@ -191,10 +191,10 @@ class _Program:
         engine: Engine,
         optimizer: Updating,
         function: FunctionOfVariables,
-        kept: Sequence[Kept],
+        entries: Sequence[VariableStates],
     ) -> None:
         self.engine = engine
-        self._kept = [v for one in kept for v in one.variables()]
+        self._states = [v for entry in entries for v in entry.variables()]
         self._read = [leaf.value() for leaf in function.leaves if leaf.name == "variable"]
         places = {leaf: _placeholder(leaf) for leaf in function.leaves}
         self._places = [places[leaf] for leaf in function.leaves]
@@ -204,11 +204,11 @@ class _Program:
             leaf: self._numbered(places[leaf], function.draws_of(leaf)) for leaf in function.draws
         }
         (loss,) = Graph((function.output,)).substituted({**places, **numbered}).outputs
-        dtype = rate_dtype([one.variable() for one in kept])
+        dtype = rate_dtype([entry.variable() for entry in entries])
         self._rates = [parameter(None, dtype) for _ in optimizer.rates(0)]
         pairs = optimizer.next_values(
-            [one.slot(_leaf) for one in kept],
-            gradients(loss, [v.leaf for one in kept if (v := one.variable()) is not None]),
+            [entry.slot(_leaf) for entry in entries],
+            gradients(loss, [v.leaf for entry in entries if (v := entry.variable()) is not None]),
             self._rates,
         )
         targets = [target for target, _ in pairs]

@@ -12,7 +12,7 @@ from weakref import WeakMethod, ref
 
 from magmath.api.creation import asarray, variable, zeros
 from magmath.arrays.variable import Variable
-from magmath.core.dtypes import compute_dtype, int64
+from magmath.core.dtypes import DType, compute_dtype, int64
 from magmath.engine import tracing
 from magmath.engine.captured_arrays import note_update
 from magmath.errors import MagmathError, ShapeError
@@ -51,7 +51,7 @@ class Needs(NamedTuple):
 
 @final
 @dataclass(eq=False)
-class Kept:
+class VariableStates:
     """The states of a variable.
 
     Variables that are always updated in the same steps share a step count.
@@ -60,6 +60,8 @@ class Kept:
     variable: ref[Variable]
     states: dict[str, Variable]
     needs: Needs
+    dtype: DType
+    """The type of the variable when the states were made."""
     counted: int = 0
     """The number of steps so far, if there is no `count` yet."""
     count: Variable | None = field(default=None)
@@ -105,20 +107,21 @@ class States:
 
     def __init__(self, needs: Callable[[Variable], Needs]) -> None:
         self._needs = WeakMethod(needs)
-        self._kept: dict[int, Kept] = {}
+        self._states: dict[int, VariableStates] = {}
         self._loaded: dict[str, Any] = {}
         """Loaded states, by name, of variables that the optimizer has not updated since."""
 
-    def of(self, variables: Sequence[Variable]) -> list[Kept]:
+    def of(self, variables: Sequence[Variable]) -> list[VariableStates]:
         """Return the states of variables of one update; new states are zeros."""
         with tracing.suspended():  # states exist outside of compiled functions
             new = [v for v in variables if self._find(v) is None]
             if new:
                 self._forget_collected()
             for v in new:
-                self._kept[id(v)] = self._first(v)
-            found = [self._kept[id(v)] for v in variables]
-            self._share_counts([kept for kept in found if kept.needs.counts])
+                self._keep_converted(v)
+                self._states[id(v)] = self._first(v)
+            found = [self._states[id(v)] for v in variables]
+            self._share_counts([entry for entry in found if entry.needs.counts])
         return found
 
     def state_dict(self) -> dict[str, Any]:
@@ -128,45 +131,62 @@ class States:
         """
         state = dict(self._loaded)
         names: dict[str, Variable] = {}
-        for kept in self._kept.values():
-            v = kept.variable()
-            if v is None or not _on_its_pool(kept, v):
+        for entry in self._states.values():
+            v = entry.variable()
+            if v is None or not _on_its_pool(entry, v):
                 continue
             if names.setdefault(v.name, v) is not v:
                 raise MagmathError(
                     f"state_dict: two variables have the name {v.name!r}, so their states have "
                     "equal names; give the variables different names"
                 )
-            state |= {f"{v.name}.{name}": one.snapshot() for name, one in kept.states.items()}
-            if kept.count is not None:
-                state[f"{v.name}.count"] = kept.count.snapshot()
+            state |= {f"{v.name}.{name}": one.snapshot() for name, one in entry.states.items()}
+            if entry.count is not None:
+                state[f"{v.name}.count"] = entry.count.snapshot()
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load what `state_dict` returned; programs that use the former states are rebuilt."""
-        for kept in self._kept.values():
-            for one in (*kept.states.values(), *([kept.count] if kept.count else [])):
+        for entry in self._states.values():
+            for one in (*entry.states.values(), *([entry.count] if entry.count else [])):
                 note_update(one.leaf)
-        self._kept.clear()
+        self._states.clear()
         self._loaded = dict(state)
 
-    def _find(self, v: Variable) -> Kept | None:
-        kept = self._kept.get(id(v))
-        return kept if kept is not None and kept.variable() is v and _on_its_pool(kept, v) else None
+    def _find(self, v: Variable) -> VariableStates | None:
+        entry = self._states.get(id(v))
+        if entry is None or entry.variable() is not v or not _on_its_pool(entry, v):
+            return None
+        return entry if entry.dtype is v.dtype else None
+
+    def _keep_converted(self, v: Variable) -> None:
+        """Use the states of a variable that was converted to another type as loaded ones."""
+        entry = self._states.get(id(v))
+        if entry is None or entry.variable() is not v or not _on_its_pool(entry, v):
+            return
+        self._loaded |= {
+            f"{v.name}.{name}": one.snapshot()
+            for name, one in entry.states.items()
+            if name != MASTER
+        }
+        self._loaded[f"{v.name}.count"] = (
+            entry.counted if entry.count is None else entry.count.item()
+        )
 
     def _forget_collected(self) -> None:
         """Drop the states of variables that no longer exist."""
-        for identity in [i for i, kept in self._kept.items() if kept.variable() is None]:
-            del self._kept[identity]
+        for identity in [i for i, entry in self._states.items() if entry.variable() is None]:
+            del self._states[identity]
 
-    def _first(self, v: Variable) -> Kept:
+    def _first(self, v: Variable) -> VariableStates:
         """Return loaded or zero states for a variable, in its layout and in float32 at least."""
         needs_of = self._needs()
         assert needs_of is not None, "the optimizer owns its states"
         needs, dtype = needs_of(v), compute_dtype(v.dtype)
         names = (*needs.names, MASTER) if dtype is not v.dtype else needs.names
         states = {name: self._first_value(v, name) for name in names}
-        return Kept(ref(v), states, needs, int(self._loaded.pop(f"{v.name}.count", 0)))
+        steps = int(self._loaded.pop(f"{v.name}.count", 0))
+        return VariableStates(ref(v), states, needs, v.dtype, steps)
 
     def _first_value(self, v: Variable, name: str) -> Variable:
         key, dtype = f"{v.name}.{name}", compute_dtype(v.dtype)
@@ -181,24 +201,24 @@ class States:
             )
         return variable(key, value, dtype=dtype, layout=v.layout)
 
-    def _share_counts(self, updated: Sequence[Kept]) -> None:
+    def _share_counts(self, updated: Sequence[VariableStates]) -> None:
         """Give one count to variables that have been updated in the same steps so far."""
         own = set(map(id, updated))
-        others = [kept for kept in self._kept.values() if id(kept) not in own]
+        others = [entry for entry in self._states.values() if id(entry) not in own]
         shared = {id(other.count) for other in others}
         apart: dict[tuple[int, int], Variable] = {}
-        for kept in updated:
-            count = kept.count
+        for entry in updated:
+            count = entry.count
             if count is None or id(count) in shared:
-                key = id(count), kept.counted
+                key = id(count), entry.counted
                 if key not in apart:
-                    first = kept.counted if count is None else count
+                    first = entry.counted if count is None else count
                     apart[key] = variable("count", first, dtype=int64)
                 if count is not None:
                     note_update(count.leaf)  # compiled functions use the new one
-                kept.count = apart[key]
+                entry.count = apart[key]
 
 
-def _on_its_pool(kept: Kept, v: Variable) -> bool:
+def _on_its_pool(entry: VariableStates, v: Variable) -> bool:
     """Return False for states of an earlier pool, whose arrays no longer exist."""
-    return all(state.data.pool is v.data.pool for state in kept.variables())
+    return all(state.data.pool is v.data.pool for state in entry.variables())

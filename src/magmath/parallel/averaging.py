@@ -26,7 +26,6 @@ from magmath.ops.redistribute import redistribute
 from magmath.parallel.layer_layouts import parameter_layout, state_layout
 from magmath.parallel.strategy import Choice, Forward, Strategy, Training
 from magmath.passes.environment import Environment
-from magmath.transform.grad import grad
 from magmath.transform.traced_function import assign_all, trace_function
 
 
@@ -89,8 +88,8 @@ class Averaging(Strategy):
             layouts[v] = parameter_layout(layers[owner], v.shape, environment)
         for _, v in training.module.named_buffers():
             layouts[v] = environment.whole(v.shape, shared=True)
-        for kept in training.kept():
-            parameter, *states = kept.variables()
+        for entry in training.variable_states():
+            parameter, *states = entry.variables()
             option = layers[owner_of[id(parameter)]]
             for v in states:
                 alike = v.shape == parameter.shape
@@ -111,7 +110,8 @@ class Averaging(Strategy):
         results, assigned = traced.applied(copies)
         assign_all(assigned)
         loss, outputs, slopes = traced.unflattened([Array(node) for node in results])
-        training.update(self.exchange(training, slopes))
+        former = {v: v.node for v in self.state(training).values()}
+        training.update(self.exchange(training, slopes), former)
         return loss, outputs
 
     def _accumulated(
@@ -127,7 +127,7 @@ class Averaging(Strategy):
             part = [self.share(x) for x in part]
             loss, outputs = forward(unflatten(tree, part))
             weight = (stop - start) / samples
-            found = [loss, *grad(loss, list(training.parameters))]
+            found = [loss, *training.gradients(loss)]
             scaled = found if len(cuts) == 2 else [x * weight for x in found]
             losses.append(scaled[0])
             slopes.append(scaled[1:])

@@ -14,10 +14,12 @@ from magmath.engine import session, tracing
 from magmath.engine.tracing import Trace
 from magmath.errors import ShapeError
 from magmath.graph import Graph
+from magmath.nn.mixed_precision import check_parameters, check_precision
+from magmath.nn.mixed_precision import precision as in_precision
 from magmath.nn.module import Module
-from magmath.optim import Optimizer
+from magmath.optim import LossScale, Optimizer
 from magmath.parallel.names import StrategyLike, as_strategy
-from magmath.parallel.strategy import Training
+from magmath.parallel.strategy import Training, loss_scale_for
 from magmath.transform.compiled import compile
 from magmath.transform.traced_function import placeholder
 
@@ -38,6 +40,9 @@ class CompiledStep:
                the mean over the samples of the batch
     module     a built module
     strategy   a strategy, its name, or options of layers by path
+    precision  "float32", "mixed-bfloat16" or "mixed-float16", in which modules compute (see
+               `nn.precision`); None is the type of the parameters
+    loss_scale the scale of the loss; by default a new `optim.LossScale` for "mixed-float16"
 
     `steps` counts the calls. `collect` assigns the module's parameters what the strategy has
     trained, for strategies with several replicas; others need no call.
@@ -49,8 +54,13 @@ class CompiledStep:
         module: Module,
         optimizer: Optimizer,
         strategy: StrategyLike = "auto",
+        *,
+        precision: str | None = None,
+        loss_scale: LossScale | None = None,
     ) -> None:
         self.strategy = as_strategy(strategy)
+        self.precision = check_precision("CompiledStep", precision)
+        self.loss_scale = loss_scale_for(self.precision, loss_scale)
         self.steps = 0
         self._loss, self._module, self._optimizer = loss, module, optimizer
         self._training: Training | None = None
@@ -82,7 +92,8 @@ class CompiledStep:
         """Place the variables at the first step, and after the trained parameters or the pool have
         changed."""
         engine, former = session.engine(), self._training
-        training = Training.of(self._module, self._optimizer)
+        training = Training.of(self._module, self._optimizer, self.loss_scale)
+        check_parameters("CompiledStep", self.precision, self._module.named_parameters())
         self.strategy.prepare(training, engine.environment)
         if engine is self._engine and former is not None and _are_same(former, training):
             return
@@ -97,7 +108,8 @@ class CompiledStep:
         return value
 
     def _forward(self, batch: Any) -> tuple[Array, Any]:
-        value = self._loss(*batch)
+        with in_precision(self.precision):
+            value = self._loss(*batch)
         if not isinstance(value, Array) or value.shape != ():
             given = f"shape {value.shape}" if isinstance(value, Array) else type(value).__name__
             raise ShapeError(

@@ -122,7 +122,8 @@ class DataParallel(Averaging):
         count, pool = part_count(environment), session.engine().pool
         for v in training.parameters:
             known = self._residuals.get(id(v))
-            if known is None or known.data.pool is not pool or known.shape[1] != v.size:
+            fits = known is not None and (known.shape[1], known.dtype) == (v.size, v.dtype)
+            if known is None or known.data.pool is not pool or not fits:
                 value = zeros((count, v.size), dtype=v.dtype)
                 self._residuals[id(v)] = variable(f"{v.name}.residual", value, dtype=v.dtype)
 
@@ -150,8 +151,12 @@ class DataParallel(Averaging):
         environment = session.engine().environment
         if self._is_planned:
             return gradients
+        scale = training.loss_scale if self.messages == "float16" else None
+        if scale is not None:  # against underflow in the messages too
+            gradients = [scale.scaled(gradient) for gradient in gradients]
         pairs = zip(training.parameters, gradients, strict=True)
-        return [self._exchanged(v, gradient, environment) for v, gradient in pairs]
+        found = [self._exchanged(v, gradient, environment) for v, gradient in pairs]
+        return found if scale is None else scale.unscaled(found)
 
     def _exchanged(self, v: Variable, gradient: Array, environment: Environment) -> Array:
         parts = parts_of(gradient, environment)

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 
 from magmath.graph import Shape
 from magmath.layout import Layout, Split
-from magmath.optim.states import Kept
+from magmath.optim.states import VariableStates
 from magmath.passes.environment import Environment
 from magmath.passes.parameter_layouts import LayerOptions
 
@@ -58,15 +58,15 @@ def _split(shape: Shape, dim: int, environment: Environment) -> Layout:
 
 
 def layer_options(
-    layers: Mapping[str, Sequence[Kept]], environment: Environment
+    layers: Mapping[str, Sequence[VariableStates]], environment: Environment
 ) -> list[LayerOptions]:
     """Return the parameters of each layer with their optimizer states, under every option."""
-    return [_options_of(kept, environment) for kept in layers.values()]
+    return [_options_of(layer, environment) for layer in layers.values()]
 
 
-def _options_of(layer: Sequence[Kept], environment: Environment) -> LayerOptions:
-    pairs = [(v, kept) for kept in layer for v in kept.variables()]
-    alike = [v for v, kept in pairs if v.shape == kept.shape]
+def _options_of(layer: Sequence[VariableStates], environment: Environment) -> LayerOptions:
+    pairs = [(v, entry) for entry in layer for v in entry.variables()]
+    alike = [v for v, entry in pairs if v.shape == entry.shape]
     options = {
         name: tuple([parameter_layout(name, v.shape, environment) for v in alike])
         for name in OPTIONS

@@ -12,7 +12,7 @@ from magmath.arrays.variable import Variable
 from magmath.errors import MagmathError
 from magmath.graph import Graph
 from magmath.layout import Layout
-from magmath.optim.states import Kept
+from magmath.optim.states import VariableStates
 from magmath.parallel.averaging import Averaging
 from magmath.parallel.layer_layouts import OPTIONS, SPLIT_DIMENSION, layer_options
 from magmath.parallel.strategy import Training
@@ -178,11 +178,11 @@ class Auto(PerLayer):
         if environment.workers == 1:
             return every, {}
         owner_of = {id(v): owner for owner, v in training.named_parameters()}
-        kept_of: dict[str, list[Kept]] = {}
-        for parameter, kept in zip(training.parameters, training.kept(), strict=True):
-            kept_of.setdefault(owner_of[id(parameter)], []).append(kept)
-        found = choose_options(trace(), layer_options(kept_of, environment), environment)
-        return every | dict(zip(kept_of, found.options, strict=True)), dict(found.seconds)
+        states_of: dict[str, list[VariableStates]] = {}
+        for parameter, entry in zip(training.parameters, training.variable_states(), strict=True):
+            states_of.setdefault(owner_of[id(parameter)], []).append(entry)
+        found = choose_options(trace(), layer_options(states_of, environment), environment)
+        return every | dict(zip(states_of, found.options, strict=True)), dict(found.seconds)
 
 
 def _units(training: Training, layer: str, option: str) -> int:

@@ -8,7 +8,7 @@ workers. The number of workers therefore changes no results.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, final
@@ -16,7 +16,7 @@ from weakref import ref
 
 from magmath.api.creation import variable
 from magmath.api.manipulation import broadcast_to, reshape
-from magmath.api.statistics import mean
+from magmath.api.statistics import all, mean
 from magmath.arrays.array import Array
 from magmath.arrays.tree import flatten, unflatten
 from magmath.arrays.variable import Variable, assign
@@ -27,9 +27,9 @@ from magmath.errors import MagmathError, ShapeError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout, Mesh
 from magmath.nn.module import Module
+from magmath.optim.loss_scale import is_finite
 from magmath.parallel.strategy import Choice, Forward, Strategy, Training
 from magmath.passes.environment import Environment
-from magmath.transform.grad import grad
 from magmath.transform.traced_function import placeholder, trace_function
 
 
@@ -98,7 +98,8 @@ class Replicas(Strategy):
             copies = self._copies.get(id(v))
             layout = self.layout((self.replicas, *v.shape), environment)
             value = broadcast_to(Array(v.node), layout.shape)
-            if copies is None or copies.stacked.data.pool is not pool:
+            is_new = copies is None or copies.stacked.data.pool is not pool
+            if copies is None or is_new or copies.stacked.dtype is not v.dtype:
                 made = variable(v.name, value, dtype=v.dtype, layout=layout)
                 self._copies[id(v)] = _Copies(made, v.number)
             elif copies.number != v.number:
@@ -137,8 +138,8 @@ class Replicas(Strategy):
     def choose(
         self, training: Training, environment: Environment, trace: Callable[[], Graph]
     ) -> Choice:
-        kept = training.optimizer.kept.of(self.updated(training))
-        stacked = [v for one in kept for v in one.variables() if v.shape == one.shape]
+        entries = training.optimizer.variable_states.of(self.updated(training))
+        stacked = [v for entry in entries for v in entry.variables() if v.shape == entry.shape]
         stacked += [self.weights(v) for v in _owned(training)]
         layouts = {v: self.layout(v.shape, environment) for v in stacked}
         return Choice(layouts, dict.fromkeys(training.layers, "replicas"))
@@ -161,9 +162,9 @@ class Replicas(Strategy):
         nodes = [*traced.results, *traced.assigned.values()]
         found = batched(nodes, given, traced.drawn, self.replicas)
         count = len(traced.results)
-        loss, outputs, values = traced.unflattened(found[:count])
+        loss, outputs, values, flags = traced.unflattened(found[:count])
         following = dict(zip(states, values, strict=True))
-        self._assign(training, following, exchanges)
+        self._assign(training, following, flags, exchanges)
         self._assign_buffers(dict(zip(traced.assigned, found[count:], strict=True)))
         results, nested = flatten(outputs)
         joined = unflatten(nested, [_joined(Array(x.stacked)) for x in results])
@@ -187,9 +188,9 @@ class Replicas(Strategy):
         Step counts have one value for all replicas.
         """
         found: dict[Variable, Node] = {}
-        kept = training.optimizer.kept.of(self.updated(training))
-        for parameter, one in zip(training.parameters, kept, strict=True):
-            weights, *states = one.variables()
+        entries = training.optimizer.variable_states.of(self.updated(training))
+        for parameter, entry in zip(training.parameters, entries, strict=True):
+            weights, *states = entry.variables()
             found[weights] = parameter.node
             for v in states:
                 alike = v.shape == weights.shape
@@ -198,29 +199,45 @@ class Replicas(Strategy):
 
     def _replica(
         self, training: Training, forward: Forward, states: Mapping[Variable, Node], batch: Any
-    ) -> tuple[Array, Any, list[Array]]:
-        """Compute a step of one replica: loss, outputs, and next values of parameters and
-        states."""
+    ) -> tuple[Array, Any, list[Array], list[Array]]:
+        """Compute a step of one replica: loss, outputs, next values of parameters and states, and
+        with a loss scale whether the gradients are finite."""
         loss, outputs = forward(batch)
-        slopes = grad(loss, list(training.parameters))
+        slopes = training.gradients(loss)
         updated = self.updated(training)
-        slots = [one.slot(states.__getitem__) for one in training.optimizer.kept.of(updated)]
+        slots = [
+            entry.slot(states.__getitem__)
+            for entry in training.optimizer.variable_states.of(updated)
+        ]
         rates = training.rates(updated)
         nodes = [slope.node for slope in slopes]
         following = dict(training.optimizer.next_values(slots, nodes, rates))
-        return loss, outputs, [Array(following[node]) for node in states.values()]
+        flags = [] if training.loss_scale is None else [Array(is_finite(nodes))]
+        return loss, outputs, [Array(following[node]) for node in states.values()], flags
 
     def _assign(
-        self, training: Training, following: Mapping[Variable, BatchOperand], exchanges: bool
+        self,
+        training: Training,
+        following: Mapping[Variable, BatchOperand],
+        flags: Sequence[BatchOperand],
+        exchanges: bool,
     ) -> None:
-        weights = {id(v) for v in self.updated(training)}
-        pairs = []
+        """Assign parameters and states their next values. With a loss scale all replicas skip a
+        step in which the gradients of one are not finite."""
+        read, pairs = {}, []
         for v, value in following.items():
-            node = value.stacked if v.shape != value.node.shape or value.varies else value.node
-            if exchanges and id(v) in weights:
-                node = self.exchange(Array(node)).node
-            pairs.append((v, node))
-        assign(pairs)
+            read[v.node] = v
+            stacked = v.shape != value.node.shape or value.varies
+            pairs.append((v.node, value.stacked if stacked else value.node))
+        if training.loss_scale is not None:
+            finite = all(Array(flags[0].stacked)).node
+            pairs = training.loss_scale.guarded(pairs, finite)
+            read |= training.loss_scale.variables_by_node()
+        weights = {id(v) for v in self.updated(training)} if exchanges else set()
+        assign([
+            (read[node], self.exchange(Array(value)).node if id(read[node]) in weights else value)
+            for node, value in pairs
+        ])  # fmt: skip
 
     def _assign_buffers(self, assigned: Mapping[Variable, BatchOperand]) -> None:
         """Assign the variables that the module assigns: running statistics of each replica, and

@@ -18,9 +18,12 @@ from magmath.arrays.variable import Variable, assign
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
 from magmath.nn.module import Module
-from magmath.optim import Optimizer
-from magmath.optim.states import Kept
+from magmath.ops.elementwise import where
+from magmath.optim import LossScale, Optimizer
+from magmath.optim.loss_scale import is_finite
+from magmath.optim.states import VariableStates
 from magmath.passes.environment import Environment
+from magmath.transform.grad import grad
 
 Forward: TypeAlias = Callable[[Any], tuple[Array, Any]]
 """A function of a batch that returns the loss (0-d) and the outputs."""
@@ -33,17 +36,20 @@ class Training:
     parameters   the parameters that are trained
     rates        returns the learning rates of a step as nodes, in the order of `Optimizer.rates`;
                  the arguments are the variables that are updated
+    loss_scale   the scale of the loss in float16, or None
     """
 
     module: Module
     optimizer: Optimizer
     parameters: Sequence[Variable]
     rates: Callable[[Sequence[Variable]], Sequence[Node]]
+    loss_scale: LossScale | None = None
 
     @staticmethod
-    def of(module: Module, optimizer: Optimizer) -> Training:
+    def of(module: Module, optimizer: Optimizer, loss_scale: LossScale | None = None) -> Training:
         """Return the training of all parameters that are not frozen, with the rates of `update`."""
-        return Training(module, optimizer, module.trainable(), optimizer.rates_of_update)
+        rates = optimizer.rates_of_update
+        return Training(module, optimizer, module.trainable(), rates, loss_scale)
 
     @property
     def layers(self) -> list[str]:
@@ -54,18 +60,36 @@ class Training:
         """Return all parameters of the module, each with the path of the module that owns it."""
         return [(path.rpartition(".")[0], v) for path, v in self.module.named_parameters()]
 
-    def kept(self) -> list[Kept]:
+    def variable_states(self) -> list[VariableStates]:
         """Return the states that the optimizer stores for the parameters."""
-        return self.optimizer.kept.of(self.parameters)
+        return self.optimizer.variable_states.of(self.parameters)
 
-    def update(self, gradients: Sequence[Array]) -> None:
-        """Take a step of the optimizer: assign the parameters and states their next values."""
-        kept = self.kept()
-        read = {v.node: v for one in kept for v in one.variables()}
-        slots = [one.slot(lambda v: v.node) for one in kept]
+    def gradients(self, loss: Array) -> list[Array]:
+        """Return the gradients of the loss by the parameters; a loss scale does not change them,
+        but those that overflow are not finite."""
+        if self.loss_scale is None:
+            return list(grad(loss, list(self.parameters)))
+        scaled = grad(self.loss_scale.scaled(loss), list(self.parameters))
+        return self.loss_scale.unscaled(scaled)
+
+    def update(self, gradients: Sequence[Array], others: Mapping[Variable, Node]) -> None:
+        """Take a step of the optimizer: assign the parameters and states their next values.
+
+        With a loss scale, the step is skipped unless all gradients are finite. Then the variables
+        `others`, which were assigned before, have their former values, the given nodes, again.
+        """
+        entries = self.variable_states()
+        read = {v.node: v for entry in entries for v in entry.variables()}
+        slots = [entry.slot(lambda v: v.node) for entry in entries]
         rates = self.rates(self.parameters)
         slopes = [gradient.node for gradient in gradients]
         pairs = self.optimizer.next_values(slots, slopes, rates)
+        scale = self.loss_scale
+        if scale is not None:
+            finite = is_finite(slopes)
+            pairs = scale.guarded(pairs, finite)
+            read |= scale.variables_by_node()
+            assign([(v, where(finite, v.node, former)) for v, former in others.items()])
         assign([(read[node], value) for node, value in pairs])
 
 
@@ -138,3 +162,10 @@ class Strategy(ABC):
     @abstractmethod
     def accept(self, training: Training) -> None:
         """Use the current values of the strategy's variables, which a checkpoint has restored."""
+
+
+def loss_scale_for(precision: str | None, given: LossScale | None) -> LossScale | None:
+    """Return the given loss scale; without one, a new one for "mixed-float16"."""
+    if given is None and precision == "mixed-float16":
+        return LossScale()
+    return given

@@ -272,13 +272,13 @@ def _owners(step: Graph, layers: Sequence[LayerOptions]) -> dict[Node, int]:
     needs: dict[Node, int] = {}
     for node in step.nodes:
         needs[node] = max([number.get(node, -1), *[needs[source] for source in node.inputs]])
-    serves = dict.fromkeys(step.nodes, -1)
+    last_update = dict.fromkeys(step.nodes, -1)
     for output, target in zip(step.outputs, step.targets, strict=False):
         if target in number:
-            serves[output] = max(serves[output], number[target])
+            last_update[output] = max(last_update[output], number[target])
     for node in reversed(step.nodes):
         for source in node.inputs:
-            serves[source] = max(serves[source], serves[node])
+            last_update[source] = max(last_update[source], last_update[node])
     owner: dict[Node, int] = {}
     earliest: dict[Node, int] = {}  # for parameter-free nodes: the first reader's layer
     for node in reversed(step.nodes):
@@ -287,10 +287,10 @@ def _owners(step: Graph, layers: Sequence[LayerOptions]) -> dict[Node, int]:
         direct = max([number.get(source, -1) for source in node.inputs], default=-1)
         if needs[node] < 0:
             owner[node] = max(0, earliest.get(node, 0))
-        elif serves[node] < 0:
+        elif last_update[node] < 0:
             owner[node] = max(direct, needs[node])
         else:
-            owner[node] = max(direct, min(needs[node], serves[node]))
+            owner[node] = max(direct, min(needs[node], last_update[node]))
         for source in node.inputs:
             earliest[source] = min(owner[node], earliest.get(source, owner[node]))
     return owner

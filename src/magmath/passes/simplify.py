@@ -16,6 +16,7 @@ from magmath.graph import Graph, Node, apply, rewrite, topological
 from magmath.ops.contraction import CONTRACT, Subscripts, subscripts_of
 from magmath.ops.elementwise import call
 from magmath.ops.gemm import gemm
+from magmath.ops.redistribute import redistribute
 from magmath.passes.expand import expand
 
 
@@ -43,14 +44,14 @@ def merge_equal(graph: Graph) -> Graph:
 
 
 def _simpler(node: Node) -> Node | None:
+    if node.name == "astype" and node.inputs[0].name in ("astype", "redistribute"):
+        return _simpler_conversion(node)
     if node.operation.elementwise:
         return _simpler_elementwise(node)
     if node.name == "contract":
         return _simpler_contraction(node)
     if node.name == "permute_dims" and node.inputs[0].name == "permute_dims":
         return _joined_permutation(node)
-    if node.name == "astype" and node.inputs[0].name == "astype":
-        return _undone_conversion(node)
     return None
 
 
@@ -92,6 +93,18 @@ def _joined_permutation(node: Node) -> Node:
     if axes == tuple(range(len(axes))):
         return inner.inputs[0]
     return apply(node.operation, inner.inputs[0], axes=axes)
+
+
+def _simpler_conversion(node: Node) -> Node | None:
+    """Convert to a narrower type before a redistribution, which moves fewer bytes then; omit a
+    conversion to a wider type and back."""
+    inner = node.inputs[0]
+    if inner.name == "redistribute":
+        if node.dtype.itemsize >= inner.dtype.itemsize or inner.layout is None:
+            return None
+        narrow = apply(node.operation, inner.inputs[0], dtype=node.dtype, line=node.line)
+        return redistribute(narrow, inner.layout)
+    return _undone_conversion(node)
 
 
 def _undone_conversion(node: Node) -> Node | None:

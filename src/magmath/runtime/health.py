@@ -31,6 +31,10 @@ PREFIX: Final = "magmath-pool-"
 HEARTBEAT_INTERVAL: Final = 1.0
 """Maximum seconds between two heartbeats, or polls of the processes of this host."""
 
+CONTROLLER_PATIENCE: Final = 4
+"""Heartbeat timeouts that a worker on another host waits for a silent controller: longer than the
+controller waits for a worker, because a user may stop the controller for a while."""
+
 LOCK_PATIENCE: Final = 5.0
 """Seconds that a worker waits until its killed controller has released the temporary cache."""
 
@@ -53,6 +57,12 @@ _END_EVENTS: Final = (
 )
 
 
+def expect_heartbeats(endpoint: zmq.Socket[bytes], timeout: float) -> None:
+    """Close connections of a socket whose peer is silent for `timeout` seconds."""
+    endpoint.heartbeat_ivl = round(1000 * min(HEARTBEAT_INTERVAL, timeout / 4))
+    endpoint.heartbeat_timeout = round(1000 * timeout)
+
+
 class ConnectionWatch:
     """The controller's connections: the worker of each connection, and the closed ones.
 
@@ -61,8 +71,7 @@ class ConnectionWatch:
 
     def __init__(self, router: zmq.Socket[bytes], timeout: float | None) -> None:
         if timeout is not None:
-            router.heartbeat_ivl = round(1000 * min(HEARTBEAT_INTERVAL, timeout / 4))
-            router.heartbeat_timeout = round(1000 * timeout)
+            expect_heartbeats(router, timeout)
         self.monitor: zmq.Socket[bytes] = router.get_monitor_socket(zmq.Event.DISCONNECTED)
         self._rank_of: dict[int, int] = {}
 

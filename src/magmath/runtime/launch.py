@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Final
 
 from magmath.core import cache_dir
-from magmath.errors import WorkerError
+from magmath.errors import OptionError, WorkerError
+from magmath.runtime.hosts import HostList, address_towards, remote_shell
 
 _THREAD_VARIABLES: Final = (
     "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS",
@@ -61,6 +62,25 @@ def launcher_command(launcher: str | Sequence[str], workers: int) -> list[str]:
     words = ["srun", "--ntasks={n}"] if launcher == "srun" else _split_command(launcher)
     program, *options = [word.replace("{n}", str(workers)) for word in words]
     return [_resolve_program(program), *options]
+
+
+def hosts_command(hosts: HostList) -> list[str]:
+    """Return the command of MPICH's mpiexec that starts copies of the appended command on hosts, by
+    the remote shell.
+
+    Raises OptionError if the installed mpiexec is another one.
+    """
+    path, *others = _mpiexec()
+    if others:
+        raise OptionError(
+            f"init: hosts needs the mpiexec of MPICH, and {path} is that of Open MPI; install the "
+            f'package mpich, or use launcher="mpirun -n {{n}} --host {hosts}"'
+        )
+    command = [path, "-launcher", "ssh", "-launcher-exec", remote_shell(), "-hosts", str(hosts)]
+    own = address_towards(hosts.names[-1])
+    if own is not None:  # otherwise the hosts must know the name of this host
+        command += ["-localhost", own]
+    return [*command, "-n", str(hosts.workers)]
 
 
 def _split_command(launcher: str | Sequence[str]) -> list[str]:

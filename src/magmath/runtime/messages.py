@@ -133,7 +133,12 @@ class Stop(Struct, frozen=True, tag="stop", forbid_unknown_fields=True):
 
 
 class Hello(Struct, frozen=True, tag="hello", forbid_unknown_fields=True):
-    """A worker is ready. `memory_bound`: bytes that its arrays may use; 0 is no limit."""
+    """A worker is ready.
+
+    `host`: the name of its host, and `host_number` the host's number in the pool. `memory_bound`:
+    bytes that its arrays may use; 0 is no limit. `network`: the seconds of a message between hosts
+    and the bytes per second out of one, where measured.
+    """
 
     rank: Natural
     host: Text
@@ -142,6 +147,8 @@ class Hello(Struct, frozen=True, tag="hello", forbid_unknown_fields=True):
     threads: Natural
     shares_memory: bool
     memory_bound: Natural = 0
+    host_number: Natural = 0
+    network: tuple[float, float] | None = None
 
 
 class Done(Struct, frozen=True, tag="done", forbid_unknown_fields=True):

@@ -42,22 +42,27 @@ _numbers: Final = count(1)
 
 @dataclass(frozen=True)
 class Topology:
-    """The hosts of the workers, by number, and the resources of each worker."""
+    """The hosts of the workers, by number, and the resources of each worker.
+
+    `network`: the seconds of a message between hosts and the bytes per second out of one; None if
+    all workers are on one host, or the pool is simulated.
+    """
 
     hosts: tuple[int, ...]
     shares_memory: bool
     threads: int
     device: str
+    network: tuple[float, float] | None = None
 
     @staticmethod
     def of(hellos: Sequence[messages.Hello]) -> Topology:
         """Summarise the Hello messages of the workers."""
-        hosts = list(dict.fromkeys(hello.host for hello in hellos))
         return Topology(
-            hosts=tuple([hosts.index(hello.host) for hello in hellos]),
+            hosts=tuple([hello.host_number for hello in hellos]),
             shares_memory=all(hello.shares_memory for hello in hellos),
             threads=hellos[0].threads,
             device=hellos[0].device.partition(":")[0],
+            network=hellos[0].network,
         )
 
 
@@ -202,8 +207,8 @@ class Pool:
         self._release_gone()
         array = next(self._numbers)
         encoded = layout if self.is_inline else layout.encode()
-        ticket, told = self._queue.ticket(), progress is not None
-        command = messages.Read(ticket, array, dtype.name, encoded, path, storage, told)
+        ticket, reports = self._queue.ticket(), progress is not None
+        command = messages.Read(ticket, array, dtype.name, encoded, path, storage, reports)
         self._arrays[array] = (layout, dtype)
         try:
             self._run_file_command(command, None, progress)
@@ -221,8 +226,8 @@ class Pool:
         layout, _ = self._require_array("write", array)
         _require_complete("write", layout)
         ranks = covering_workers(layout) or [layout.mesh.workers[0]]
-        ticket, told = self._queue.ticket(), progress is not None
-        command = messages.Write(ticket, array, path, storage, told)
+        ticket, reports = self._queue.ticket(), progress is not None
+        command = messages.Write(ticket, array, path, storage, reports)
         self._run_file_command(command, ranks, progress)
         self._require_array("write", array)
 

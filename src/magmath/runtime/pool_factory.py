@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from magmath.core.integers import require_integer
 from magmath.core.resources import processor_count
 from magmath.errors import OptionError
+from magmath.runtime.hosts import HostList, parse_hosts
 from magmath.runtime.pool import Pool
 from magmath.runtime.transport_interface import HEARTBEAT_TIMEOUT, Transport, WorkerOptions
 
@@ -19,6 +20,7 @@ def start_pool(
     device: str = "auto",
     threads: int | None = None,
     launcher: str | Sequence[str] = "mpiexec",
+    hosts: Sequence[str] | str | None = None,
     endpoint: str | None = None,
     deterministic: bool = False,
     memory_limit: int | None = None,
@@ -34,8 +36,10 @@ def start_pool(
                    may use (`core/resources.py`) are divided among the workers of a host
     launcher       "mpiexec" (that of the mpich package, or the system's), "srun", a command in
                    which {n} stands for the number of workers, or "threads": a simulated pool
+    hosts          names of the hosts on which "mpiexec" starts the workers, each with or without
+                   its number of workers ("a:2"); with "threads", hosts that are simulated
     endpoint       the connection of processes to the controller: "ipc", "tcp" or "tcp://ADDRESS";
-                   by default ipc for "mpiexec" and tcp, encrypted, for other launchers
+                   by default ipc for "mpiexec" on this host, otherwise tcp, encrypted
     deterministic  results have the same bits for any number of workers; each worker computes with
                    one thread, since several threads add in another order
     memory_limit   bytes that the arrays of one worker may use; by default its share of the memory
@@ -55,22 +59,39 @@ def start_pool(
     )
     threads = None if threads is None else require_integer("init: threads", threads, 1)
     _check_timeout(heartbeat_timeout)
-    here = launcher in ("mpiexec", "threads")  # other launchers may start workers on other hosts
+    listed = _parse_hosts(hosts, workers, launcher)
+    workers = workers if listed is None else listed.workers
+    # Other launchers may start workers on other hosts.
+    here = launcher == "threads" or (launcher == "mpiexec" and listed is None)
     usable = processor_count()
     if deterministic:
         threads = 1
     elif threads is None and workers and here:
         threads = max(1, usable // workers)
     options = WorkerOptions(device, threads, deterministic, memory_limit, winograd, flush_denormals)
-    if launcher == "mpiexec" and workers > usable:
+    if here and launcher == "mpiexec" and workers > usable:
         warnings.warn(
             f"init: {workers} workers share {usable} processors of this machine and will "
             f"be slow; workers={usable} is the most that it can run at once",
             RuntimeWarning,
             stacklevel=3,  # the line that called mm.init
         )
-    transport = _transport(workers, options, launcher, endpoint, heartbeat_timeout)
+    transport = _transport(workers, options, launcher, listed, endpoint, heartbeat_timeout)
     return Pool(transport, deterministic=deterministic, seed=seed, memory_limit=memory_limit)
+
+
+def _parse_hosts(
+    hosts: Sequence[str] | str | None, workers: int, launcher: str | Sequence[str]
+) -> HostList | None:
+    """Return the list of hosts of the pool; None if the user gives none."""
+    if hosts is None:
+        return None
+    if launcher not in ("mpiexec", "threads"):
+        raise OptionError(
+            f'init: hosts needs launcher="mpiexec" or "threads"; the launcher {launcher!r} takes '
+            f"its hosts from its own options or from the job"
+        )
+    return parse_hosts(hosts, workers)
 
 
 def _check_timeout(seconds: object) -> None:
@@ -86,6 +107,7 @@ def _transport(
     workers: int,
     options: WorkerOptions,
     launcher: str | Sequence[str],
+    hosts: HostList | None,
     endpoint: str | None,
     heartbeat_timeout: float | None,
 ) -> Transport:
@@ -100,7 +122,7 @@ def _transport(
         from magmath.runtime.transport.threads import ThreadTransport
 
         shorten_waits()
-        return ThreadTransport(workers, options)
+        return ThreadTransport(workers, options, hosts=None if hosts is None else hosts.of_worker)
     from magmath.runtime.transport.processes import ProcessTransport
 
     return ProcessTransport(
@@ -109,4 +131,5 @@ def _transport(
         launcher=launcher,
         endpoint=endpoint,
         heartbeat_timeout=heartbeat_timeout,
+        hosts=hosts,
     )

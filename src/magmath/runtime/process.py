@@ -14,16 +14,23 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import msgspec
 import zmq
 
 from magmath.comm import Communicator
+from magmath.comm.network_speed import measure_network
 from magmath.core.resources import processor_count
 from magmath.errors import WorkerError
 from magmath.kernels.thread_count import set_threads
 from magmath.runtime.command_loop import CommandLoop, CommandPort
 from magmath.runtime.device import HOST
 from magmath.runtime.failures import failure_from
-from magmath.runtime.health import exit_when_stuck, exit_with_controller
+from magmath.runtime.health import (
+    CONTROLLER_PATIENCE,
+    exit_when_stuck,
+    exit_with_controller,
+    expect_heartbeats,
+)
 from magmath.runtime.messages import Reply, encode
 from magmath.runtime.program_port import BindProgram, bind_program
 from magmath.runtime.tiles import Frame, frame_bytes
@@ -58,10 +65,19 @@ class SocketPort(CommandPort):
 
 
 def worker_arguments(
-    address: str, directory: str, workers: int, options: WorkerOptions
+    address: str,
+    directory: str,
+    workers: int,
+    options: WorkerOptions,
+    heartbeat_timeout: float | None = None,
 ) -> list[str]:
-    """Return the command-line arguments that `main` parses."""
+    """Return the command-line arguments that `main` parses.
+
+    `heartbeat_timeout`: seconds that a worker on another host may be silent, or None.
+    """
     arguments = ["--connect", address, "--directory", directory, "--workers", str(workers)]
+    if heartbeat_timeout is not None:
+        arguments += ["--heartbeat-timeout", str(heartbeat_timeout)]
     arguments += ["--device", options.device]
     if options.threads is not None:
         arguments += ["--threads", str(options.threads)]
@@ -103,17 +119,18 @@ def main(
             max(1, min(processor_count(), communicator.cores // communicator.ranks_on_host))
         )
     context = zmq.Context()
-    dealer = _connect(context, f"{key}:{communicator.rank}", curve, given.connect, given.directory)
+    dealer = _connect(context, f"{key}:{communicator.rank}", curve, given)
     port = SocketPort(dealer)
     try:
         _check_size(communicator.size, given.workers)
+        network = measure_network(communicator) if any(communicator.hosts) else None
         worker = Worker(communicator, options, bind)
     except Exception as error:
         port.send(failure_from(error, 0, communicator.rank, HOST))
         dealer.close(linger=_LINGER)
         context.term()
         raise
-    port.send(worker.hello())
+    port.send(msgspec.structs.replace(worker.hello(), network=network))
     service = CommandLoop(worker, port)
     if worker.device.type == "cpu":  # on a GPU the processor is idle while the device computes
         exit_when_stuck(worker.rank, lambda: service.running)
@@ -131,6 +148,7 @@ def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--connect", required=True, metavar="ADDRESS")
     parser.add_argument("--directory", required=True)
     parser.add_argument("--workers", required=True, type=int)
+    parser.add_argument("--heartbeat-timeout", type=float)
     parser.add_argument("--device", required=True)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--memory-limit", type=int)
@@ -160,8 +178,7 @@ def _connect(
     context: zmq.Context[zmq.Socket[bytes]],
     identity: str,
     curve: list[str],
-    address: str,
-    directory: str,
+    given: argparse.Namespace,
 ) -> zmq.Socket[bytes]:
     dealer = context.socket(zmq.DEALER)
     dealer.set_hwm(0)
@@ -172,8 +189,10 @@ def _connect(
         dealer.curve_serverkey = server
         dealer.curve_publickey = public
         dealer.curve_secretkey = secret
-    exit_with_controller(dealer, directory)
-    dealer.connect(address)
+    if given.heartbeat_timeout is not None:
+        expect_heartbeats(dealer, CONTROLLER_PATIENCE * given.heartbeat_timeout)
+    exit_with_controller(dealer, given.directory)
+    dealer.connect(given.connect)
     return dealer
 
 

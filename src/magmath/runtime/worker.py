@@ -106,6 +106,7 @@ class Worker:
             threads=torch.get_num_threads(),
             shares_memory=self.comm.shares_memory,
             memory_bound=self.memory_bound or 0,
+            host_number=self.comm.hosts[self.rank],
         )
 
     def _common_memory_bound(self) -> int | None:

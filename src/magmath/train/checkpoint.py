@@ -1,8 +1,8 @@
 """Checkpoints: the complete state to resume training with the results of an uninterrupted run.
 
 A checkpoint is one safetensors file, replaced atomically after each epoch. It has the module's
-state, the optimizer states of each parameter, and as metadata the number of epochs, the generator
-state and the history.
+state, the optimizer states of each parameter, the loss scale, and as metadata the number of epochs,
+the generator state and the history.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from magmath.engine.rng_state import RngState
 from magmath.errors import WeightsError
 from magmath.nn.module import Module
 from magmath.nn.state_file import read, write
-from magmath.optim import Optimizer
+from magmath.optim import LossScale, Optimizer
 from magmath.parallel.strategy import Strategy, Training
 from magmath.train.history import EpochRecord, History
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 NAME = "checkpoint.safetensors"
 HISTORY = "history.json"
 _MODULE, _OPTIMIZER, _STRATEGY = "module/", "optimizer/", "strategy/"
+_LOSS_SCALE = "loss_scale/"
 
 
 class Resumed(Protocol):
@@ -42,6 +43,10 @@ class Resumed(Protocol):
     @property
     def optimizer(self) -> Optimizer:
         """The optimizer that updates its parameters."""
+
+    @property
+    def loss_scale(self) -> LossScale | None:
+        """The scale of the loss, or None."""
 
     def stream(self) -> RngState:
         """Return the generator state of layers without their own."""
@@ -66,6 +71,7 @@ class Checkpoint:
         arrays = {_MODULE + k: v for k, v in trainer.module.state_dict().items()}
         arrays |= {_OPTIMIZER + k: v.snapshot() for k, v in self._kept().items()}
         arrays |= {_STRATEGY + k: v.snapshot() for k, v in self._own().items()}
+        arrays |= {_LOSS_SCALE + k: v.snapshot() for k, v in self._scale().items()}
         stream = trainer.stream()
         rate = trainer.optimizer.learning_rate
         content: dict[str, Any] = {
@@ -111,6 +117,13 @@ class Checkpoint:
                 f"and other parameters than {trainer.optimizer} updates; give the same optimizer "
                 "and freeze the same parameters, or another folder"
             )
+        scale = self._scale()
+        if {_LOSS_SCALE + k for k in scale} != {k for k in tensors if k.startswith(_LOSS_SCALE)}:
+            raise WeightsError(
+                f"fit: the checkpoint {self.path} was written with"
+                f"{'out' if scale else ''} loss scaling, this training is with"
+                f"{'' if scale else 'out'} it; give the same precision, or another folder"
+            )
         trainer.module.load_state_dict(
             {k.removeprefix(_MODULE): v for k, v in tensors.items() if k.startswith(_MODULE)}
         )
@@ -118,6 +131,8 @@ class Checkpoint:
             v.assign(states[_OPTIMIZER + name])
         for name, v in own.items():
             v.assign(saved[_STRATEGY + name])
+        for name, v in scale.items():
+            v.assign(tensors[_LOSS_SCALE + name])
         strategy.accept(training)
         self._restore_numbers(content)
         return _history(content["history"])
@@ -144,18 +159,23 @@ class Checkpoint:
         strategy, training = self._trainer.prepared()
         return strategy.state(training)
 
+    def _scale(self) -> Mapping[str, Variable]:
+        """Return the variables of the loss scale by name."""
+        scale = self._trainer.loss_scale
+        return {} if scale is None else scale.state()
+
     def _kept(self) -> dict[str, Variable]:
         """Return the optimizer states by the path of the parameter."""
         strategy, training = self._trainer.prepared()
         paths = {id(v): path for path, v in training.module.named_parameters()}
         updated = strategy.updated(training)
         found: dict[str, Variable] = {}
-        states = training.optimizer.kept.of(updated)
-        for parameter, kept in zip(training.parameters, states, strict=True):
+        states = training.optimizer.variable_states.of(updated)
+        for parameter, entry in zip(training.parameters, states, strict=True):
             path = paths[id(parameter)]
-            found |= {f"{path}/{name}": state for name, state in kept.states.items()}
-            if kept.count is not None:
-                found[f"{path}/count"] = kept.count
+            found |= {f"{path}/{name}": state for name, state in entry.states.items()}
+            if entry.count is not None:
+                found[f"{path}/count"] = entry.count
         return found
 
 

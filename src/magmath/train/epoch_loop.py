@@ -14,12 +14,13 @@ from typing import Any, Protocol, final
 from magmath.arrays.array import Array
 from magmath.engine import session
 from magmath.errors import NonFiniteLoss
-from magmath.optim import Optimizer
+from magmath.optim import LossScale, Optimizer
 from magmath.train.checkpoint import Checkpoint
 from magmath.train.epoch_metrics import weighted_mean
 from magmath.train.feeds import Feed
 from magmath.train.history import EpochRecord, History
 from magmath.train.listeners import Listener
+from magmath.train.scaling_record import with_scaling
 from magmath.train.step import TrainingStep
 
 
@@ -33,6 +34,10 @@ class EpochOwner(Protocol):
     @property
     def optimizer(self) -> Optimizer:
         """The optimizer, whose step and epoch counts the loop advances."""
+
+    @property
+    def loss_scale(self) -> LossScale | None:
+        """The scale of the loss, or None."""
 
     @property
     def seed(self) -> int | None:
@@ -87,6 +92,8 @@ class EpochLoop:
     def _epoch(self, epoch: int, history: History) -> EpochRecord:
         """Train one epoch, advance the counters, and return its record."""
         trainer, step = self._trainer, self._step
+        scale = trainer.loss_scale
+        skipped = 0 if scale is None else scale.skipped
         start = time.perf_counter()
         values, weights = self._run_steps(epoch, history, start)
         seconds = time.perf_counter() - start
@@ -96,6 +103,8 @@ class EpochLoop:
         loss = weighted_mean(columns["loss"], weights)
         figures = {k: m.figure(columns.get(k, ()), weights) for k, m in step.metrics.items()}
         record = self._record(epoch, loss, figures, seconds)
+        if scale is not None:
+            record = with_scaling(record, scale, skipped)
         trainer.optimizer.end_epoch(record.figures())
         return record
 

@@ -17,6 +17,8 @@ class EpochRecord:
 
     `metrics` and `validation_metrics` have all metrics by name, as numbers or nested lists (such as
     a confusion matrix). Training metrics are those of the outputs before each step's update.
+    `skipped_steps` and `loss_scale` are the number of steps that changed nothing because gradients
+    overflowed, and the scale of the loss after the epoch; None without loss scaling.
     """
 
     epoch: int
@@ -28,6 +30,8 @@ class EpochRecord:
     samples_per_second: float
     metrics: dict[str, Any] = field(default_factory=dict)
     validation_metrics: dict[str, Any] = field(default_factory=dict)
+    skipped_steps: int | None = None
+    loss_scale: float | None = None
 
     def figures(self) -> dict[str, Any]:
         """Return losses and metrics by the names that callbacks monitor: "loss", "accuracy",
@@ -71,6 +75,16 @@ class History:
         """Return a loss or metric, by its name in `EpochRecord.figures`, of each epoch in which it
         was measured."""
         return [r.figures()[name] for r in self.records if name in r.figures()]
+
+    @property
+    def skipped_steps(self) -> list[int]:
+        """The number of skipped steps of each epoch with loss scaling."""
+        return [r.skipped_steps for r in self.records if r.skipped_steps is not None]
+
+    @property
+    def loss_scale(self) -> list[float]:
+        """The scale of the loss after each epoch with loss scaling."""
+        return [r.loss_scale for r in self.records if r.loss_scale is not None]
 
     @property
     def seconds(self) -> list[float]:

@@ -11,6 +11,7 @@ from magmath.arrays.array import Array
 from magmath.arrays.tree import flatten, unflatten
 from magmath.core.shapes import size_of
 from magmath.nn.abstract import call
+from magmath.nn.mixed_precision import in_compute_type, precision
 from magmath.nn.module import Module
 from magmath.ops import dynamic_slice
 from magmath.train.metric_choice import Metric
@@ -27,9 +28,11 @@ SCORING_ELEMENTS = 1 << 22
 class Inference:
     """A module in evaluation mode, as compiled functions of a data set."""
 
-    def __init__(self, module: Module, loss: Callable[[Any, Any], Array]) -> None:
-        self._module, self._loss = module, loss
-        self._all = compile(partial(_outputs, module))  # without a reference to this object
+    def __init__(
+        self, module: Module, loss: Callable[[Any, Any], Array], precision: str | None
+    ) -> None:
+        self._module, self._loss, self._precision = module, loss, precision
+        self._all = compile(partial(_outputs, module, precision))  # no reference to this object
         self._parts: dict[int, Callable[..., Any]] = {}
         self._scores: dict[Any, Callable[..., Any]] = {}
 
@@ -66,27 +69,30 @@ class Inference:
     def _part(self, count: int) -> Callable[..., Any]:
         """Return a compiled function of inputs and a start: the outputs for `count` samples."""
         if count not in self._parts:
-            self._parts[count] = compile(partial(_outputs_of_part, self._module, count))
+            self._parts[count] = compile(
+                partial(_outputs_of_part, self._module, self._precision, count)
+            )
         return self._parts[count]
 
 
-def _outputs(module: Module, inputs: Any) -> Any:
-    """Return the outputs of a module in evaluation mode."""
-    with module.mode(False):
+def _outputs(module: Module, name: str | None, inputs: Any) -> Any:
+    """Return the outputs of a module in evaluation mode and in a precision."""
+    with module.mode(False), precision(name):
         return call(module, inputs)
 
 
-def _outputs_of_part(module: Module, count: int, inputs: Any, first: Any) -> Any:
+def _outputs_of_part(module: Module, name: str | None, count: int, inputs: Any, first: Any) -> Any:
     """Return the outputs for `count` samples from position `first` on."""
     leaves, tree = flatten(inputs)
     parts = [Array(dynamic_slice.window(x.node, 0, first.node, count)) for x in leaves]
-    return _outputs(module, unflatten(tree, parts))
+    return _outputs(module, name, unflatten(tree, parts))
 
 
 def _measured(
     loss: Callable[[Any, Any], Array], metrics: Mapping[str, Metric], outputs: Any, targets: Any
 ) -> list[Array]:
     """Return the loss, followed by the metrics."""
+    outputs = in_compute_type(outputs)
     return [loss(outputs, targets), *[metric(outputs, targets) for metric in metrics.values()]]
 
 

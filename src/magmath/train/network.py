@@ -39,6 +39,8 @@ class NeuralNetwork:
     loss        a name in `mm.nn.losses.LOSSES`, such as "cross_entropy" (integer labels or
                 probabilities), or a function of (outputs, targets) that returns a 0-d array
     optimizer   an optimizer, or a name in `mm.optim.OPTIMIZERS`, such as "sgd" or "adam"
+    precision   "float32", "mixed-bfloat16" or "mixed-float16", in which the network computes (see
+                `nn.precision`); None is the type of the parameters
     seed        seed of the initial parameters, the order of samples and dropout; by default they
                 draw from the pool's generator
 
@@ -53,10 +55,11 @@ class NeuralNetwork:
         *,
         loss: Loss = "cross_entropy",
         optimizer: Optimizer | str = "adam",
+        precision: str | None = None,
         seed: int | None = None,
     ) -> None:
         self.module = layers if isinstance(layers, Module) else _sequential(layers)
-        self.trainer = Trainer(self.module, loss, optimizer, seed=seed)
+        self.trainer = Trainer(self.module, loss, optimizer, precision=precision, seed=seed)
         self.input_shape: Shape | None = None
 
     def __repr__(self) -> str:
@@ -82,6 +85,11 @@ class NeuralNetwork:
     @optimizer.setter
     def optimizer(self, optimizer: Optimizer) -> None:
         self.trainer.optimizer = optimizer
+
+    @property
+    def precision(self) -> str | None:
+        """The precision in which the network computes."""
+        return self.trainer.precision
 
     @property
     def seed(self) -> int | None:
@@ -172,7 +180,7 @@ class NeuralNetwork:
         The other arguments and the errors are those of `Trainer.fit`.
         """
         self.trainer.strategy, self.trainer.metrics = strategy, metrics
-        told = [Reporting(reporter)] if reporter is not None else []
+        reporting = [Reporting(reporter)] if reporter is not None else []
         with self._noting_shape(x) as samples:
             return self.trainer.fit(
                 samples,
@@ -184,7 +192,7 @@ class NeuralNetwork:
                 checkpoint=checkpoint,
                 resume=resume,
                 verbose=verbose and reporter is None,
-                callbacks=[*callbacks, *told],
+                callbacks=[*callbacks, *reporting],
             )
 
     def predict(self, x: Any) -> Any:

@@ -38,6 +38,7 @@ class ResidentData:
         self._given = _values_of(inputs, targets)
         self.checked = ""
         """The operation for which the data were checked to fit module and loss; empty before."""
+        self.dtype = dtype
         self.inputs = _mapped(inputs, lambda x: _on_workers(x, dtype))
         self.targets_dtype: DType | None = None
         """The original element type of a single array of targets."""

@@ -35,10 +35,11 @@ from magmath.engine.tracing import Trace
 from magmath.errors import MagmathError, ShapeError
 from magmath.graph import Graph, Node
 from magmath.nn.abstract import call
+from magmath.nn.mixed_precision import in_compute_type, precision
 from magmath.nn.module import Module
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant, parameter
-from magmath.optim import Optimizer
+from magmath.optim import LossScale, Optimizer
 from magmath.optim.minimizing import rate_dtype
 from magmath.optim.rates import EpochRates
 from magmath.parallel.strategy import Strategy, Training
@@ -58,11 +59,14 @@ class StepSettings:
 
     strategy: Strategy
     metrics: Mapping[str, Metric]
+    precision: str | None
+    loss_scale: LossScale | None
 
     @property
     def key(self) -> Hashable:
         """A hashable key, equal for equal settings."""
-        return self.strategy, tuple(self.metrics.items())
+        scale = self.loss_scale and id(self.loss_scale)
+        return self.strategy, tuple(self.metrics.items()), self.precision, scale
 
 
 @final
@@ -125,6 +129,7 @@ class TrainingStep:
             for exchanges in (True, False)[: 1 + (self.strategy.every > 1)]:
                 self._program(batch, exchanges)
         self._updated = self._updated_variables()
+        self._leaves = self._leaves_of_module()
         self._captured = Captured(self.full.graph, self.full.places, moves=False)
         for owner in self.full.trace.states:
             self._captured.add(owner)
@@ -142,12 +147,20 @@ class TrainingStep:
             and self._captured.is_current
             and _are_same(self.parameters, self._module.trainable())
             and _are_same(self._updated, self._updated_variables())
+            and _are_same(self._leaves, self._leaves_of_module())
         )
+
+    def _leaves_of_module(self) -> list[Node]:
+        """Return the leaves of all variables, which are others after a conversion."""
+        pairs = [*self._module.named_parameters(), *self._module.named_buffers()]
+        return [v.leaf for _, v in pairs]
 
     def _updated_variables(self) -> list[Variable]:
         """Return the variables that the optimizer updates, each followed by its states."""
         updated = self.strategy.updated(self.training)
-        return [v for kept in self._optimizer.kept.of(updated) for v in kept.variables()]
+        return [
+            v for entry in self._optimizer.variable_states.of(updated) for v in entry.variables()
+        ]
 
     # tracing ------------------------------------------------------------------------------------
 
@@ -187,8 +200,9 @@ class TrainingStep:
     def _forward(self, samples: tuple[Any, Any]) -> tuple[Array, Any]:
         """Return the loss and the outputs of a batch of inputs and targets."""
         inputs, targets = samples
-        outputs = call(self._module, inputs)
-        loss = self._loss(outputs, targets)
+        with precision(self.settings.precision):
+            outputs = call(self._module, inputs)
+            loss = self._loss(in_compute_type(outputs), targets)
         if not isinstance(loss, Array) or loss.shape != ():
             given = f"shape {loss.shape}" if isinstance(loss, Array) else type(loss).__name__
             raise ShapeError(
@@ -208,7 +222,7 @@ class TrainingStep:
     @cached_property
     def training(self) -> Training:
         """The module and the optimizer, for the strategy."""
-        return Training.of(self._module, self._optimizer)
+        return Training.of(self._module, self._optimizer, self.settings.loss_scale)
 
     def _place_variables(self) -> None:
         """Choose the layouts of the variables, and move them there."""
@@ -308,9 +322,9 @@ class TrainingStep:
         """Return the layers of the leaves of all parameters, their replicas and states."""
         found = {v.leaf: owner for owner, v in self.training.named_parameters()}
         updated = self.strategy.updated(self.training)
-        kept = self._optimizer.kept.of(updated)
-        for trained, one in zip(self.parameters, kept, strict=True):
-            owner, *states = one.variables()
+        entries = self._optimizer.variable_states.of(updated)
+        for trained, entry in zip(self.parameters, entries, strict=True):
+            owner, *states = entry.variables()
             alike = [v for v in states if v.shape == owner.shape]
             found |= {v.leaf: found[trained.leaf] for v in (owner, *alike)}
         return found

@@ -24,10 +24,12 @@ from magmath.engine.rng_state import INITIAL_STREAMS, RngState
 from magmath.errors import DataError, MagmathError
 from magmath.nn.abstract import trace_call
 from magmath.nn.losses import cross_entropy, loss_function
+from magmath.nn.mixed_precision import check_parameters, check_precision
+from magmath.nn.mixed_precision import precision as in_precision
 from magmath.nn.module import Module, check_module
-from magmath.optim import OPTIMIZERS, Optimizer
+from magmath.optim import OPTIMIZERS, LossScale, Optimizer
 from magmath.parallel.names import StrategyLike, as_strategy
-from magmath.parallel.strategy import Strategy, Training
+from magmath.parallel.strategy import Strategy, Training, loss_scale_for
 from magmath.train.checkpoint import Checkpoint
 from magmath.train.epoch_loop import EpochLoop
 from magmath.train.feeds import Feed, ResidentFeed, StreamFeed
@@ -66,6 +68,10 @@ class Trainer:
     callbacks   `Callback` objects, or functions of the epoch's record
     strategy    a name in `mm.parallel.STRATEGIES`, such as "auto" or "data", an object of
                 `mm.parallel`, or a dictionary from layers to options (`mm.parallel.Hybrid`)
+    precision   "float32", "mixed-bfloat16" or "mixed-float16", in which the module computes for
+                `fit`, `predict` and `evaluate` (see `nn.precision`); None is the type of the
+                parameters
+    loss_scale  the scale of the loss; by default a new `optim.LossScale` for "mixed-float16"
     seed        seed of the initial parameters, the order of the samples, and layers that draw
                 random numbers; by default these draw from `mm.random`, as in a user's loop
 
@@ -83,6 +89,8 @@ class Trainer:
         metrics: Metrics = None,
         callbacks: Sequence[Any] = (),
         strategy: StrategyLike = "auto",
+        precision: str | None = None,
+        loss_scale: LossScale | None = None,
         seed: int | None = None,
     ) -> None:
         self.module = check_module("Trainer", module)
@@ -91,6 +99,8 @@ class Trainer:
         self.metrics = metrics
         self.callbacks = list(callbacks)
         self.strategy = strategy
+        self.precision = check_precision("Trainer", precision)
+        self.loss_scale = loss_scale_for(self.precision, loss_scale)
         self.seed = seed
         self.epochs_done = 0
         """The number of finished epochs, in all calls of `fit`."""
@@ -100,7 +110,7 @@ class Trainer:
 
     def _start_anew(self) -> None:
         self._stream = None if self.seed is None else RngState(self.seed, OWN_STREAM)
-        self._inference = Inference(self.module, self.loss)
+        self._inference = Inference(self.module, self.loss, self.precision)
         self._steps: RecentlyUsed[Hashable, TrainingStep] = RecentlyUsed(KEPT_STEPS)
         self._data: list[ResidentData] = []
         self._shapes: dict[Hashable, Any] = {}
@@ -139,8 +149,10 @@ class Trainer:
     def trace(self, inputs: Any, training: bool) -> Any:
         """Return abstract outputs for abstract inputs; makes the parameters."""
         first = nullcontext() if self.seed is None else _initial_values(self.module, self.seed)
-        with first, self.module.mode(training):
-            return trace_call(self.module, inputs)
+        with first, self.module.mode(training), in_precision(self.precision):
+            outputs = trace_call(self.module, inputs)
+        check_parameters("Trainer", self.precision, self.module.named_parameters())
+        return outputs
 
     def _outputs(self, data: ResidentData, count: int, training: bool) -> Any:
         """Return abstract outputs for a batch of a data set; caches them."""
@@ -152,7 +164,7 @@ class Trainer:
     def _data_set(self, operation: str, x: Any, y: Any) -> ResidentData:
         """Return the data on the workers; reuses a cached data set of the same arrays."""
         for data in self._data:
-            if data.is_of(x, y):
+            if data.is_of(x, y) and data.dtype is self.dtype:
                 return data
         data = ResidentData(operation, x, y, self.dtype)
         self._data = [data, *self._data][:KEPT_DATA_SETS]
@@ -188,7 +200,7 @@ class Trainer:
     def prepared(self) -> tuple[Strategy, Training]:
         """Return the strategy, with its variables, and the module and optimizer that it trains."""
         strategy = as_strategy(self.strategy)
-        training = Training.of(self.module, self.optimizer)
+        training = Training.of(self.module, self.optimizer, self.loss_scale)
         strategy.prepare(training, session.engine().environment)
         return strategy, training
 
@@ -265,7 +277,7 @@ class Trainer:
         """Return the compiled step for a feed of this signature; reuses a cached one if it is
         current."""
         metrics = self._measured(feed.example, feed.batch_size, training=True)
-        settings = StepSettings(as_strategy(self.strategy), metrics)
+        settings = self._settings(self.strategy, metrics)
         key = feed.signature, settings.key, id(self.optimizer)
         step = self._steps.pop(key, None)
         if step is None or not step.is_current:
@@ -276,6 +288,9 @@ class Trainer:
             step.place()
         self._steps.store(key, step)
         return step
+
+    def _settings(self, strategy: StrategyLike, metrics: Mapping[str, Metric]) -> StepSettings:
+        return StepSettings(as_strategy(strategy), metrics, self.precision, self.loss_scale)
 
     @property
     def step(self) -> TrainingStep | None:
@@ -320,7 +335,7 @@ class Trainer:
             raise MagmathError("explain: call fit first; there is no training step yet")
         if strategy is None:
             return last.explain()
-        settings = StepSettings(as_strategy(strategy), last.settings.metrics)
+        settings = self._settings(strategy, last.settings.metrics)
         other = TrainingStep(
             self.module, self.loss, self.optimizer, self._last_feed, settings, self._stream
         )

@@ -14,6 +14,7 @@ from magmath.arrays.traced_scalar import TracedScalar
 from magmath.arrays.tree import flatten, unflatten
 from magmath.arrays.variable import Variable, overwrite
 from magmath.core.dtypes import DTYPE_OF_PYTHON, DType, convert_number, int64
+from magmath.core.precision_state import PRECISION
 from magmath.core.promotion import DEFAULT
 from magmath.engine import session, tracing
 from magmath.engine.captured_arrays import Captured
@@ -88,8 +89,8 @@ class _CompiledFunction:
         if tracing.current() is not None:
             return self._function(*args, **kwargs)
         engine, last = session.engine(), self._last
-        default = DEFAULT.floating
-        if last is not None and last.engine is engine and last.default is default and not kwargs:
+        types = DEFAULT.floating, PRECISION.key
+        if last is not None and last.engine is engine and last.types == types and not kwargs:
             known = last.accepted(args)
             if known is not None:
                 return last.run(*known)
@@ -107,7 +108,7 @@ class _CompiledFunction:
         Traces the function if there is none, or if an array that it captures was updated.
         """
         engine, tree, same, signatures = key
-        place = id(engine), DEFAULT.floating, tree, same, tuple(signatures)
+        place = id(engine), DEFAULT.floating, PRECISION.key, tree, same, tuple(signatures)
         trace = self._traces.get(place)
         if trace is None or not trace.captured.is_current:
             trace = self._traces[place] = _Specialization(key, self._function, values)
@@ -133,7 +134,7 @@ class _Specialization:
 
     def __init__(self, key: _Key, function: Callable[..., Any], values: Sequence[Any]) -> None:
         self.engine, tree, same, _ = key
-        self.default = DEFAULT.floating
+        self.types = DEFAULT.floating, PRECISION.key
         places = [_placeholder(value) for value in values]
         trace = Trace()
         with tracing.tracing(trace):

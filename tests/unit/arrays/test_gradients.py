@@ -201,7 +201,8 @@ def test_gradient_with_respect_to_what_was_computed_later(every_pool: Pool) -> N
 @settings(max_examples=40)
 @given(data=st.data())
 def test_gradients_do_not_depend_on_when_values_are_asked_for(data: st.DataObject) -> None:
-    """An expression of arrays that exist has its gradient, whatever was computed meanwhile."""
+    """An expression of existing arrays has its gradient, even after its intermediates were
+    computed."""
     with current("inline"):
         values = [np.array([0.3, -0.7]), np.array([1.1, 0.2])]
         arrays, kept = [mm.asarray(v) for v in values], [mm.asarray(v) for v in values]

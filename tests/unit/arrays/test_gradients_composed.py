@@ -60,7 +60,7 @@ class Histories:
         return self.data.draw(st.integers(0, most - 1))
 
     def step(self) -> None:
-        """Something is made of two arrays, a value is asked for, or an array is dropped."""
+        """Combine two arrays, read a value, or drop an array."""
         (x, x2), (y, y2) = (self.pairs[self.draw(len(self.pairs))] for _ in range(2))
         kind, which = self.draw(8), self.draw(len(PLAIN))
         if kind < 3:

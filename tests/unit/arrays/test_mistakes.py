@@ -71,7 +71,7 @@ def test_what_no_function_takes_is_refused_in_its_name(name: str, wrong: object)
             function(first, *[wrong] * (count - 1))
         begins = (name, function.__name__, ONE_NAME.get(name, name))
         told = str(caught.value)
-        if not told.startswith(begins):  # a composition: the function that refused
+        if not told.startswith(begins):  # a composition: the function that raised
             word = told.partition(":")[0].rpartition(".")[2]
             assert any(hasattr(place, word) for place in (mm, mm.linalg, mm.fft)), told
 

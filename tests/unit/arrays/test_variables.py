@@ -19,7 +19,7 @@ from magmath.runtime import Pool
 
 @pytest.mark.parametrize("look", [np.asarray, str, mm.Array.tolist])
 def test_an_update_that_fails_is_told_once(every_pool: Pool, look: Callable[[Any], Any]) -> None:
-    """The array is what it was before, whatever was done to it after; other arrays are updated."""
+    """Later updates do not change the array; other arrays are updated."""
     a, b = mm.asarray([1.0, 2.0]), mm.asarray([5.0, 5.0])
     bad = mm.linalg.solve(mm.zeros((2, 2)), b)
     a += 1
@@ -97,7 +97,7 @@ def test_gradients_after_another_variable_was_assigned(every_pool: Pool) -> None
 
 
 def test_memory_of_former_values_is_used_again(every_pool: Pool) -> None:
-    """In a loop of updates that nothing else observes, no memory is asked for."""
+    """A loop of updates without other references allocates no memory."""
     w = mm.variable("w", np.ones((300, 200), np.float32))
     x = mm.asarray(np.ones((40, 300), np.float32))
 

@@ -14,6 +14,7 @@ import magmath as mm
 from magmath.bench.contestants.common import VERSIONS
 from magmath.bench.peers.service import Contestant
 from magmath.engine import session
+from magmath.runtime import start_pool
 from magmath.runtime.pool import Pool
 from magmath.runtime.transport.processes import ProcessTransport
 from magmath.runtime.transport_interface import WorkerOptions
@@ -38,11 +39,7 @@ class Overlap(Contestant):
 
     def prepare(self, case: dict[str, Any]) -> dict[str, Any]:
         mm.shutdown()
-        command = (sys.executable, "-m", "magmath.bench.simulated_network", str(case["bandwidth"]))
-        transport = ProcessTransport(
-            case["workers"], WorkerOptions("cpu", 1), worker_command=command
-        )
-        session.use(Pool(transport))
+        session.use(_start_pool(case))
         engine = session.engine()
         if not case["beside"]:
             engine.environment = replace(engine.environment, carried=_NEVER)
@@ -59,6 +56,15 @@ class Overlap(Contestant):
         check = self._work()
         mm.shutdown()
         return {"check": check}
+
+
+def _start_pool(case: dict[str, Any]) -> Pool:
+    """Start a pool on the hosts of a case, or on a simulated network."""
+    if case["hosts"] is not None:
+        return start_pool(case["workers"], hosts=case["hosts"], device="cpu", threads=1)
+    command = (sys.executable, "-m", "magmath.bench.simulated_network", str(case["bandwidth"]))
+    options = WorkerOptions("cpu", 1)
+    return Pool(ProcessTransport(case["workers"], options, worker_command=command))
 
 
 def _training(case: dict[str, Any]) -> Callable[[], float]:

@@ -31,6 +31,8 @@ class LayerNorm(Module):
     affine            if True, the layer has weight and bias, of that shape
     """
 
+    keeps_float32 = True
+
     def __init__(
         self,
         normalized_shape: int | Sequence[int] | None = None,
@@ -70,6 +72,8 @@ class BatchNorm(Module):
     mode the running moments are used. Raises ShapeError for a batch with a single value of each
     channel in training mode. Source: Ioffe and Szegedy (2015).
     """
+
+    keeps_float32 = True
 
     def __init__(
         self,
@@ -141,6 +145,8 @@ class GroupNorm(Module):
     Source: Wu and He (2018).
     """
 
+    keeps_float32 = True
+
     def __init__(self, groups: int, epsilon: float = 1e-5, affine: bool = True) -> None:
         self.groups = require_integer("GroupNorm: groups", groups, 1)
         self.epsilon = epsilon
@@ -164,6 +170,8 @@ class InstanceNorm(Module):
 
     Source: Ulyanov et al. (2016).
     """
+
+    keeps_float32 = True
 
     def __init__(self, epsilon: float = 1e-5, affine: bool = False) -> None:
         self.epsilon = epsilon

@@ -24,8 +24,9 @@ from zmq.auth.thread import ThreadAuthenticator
 from magmath.errors import ProtocolError, WorkerError, WorkerLost
 from magmath.runtime.failures import exception_from
 from magmath.runtime.health import PREFIX, ConnectionWatch, ProcessWatch, remove_pool_directory
+from magmath.runtime.hosts import HostList, address_towards, check_hosts
 from magmath.runtime.interrupts import Interrupts
-from magmath.runtime.launch import Launch, launcher_command, worker_environment
+from magmath.runtime.launch import Launch, hosts_command, launcher_command, worker_environment
 from magmath.runtime.messages import Command, Failure, Hello, Reply, Stop, decode_reply
 from magmath.runtime.mpich_buffers import SHM_FOLDER, mpich_settings, warn_without_shared_memory
 from magmath.runtime.out_of_memory import OutOfMemoryWatch, is_sigkill
@@ -62,8 +63,9 @@ class ProcessTransport(Transport):
     """`size` worker processes, started by a launcher.
 
     launcher        "mpiexec", "srun", or a command with {n} for the number of workers
+    hosts           the hosts on which "mpiexec" starts the workers; by default this one
     endpoint        "ipc", or "tcp" with an address of this host that the workers can reach:
-                    "tcp://10.0.0.1"; by default ipc for "mpiexec", tcp for any other launcher
+                    "tcp://10.0.0.1"; by default ipc for "mpiexec" on this host, otherwise tcp
     heartbeat_timeout   seconds that a worker may be stopped, or its host silent, until it counts as
                         lost; None: no limit
     worker_command  what the launcher starts, before the worker's own arguments
@@ -78,14 +80,18 @@ class ProcessTransport(Transport):
         endpoint: str | None = None,
         heartbeat_timeout: float | None = HEARTBEAT_TIMEOUT,
         worker_command: Sequence[str] = WORKER_COMMAND,
+        hosts: HostList | None = None,
     ) -> None:
         super().__init__(size)
         self._options = options
-        self._on_this_host = launcher == "mpiexec"
+        self._hosts = hosts
+        self._on_this_host = launcher == "mpiexec" and hosts is None
         self._heartbeat_timeout = heartbeat_timeout
-        self._launch_command = launcher_command(launcher, size)
+        self._launch_command = (
+            launcher_command(launcher, size) if hosts is None else hosts_command(hosts)
+        )
         self._worker_command = worker_command
-        self._endpoint = endpoint or ("ipc" if launcher == "mpiexec" else "tcp")
+        self._endpoint = endpoint or ("ipc" if self._on_this_host else "tcp")
         self._key = secrets.token_hex(16)
         self._rank_of = {f"{self._key}:{rank}".encode(): rank for rank in range(size)}
         self._identities = list(self._rank_of)
@@ -113,6 +119,8 @@ class ProcessTransport(Transport):
         return hellos
 
     def _start_launcher(self) -> Launch:
+        if self._hosts is not None:
+            check_hosts(self._hosts)
         self.directory = directory = _new_directory()
         self._closing.append(lambda: remove_pool_directory(directory))
         self.address, keys = self._open(directory)
@@ -123,7 +131,10 @@ class ProcessTransport(Transport):
         )
         environment |= mpich_settings(self.size, environment, self._on_this_host)
         command = [*self._launch_command, *self._worker_command]
-        command += worker_arguments(self.address, directory, self.size, self._options)
+        silence = self._heartbeat_timeout if self._endpoint != "ipc" else None
+        command += worker_arguments(
+            self.address, directory, self.size, self._options, heartbeat_timeout=silence
+        )
         self._launch = launch = Launch(command, environment, directory)
         self._closing.append(launch.kill)
         return launch
@@ -196,7 +207,7 @@ class ProcessTransport(Transport):
         self._router.curve_server = True
         self._router.curve_publickey = public
         self._router.curve_secretkey = secret
-        host = self._endpoint.removeprefix("tcp").removeprefix("://") or _own_address()
+        host = self._endpoint.removeprefix("tcp").removeprefix("://") or self._own_address()
         try:
             port = self._router.bind_to_random_port(f"tcp://{host}")
         except zmq.ZMQError as error:
@@ -206,6 +217,16 @@ class ProcessTransport(Transport):
             ) from error
         keys = [public, worker_public, worker_secret]
         return f"tcp://{host}:{port}", [key.decode() for key in keys]
+
+    def _own_address(self) -> str:
+        """Return the address of this host that other hosts most likely use."""
+        towards = None if self._hosts is None else address_towards(self._hosts.names[-1])
+        if towards is not None:
+            return towards
+        try:
+            return socket.gethostbyname(socket.gethostname())
+        except OSError:
+            return "127.0.0.1"
 
     def _wait_for_hellos(self, launch: Launch, interrupts: Interrupts) -> None:
         """Wait until every worker has sent Hello; notify the user if that takes long."""
@@ -235,11 +256,19 @@ class ProcessTransport(Transport):
             reason = f": the launcher ended with exit code {exited}"
             if "Bus error" in launch.output():
                 reason += f" after a bus error, so {SHM_FOLDER} of a host may be full"
+        where = "" if self._hosts is None else f" (on {self._missing_hosts()})"
         return WorkerError(
-            f"init: {missing} of {self.size} workers did not start{reason}; they were started by: "
-            f"{shlex.join(self._launch_command)}; try that command with `hostname` after it"
-            f"{launch.printed_lines()}"
+            f"init: {missing} of {self.size} workers did not start{where}{reason}; they were "
+            f"started by: {shlex.join(self._launch_command)}; try that command with `hostname` "
+            f"after it{launch.printed_lines()}"
         )
+
+    def _missing_hosts(self) -> str:
+        """Return the names of the hosts of which workers are missing."""
+        assert self._hosts is not None
+        of_worker = self._hosts.of_worker
+        missing = {of_worker[rank] for rank in range(self.size) if rank not in self._hellos}
+        return ", ".join([self._hosts.names[number] for number in sorted(missing)])
 
     def _receive(self) -> tuple[int, Reply, memoryview | None] | None:
         """Return the next reply of a worker of this pool; drop and log any other message."""
@@ -342,11 +371,3 @@ def _new_directory() -> str:
         os.rmdir(directory)
         directory = tempfile.mkdtemp(prefix=PREFIX, dir="/tmp")
     return directory
-
-
-def _own_address() -> str:
-    """Return the address of this host that other hosts most likely use."""
-    try:
-        return socket.gethostbyname(socket.gethostname())
-    except OSError:
-        return "127.0.0.1"

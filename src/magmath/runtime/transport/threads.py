@@ -16,6 +16,7 @@ import torch
 
 from magmath.comm.communicator import Communicator
 from magmath.comm.local_group import LocalGroup
+from magmath.comm.local_hosts import LocalHosts
 from magmath.kernels.thread_count import set_threads
 from magmath.runtime.command_loop import CommandLoop, CommandPort
 from magmath.runtime.device import HOST
@@ -37,7 +38,10 @@ _Mail = tuple[int, list[bytes]]
 
 
 class ThreadTransport(Transport):
-    """`size` workers, each a thread of this process."""
+    """`size` workers, each a thread of this process.
+
+    `hosts`: the simulated host of each worker, by number; by default all are on one host.
+    """
 
     def __init__(
         self,
@@ -46,11 +50,13 @@ class ThreadTransport(Transport):
         bind: BindProgram = bind_program,
         *,
         shares_memory: bool = True,
+        hosts: Sequence[int] | None = None,
     ) -> None:
         super().__init__(size)
         self._options = options
         self._bind = bind
-        group = LocalGroup(size, shares_memory=shares_memory)
+        several = hosts is not None and 0 < max(hosts) < size - 1
+        group = LocalHosts(hosts or ()) if several else LocalGroup(size, shares_memory)
         self._communicators = [group.communicator(rank) for rank in range(size)]
         self._inboxes: list[queue.SimpleQueue[list[bytes]]] = [
             queue.SimpleQueue() for _ in range(size)
