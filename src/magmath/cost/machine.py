@@ -61,6 +61,9 @@ class Machine:
     exchange_seconds time that a collective kernel adds for each exchange
     panel_seconds    the same for kernels that pass panels on and wait for one another
     lapack_scaling   share of their speed that threads reach within LAPACK
+    cache            bytes of the last cache of the host
+    crowding         factor of the time of arithmetic while all processors of the host compute
+    crowded_barrier  seconds of a barrier of more workers than the host has processors
     memory           bytes of memory of one worker
     levels           the levels of the network, from the links of single workers to those of hosts
     processors       independent processors of a worker's device, which compute tiles of a product
@@ -83,6 +86,9 @@ class Machine:
     exchange_seconds: float = 3e-5
     panel_seconds: float = 1e-4
     lapack_scaling: float = 0.75
+    cache: float = 3.2e7
+    crowding: float = 1.0
+    crowded_barrier: float = 5e-5
     memory: float = 4e9
     levels: tuple[Level, ...] = (Level("host", 0, SHARED.bandwidth, SHARED.latency),)
     processors: int = 1

@@ -42,6 +42,7 @@ from magmath.optim import Optimizer
 from magmath.optim.minimizing import rate_dtype
 from magmath.optim.rates import EpochRates
 from magmath.parallel.strategy import Strategy, Training
+from magmath.program.instructions import Program
 from magmath.train.dataset import DataSet
 from magmath.train.epoch_metrics import epoch_metric
 from magmath.train.feeds import Feed
@@ -283,6 +284,13 @@ class TrainingStep:
         if batch == self.batch_size:
             self._done += steps
         return emitted
+
+    @property
+    def program(self) -> Program:
+        """The program of a step with a full batch."""
+        compiled = self.full.compiled
+        assert compiled is not None
+        return compiled.program
 
     def explain(self) -> Explanation:
         """Explain the step's program by layer, with the predicted costs of the strategies."""

@@ -147,8 +147,9 @@ class CostTables:
     def _transfers(self, have: list[State], want: list[State], nbytes: int) -> Table:
         """Return the seconds of changing each state of a value into each other one."""
         exchanges, counts = _transfer_counts(self.mesh, tuple(have), tuple(want))
-        seconds = [self.exchange_seconds(one, nbytes) for one in exchanges]
-        return (counts @ np.array(seconds)).reshape(len(have), len(want))
+        seconds = np.array([self.exchange_seconds(one, nbytes) for one in exchanges])
+        table: Table = (counts @ seconds).reshape(len(have), len(want))
+        return table
 
     def exchange_seconds(self, exchange: Exchange, nbytes: float) -> float:
         """Return the seconds of a collective of a value of `nbytes` bytes."""
