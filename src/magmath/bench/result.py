@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, field
 from statistics import geometric_mean, median
 from typing import Any, Literal
 
-from magmath.bench.case import Case, Comparison
+from magmath.bench.case import Case, Comparison, Plot
+from magmath.bench.simulation_accuracy import simulation_accuracy
 from magmath.errors import MagmathError
 
 # Losses after one epoch from the same weights differ by rounding, which training grows.
@@ -109,7 +110,7 @@ class BenchResult:
     absent: dict[str, str]
     interrupted: bool
     cases: list[CaseResult]
-    plot: Literal["rates", "ratios and growth"] = "rates"
+    plot: Plot = "rates"
 
     def as_data(self) -> dict[str, Any]:
         """Return plain data for JSON, including medians and verdicts."""
@@ -120,6 +121,8 @@ class BenchResult:
             for name, system in case.systems.items():
                 if system.state == "measured":
                     plain["systems"][name] |= {"median": system.median, "rate": case.rate(name)}
+        if (accuracy := simulation_accuracy(self)) is not None:
+            data["simulation"] = accuracy.as_data()
         return data
 
     def summaries(self) -> list[RatioSummary]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from math import ceil
 from typing import Final
@@ -20,6 +21,7 @@ from magmath.core.disk_cache import DiskCache
 from magmath.core.dtypes import DType
 from magmath.cost.collectives import Level
 from magmath.cost.link import Link
+from magmath.cost.operation_rate import OperationRate
 
 MACHINES: Final = DiskCache("machine")
 DIVISION_FLOPS: Final = 3.0
@@ -48,6 +50,7 @@ class Machine:
     otherwise; a GPU counts as one thread.
 
     gemm             speeds of large matrix products
+    operations       measured speeds of single operations; others are predicted from the rates
     bandwidth        bytes of memory that one thread reads and writes
     host_bandwidth   the same for all threads of the host
     arithmetic       elements of simple element-wise operations (add, multiply, maximum) in cache
@@ -73,6 +76,7 @@ class Machine:
     """
 
     gemm: tuple[GemmRate, ...] = (GemmRate("float32", 1, 1e11),)
+    operations: tuple[OperationRate, ...] = ()
     bandwidth: float = 1e10
     host_bandwidth: float = 1e12
     arithmetic: float = 1e11
@@ -105,6 +109,19 @@ class Machine:
         name = dtype.name if dtype.name in known else self.gemm[0].dtype
         rates = [rate for rate in self.gemm if rate.dtype == name]
         return min(rates, key=lambda rate: abs(rate.threads - threads)).flops
+
+    def operation_rate(self, name: str, threads: int) -> OperationRate | None:
+        """Return the measured speed of an operation on this many threads, or on the nearest
+        measured number; None for an operation that was not measured."""
+        rates = self._rates.get(name, ())
+        return min(rates, key=lambda rate: abs(rate.threads - threads), default=None)
+
+    @cached_property
+    def _rates(self) -> dict[str, list[OperationRate]]:
+        found: dict[str, list[OperationRate]] = {}
+        for rate in self.operations:
+            found.setdefault(rate.name, []).append(rate)
+        return found
 
     def tile_efficiency(self, rows: float, columns: float, parts: float = 1.0) -> float:
         """Return the share of full speed for a product with a result of this shape.

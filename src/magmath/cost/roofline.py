@@ -50,19 +50,33 @@ def compute_seconds(
     that it touches, whichever is longer (Williams et al. 2009, the roofline), plus that of its
     exchanges.
     """
+    exchange = exchange_seconds(node, inputs, output, environment)
+    flops, touched = local_work(node, inputs, output)
+    rate = environment.machine.operation_rate(node.name, environment.threads)
+    if rate is not None and not is_distributed(node, inputs, output):
+        seconds = rate.seconds(flops, touched, environment.machine.cache)
+        memory = touched / environment.bandwidth if touched > environment.machine.cache else 0.0
+        return max(seconds, memory) + exchange
+    arithmetic = _arithmetic_seconds(node, flops, output, environment)
+    return max(arithmetic, touched / environment.bandwidth) + exchange
+
+
+def local_work(node: Node, inputs: Sequence[Layout], output: Layout) -> tuple[float, float]:
+    """Return the arithmetic operations of the busiest worker, and the bytes that it touches."""
     share = 1
     for axis, count in enumerate(output.mesh.shape):
         used = output.dim_of(axis) is not None or output.partial[axis] is not None
         share *= count if used else 1
-    exchange = exchange_seconds(node, inputs, output, environment)
-    sizes = [layout.max_local_size for layout in (*inputs, output)]
+    itemsizes = [operand.dtype.itemsize for operand in node.inputs]
+    sizes = [layout.max_local_size for layout in inputs]
+    result = output.max_local_size * node.dtype.itemsize
+    nbytes = [size * itemsize for size, itemsize in zip(sizes, itemsizes, strict=True)]
     if node.operation.reads_subset:
-        sizes[0] = min(sizes[0], sizes[-1])
-    touched = sum(sizes) * node.dtype.itemsize
+        nbytes[0] = min(nbytes[0], output.max_local_size * itemsizes[0])
+    touched = float(sum(nbytes) + result)
     if node.operation.distributed is not None and is_distributed(node, inputs, output):
         touched += node.operation.distributed.touched(node, output.mesh.size)
-    arithmetic = _arithmetic_seconds(node, node.operation.flops(node) / share, output, environment)
-    return max(arithmetic, touched / environment.bandwidth) + exchange
+    return node.operation.flops(node) / share, touched
 
 
 def _arithmetic_seconds(
