@@ -21,24 +21,28 @@ from magmath.diagnostics.explanation import ExplainedStep
 
 SIZES: Final = (64, 1 << 14, 1 << 22)
 """Elements of the arrays for the fixed time, the speed in a cache, and the speed in memory."""
-MATRICES: Final = (4, 96, 384)
+MATRICES: Final = (4, 96, 768)
 """Rows and columns of square matrices for the same."""
 LEAST_RUNS: Final = 2
-MOST_RUNS: Final = 10
+MOST_RUNS: Final = 20
 RUN_SECONDS: Final = 0.03
 """Further runs of an expression at one size begin within this time."""
-PRODUCTS: Final = ("gemm", "contract")
-"""Operations with rates of their own (`GemmRate`)."""
+PRODUCT: Final = "gemm"
+"""The operation with rates of its own (`GemmRate`)."""
 
 
 class Operands(NamedTuple):
-    """Vectors of n elements: numbers in 0.5 … 1.5, masks, indices; and a matrix of n elements."""
+    """Vectors of n elements: numbers in 0.5 … 1.5, masks, numbers of 64 groups, indices in random
+    order; and the numbers as a matrix, and as rows of eight, with a mask of these."""
 
     x: Any
     y: Any
     mask: Any
+    group: Any
     index: Any
     matrix: Any
+    rows: Any
+    row_mask: Any
 
 
 def _written(o: Operands) -> Any:
@@ -68,13 +72,13 @@ VECTORS: Final[Mapping[str, Callable[[Operands], Any]]] = {
     "minimum": lambda o: mm.minimum(o.x, o.y),
     "absolute": lambda o: mm.abs(o.x),
     "less": lambda o: o.x < o.y,
-    "equal": lambda o: o.index == 3,
+    "equal": lambda o: o.group == 3,
     "not_equal": lambda o: o.x != o.y,
     "isfinite": lambda o: mm.isfinite(o.x),
     "where": lambda o: mm.where(o.mask, o.x, o.y),
     "bitwise_and": lambda o: o.mask & ~o.mask,
     "bitwise_or": lambda o: o.mask | o.mask,
-    "astype": lambda o: mm.astype(o.index, mm.float64),
+    "astype": lambda o: mm.astype(o.group, mm.float64),
     "real": lambda o: mm.real(mm.fft.fft(o.x)),
     "sum": lambda o: mm.sum(o.x),
     "sum of rows": lambda o: mm.sum(o.matrix, axis=1),
@@ -93,7 +97,15 @@ VECTORS: Final[Mapping[str, Callable[[Operands], Any]]] = {
     "window": lambda o: [o.matrix[i] for i in range(2)],
     "take": lambda o: mm.take(o.x, o.index),
     "compress": lambda o: o.x[o.mask],
-    "scatter_add": lambda o: mm.bincount(o.index, weights=o.x, minlength=64),
+    "compress rows": lambda o: o.rows[o.row_mask],
+    "sum of short rows": lambda o: mm.sum(o.rows, axis=1),
+    "max of short rows": lambda o: mm.max(o.rows, axis=1),
+    "min of short rows": lambda o: mm.min(o.rows, axis=1),
+    "argmin of short rows": lambda o: mm.argmin(o.rows, axis=1),
+    "argmax of short rows": lambda o: mm.argmax(o.rows, axis=1),
+    "contract": lambda o: o.matrix @ o.x[: o.matrix.shape[1]],
+    "take rows": lambda o: mm.take(o.rows, o.index[: o.rows.shape[0]] // 8, axis=0),
+    "scatter_add": lambda o: mm.bincount(o.group, weights=o.x, minlength=64),
     "sort": lambda o: mm.sort(o.x),
     "argsort": lambda o: mm.argsort(o.x),
     "fft_c2c": lambda o: mm.fft.fft(o.x + 1j * o.y),
@@ -113,8 +125,14 @@ SQUARES: Final[Mapping[str, Callable[[Any], Any]]] = {
     "svd": mm.linalg.svdvals,
 }
 """Expressions on a symmetric positive definite matrix."""
-Sample = tuple[float, float]
-"""Seconds of a call, and its work."""
+
+
+class Sample(NamedTuple):
+    """The least seconds of a call, its work, and the bytes that it touches."""
+
+    seconds: float
+    work: float
+    nbytes: float
 
 
 def operation_rates(machine: Machine, threads: int) -> Iterator[OperationRate]:
@@ -124,14 +142,10 @@ def operation_rates(machine: Machine, threads: int) -> Iterator[OperationRate]:
         for size, rows in zip(SIZES, MATRICES, strict=True):
             samples: dict[str, list[Sample]] = defaultdict(list)
             for work in _expressions(size, rows):
-                for step in _fastest(work):
-                    samples[step.operation].append((step.measured or 0.0, _work(step)))
+                for name, sample in _samples(work):
+                    samples[name].append(sample)
             found.append(samples)
     yield from _rates(found, machine.call_seconds, threads)
-
-
-def _work(step: ExplainedStep) -> float:
-    return step.flops if step.operation in COUNTED_IN_FLOPS else step.touched
 
 
 def _expressions(size: int, rows: int) -> Iterator[Callable[[], Any]]:
@@ -144,7 +158,10 @@ def _expressions(size: int, rows: int) -> Iterator[Callable[[], Any]]:
         random.uniform(0.5, 1.5, shape=(size,), dtype=mm.float64),
         x > 1.0,
         mm.astype((x - 0.5) * 63.0, mm.int64),
+        mm.argsort(x),
         mm.reshape(x, (size // columns, columns)),
+        mm.reshape(x, (size // 8, 8)),
+        x[: size // 8] > 1.0,
     )
     square = random.uniform(0.0, 1.0, shape=(rows, rows), dtype=mm.float64)
     square = square @ square.T + rows * mm.eye(rows, dtype=mm.float64)
@@ -155,19 +172,25 @@ def _expressions(size: int, rows: int) -> Iterator[Callable[[], Any]]:
         yield partial(decomposition, square)
 
 
-def _fastest(work: Callable[[], Any]) -> list[ExplainedStep]:
-    """Return the instructions of an expression, as the fastest of some runs executes them."""
+def _samples(work: Callable[[], Any]) -> Iterator[tuple[str, Sample]]:
+    """Yield the names and samples of the calls of an expression: the least of some runs."""
     best: list[ExplainedStep] = []
-    least, runs, end = float("inf"), 0, time.perf_counter() + RUN_SECONDS
+    runs, end = 0, time.perf_counter() + RUN_SECONDS
     while runs < LEAST_RUNS or (runs < MOST_RUNS and time.perf_counter() < end):
         with mm.profile() as profile:
             mm.evaluate(*_arrays(work()), wait=True)
         steps = list(profile.steps)
-        seconds = sum(step.measured or 0.0 for step in steps)
-        if seconds < least:
-            best, least = steps, seconds
+        best = steps if len(best) != len(steps) else list(map(_faster, best, steps))
         runs += 1
-    return best
+    for step in best:
+        if step.rate:
+            flops = step.operation in COUNTED_IN_FLOPS
+            units = step.flops if flops else step.touched
+            yield step.rate, Sample(step.measured or 0.0, units, step.touched)
+
+
+def _faster(one: ExplainedStep, other: ExplainedStep) -> ExplainedStep:
+    return min(one, other, key=lambda step: step.measured or 0.0)
 
 
 def _arrays(result: Any) -> list[Any]:
@@ -180,18 +203,21 @@ def _rates(
     found: Iterable[Mapping[str, list[Sample]]], call: float, threads: int
 ) -> Iterator[OperationRate]:
     """Yield the rates that follow from the samples of small, middle and large operands."""
-    small, middle, large = found
-    for name in sorted({*middle, *large} & small.keys()):
-        if name in PRODUCTS:
+    small, *larger = found
+    for name in sorted({name for samples in larger for name in samples} & small.keys()):
+        if name == PRODUCT:
             continue
-        fixed = max(0.0, median([seconds for seconds, _ in small[name]]) - call)
-        cached = _slope(middle.get(name, []), fixed + call)
-        streaming = _slope(large.get(name, []), fixed + call)
-        known = [one for one in (cached, streaming) if one is not None] or [0.0]
-        yield OperationRate(name, threads, fixed, known[0], known[-1])
+        fixed = max(0.0, min([one.seconds for one in small[name]]) - call)
+        speeds = [_speed(samples.get(name, []), fixed + call) for samples in larger]
+        known = sorted({one for one in speeds if one is not None})
+        yield OperationRate(name, threads, fixed, tuple(known))
 
 
-def _slope(samples: list[Sample], fixed: float) -> float | None:
-    """Return the median seconds per unit of work; None without work."""
-    found = [max(0.0, seconds - fixed) / work for seconds, work in samples if work > 0]
-    return median(found) if found else None
+def _speed(samples: list[Sample], fixed: float) -> tuple[float, float] | None:
+    """Return the medians of the touched bytes and of the seconds per unit of work; None without
+    work."""
+    found = [one for one in samples if one.work > 0 and one.nbytes > 0]
+    if not found:
+        return None
+    each = [max(0.0, one.seconds - fixed) / one.work for one in found]
+    return median([one.nbytes for one in found]), median(each)

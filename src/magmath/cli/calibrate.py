@@ -80,9 +80,9 @@ def _print(machine: Machine, console: Console) -> None:
         console.print(f"{name:16} {getattr(machine, name) / 1e9:8.2f} G elements/s")
     for one in machine.operations:
         unit = "flop" if one.name in COUNTED_IN_FLOPS else "byte"
+        speeds = ", ".join(f"{each * 1e12:.3g} at {size / 1e6:.3g} MB" for size, each in one.speeds)
         console.print(
-            f"{one.name:16} {one.fixed * 1e6:8.2f} µs a call; ps a {unit}: "
-            f"{one.cached * 1e12:.3g} in cache, {one.streaming * 1e12:.3g} in memory; "
+            f"{one.name:22} {one.fixed * 1e6:8.2f} µs a call, ps a {unit}: {speeds or 0}; "
             f"{one.threads} thread{'s' if one.threads > 1 else ''}"
         )
     console.print(f"all processors   {machine.crowding:8.2f} × the time of a product")

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from magmath.cost.link import Link
 from magmath.cost.machine import Machine
+from magmath.cost.operation_rate import COUNTED_IN_FLOPS, OperationRate, rate_name
 from magmath.graph import Node
 from magmath.graph.distributed import is_distributed
 from magmath.layout import Layout
@@ -52,13 +53,23 @@ def compute_seconds(
     """
     exchange = exchange_seconds(node, inputs, output, environment)
     flops, touched = local_work(node, inputs, output)
-    rate = environment.machine.operation_rate(node.name, environment.threads)
+    rate = _rate(node, environment)
     if rate is not None and not is_distributed(node, inputs, output):
-        seconds = rate.seconds(flops, touched, environment.machine.cache)
-        memory = touched / environment.bandwidth if touched > environment.machine.cache else 0.0
-        return max(seconds, memory) + exchange
+        least = touched / environment.bandwidth if touched > environment.machine.cache else 0.0
+        if not (node.operation.elementwise or node.name in COUNTED_IN_FLOPS):
+            least = max(least, _arithmetic_seconds(node, flops, output, environment))
+        return max(rate.seconds(flops, touched), least) + exchange
     arithmetic = _arithmetic_seconds(node, flops, output, environment)
     return max(arithmetic, touched / environment.bandwidth) + exchange
+
+
+def _rate(node: Node, environment: WorkerProperties) -> OperationRate | None:
+    """Return the measured rate of a node's operation; None if there is none."""
+    machine = environment.machine
+    if not machine.operations:
+        return None
+    special = machine.operation_rate(rate_name(node), environment.threads)
+    return special or machine.operation_rate(node.name, environment.threads)
 
 
 def local_work(node: Node, inputs: Sequence[Layout], output: Layout) -> tuple[float, float]:

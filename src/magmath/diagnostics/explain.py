@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from magmath.cost import redistribution_seconds
+from magmath.cost.operation_rate import rate_name
 from magmath.diagnostics.alternatives import describe_alternatives
 from magmath.diagnostics.explanation import ExplainedStep, Explanation, Profile
 from magmath.engine import session
@@ -152,7 +153,7 @@ def _step(
             flops, touched = node_work(node)
             return ExplainedStep(
                 text, operation, line, seconds, moved, messages, memory, measured, workers,
-                flops=flops, touched=touched,
+                flops=flops, touched=touched, rate=rate_name(node),
             )  # fmt: skip
         case Move(source, target, line):
             have, want = program.slots[source], program.slots[target]

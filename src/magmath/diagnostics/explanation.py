@@ -33,6 +33,7 @@ class ExplainedStep:
     layer       the path of the layer that it belongs to; "" outside of training steps
     flops, touched   arithmetic operations of the busiest worker, and the bytes that it reads and
                      writes in its own memory; 0 for an instruction that computes nothing
+    rate        the name of the machine's rate for a call (`cost.OperationRate`)
     """
 
     text: str
@@ -47,6 +48,7 @@ class ExplainedStep:
     layer: str = ""
     flops: float = 0.0
     touched: float = 0.0
+    rate: str = ""
 
 
 @dataclass(frozen=True)
