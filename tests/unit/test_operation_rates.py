@@ -1,5 +1,6 @@
 """Measured speeds of operations: how they are used, and how they follow from samples."""
 
+import json
 from dataclasses import replace
 
 import msgspec
@@ -8,8 +9,9 @@ import pytest
 
 import magmath as mm
 from magmath.bench.case import Case
-from magmath.bench.operation_calibration import _rates, _samples, operation_rates
+from magmath.bench.operation_calibration import Sample, _rates, _samples, operation_rates
 from magmath.bench.result import BenchResult, CaseResult, SystemResult
+from magmath.bench.result_output import plot_result, save_result
 from magmath.bench.simulation_accuracy import kendall_tau, simulation_accuracy
 from magmath.core.dtypes import float64
 from magmath.cost import Machine, OperationRate
@@ -83,8 +85,6 @@ def test_rates_follow_from_samples():
         {"add": [(12.0, 100.0, 200.0)], "window": [(4.0, 0.0, 0.0)]},
         {"add": [(1002.0, 500.0, 4000.0)]},
     ]
-    from magmath.bench.operation_calibration import Sample
-
     made = [{name: [Sample(*s) for s in some] for name, some in one.items()} for one in samples]
     add, window = _rates(made, 0.5, 4)
     assert add == OperationRate("add", 4, 1.5, ((200.0, 0.1), (4000.0, 2.0)))
@@ -118,7 +118,7 @@ def test_rank_correlation():
     assert kendall_tau([1, 2, 3], [1, 3, 2]) == pytest.approx(1 / 3)
 
 
-def test_accuracy_of_simulated_steps():
+def test_accuracy_of_simulated_steps(tmp_path):
     def case(workers, **seconds):
         systems = {
             name: SystemResult("measured", seconds=[m * 2, m * 3], record={"simulated_seconds": s})
@@ -135,6 +135,11 @@ def test_accuracy_of_simulated_steps():
     assert found.worst.system == "data"
     assert found.worst.case == "2 workers"
     assert found.rankings == {"2 workers": 1.0}
-    assert result.as_data()["simulation"]["worst_error"] == pytest.approx(0.3)
+    save_result(result, tmp_path / "result.json")
+    saved = json.loads((tmp_path / "result.json").read_text())
+    assert saved["simulation"]["worst_error"] == pytest.approx(0.3)
+    plot_result(replace(result, plot="simulation", machine={"cpu": "x", "cores": 2}),
+                tmp_path / "plot.png")  # fmt: skip
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
     assert any("median 10.0%" in line for line in found.lines())
     assert simulation_accuracy(replace(result, cases=[])) is None

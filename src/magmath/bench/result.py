@@ -9,7 +9,6 @@ from statistics import geometric_mean, median
 from typing import Any, Literal
 
 from magmath.bench.case import Case, Comparison, Plot
-from magmath.bench.simulation_accuracy import simulation_accuracy
 from magmath.errors import MagmathError
 
 # Losses after one epoch from the same weights differ by rounding, which training grows.
@@ -121,8 +120,6 @@ class BenchResult:
             for name, system in case.systems.items():
                 if system.state == "measured":
                     plain["systems"][name] |= {"median": system.median, "rate": case.rate(name)}
-        if (accuracy := simulation_accuracy(self)) is not None:
-            data["simulation"] = accuracy.as_data()
         return data
 
     def summaries(self) -> list[RatioSummary]:

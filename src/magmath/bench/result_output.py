@@ -149,9 +149,12 @@ def _seconds(system: SystemResult) -> str:
 
 def save_result(result: BenchResult, path: Path) -> None:
     """Write all measurements to `path` as JSON."""
+    data = result.as_data()
+    if (accuracy := simulation_accuracy(result)) is not None:
+        data["simulation"] = accuracy.as_data()
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_replace(path) as draft:
-        Path(draft).write_text(json.dumps(result.as_data(), indent=1) + "\n")
+        Path(draft).write_text(json.dumps(data, indent=1) + "\n")
 
 
 def plot_result(result: BenchResult, path: Path) -> None:
