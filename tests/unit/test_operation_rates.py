@@ -82,17 +82,17 @@ def test_reductions_of_short_rows_have_a_rate_of_their_own(shape, axis, name):
 def test_rates_follow_from_samples():
     samples = [
         {"add": [(3.0, 1.0, 1.0), (2.0, 1.0, 1.0)], "window": [(5.0, 1.0, 1.0)]},
-        {"add": [(12.0, 100.0, 200.0)], "window": [(4.0, 0.0, 0.0)]},
-        {"add": [(1002.0, 500.0, 4000.0)]},
+        {"add": [(12.0, 100.0, 20000.0)], "window": [(4.0, 0.0, 0.0)]},
+        {"add": [(1002.0, 500.0, 400000.0)]},
     ]
     made = [{name: [Sample(*s) for s in some] for name, some in one.items()} for one in samples]
     add, window = _rates(made, 0.5, 4)
-    assert add == OperationRate("add", 4, 1.5, ((200.0, 0.1), (4000.0, 2.0)))
+    assert add == OperationRate("add", 4, 1.5, ((20000.0, 0.1), (400000.0, 2.0)))
     assert window == OperationRate("window", 4, 4.5, ())
 
 
 def test_calibration_measures_operations_of_programs(monkeypatch):
-    monkeypatch.setattr("magmath.bench.operation_calibration.SIZES", (64, 256, 1024))
+    monkeypatch.setattr("magmath.bench.operation_calibration.SIZES", (64, 2048, 4096))
     monkeypatch.setattr("magmath.bench.operation_calibration.MATRICES", (4, 8, 12))
     monkeypatch.setattr("magmath.bench.operation_calibration.RUN_SECONDS", 0.0)
     found = {rate.name: rate for rate in operation_rates(Machine(), 1)}

@@ -1,8 +1,8 @@
-"""Calibration of single operations: their kernels, as programs call them, at three sizes.
+"""Calibration of single operations: their kernels, as programs call them, at several sizes.
 
 Each expression is run in a profile, so the measured calls are those of users' programs. An
-expression may consist of several operations, all of which count. A small size gives the fixed time
-of a call, a middle one the speed in a cache, a large one the speed in memory.
+expression may consist of several operations, all of which count. The smallest size gives the fixed
+time of a call, the others the speeds in caches and in memory.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from magmath.cost import Machine, OperationRate
 from magmath.cost.operation_rate import COUNTED_IN_FLOPS
 from magmath.diagnostics.explanation import ExplainedStep
 
-SIZES: Final = (64, 1 << 14, 1 << 22)
-"""Elements of the arrays for the fixed time, the speed in a cache, and the speed in memory."""
-MATRICES: Final = (4, 96, 768)
+SIZES: Final = (64, 1 << 14, 1 << 19, 1 << 22)
+"""Elements of the arrays for the fixed time, and for the speeds in caches and in memory."""
+MATRICES: Final = (4, 96, 256, 768)
 """Rows and columns of square matrices for the same."""
+LEAST_BYTES: Final = 10_000
+"""Bytes from which a call says something about a speed."""
 LEAST_RUNS: Final = 2
 MOST_RUNS: Final = 20
 RUN_SECONDS: Final = 0.03
@@ -203,7 +205,7 @@ def _arrays(result: Any) -> list[Any]:
 def _rates(
     found: Iterable[Mapping[str, list[Sample]]], call: float, threads: int
 ) -> Iterator[OperationRate]:
-    """Yield the rates that follow from the samples of small, middle and large operands."""
+    """Yield the rates that follow from the samples of small and of larger operands."""
     small, *larger = found
     for name in sorted({name for samples in larger for name in samples} & small.keys()):
         if name == PRODUCT:
@@ -217,7 +219,7 @@ def _rates(
 def _speed(samples: list[Sample], fixed: float) -> tuple[float, float] | None:
     """Return the medians of the touched bytes and of the seconds per unit of work; None without
     work."""
-    found = [one for one in samples if one.work > 0 and one.nbytes > 0]
+    found = [one for one in samples if one.work > 0 and one.nbytes >= LEAST_BYTES]
     if not found:
         return None
     each = [max(0.0, one.seconds - fixed) / one.work for one in found]

@@ -57,7 +57,9 @@ def compute_seconds(
     if rate is not None and not is_distributed(node, inputs, output):
         least = touched / environment.bandwidth if touched > environment.machine.cache else 0.0
         if not (node.operation.elementwise or node.name in COUNTED_IN_FLOPS):
-            least = max(least, _arithmetic_seconds(node, flops, output, environment))
+            least = max(
+                least, flops / environment.machine.gemm_flops(node.dtype, environment.threads)
+            )
         return max(rate.seconds(flops, touched), least) + exchange
     arithmetic = _arithmetic_seconds(node, flops, output, environment)
     return max(arithmetic, touched / environment.bandwidth) + exchange
