@@ -18,12 +18,12 @@ def calibrate(
     show: Annotated[bool, Parameter(negative=())] = False,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
-    """Measure what plans depend on: arithmetic, memory, single operations, and the links between
-    workers.
+    """Measure the speed of arithmetic, memory, single operations, and the links between workers, on
+    which plans depend.
 
-    The constants are kept in the cache directory and used from the next `mm.init` on, for plans and
-    for the predictions of `explain`. Without them defaults are used. It takes up to a minute, on a
-    machine that does nothing else.
+    The constants are stored in the cache directory and used from the next `mm.init` on, for plans
+    and for the predictions of `explain`. Without them, defaults are used. The measurement takes up
+    to a minute and needs an otherwise idle machine.
 
     For example:
 

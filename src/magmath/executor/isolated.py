@@ -20,10 +20,10 @@ from magmath.executor.bind import Binding, Calls, bind
 from magmath.executor.call_times import CallTime, Tier
 from magmath.executor.context import Context
 from magmath.executor.native import write_segments
+from magmath.executor.native_segments import NativeSegments
 from magmath.executor.numpy_fast_path import without_fp_warnings
-from magmath.executor.segments import Segments
 from magmath.kernels.denormals import flushed
-from magmath.kernels.threads import limit_running
+from magmath.kernels.thread_count import limit_running
 from magmath.memory.heap import Heap, PrivateSource, WindowSource
 from magmath.memory.local_array import LocalArray, tile_tensor
 from magmath.memory.torch_dtypes import to_torch
@@ -121,12 +121,12 @@ def _operand(program: Program, slot: int, heap: Heap, rank: int, shared: bool) -
     return made
 
 
-def _segments(binding: Binding) -> Segments | None:
+def _segments(binding: Binding) -> NativeSegments | None:
     """Return the compiled segments of a binding; None if it has none, or the compiler fails."""
     source = write_segments(binding.tensors.program, binding.tensors, exact=False)
     if source is None:
         return None
-    segments = Segments(source, exact=False)
+    segments = NativeSegments(source, exact=False)
     end = time.perf_counter() + COMPILE_SECONDS
     while not segments.ready():
         if segments.error() or time.perf_counter() > end:

@@ -33,7 +33,7 @@ class PortStage(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """Something that workers do.
+    """A computation or a communication of some workers.
 
     streams  the streams that it occupies, of each of its workers
     seconds  the time of a computation on a worker of full speed
@@ -224,7 +224,8 @@ class _Simulation:
             self._set_rates()
 
     def _set_timer(self, seconds: float, number: int, stage: int) -> None:
-        """Call back after some seconds; `stage`: whose latency ends, or COMPUTATION."""
+        """Add an event after some seconds: the end of the latency of stage `stage`, or of a
+        COMPUTATION."""
         heapq.heappush(self._timers, (self._now + seconds, number, stage))
 
     def _advance(self) -> None:
@@ -308,7 +309,7 @@ def on_ports(
     """Return stages on the ports of units.
 
     ports    level → the units of the collective's workers
-    sharing  level → factor of the bytes, for collectives that stand for several equal ones
+    sharing  level → factor of the bytes, for collectives that represent several equal ones
     """
     return tuple(
         PortStage(
