@@ -34,7 +34,7 @@ ROUNDS: Final = 5
 """Least rounds, of which the fastest counts."""
 ROUND_SECONDS: Final = 0.3
 """Further rounds begin within this time."""
-COMPILE_SECONDS: Final = 60.0
+COMPILE_SECONDS: Final = 20.0
 """Longest wait for the compiler of segments."""
 VALUE: Final = 0.25
 """The elements of floating point operands."""

@@ -143,6 +143,15 @@ def test_predicted_times_follow_the_machine():
     assert found.form == "predicted"
 
 
+def test_predicted_messages_count_once():
+    link = Link(0.5, 100.0, False, 0.0)
+    machine = Machine(messages=link, call_seconds=3.0)
+    environment = Environment(Mesh((2,)), link, shares_memory=False, machine=machine)
+    program = _program(2, [Move(0, 3)])
+    found = simulate_program(program, environment, times="predicted", processors=2)
+    assert found.seconds == pytest.approx(3.0 + 0.5 + 0.32)  # packs, then sends 32 bytes
+
+
 @pytest.fixture
 def network():
     with mm.init(workers=2, launcher="threads", device="cpu"):

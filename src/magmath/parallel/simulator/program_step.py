@@ -101,7 +101,7 @@ def simulate_program(
     forms = (
         _measured(program, environment)
         if times == "measured"
-        else {"predicted": [_predicted(program, priced)] * program.workers}
+        else {"predicted": [_predicted(program, priced, environment)] * program.workers}
     )
     found = []
     for form, tiers in forms.items():
@@ -142,11 +142,13 @@ def _shape(program: Program, slot: int, worker: int) -> Hashable:
     return tuple(layout.local_shape(worker)) if layout.tiles(worker) else None
 
 
-def _predicted(program: Program, priced: list[float]) -> Tier:
-    """Return the predicted times of a worker's calls; barriers are tasks of their own."""
-    first = program.prologue
-    return [
-        CallTime(range(i, i + 1), priced[i] if isinstance(one, Call | Move) else 0.0)
-        for i, one in enumerate(program.instructions)
-        if i >= first
-    ]
+def _predicted(program: Program, priced: list[float], environment: Environment) -> Tier:
+    """Return the predicted times of a worker's calls; barriers and messages are tasks of their
+    own."""
+    found: Tier = []
+    for i, one in enumerate(program.instructions):
+        seconds = priced[i] if isinstance(one, Call | Move) else 0.0
+        if isinstance(one, Move) and not environment.shares_memory:
+            seconds = environment.machine.call_seconds
+        found.append(CallTime(range(i, i + 1), seconds))
+    return found[program.prologue :]
