@@ -23,6 +23,7 @@ from magmath.bench import (
     planning,
     redistribution,
     scaling,
+    simulate,
     startup,
 )
 from magmath.bench.case import Bench, RunOptions
@@ -46,6 +47,7 @@ BENCHES: dict[str, Bench] = {
         linalg.BENCH,
         startup.BENCH,
         planning.BENCH,
+        simulate.BENCH,
     )
 }
 

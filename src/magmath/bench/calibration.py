@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
@@ -19,8 +21,9 @@ import numpy as np
 import torch
 
 import magmath as mm
+from magmath.bench.operation_calibration import operation_rates
 from magmath.core.cpu import cpu_name
-from magmath.cost import DEFAULT_MACHINE, GemmRate, Level, Link, Machine
+from magmath.cost import DEFAULT_MACHINE, GemmRate, Level, Link, Machine, OperationRate
 from magmath.engine import session
 from magmath.runtime.pool import Pool
 from magmath.runtime.transport.processes import ProcessTransport
@@ -31,12 +34,22 @@ _CALLS: Final = 5
 _LARGE_BYTES: Final = 1 << 26  # of an array that no cache holds
 _CACHED: Final = 1 << 13  # elements of an array that the first cache holds
 _ROUND_SECONDS: Final = 0.1
+_CROWDED_EXTENT: Final = 256
 _MOVES: Final = 8  # rounds of each move
 _MOVED: Final = ((64, 64), (2048, 2048))  # shapes: latency counts, and bandwidth counts
 
 Report = Callable[[str], None]
 """Receives the name of each constant before it is measured."""
-STEPS: Final = ("matrix products", "memory", "element-wise operations", "shared memory", "messages")
+STEPS: Final = (
+    "matrix products",
+    "memory",
+    "element-wise operations",
+    "operations on one thread",
+    "operations on all threads",
+    "contention",
+    "shared memory",
+    "messages",
+)
 
 
 def calibrate(report: Report) -> Machine:
@@ -53,14 +66,21 @@ def calibrate(report: Report) -> Machine:
     report(STEPS[2])
     machine = _with_elementwise(machine)
     mm.shutdown()
-    report(STEPS[3])
+    rates: list[OperationRate] = []
+    for step, threads in zip(STEPS[3:5], sorted({1, _processors()}), strict=False):
+        report(step)
+        rates += operation_rates(machine, threads)
+    machine = replace(machine, operations=tuple(rates), cache=_cache_bytes())
+    report(STEPS[5])
+    machine = replace(machine, crowding=_crowding(), crowded_barrier=_crowded_barrier(machine))
+    report(STEPS[6])
     with mm.init(workers=2, device="cpu"):
         shared = _link(machine.shared)
         level = Level("host", 0, shared.bandwidth, max(shared.barrier, shared.latency))
         machine = replace(
             machine, shared=shared, levels=(level,), control_seconds=_control_seconds()
         )
-    report(STEPS[4])
+    report(STEPS[7])
     command = (sys.executable, "-m", "magmath.bench.simulated_network", "host")
     session.use(Pool(ProcessTransport(2, WorkerOptions("cpu", 1), worker_command=command)))
     try:
@@ -76,6 +96,48 @@ def _processors() -> int:
 def _memory_of_a_worker() -> float:
     """Return the bytes of memory that one of as many workers as processors has."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _processors()
+
+
+def _cache_bytes() -> float:
+    """Return the bytes of the last cache; the default where the system does not tell."""
+    for name in ("SC_LEVEL3_CACHE_SIZE", "SC_LEVEL2_CACHE_SIZE"):
+        found = os.sysconf(name) if name in os.sysconf_names else 0
+        if found > 0:
+            return float(found)
+    return DEFAULT_MACHINE.cache
+
+
+def _crowding() -> float:
+    """Return the factor of the time of a product while one is computed on each processor."""
+    processors = _processors()
+    a = torch.ones((_CROWDED_EXTENT, _CROWDED_EXTENT))
+
+    def seconds(end: float) -> list[float]:
+        out, found = torch.empty_like(a), []
+        while time.perf_counter() < end:
+            start = time.perf_counter()
+            torch.mm(a, a, out=out)
+            found.append(time.perf_counter() - start)
+        return found
+
+    def quick(found: list[float]) -> float:  # other programs only add time
+        return sorted(found)[len(found) // 10]
+
+    with _threads(1), ThreadPoolExecutor(processors) as pool:
+        alone = quick(seconds(time.perf_counter() + _ROUND_SECONDS))
+        end = time.perf_counter() + 2 * _ROUND_SECONDS
+        crowded = [
+            quick(f.result()) for f in [pool.submit(seconds, end) for _ in range(processors)]
+        ]
+    return max(1.0, sum(crowded) / len(crowded) / alone)
+
+
+def _crowded_barrier(machine: Machine) -> float:
+    """Return the least seconds of a barrier of two workers for each processor."""
+    with warnings.catch_warnings():  # more workers than processors, as intended
+        warnings.simplefilter("ignore", RuntimeWarning)
+        with mm.init(workers=2 * _processors(), device="cpu", threads=1):
+            return _move_seconds(_MOVED[0]).get("barrier", machine.crowded_barrier)
 
 
 def _best(work: Callable[[], object]) -> float:

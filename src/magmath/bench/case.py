@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Parameters = dict[str, Any]
+Plot = Literal["rates", "ratios and growth", "simulation"]
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,8 @@ class Bench:
     """A benchmark: its name on the command line, and functions of the options.
 
     `x_name`: the meaning of `x` of its cases. `plot`: a panel of rates for each group, or the
-    ratios of all cases and the growth of their time along x. `uses_hosts`: it can measure the
-    network between hosts.
+    ratios of all cases and the growth of their time along x, or simulated against measured
+    seconds. `uses_hosts`: it can measure the network between hosts.
     """
 
     name: str
@@ -103,7 +104,7 @@ class Bench:
     cases: Callable[[RunOptions], list[Case]]
     systems: Callable[[RunOptions], list[System]]
     comparisons: Callable[[RunOptions], list[Comparison]]
-    plot: Literal["rates", "ratios and growth"] = "rates"
+    plot: Plot = "rates"
     uses_hosts: bool = False
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from statistics import geometric_mean, median
 from typing import Any, Literal
 
-from magmath.bench.case import Case, Comparison
+from magmath.bench.case import Case, Comparison, Plot
 from magmath.errors import MagmathError
 
 # Losses after one epoch from the same weights differ by rounding, which training grows.
@@ -109,7 +109,7 @@ class BenchResult:
     absent: dict[str, str]
     interrupted: bool
     cases: list[CaseResult]
-    plot: Literal["rates", "ratios and growth"] = "rates"
+    plot: Plot = "rates"
 
     def as_data(self) -> dict[str, Any]:
         """Return plain data for JSON, including medians and verdicts."""

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from magmath.bench.growth_plots import draw_growth, draw_ratios
 from magmath.bench.result import BenchResult, CaseResult, ComparisonResult, SystemResult
+from magmath.bench.simulation_accuracy import draw_errors, draw_steps, simulation_accuracy
 from magmath.core.atomic_replace import atomic_replace
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ def print_result(result: BenchResult, console: Console) -> None:
             f"worst {summary.worst:.2f} ({summary.worst_case})",
             markup=False,
         )
+    if (accuracy := simulation_accuracy(result)) is not None:
+        for line in accuracy.lines():
+            console.print(line, markup=False, soft_wrap=True)
     console.print(
         f"Medians of {result.rounds} rounds in turns; a ratio is made within each round, its range "
         "over the rounds in brackets. Green: the mark is reached."
@@ -145,9 +149,12 @@ def _seconds(system: SystemResult) -> str:
 
 def save_result(result: BenchResult, path: Path) -> None:
     """Write all measurements to `path` as JSON."""
+    data = result.as_data()
+    if (accuracy := simulation_accuracy(result)) is not None:
+        data["simulation"] = accuracy.as_data()
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_replace(path) as draft:
-        Path(draft).write_text(json.dumps(result.as_data(), indent=1) + "\n")
+        Path(draft).write_text(json.dumps(data, indent=1) + "\n")
 
 
 def plot_result(result: BenchResult, path: Path) -> None:
@@ -184,7 +191,12 @@ def _ratio_and_growth_panels(result: BenchResult) -> list[Draw]:
     return [partial(draw_ratios, result), partial(draw_growth, result)]
 
 
+def _simulation_panels(result: BenchResult) -> list[Draw]:
+    return [partial(draw_steps, result), partial(draw_errors, result)]
+
+
 _PANELS: dict[str, Callable[[BenchResult], list[Draw]]] = {
+    "simulation": _simulation_panels,
     "rates": _rate_panels,
     "ratios and growth": _ratio_and_growth_panels,
 }

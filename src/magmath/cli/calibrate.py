@@ -18,12 +18,12 @@ def calibrate(
     show: Annotated[bool, Parameter(negative=())] = False,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
-    """Measure the speed of arithmetic, memory, and the links between workers, on which plans
-    depend.
+    """Measure the speed of arithmetic, memory, single operations, and the links between workers, on
+    which plans depend.
 
     The constants are stored in the cache directory and used from the next `mm.init` on, for plans
     and for the predictions of `explain`. Without them, defaults are used. The measurement takes up
-    to 20 seconds and needs an otherwise idle machine.
+    to a minute and needs an otherwise idle machine.
 
     For example:
 
@@ -69,6 +69,8 @@ def _measured() -> Machine:
 
 def _print(machine: Machine, console: Console) -> None:
     console.print(f"machine          {machine.source}", markup=False)
+    from magmath.cost.operation_rate import COUNTED_IN_FLOPS
+
     for rate in machine.gemm:
         threads = f"{rate.threads} thread{'s' if rate.threads > 1 else ''}"
         console.print(f"products         {rate.flops / 1e9:8.1f} GFLOP/s  {rate.dtype}, {threads}")
@@ -76,6 +78,15 @@ def _print(machine: Machine, console: Console) -> None:
     console.print(f"memory           {machine.host_bandwidth / 1e9:8.1f} GB/s     all threads")
     for name in ("arithmetic", "division", "transcendental"):
         console.print(f"{name:16} {getattr(machine, name) / 1e9:8.2f} G elements/s")
+    for one in machine.operations:
+        unit = "flop" if one.name in COUNTED_IN_FLOPS else "byte"
+        speeds = ", ".join(f"{each * 1e12:.3g} at {size / 1e6:.3g} MB" for size, each in one.speeds)
+        console.print(
+            f"{one.name:22} {one.fixed * 1e6:8.2f} µs a call, ps a {unit}: {speeds or 0}; "
+            f"{one.threads} thread{'s' if one.threads > 1 else ''}"
+        )
+    console.print(f"all processors   {machine.crowding:8.2f} × the time of a product")
+    console.print(f"crowded barrier  {machine.crowded_barrier * 1e6:8.1f} µs")
     console.print(f"kernel call      {machine.call_seconds * 1e6:8.2f} µs")
     console.print(f"control message  {machine.control_seconds * 1e6:8.1f} µs")
     for name in ("shared", "messages", "team"):

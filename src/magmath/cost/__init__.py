@@ -7,6 +7,7 @@ from magmath.cost.collectives import Group, Level
 from magmath.cost.link import ETHERNET, Link, Network, redistribution_seconds
 from magmath.cost.machine import DEFAULT_MACHINE, GemmRate, Machine, current_machine, keep_machine
 from magmath.cost.machine_file import known_machines, load_machine
+from magmath.cost.operation_rate import OperationRate
 
 __all__ = [
     "DEFAULT_MACHINE",
@@ -17,6 +18,7 @@ __all__ = [
     "Link",
     "Machine",
     "Network",
+    "OperationRate",
     "current_machine",
     "keep_machine",
     "known_machines",

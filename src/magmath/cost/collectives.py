@@ -96,9 +96,10 @@ def _members(group: Group, workers: int) -> int:
 
 @lru_cache(maxsize=4096)
 def algorithms(
-    levels: tuple[Level, ...], kind: str, group: Group
+    levels: tuple[Level, ...], kind: str, group: Group, name: str | None = None
 ) -> tuple[tuple[Algorithm, float, float], ...]:
-    """Return the algorithms of a collective, each with its seconds and its seconds per byte.
+    """Return the algorithms of a collective, each with its seconds and its seconds per byte; only
+    the algorithm `name` if the collective has it.
 
     The bytes are those of the whole result of one group for "allgather" and "allreduce", of the
     operand of one worker for "reduce_scatter", of all messages of one worker for "all_to_all", and
@@ -106,8 +107,10 @@ def algorithms(
     """
     if group.size == 1:
         return ((Algorithm("none", ()), 0.0, 0.0),)
-    found = _BUILDERS[kind](levels, spans(levels, group), group)
-    return tuple((one, *_linear(levels, spans(levels, group), one)) for one in found)
+    parts = spans(levels, group)
+    found = _BUILDERS[kind](levels, parts, group)
+    named = [one for one in found if one.name == name] or found
+    return tuple((one, *_linear(levels, parts, one)) for one in named)
 
 
 def fastest(
@@ -117,9 +120,8 @@ def fastest(
 
     `name`: the algorithm to use where the collective has it.
     """
-    found = algorithms(levels, kind, group)
-    named = [one for one in found if one[0].name == name] or found
-    best = min(named, key=lambda one: one[1] + one[2] * nbytes)
+    found = algorithms(levels, kind, group, name)
+    best = min(found, key=lambda one: one[1] + one[2] * nbytes)
     return best[0], best[1] + best[2] * nbytes
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from math import ceil
 from typing import Final
@@ -20,6 +21,7 @@ from magmath.core.disk_cache import DiskCache
 from magmath.core.dtypes import DType
 from magmath.cost.collectives import Level
 from magmath.cost.link import Link
+from magmath.cost.operation_rate import OperationRate
 
 MACHINES: Final = DiskCache("machine")
 DIVISION_FLOPS: Final = 3.0
@@ -48,6 +50,7 @@ class Machine:
     otherwise; a GPU counts as one thread.
 
     gemm             speeds of large matrix products
+    operations       measured speeds of single operations; others are predicted from the rates
     bandwidth        bytes of memory that one thread reads and writes
     host_bandwidth   the same for all threads of the host
     arithmetic       elements of simple element-wise operations (add, multiply, maximum) in cache
@@ -61,6 +64,9 @@ class Machine:
     exchange_seconds time that a collective kernel adds for each exchange
     panel_seconds    the same for kernels that pass panels on and wait for one another
     lapack_scaling   share of their speed that threads reach within LAPACK
+    cache            bytes of the last cache of the host
+    crowding         factor of the time of arithmetic while all processors of the host compute
+    crowded_barrier  seconds of a barrier of more workers than the host has processors
     memory           bytes of memory of one worker
     levels           the levels of the network, from the links of single workers to those of hosts
     processors       independent processors of a worker's device, which compute tiles of a product
@@ -70,6 +76,7 @@ class Machine:
     """
 
     gemm: tuple[GemmRate, ...] = (GemmRate("float32", 1, 1e11),)
+    operations: tuple[OperationRate, ...] = ()
     bandwidth: float = 1e10
     host_bandwidth: float = 1e12
     arithmetic: float = 1e11
@@ -83,6 +90,9 @@ class Machine:
     exchange_seconds: float = 3e-5
     panel_seconds: float = 1e-4
     lapack_scaling: float = 0.75
+    cache: float = 3.2e7
+    crowding: float = 1.0
+    crowded_barrier: float = 5e-5
     memory: float = 4e9
     levels: tuple[Level, ...] = (Level("host", 0, SHARED.bandwidth, SHARED.latency),)
     processors: int = 1
@@ -99,6 +109,19 @@ class Machine:
         name = dtype.name if dtype.name in known else self.gemm[0].dtype
         rates = [rate for rate in self.gemm if rate.dtype == name]
         return min(rates, key=lambda rate: abs(rate.threads - threads)).flops
+
+    def operation_rate(self, name: str, threads: int) -> OperationRate | None:
+        """Return the measured speed of an operation on this many threads, or on the nearest
+        measured number; None for an operation that was not measured."""
+        rates = self._rates.get(name, ())
+        return min(rates, key=lambda rate: abs(rate.threads - threads), default=None)
+
+    @cached_property
+    def _rates(self) -> dict[str, list[OperationRate]]:
+        found: dict[str, list[OperationRate]] = {}
+        for rate in self.operations:
+            found.setdefault(rate.name, []).append(rate)
+        return found
 
     def tile_efficiency(self, rows: float, columns: float, parts: float = 1.0) -> float:
         """Return the share of full speed for a product with a result of this shape.

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from magmath.cost.link import Link
 from magmath.cost.machine import Machine
+from magmath.cost.operation_rate import COUNTED_IN_FLOPS, OperationRate, rate_name
 from magmath.graph import Node
 from magmath.graph.distributed import is_distributed
 from magmath.layout import Layout
@@ -50,19 +51,45 @@ def compute_seconds(
     that it touches, whichever is longer (Williams et al. 2009, the roofline), plus that of its
     exchanges.
     """
+    exchange = exchange_seconds(node, inputs, output, environment)
+    flops, touched = local_work(node, inputs, output)
+    rate = _rate(node, environment)
+    if rate is not None and not is_distributed(node, inputs, output):
+        least = touched / environment.bandwidth if touched > environment.machine.cache else 0.0
+        if not (node.operation.elementwise or node.name in COUNTED_IN_FLOPS):
+            least = max(
+                least, flops / environment.machine.gemm_flops(node.dtype, environment.threads)
+            )
+        return max(rate.seconds(flops, touched), least) + exchange
+    arithmetic = _arithmetic_seconds(node, flops, output, environment)
+    return max(arithmetic, touched / environment.bandwidth) + exchange
+
+
+def _rate(node: Node, environment: WorkerProperties) -> OperationRate | None:
+    """Return the measured rate of a node's operation; None if there is none."""
+    machine = environment.machine
+    if not machine.operations:
+        return None
+    special = machine.operation_rate(rate_name(node), environment.threads)
+    return special or machine.operation_rate(node.name, environment.threads)
+
+
+def local_work(node: Node, inputs: Sequence[Layout], output: Layout) -> tuple[float, float]:
+    """Return the arithmetic operations of the busiest worker, and the bytes that it touches."""
     share = 1
     for axis, count in enumerate(output.mesh.shape):
         used = output.dim_of(axis) is not None or output.partial[axis] is not None
         share *= count if used else 1
-    exchange = exchange_seconds(node, inputs, output, environment)
-    sizes = [layout.max_local_size for layout in (*inputs, output)]
+    itemsizes = [operand.dtype.itemsize for operand in node.inputs]
+    sizes = [layout.max_local_size for layout in inputs]
+    result = output.max_local_size * node.dtype.itemsize
+    nbytes = [size * itemsize for size, itemsize in zip(sizes, itemsizes, strict=True)]
     if node.operation.reads_subset:
-        sizes[0] = min(sizes[0], sizes[-1])
-    touched = sum(sizes) * node.dtype.itemsize
+        nbytes[0] = min(nbytes[0], output.max_local_size * itemsizes[0])
+    touched = float(sum(nbytes) + result)
     if node.operation.distributed is not None and is_distributed(node, inputs, output):
         touched += node.operation.distributed.touched(node, output.mesh.size)
-    arithmetic = _arithmetic_seconds(node, node.operation.flops(node) / share, output, environment)
-    return max(arithmetic, touched / environment.bandwidth) + exchange
+    return node.operation.flops(node) / share, touched
 
 
 def _arithmetic_seconds(

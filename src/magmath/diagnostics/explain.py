@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from magmath.cost import redistribution_seconds
+from magmath.cost.operation_rate import rate_name
 from magmath.diagnostics.alternatives import describe_alternatives
 from magmath.diagnostics.explanation import ExplainedStep, Explanation, Profile
 from magmath.engine import session
@@ -20,7 +21,7 @@ from magmath.layout import plan
 from magmath.ops import OPERATIONS
 from magmath.ops.leaves import input_leaf
 from magmath.passes.environment import Environment
-from magmath.passes.node_cost import node_seconds, node_traffic
+from magmath.passes.node_cost import node_seconds, node_traffic, node_work
 from magmath.program.arena import arrange
 from magmath.program.instructions import Barrier, Call, Emit, Instruction, Move, Program
 
@@ -149,13 +150,19 @@ def _step(
             moved, messages = node_traffic(node)
             memory = _result_bytes(program, out)
             workers = program.slots[out].layout.mesh.size
+            flops, touched = node_work(node)
             return ExplainedStep(
-                text, operation, line, seconds, moved, messages, memory, measured, workers
-            )
+                text, operation, line, seconds, moved, messages, memory, measured, workers,
+                flops=flops, touched=touched, rate=rate_name(node),
+            )  # fmt: skip
         case Move(source, target, line):
             have, want = program.slots[source], program.slots[target]
             step, itemsize = plan(have.layout, want.layout), have.dtype.itemsize
-            seconds = redistribution_seconds(step, itemsize, environment.link)
+            link = environment.link
+            if link.shared_memory:  # its barriers are instructions of their own
+                link = replace(link, barrier=0.0)
+            seconds = environment.machine.call_seconds
+            seconds += redistribution_seconds(step, itemsize, link)
             if want.layout.shared and not have.layout.shared:  # each worker copies its part
                 seconds += have.layout.max_local_size * itemsize / environment.bandwidth
             moved, memory = step.total_bytes(itemsize), _result_bytes(program, target)

@@ -31,6 +31,9 @@ class ExplainedStep:
     measured    seconds of the slowest worker in one step of a profiled run, or None
     workers     the number of workers that store its result
     layer       the path of the layer that it belongs to; "" outside of training steps
+    flops, touched   arithmetic operations of the busiest worker, and the bytes that it reads and
+                     writes in its own memory; 0 for an instruction that computes nothing
+    rate        the name of the machine's rate for a call (`cost.OperationRate`)
     """
 
     text: str
@@ -43,6 +46,9 @@ class ExplainedStep:
     measured: float | None = None
     workers: int = 1
     layer: str = ""
+    flops: float = 0.0
+    touched: float = 0.0
+    rate: str = ""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ user's line of its instruction.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -151,6 +151,21 @@ class Calls:
             except Exception as error:
                 self._fail(error, position)
             seconds[self._positions[position]] += time.perf_counter() - start
+
+    def run_some(self, positions: Collection[int]) -> None:
+        """Make the calls of the instructions at these positions."""
+        for position, call in zip(self._positions, self._ready, strict=True):
+            if position in positions:
+                call()
+
+    def time_some(self, positions: Collection[int], seconds: list[float]) -> None:
+        """Make the calls of the instructions at these positions, and add the seconds of each to the
+        entry of its instruction."""
+        for position, call in zip(self._positions, self._ready, strict=True):
+            if position in positions:
+                start = time.perf_counter()
+                call()
+                seconds[position] += time.perf_counter() - start
 
 
 def _last_call(segment: range, program: Program) -> Instruction:

@@ -148,6 +148,7 @@ COMPRESS = Operation(
     native=None,
     reference=_compress_reference,
     flops=_no_flops,
+    reads_subset=True,
     derived_split=_follow,
 )
 

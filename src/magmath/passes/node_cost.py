@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from magmath.cost import redistribution_seconds
-from magmath.cost.roofline import compute_seconds, traffic
+from magmath.cost.roofline import compute_seconds, local_work, traffic
 from magmath.graph import Node
 from magmath.layout import plan
 from magmath.passes.aliasing import is_materialised
@@ -32,3 +32,11 @@ def node_traffic(node: Node) -> tuple[int, int]:
     """Return the bytes and messages between workers during the computation of a placed node."""
     assert node.layout is not None
     return traffic(node, [x.layout for x in node.inputs if x.layout is not None], node.layout)
+
+
+def node_work(node: Node) -> tuple[float, float]:
+    """Return the arithmetic operations of the busiest worker for a placed node, and the bytes that
+    it touches in its own memory."""
+    assert node.layout is not None
+    inputs = [x.layout for x in node.inputs if x.layout is not None]
+    return local_work(node, inputs, node.layout)

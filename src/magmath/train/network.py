@@ -22,6 +22,7 @@ from magmath.nn.state_file import load_arrays, read, write
 from magmath.nn.variables import Parameter
 from magmath.optim import Optimizer
 from magmath.parallel.names import StrategyLike
+from magmath.parallel.simulator.program_step import SimulatedStep, Times
 from magmath.train.history import History
 from magmath.train.listeners import Reporting
 from magmath.train.reporter import Reporter
@@ -218,6 +219,17 @@ class NeuralNetwork:
         """Explain the program of a training step by operation, line and layer; see
         `Trainer.explain`."""
         return self.trainer.explain(strategy)
+
+    def simulate(
+        self,
+        strategy: StrategyLike | None = None,
+        *,
+        times: Times = "measured",
+        slowdown: Mapping[int, float] | None = None,
+    ) -> SimulatedStep:
+        """Simulate training steps from the program that the workers run; see
+        `Trainer.simulate`."""
+        return self.trainer.simulate(strategy, times=times, slowdown=slowdown)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state of the module to a safetensors file, atomically."""

@@ -43,6 +43,7 @@ from magmath.optim import LossScale, Optimizer
 from magmath.optim.minimizing import rate_dtype
 from magmath.optim.rates import EpochRates
 from magmath.parallel.strategy import Strategy, Training
+from magmath.program.instructions import Program
 from magmath.train.epoch_metrics import epoch_metric
 from magmath.train.feeds import Feed
 from magmath.train.metric_choice import Metric
@@ -298,6 +299,13 @@ class TrainingStep:
         if batch == self.batch_size:
             self._done += steps
         return emitted
+
+    @property
+    def program(self) -> Program:
+        """The program of a step with a full batch."""
+        compiled = self.full.compiled
+        assert compiled is not None
+        return compiled.program
 
     def explain(self) -> Explanation:
         """Explain the step's program by layer, with the predicted costs of the strategies."""

@@ -29,6 +29,7 @@ from magmath.nn.mixed_precision import precision as in_precision
 from magmath.nn.module import Module, check_module
 from magmath.optim import OPTIMIZERS, LossScale, Optimizer
 from magmath.parallel.names import StrategyLike, as_strategy
+from magmath.parallel.simulator.program_step import SimulatedStep, Times, simulate_program
 from magmath.parallel.strategy import Strategy, Training, loss_scale_for
 from magmath.train.checkpoint import Checkpoint
 from magmath.train.epoch_loop import EpochLoop
@@ -330,17 +331,44 @@ class Trainer:
 
         Raises MagmathError before the first `fit`, of which `epochs=0` is enough.
         """
-        last = self.step
-        if last is None or self._last_feed is None:
-            raise MagmathError("explain: call fit first; there is no training step yet")
-        if strategy is None:
-            return last.explain()
+        last = self._last_step("explain")
+        return last.explain() if strategy is None else self._with(strategy, last).explain()
+
+    def simulate(
+        self,
+        strategy: StrategyLike | None = None,
+        *,
+        times: Times = "measured",
+        slowdown: Mapping[int, float] | None = None,
+    ) -> SimulatedStep:
+        """Simulate training steps, event by event, from the program that the workers run.
+
+        strategy   another strategy than that of the last `fit`, for the same data
+        times      "measured": the calls of each worker are measured in this process, one worker at
+                   a time; "predicted": by the cost model, without any measurement
+        slowdown   worker → factor by which its computations take longer
+
+        Raises MagmathError before the first `fit`, of which `epochs=0` is enough.
+        """
+        last = self._last_step("simulate")
+        step = last if strategy is None else self._with(strategy, last)
+        environment = session.engine().environment
+        return simulate_program(step.program, environment, times=times, slowdown=slowdown)
+
+    def _last_step(self, operation: str) -> TrainingStep:
+        if self.step is None or self._last_feed is None:
+            raise MagmathError(f"{operation}: call fit first; there is no training step yet")
+        return self.step
+
+    def _with(self, strategy: StrategyLike, last: TrainingStep) -> TrainingStep:
+        """Return the step of the last `fit` under another strategy."""
+        assert self._last_feed is not None
         settings = self._settings(strategy, last.settings.metrics)
         other = TrainingStep(
             self.module, self.loss, self.optimizer, self._last_feed, settings, self._stream
         )
         last.place()
-        return other.explain()
+        return other
 
 
 @contextmanager

@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from magmath.cost import Level
+from magmath.cost import Group, Level
+from magmath.cost.collectives import fastest
 from magmath.errors import MagmathError
 from magmath.parallel.simulator import Task, perfetto, simulate, timeline_svg
-from magmath.parallel.simulator.events import COMMUNICATE, COMPUTE, PortStage
+from magmath.parallel.simulator.events import COMMUNICATE, COMPUTE, PortStage, on_ports
 
 LEVELS = (Level("host", 0, 10.0, 0.5),)
 
@@ -64,3 +65,53 @@ def test_timelines_as_files():
     svg = timeline_svg(timeline)
     assert svg.count("<title>") == 3
     assert timeline.busy_seconds(1, COMMUNICATE) == pytest.approx(1.5)
+
+
+HOSTS = (Level("host", 4, 100.0, 0.1), Level("switch", 0, 10.0, 1.0))
+"""Hosts of four workers: a worker's link passes 100 bytes/s, that of a host 10 bytes/s."""
+
+
+def _collective(kind, group, workers, nbytes, after=(), streams=(COMMUNICATE,)):
+    """Return a collective of some workers as a task on the ports of their units."""
+    algorithm, seconds = fastest(HOSTS, kind, nbytes, group)
+    ports = {0: list(workers), 1: sorted({worker // 4 for worker in workers})}
+    stages = on_ports(algorithm.stages_for(nbytes), ports, {})
+    return Task(f"{kind} (gradient)", tuple(workers), streams, 0.0, stages, after), seconds
+
+
+@pytest.mark.parametrize(
+    ("kind", "seconds"),
+    [
+        # Half of the bytes enters a host, 50 / 10 s after 1 s; then three quarters pass the link of
+        # a worker, 75 / 100 s after two steps of 0.1 s. A ring takes 7 · 1 + 87.5 / 10 s.
+        ("allgather", 1 + 5 + 0.2 + 0.75),
+        ("allreduce", 2 * (1 + 5 + 0.2 + 0.75)),
+    ],
+)
+def test_a_collective_passes_the_levels_one_after_the_other(kind, seconds):
+    task, predicted = _collective(kind, Group(8, 1, 8), range(8), 100.0)
+    assert predicted == pytest.approx(seconds)
+    assert simulate([task], HOSTS).seconds == pytest.approx(seconds)
+
+
+def test_concurrent_groups_share_the_ports_of_their_hosts():
+    group = Group(2, 4, 8)  # workers 0 and 4, 1 and 5, 2 and 6, 3 and 7
+    made = [_collective("allgather", group, (w, w + 4), 100.0) for w in range(4)]
+    # Each moves 50 bytes through ports of 10 bytes/s, which the four share.
+    assert {predicted for _, predicted in made} == {21.0}
+    assert _ends_of([task for task, _ in made]) == pytest.approx([21.0] * 4)
+    assert _ends_of([made[0][0]]) == pytest.approx([6.0])  # alone
+
+
+def _ends_of(tasks):
+    return [span.end for span in simulate(tasks, HOSTS).spans]
+
+
+def test_computation_hides_a_collective_except_its_rest():
+    reduction, seconds = _collective("allreduce", Group(8, 1, 8), range(8), 100.0)
+    backward = [Task("b (backward)", (w,), (COMPUTE,), 10.0) for w in range(8)]
+    assert simulate([reduction, *backward], HOSTS).seconds == pytest.approx(seconds)
+    waits, _ = _collective(
+        "allreduce", Group(8, 1, 8), range(8), 100.0, streams=(COMPUTE, COMMUNICATE)
+    )
+    assert simulate([waits, *backward], HOSTS).seconds == pytest.approx(seconds + 10.0)

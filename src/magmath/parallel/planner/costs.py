@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
 from math import ceil
 from typing import Final, NamedTuple
@@ -18,7 +18,7 @@ import numpy as np
 
 from magmath.core.dtypes import DType, float32
 from magmath.core.stage_times import count
-from magmath.cost.collectives import fastest
+from magmath.cost.collectives import algorithms
 from magmath.cost.machine import Machine
 from magmath.parallel.planner.layer_graph import BATCH, CHANNEL, SPACE, Edge, Layer, LayerGraph
 from magmath.parallel.planner.options import (
@@ -98,6 +98,7 @@ class CostTables:
     model: CostModel
     _layers: dict[Hashable, LayerTables] = field(default_factory=dict)
     _edges: dict[Hashable, Table] = field(default_factory=dict)
+    _algorithms: dict[Hashable, list[tuple[float, float]]] = field(default_factory=dict)
 
     @cached_property
     def options(self) -> list[list[Option]]:
@@ -144,23 +145,25 @@ class CostTables:
         return table
 
     def _transfers(self, have: list[State], want: list[State], nbytes: int) -> Table:
-        known: dict[tuple[State, State], float] = {}
-        for pair in product(dict.fromkeys(have), dict.fromkeys(want)):
-            known[pair] = self.transfer_seconds(*pair, nbytes)
-        return np.array([[known[x, y] for y in want] for x in have])
-
-    def transfer_seconds(self, have: State, want: State, nbytes: float) -> float:
-        """Return the seconds of changing the state of a value."""
-        if have == want:
-            return 0.0
-        return sum(self.exchange_seconds(one, nbytes) for one in transfer(self.mesh, have, want))
+        """Return the seconds of changing each state of a value into each other one."""
+        exchanges, counts = _transfer_counts(self.mesh, tuple(have), tuple(want))
+        seconds = np.array([self.exchange_seconds(one, nbytes) for one in exchanges])
+        table: Table = (counts @ seconds).reshape(len(have), len(want))
+        return table
 
     def exchange_seconds(self, exchange: Exchange, nbytes: float) -> float:
         """Return the seconds of a collective of a value of `nbytes` bytes."""
-        group = self.mesh.group(exchange.axes)
-        model = self.model
         size = exchange.share * nbytes
-        return fastest(model.machine.levels, exchange.kind, size, group, model.algorithm)[1]
+        return min([fixed + each * size for fixed, each in self._linear_costs(exchange)])
+
+    def _linear_costs(self, exchange: Exchange) -> list[tuple[float, float]]:
+        """Return the seconds, and the seconds per byte, of each algorithm of a collective."""
+        key = exchange.kind, exchange.axes
+        if key not in self._algorithms:
+            model, group = self.model, self.mesh.group(exchange.axes)
+            found = algorithms(model.machine.levels, exchange.kind, group, model.algorithm)
+            self._algorithms[key] = [(fixed, each) for _, fixed, each in found]
+        return self._algorithms[key]
 
     # one layer ------------------------------------------------------------------------------------
 
@@ -261,6 +264,25 @@ class CostTables:
             if layer.rows and OUTPUT in option
         )
         return parameters * (2 + self.model.slots) + result + read
+
+
+@lru_cache(maxsize=4096)
+def _transfer_counts(
+    mesh: PlannerMesh, have: tuple[State, ...], want: tuple[State, ...]
+) -> tuple[tuple[Exchange, ...], Table]:
+    """Return the different collectives that change states `have` into states `want`, and how often
+    each pair of states, in a row, needs each collective.
+
+    They do not depend on the number of bytes, so the edges of a network share them.
+    """
+    needed = [transfer(mesh, x, y) if x != y else () for x, y in product(have, want)]
+    found = tuple(dict.fromkeys(one for several in needed for one in several))
+    columns = {one: i for i, one in enumerate(found)}
+    counts = np.zeros((len(needed), len(found)))
+    for row, several in enumerate(needed):
+        for one in several:
+            counts[row, columns[one]] += 1.0
+    return found, counts
 
 
 def exchanges(layer: Layer, option: Option, mesh: PlannerMesh) -> list[tuple[Exchange, float, str]]:

@@ -56,10 +56,15 @@ class PlannerMesh:
 
     def count(self, state: State, role: str) -> int:
         """Return the number of parts into which a state divides a role."""
-        return prod([n for n, own in zip(self.shape, state, strict=True) if own == role])
+        return _count(self.shape, state, role)
 
     def __str__(self) -> str:
         return " × ".join(map(str, self.shape))
+
+
+@lru_cache(maxsize=1 << 14)
+def _count(shape: tuple[int, ...], state: State, role: str) -> int:
+    return prod([n for n, own in zip(shape, state, strict=True) if own == role])
 
 
 def meshes(workers: int) -> list[PlannerMesh]:
@@ -85,18 +90,20 @@ def _fits(option: Option, layer: Layer, mesh: PlannerMesh) -> bool:
 
 def _state(option: Option, table: dict[str, str], roles: frozenset[str]) -> State:
     found = [table.get(choice, REPLICATED) for choice in option]
-    return tuple(role if role in roles else REPLICATED for role in found)
+    return tuple([role if role in roles else REPLICATED for role in found])
 
 
 ALL_ROLES: Final = frozenset((BATCH, CHANNEL, SPACE))
 
 
+@lru_cache(maxsize=4096)
 def result_state(option: Option, roles: frozenset[str] = ALL_ROLES) -> State:
     """Return the state of a result whose dimensions have these roles. The pending sums of "input"
     are scattered over the channels."""
     return _state(option, _RESULT, roles)
 
 
+@lru_cache(maxsize=4096)
 def operand_state(option: Option, roles: frozenset[str], *, is_product: bool) -> State:
     """Return the state in which a layer reads a value. A product with divided outputs reads all
     channels; other layers read what they compute."""

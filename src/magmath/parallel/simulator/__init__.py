@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magmath.parallel.simulator.events import Task, Timeline, simulate
+from magmath.parallel.simulator.events import Host, Task, Timeline, simulate
 from magmath.parallel.simulator.timeline import perfetto, timeline_svg
 
-__all__ = ["Task", "Timeline", "perfetto", "simulate", "timeline_svg"]
+__all__ = ["Host", "Task", "Timeline", "perfetto", "simulate", "timeline_svg"]

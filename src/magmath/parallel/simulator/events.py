@@ -3,7 +3,8 @@
 A worker has streams that run their tasks in the order of the program, one at a time: one for
 computation, one for communication. A collective occupies a stream of all its workers, and passes
 stages: its messages take their latency, then its bytes pass the ports of the network, which
-concurrent collectives share equally. Workers may be slower than others.
+concurrent collectives share equally. Workers may be slower than others. Workers of one host may
+share its processors and the bandwidth of its memory; otherwise each has a device of its own.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Task:
     seconds  the time of a computation on a worker of full speed
     stages   the stages of a collective
     after    the numbers of the tasks that must end before
+    nbytes   bytes that a computation reads from and writes to the memory of its host
     """
 
     name: str
@@ -46,6 +48,44 @@ class Task:
     seconds: float = 0.0
     stages: tuple[PortStage, ...] = ()
     after: tuple[int, ...] = ()
+    nbytes: float = 0.0
+
+
+@dataclass(frozen=True)
+class Host:
+    """What the computations of all workers share, if they run on one host.
+
+    processors  computations that run concurrently; if there are more, all take turns
+    bandwidth   bytes of memory per second
+    crowding    factor of the time of a computation while all processors compute
+    """
+
+    processors: int
+    bandwidth: float = float("inf")
+    crowding: float = 1.0
+
+    def rates(self, tasks: Sequence[Task], slowdown: Mapping[int, float]) -> list[float]:
+        """Return the share of each concurrent computation that is done per second.
+
+        Processors are shared equally. A computation that needs less of the memory's bandwidth than
+        its equal share leaves the rest to the others (max-min fairness).
+        """
+        running = len(tasks)
+        busy = (min(running, self.processors) - 1) / max(self.processors - 1, 1)
+        share = min(1.0, self.processors / running) / (1.0 + (self.crowding - 1.0) * busy)
+        rates = [share / (task.seconds * _slowest(task, slowdown)) for task in tasks]
+        wanted = [rate * task.nbytes for rate, task in zip(rates, tasks, strict=True)]
+        left, others = self.bandwidth, running
+        for i in sorted(range(running), key=wanted.__getitem__):
+            granted = min(wanted[i], left / others)
+            if granted < wanted[i]:
+                rates[i] *= granted / wanted[i]
+            left, others = left - granted, others - 1
+        return rates
+
+
+def _slowest(task: Task, slowdown: Mapping[int, float]) -> float:
+    return max([slowdown.get(worker, 1.0) for worker in task.workers])
 
 
 class Span(NamedTuple):
@@ -76,22 +116,42 @@ class Timeline:
             if worker in task.workers and stream in task.streams
         )
 
+    def working_seconds(self, worker: int, stream: str) -> float:
+        """Return the seconds that computations and messages occupy a stream of a worker, without
+        barriers and other waits."""
+        return sum(
+            span.end - span.start
+            for task, span in zip(self.tasks, self.spans, strict=True)
+            if worker in task.workers
+            and stream in task.streams
+            and (task.seconds or any(stage.loads for stage in task.stages))
+        )
+
 
 def simulate(
-    tasks: Sequence[Task], levels: Sequence[Level], slowdown: Mapping[int, float] | None = None
+    tasks: Sequence[Task],
+    levels: Sequence[Level],
+    slowdown: Mapping[int, float] | None = None,
+    host: Host | None = None,
 ) -> Timeline:
     """Run the tasks and return their times.
 
     slowdown   worker → factor by which its computations take longer
+    host       what the workers share; None if each has a device of its own
 
     Raises MagmathError if tasks wait for each other.
     """
-    return _Simulation(tasks, levels, slowdown or {}).run()
+    return _Simulation(tasks, levels, slowdown or {}, host).run()
+
+
+COMPUTATION: Final = -1
+"""The stage of a computation."""
 
 
 @dataclass
 class _Flow:
-    """A collective in progress: its stage, and the share of the stage's bytes that remains."""
+    """A task in progress that shares something with others: the stage of a collective, or
+    COMPUTATION, and the share of its bytes or of its work that remains."""
 
     stage: int
     remaining: float = 1.0
@@ -100,11 +160,16 @@ class _Flow:
 
 class _Simulation:
     def __init__(
-        self, tasks: Sequence[Task], levels: Sequence[Level], slowdown: Mapping[int, float]
+        self,
+        tasks: Sequence[Task],
+        levels: Sequence[Level],
+        slowdown: Mapping[int, float],
+        host: Host | None,
     ) -> None:
         self._tasks = tasks
         self._levels = levels
         self._slowdown = slowdown
+        self._host = host
         self._now = 0.0
         self._starts: dict[int, float] = {}
         self._ends: dict[int, float] = {}
@@ -152,28 +217,32 @@ class _Simulation:
         self._starts[number] = self._now
         if task.stages:
             self._set_timer(task.stages[0].latency, number, 0)
+        elif self._host is None or not task.seconds:
+            self._set_timer(task.seconds * _slowest(task, self._slowdown), number, COMPUTATION)
         else:
-            slow = max(self._slowdown.get(worker, 1.0) for worker in task.workers)
-            self._set_timer(task.seconds * slow, number, -1)
+            self._flows[number] = _Flow(COMPUTATION)
+            self._set_rates()
 
     def _set_timer(self, seconds: float, number: int, stage: int) -> None:
-        """Add an event after some seconds: the end of the latency of stage `stage`, or, for -1, of
-        a computation."""
+        """Add an event after some seconds: the end of the latency of stage `stage`, or of a
+        COMPUTATION."""
         heapq.heappush(self._timers, (self._now + seconds, number, stage))
 
     def _advance(self) -> None:
         """Go to the next event: the end of a timer or of a flow."""
         timer = self._timers[0][0] if self._timers else float("inf")
-        ends = {n: self._now + f.remaining / f.rate for n, f in self._flows.items()}
-        first = min(ends, key=ends.__getitem__, default=None)
-        flow_end = float("inf") if first is None else ends[first]
+        first, flow_end = None, float("inf")
+        for number, flow in self._flows.items():
+            end = self._now + flow.remaining / flow.rate
+            if end < flow_end:
+                first, flow_end = number, end
         self._move_flows(min(timer, flow_end) - self._now)
         self._now = min(timer, flow_end)
         if first is not None and flow_end <= timer:
             self._end_stage(first, self._flows.pop(first).stage)
         else:
             _, number, stage = heapq.heappop(self._timers)
-            if stage < 0:
+            if stage == COMPUTATION:
                 self._end(number)
             else:
                 self._begin_flow(number, stage)
@@ -191,25 +260,35 @@ class _Simulation:
 
     def _end_stage(self, number: int, stage: int) -> None:
         stages = self._tasks[number].stages
-        if stage + 1 < len(stages):
+        if 0 <= stage < len(stages) - 1:
             self._set_timer(stages[stage + 1].latency, number, stage + 1)
         else:
             self._end(number)
         self._set_rates()
 
     def _set_rates(self) -> None:
-        """Share each port equally between the flows that pass it."""
+        """Share each port equally between the flows that pass it, and the host between the
+        computations."""
+        transfers, computations = [], []
         users: dict[Port, int] = defaultdict(int)
         for number, flow in self._flows.items():
-            for port, _ in self._tasks[number].stages[flow.stage].loads:
-                users[port] += 1
-        for number, flow in self._flows.items():
+            if flow.stage == COMPUTATION:
+                computations.append((self._tasks[number], flow))
+                continue
             loads = self._tasks[number].stages[flow.stage].loads
-            flow.rate = min(
+            transfers.append((loads, flow))
+            for port, _ in loads:
+                users[port] += 1
+        for loads, flow in transfers:
+            flow.rate = min([
                 self._levels[port[0]].bandwidth / (users[port] * load)
                 for port, load in loads
                 if load > 0
-            )
+            ])  # fmt: skip
+        if self._host is not None and computations:
+            rates = self._host.rates([task for task, _ in computations], self._slowdown)
+            for (_, flow), rate in zip(computations, rates, strict=True):
+                flow.rate = rate
 
     def _end(self, number: int) -> None:
         task = self._tasks[number]

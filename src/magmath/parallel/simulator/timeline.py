@@ -15,6 +15,10 @@ COLOURS: Final = {
     "gradient": "#edc948",
     "update": "#b07aa1",
     "replicate": "#f28e2b",
+    "kernel": "#76b7b2",
+    "copy": "#e15759",
+    "message": "#ff9da7",
+    "wait": "#bab0ac",
 }
 MOST_WORKERS: Final = 16
 """Workers that an SVG shows."""
@@ -67,7 +71,9 @@ def timeline_svg(timeline: Timeline) -> str:
                         f"</title></rect>"
                     )
     bottom = max(top.values(), default=0) + 2 * lane
-    for i, (name, colour) in enumerate(COLOURS.items()):
+    used = {_phase(task.name) for task in timeline.tasks}
+    shown = {name: colour for name, colour in COLOURS.items() if name in used}
+    for i, (name, colour) in enumerate(shown.items()):
         x = left + 110 * i
         lines.append(f'<rect x="{x}" y="{bottom}" width="12" height="12" fill="{colour}"/>')
         lines.append(f'<text x="{x + 16}" y="{bottom + 11}">{name}</text>')

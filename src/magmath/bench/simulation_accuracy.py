@@ -1,0 +1,162 @@
+"""The accuracy of simulated steps in a benchmark result: ratios, and the ranking of systems."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from magmath.bench.result import BenchResult
+
+MEDIAN_MARK = 0.05
+"""Largest accepted median of the errors."""
+WORST_MARK = 0.12
+"""Largest accepted error."""
+RANKING_MARK = 0.9
+"""Least accepted rank correlation."""
+
+
+class SimulatedRow(NamedTuple):
+    """The seconds of a step of a system: the fastest round, and the simulation."""
+
+    case: str
+    system: str
+    measured: float
+    simulated: float
+
+    @property
+    def ratio(self) -> float:
+        """Simulated over measured seconds."""
+        return self.simulated / self.measured
+
+    @property
+    def error(self) -> float:
+        """The difference of the simulated seconds, as a share of the measured ones."""
+        return abs(self.ratio - 1.0)
+
+
+@dataclass(frozen=True)
+class SimulationAccuracy:
+    """The rows of a result, and Kendall's τ of the ranking of the systems in each case with several
+    workers."""
+
+    rows: tuple[SimulatedRow, ...]
+    rankings: dict[str, float]
+
+    @property
+    def median_error(self) -> float:
+        """The median of the errors."""
+        return median([row.error for row in self.rows])
+
+    @property
+    def worst(self) -> SimulatedRow:
+        """The row with the largest error."""
+        return max(self.rows, key=lambda row: row.error)
+
+    def as_data(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        rows = [{**row._asdict(), "ratio": row.ratio} for row in self.rows]
+        return {
+            "rows": rows,
+            "median_error": self.median_error,
+            "worst_error": self.worst.error,
+            "kendall_tau": self.rankings,
+        }
+
+    def lines(self) -> list[str]:
+        """Return the table and the summary as text."""
+        width = max(len(f"{row.case}, {row.system}") for row in self.rows)
+        found = [f"{'':{width}}  measured     simulated    ratio"]
+        found += [
+            f"{f'{row.case}, {row.system}':{width}}  {row.measured * 1e3:8.3f} ms  "
+            f"{row.simulated * 1e3:8.3f} ms  {row.ratio:6.2f}"
+            for row in self.rows
+        ]
+        worst = self.worst
+        found.append(
+            f"error of simulated steps: median {self.median_error:.1%} (mark {MEDIAN_MARK:.0%}), "
+            f"worst {worst.error:.1%} (mark {WORST_MARK:.0%}; {worst.case}, {worst.system})"
+        )
+        found += [
+            f"ranking of strategies, {case}: Kendall's τ {tau:.2f} (mark {RANKING_MARK})"
+            for case, tau in self.rankings.items()
+        ]
+        return found
+
+
+def simulation_accuracy(result: BenchResult) -> SimulationAccuracy | None:
+    """Return the accuracy of the simulated steps of a result; None if there are none."""
+    rows = [
+        SimulatedRow(
+            case.case.name,
+            name,
+            min(system.seconds) / case.case.work,
+            system.record["simulated_seconds"],
+        )
+        for case in result.cases
+        for name, system in case.systems.items()
+        if system.seconds and "simulated_seconds" in system.record
+    ]
+    if not rows:
+        return None
+    rankings = {}
+    for case in result.cases:
+        own = [row for row in rows if row.case == case.case.name]
+        if len(own) > 1 and case.case.parameters.get("workers", 1) > 1:
+            found = kendall_tau([r.measured for r in own], [r.simulated for r in own])
+            rankings[case.case.name] = found
+    return SimulationAccuracy(tuple(rows), rankings)
+
+
+def kendall_tau(x: Sequence[float], y: Sequence[float]) -> float:
+    """Return the rank correlation of two sequences: concordant minus discordant pairs, as a share
+    of all pairs (Kendall 1938). Ties count as neither."""
+    signs = [_sign(x[i] - x[j]) * _sign(y[i] - y[j]) for i, j in combinations(range(len(x)), 2)]
+    return sum(signs) / len(signs)
+
+
+def _sign(value: float) -> int:
+    return (value > 0) - (value < 0)
+
+
+def draw_steps(result: BenchResult, axes: Axes) -> None:
+    """Draw simulated against measured steps; the line is equality."""
+    found = simulation_accuracy(result)
+    rows = () if found is None else found.rows
+    for name in dict.fromkeys(row.system for row in rows):
+        own = [row for row in rows if row.system == name]
+        axes.scatter([r.measured for r in own], [r.simulated for r in own], label=name)
+    if rows:
+        ends = [f(v for r in rows for v in (r.measured, r.simulated)) for f in (min, max)]
+        axes.plot(ends, ends, color="black", linewidth=1)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("measured seconds of a step")
+    axes.set_ylabel("simulated seconds of a step")
+    axes.legend()
+    axes.grid(visible=True, alpha=0.3)
+
+
+def draw_errors(result: BenchResult, axes: Axes) -> None:
+    """Draw the ratio of simulated to measured seconds of every case and system."""
+    found = simulation_accuracy(result)
+    rows = () if found is None else found.rows
+    cases = list(dict.fromkeys(row.case for row in rows))
+    systems = list(dict.fromkeys(row.system for row in rows))
+    height = 0.8 / max(len(systems), 1)
+    for number, name in enumerate(systems):
+        own = [row for row in rows if row.system == name]
+        places = [cases.index(row.case) + number * height for row in own]
+        axes.barh(places, [row.ratio - 1.0 for row in own], height, left=1.0, label=name)
+    for limit in (1.0 - WORST_MARK, 1.0, 1.0 + WORST_MARK):
+        axes.axvline(limit, color="black", linewidth=1, linestyle="-" if limit == 1.0 else ":")
+    axes.set_yticks([i + 0.4 for i in range(len(cases))], cases)
+    axes.invert_yaxis()
+    axes.set_xlabel("simulated ÷ measured")
+    axes.legend()
+    axes.grid(visible=True, axis="x", alpha=0.3)

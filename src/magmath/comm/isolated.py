@@ -1,0 +1,55 @@
+"""A rank that never waits for others, with which one rank's part of a program is measured alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+import torch
+from torch import Tensor
+
+from magmath.comm.barrier_memory import Flags
+from magmath.comm.communicator import Communicator
+
+
+@final
+class IsolatedCommunicator(Communicator):
+    """One rank of `size` whose peers exist as memory only.
+
+    Barriers return immediately, messages are neither sent nor received, and windows of all ranks
+    are memory of this process. Collectives leave their results unchanged.
+    """
+
+    def __init__(self, rank: int, size: int, shares_memory: bool) -> None:
+        super().__init__(rank, size, shares_memory, size, size)
+
+    @property
+    def flags(self) -> Flags:
+        raise self._no_shared_memory()
+
+    def barrier(self) -> None: ...
+
+    def window(self, nbytes: int) -> list[Tensor]:
+        return [torch.zeros(nbytes, dtype=torch.uint8) for _ in range(self.size)]
+
+    def allreduce_max(self, value: int) -> int:
+        return value
+
+    def duplicate(self) -> None:
+        return None
+
+    def abort(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def _exchange(
+        self, sends: Sequence[tuple[int, Tensor]], receives: Sequence[tuple[int, Tensor]]
+    ) -> None: ...
+
+    def _allreduce(self, tensor: Tensor, op: str) -> None: ...
+
+    def _allgather(self, out: Tensor, tensor: Tensor) -> None: ...
+
+    def _reduce_scatter(self, out: Tensor, tensor: Tensor, op: str) -> None: ...
+
+    def _all_to_all(self, out: Tensor, tensor: Tensor) -> None: ...

@@ -1,0 +1,163 @@
+"""Measurement of the calls of a program on one worker that waits for no other.
+
+The simulator needs the seconds of each call without waiting for other workers and without their
+competition for processors and memory, which it models itself. The calls are those that a worker of
+a pool binds: kernels that the tuner has chosen, and compiled segments if a compiler has finished
+them. Operands have arbitrary valid values.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Final
+
+import torch
+
+from magmath.comm.isolated import IsolatedCommunicator
+from magmath.executor.bind import Binding, Calls, bind
+from magmath.executor.call_times import CallTime, Tier
+from magmath.executor.context import Context
+from magmath.executor.native import write_segments
+from magmath.executor.native_segments import NativeSegments
+from magmath.executor.numpy_fast_path import without_fp_warnings
+from magmath.kernels.denormals import flushed
+from magmath.kernels.thread_count import limit_running
+from magmath.memory.heap import Heap, PrivateSource, WindowSource
+from magmath.memory.local_array import LocalArray, tile_tensor
+from magmath.memory.torch_dtypes import to_torch
+from magmath.program.arena import arrange
+from magmath.program.instructions import Program
+
+ROUNDS: Final = 5
+"""Least rounds, of which the fastest counts."""
+ROUND_SECONDS: Final = 0.3
+"""Further rounds begin within this time."""
+COMPILE_SECONDS: Final = 20.0
+"""Longest wait for the compiler of segments."""
+VALUE: Final = 0.25
+"""The elements of floating point operands."""
+NUMBER: Final = 2.0**-20
+"""Floating point parameters, such as a learning rate: kernels skip work for a factor of 0, and
+operands that grow in each round would overflow."""
+
+
+def isolated_times(
+    program: Program,
+    rank: int,
+    *,
+    shares_memory: bool,
+    threads: int,
+    rounds: int = ROUNDS,
+    compiled: bool = True,
+) -> dict[str, Tier]:
+    """Return the times of the calls of worker `rank` of a program, for each form in which it runs.
+
+    "replay" has a time for each instruction, "segments" one for each compiled segment and for each
+    instruction outside of them. Waits of barriers and messages take no time; the calls of
+    collective kernels and of messages are left out.
+    """
+    before = torch.get_num_threads()
+    limit_running(threads)
+    try:
+        with flushed() if program.training else nullcontext():
+            return _measured(program, rank, shares_memory, rounds, compiled)
+    finally:
+        limit_running(before)
+
+
+def _measured(
+    program: Program, rank: int, shares_memory: bool, rounds: int, compiled: bool
+) -> dict[str, Tier]:
+    binding = _binding(program, rank, shares_memory)
+    with_own_part = [i for i in range(len(program.instructions)) if _is_local(program, i)]
+    found = {"replay": _timed(binding, binding.step, {}, with_own_part, rounds)}
+    segments = _segments(binding) if compiled else None
+    if segments is not None:
+        calls = segments.bind(binding.tensors)
+        made = binding.with_segments(calls)
+        found["segments"] = _timed(binding, made, calls, with_own_part, rounds)
+        segments.close()
+    return found
+
+
+def _is_local(program: Program, position: int) -> bool:
+    """Return True if the instruction at this position waits for no other worker's call."""
+    workspace = getattr(program.instructions[position], "workspace", None)
+    return workspace is None
+
+
+def _binding(program: Program, rank: int, shares_memory: bool) -> Binding:
+    comm = IsolatedCommunicator(rank, program.workers, shares_memory)
+    device = torch.device("cpu")
+    shared = shares_memory and program.workers > 1
+    heap = Heap(WindowSource(comm) if shared else PrivateSource(device, rank, program.workers))
+    context = Context(comm, heap, device)
+    inputs = [_operand(program, slot, heap, rank, shared) for slot in program.inputs]
+    outputs = [
+        inputs[program.donated[position]]
+        if position in program.donated
+        else _operand(program, slot, heap, rank, shared)
+        for position, slot in enumerate(program.outputs)
+    ]
+    arena = arrange(program)
+    block = heap.allocate(arena.nbytes, "a program's workspace")
+    dtypes = {slot: program.slots[slot].dtype for slot in program.parameters}
+    parameters = {
+        slot: torch.tensor(NUMBER if dtype.is_floating else 0, dtype=to_torch(dtype))
+        for slot, dtype in dtypes.items()
+    }
+    return bind(program, context, inputs, outputs, parameters, block, arena.offsets)
+
+
+def _operand(program: Program, slot: int, heap: Heap, rank: int, shared: bool) -> LocalArray:
+    """Allocate an array, with valid values in the memory of all workers."""
+    own = program.slots[slot]
+    made = LocalArray.allocate(heap, own.layout, own.dtype, rank)
+    value = VALUE if own.dtype.is_floating else 0
+    for worker in range(program.workers) if shared else (rank,):
+        tile_tensor(heap, made.block, own.layout, own.dtype, worker).fill_(value)
+    return made
+
+
+def _segments(binding: Binding) -> NativeSegments | None:
+    """Return the compiled segments of a binding; None if it has none, or the compiler fails."""
+    source = write_segments(binding.tensors.program, binding.tensors, exact=False)
+    if source is None:
+        return None
+    segments = NativeSegments(source, exact=False)
+    end = time.perf_counter() + COMPILE_SECONDS
+    while not segments.ready():
+        if segments.error() or time.perf_counter() > end:
+            segments.close()
+            return None
+        time.sleep(0.01)
+    return segments
+
+
+def _timed(
+    binding: Binding,
+    calls: Calls,
+    segments: Mapping[range, Callable[[], object]],
+    wanted: Sequence[int],
+    rounds: int,
+) -> Tier:
+    """Return the times of the fastest of some rounds, after one to warm up."""
+    within = {position: segment for segment in segments for position in segment}
+    count = len(binding.tensors.program.instructions)
+    best, least = [0.0] * count, float("inf")
+    without_fp_warnings(binding.prologue.run_some, frozenset(wanted))
+    done, end = 0, time.perf_counter() + ROUND_SECONDS
+    while done <= rounds or time.perf_counter() < end:
+        seconds = [0.0] * count
+        without_fp_warnings(calls.time_some, frozenset(wanted), seconds)
+        if done and sum(seconds) < least:
+            best, least = seconds, sum(seconds)
+        done += 1
+    found: Tier = []
+    for position in range(binding.tensors.program.prologue, count):
+        segment = within.get(position, range(position, position + 1))
+        if position == segment[-1]:
+            found.append(CallTime(segment, best[position]))
+    return found

@@ -1,0 +1,154 @@
+"""The simulated step of a program: the seconds and the timeline of the instructions that the
+workers of a pool run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, final
+
+from magmath.core.resources import processor_count
+from magmath.diagnostics.explain import explain_program
+from magmath.diagnostics.explanation import duration
+from magmath.errors import MagmathError
+from magmath.executor.call_times import CallTime, Tier
+from magmath.parallel.simulator.events import COMMUNICATE, COMPUTE, Host, Timeline, simulate
+from magmath.parallel.simulator.program_tasks import Network, program_tasks
+from magmath.parallel.simulator.timeline import perfetto, timeline_svg
+from magmath.passes.environment import Environment
+from magmath.program.instructions import Call, Move, Program
+
+STEPS: Final = 3
+"""Simulated steps, so that the last one shows the steady state."""
+Times = Literal["measured", "predicted"]
+
+
+@final
+@dataclass(frozen=True)
+class SimulatedStep:
+    """A simulated training step.
+
+    seconds   of a step in the steady state
+    timeline  of some steps of all workers
+    form      the form of the program that is the fastest: "replay", "segments" (with compiled
+              functions), or "predicted"
+    """
+
+    seconds: float
+    timeline: Timeline
+    form: str
+
+    def save_timeline(self, path: str | os.PathLike[str]) -> None:
+        """Write the timeline of all workers.
+
+        `path` ends with .svg for a picture, and with .json for the trace event format, which
+        Perfetto (ui.perfetto.dev) shows. Raises MagmathError for other endings.
+        """
+        file = Path(path)
+        writers = {".svg": timeline_svg, ".json": perfetto}
+        if file.suffix not in writers:
+            raise MagmathError(
+                f"save_timeline: the name of the file must end with .svg or .json, was given "
+                f"{os.fspath(path)!r}"
+            )
+        file.write_text(writers[file.suffix](self.timeline), encoding="utf-8")
+
+    def __str__(self) -> str:
+        workers = sorted({worker for task in self.timeline.tasks for worker in task.workers})
+        rows = [f"{duration(self.seconds)} a step, {self.form}"]
+        rows += [
+            f"worker {worker}: computes {self._share(worker, COMPUTE)}, exchanges messages "
+            f"{self._share(worker, COMMUNICATE)}"
+            for worker in workers
+        ]
+        return "\n".join(rows)
+
+    def _share(self, worker: int, stream: str) -> str:
+        """Return the share of the time in which a stream of a worker is busy without waiting."""
+        busy = self.timeline.working_seconds(worker, stream)
+        return f"{busy / (self.timeline.seconds or 1.0):.0%}"
+
+
+def simulate_program(
+    program: Program,
+    environment: Environment,
+    *,
+    times: Times = "measured",
+    slowdown: Mapping[int, float] | None = None,
+    processors: int | None = None,
+) -> SimulatedStep:
+    """Simulate steps of a program, event by event.
+
+    times       "measured": each worker's calls are measured here, one worker at a time, without
+                waits and without competition; "predicted": by the cost model
+    slowdown    worker → factor by which its computations take longer
+    processors  processors of the host; by default those that this process may use
+
+    Raises MagmathError for other times.
+    """
+    if times not in ("measured", "predicted"):
+        raise MagmathError(
+            f"simulate: times must be 'measured' or 'predicted', was given {times!r}"
+        )
+    machine = environment.machine
+    count = processor_count() if processors is None else processors
+    priced = [step.seconds for step in explain_program(program, environment).steps]
+    network = Network.of(machine, program.workers, count, shares_memory=environment.shares_memory)
+    free = max(1, count // environment.threads)
+    host = Host(free, machine.host_bandwidth, machine.crowding)
+    forms = (
+        _measured(program, environment)
+        if times == "measured"
+        else {"predicted": [_predicted(program, priced, environment)] * program.workers}
+    )
+    found = []
+    for form, tiers in forms.items():
+        tasks, ends = program_tasks(program, tiers, network, priced, STEPS)
+        timeline = simulate(tasks, network.levels, slowdown, host)
+        last, former = (_end(timeline, end) for end in (ends[-1], ends[-2]))
+        found.append(SimulatedStep(last - former, timeline, form))
+    return min(found, key=lambda one: one.seconds)
+
+
+def _end(timeline: Timeline, tasks: int) -> float:
+    """Return the time at which the first tasks of a timeline have ended."""
+    return max([span.end for span in timeline.spans[:tasks]], default=0.0)
+
+
+def _measured(program: Program, environment: Environment) -> dict[str, list[Tier]]:
+    """Return the times of all workers for each form; workers with equal parts are measured once."""
+    from magmath.executor.isolated import isolated_times  # loads the kernels: on first use
+
+    known: dict[Hashable, dict[str, Tier]] = {}
+    found = []
+    for worker in range(program.workers):
+        shapes = tuple([_shape(program, slot, worker) for slot in range(len(program.slots))])
+        if shapes not in known:
+            known[shapes] = isolated_times(
+                program,
+                worker,
+                shares_memory=environment.shares_memory,
+                threads=environment.threads,
+            )
+        found.append(known[shapes])
+    forms = [form for form in found[0] if all(form in times for times in found)]
+    return {form: [times[form] for times in found] for form in forms}
+
+
+def _shape(program: Program, slot: int, worker: int) -> Hashable:
+    layout = program.slots[slot].layout
+    return tuple(layout.local_shape(worker)) if layout.tiles(worker) else None
+
+
+def _predicted(program: Program, priced: list[float], environment: Environment) -> Tier:
+    """Return the predicted times of a worker's calls; barriers and messages are tasks of their
+    own."""
+    found: Tier = []
+    for i, one in enumerate(program.instructions):
+        seconds = priced[i] if isinstance(one, Call | Move) else 0.0
+        if isinstance(one, Move) and not environment.shares_memory:
+            seconds = environment.machine.call_seconds
+        found.append(CallTime(range(i, i + 1), seconds))
+    return found[program.prologue :]

@@ -1,0 +1,257 @@
+"""The tasks of a program for the simulator: the instructions that the workers of a pool run.
+
+Each worker has a task for each of its calls. A barrier is a task of all workers, so it ends when
+the slowest one has arrived. Workers that share memory copy from one another in their calls; others
+exchange messages, which pass the ports of the network and may run concurrently with computation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from magmath.cost import Level, Machine
+from magmath.executor.call_times import CallTime, Tier
+from magmath.layout import Layout, plan
+from magmath.layout.redistribution import Stage
+from magmath.ops import OPERATIONS
+from magmath.parallel.simulator.events import (
+    COMMUNICATE,
+    COMPUTE,
+    Port,
+    PortStage,
+    Task,
+)
+from magmath.program.instructions import Barrier, Call, Emit, Instruction, Move, Program
+
+KERNEL: Final = "kernel"
+COPY: Final = "copy"
+MESSAGE: Final = "message"
+WAIT: Final = "wait"
+
+
+@dataclass(frozen=True)
+class Network:
+    """The connection of the workers of a program.
+
+    shares_memory  True if workers copy from one another's memory
+    barrier        seconds of a barrier after the last worker has arrived
+    bandwidth      bytes per second that a worker copies from others' memory
+    levels         the levels of the network, for messages
+    cache          bytes of arrays that a computation finds in a cache, not in memory
+    """
+
+    shares_memory: bool
+    barrier: float
+    bandwidth: float
+    levels: tuple[Level, ...]
+    cache: float = 0.0
+
+    @staticmethod
+    def of(machine: Machine, workers: int, processors: int, *, shares_memory: bool) -> Network:
+        """Return the connection of some workers of a machine."""
+        link = machine.shared if shares_memory else machine.messages
+        crowded = shares_memory and workers > processors
+        barrier = machine.crowded_barrier if crowded else link.barrier
+        levels = machine.levels
+        if len(levels) == 1:  # the host of this process
+            levels = (Level("host", 0, link.bandwidth, link.latency),)
+        cache = machine.cache / workers
+        return Network(shares_memory, barrier, machine.shared.bandwidth, levels, cache)
+
+
+@dataclass
+class _Writer:
+    """The state of writing out a program: tasks, and what the next tasks of workers wait for."""
+
+    program: Program
+    network: Network
+    priced: Sequence[float]
+    tasks: list[Task] = field(default_factory=list)
+    due: list[tuple[int, int]] = field(default_factory=list)
+    """Positions after which all workers wait for a task, and its number."""
+    last: dict[int, int] = field(default_factory=dict)
+    """The last computation of each worker."""
+
+    @property
+    def workers(self) -> tuple[int, ...]:
+        return tuple(range(self.program.workers))
+
+    def step(self, tiers: Sequence[Tier]) -> None:
+        """Append one step."""
+        begins: list[dict[int, CallTime]] = [{one.positions[-1]: one for one in t} for t in tiers]
+        first = self.program.prologue
+        for position in range(first, len(self.program.instructions)):
+            self._instruction(position, [found.get(position) for found in begins])
+            for end, number in [one for one in self.due if one[0] <= position]:
+                self._compute_wait(number)
+                self.due.remove((end, number))
+        for _, number in self.due:
+            self._compute_wait(number)
+        self.due.clear()
+
+    def _instruction(self, position: int, times: Sequence[CallTime | None]) -> None:
+        instruction = self.program.instructions[position]
+        match instruction:
+            case Barrier():
+                self._barrier()
+            case Call() if instruction.workspace is not None:
+                seconds = self.priced[position]
+                self._add(Task(_name(instruction), self.workers, (COMPUTE,), seconds))
+                self._barrier()
+            case Call() | Move():
+                self._computations(position, times)
+                if isinstance(instruction, Move):
+                    self._messages(position, instruction)
+                elif _is_alone(self.program, instruction):
+                    self._barrier()
+            case Emit():
+                pass
+
+    def _computations(self, position: int, times: Sequence[CallTime | None]) -> None:
+        for worker, one in enumerate(times):
+            if one is None or not one.seconds:
+                continue
+            members = [self.program.instructions[i] for i in one.positions]
+            nbytes = sum(self._bytes(worker, member) for member in members)
+            seconds = max(one.seconds, self._read_seconds(worker, members))
+            name = _name(members[0]) if len(members) == 1 else f"{len(members)} calls ({KERNEL})"
+            task = Task(name, (worker,), (COMPUTE,), seconds, nbytes=nbytes)
+            self.last[worker] = self._add(task)
+
+    def _read_seconds(self, worker: int, members: Sequence[Instruction]) -> float:
+        """Return the least seconds of reading what other workers have written."""
+        if not self.network.shares_memory:
+            return 0.0
+        total = 0.0
+        for one in members:
+            if isinstance(one, Move):
+                for stage in self._stages(one):
+                    traffic = stage.traffic.get(worker)
+                    itemsize = self.program.slots[one.source].dtype.itemsize
+                    total += 0.0 if traffic is None else traffic.received * itemsize
+        return total / self.network.bandwidth
+
+    def _bytes(self, worker: int, instruction: Instruction) -> float:
+        """Return the bytes of a worker's operands and result that no cache holds."""
+        match instruction:
+            case Call(_, _, inputs, out):
+                touched = [*inputs, out]
+            case Move(source, target):
+                touched = [source, target]
+            case _:
+                return 0.0
+        slots = [self.program.slots[i] for i in dict.fromkeys(touched)]
+        nbytes = sum([_local_bytes(s.layout, s.dtype.itemsize, worker) for s in slots])
+        return nbytes if nbytes > self.network.cache else 0.0
+
+    def _barrier(self) -> None:
+        if len(self.workers) > 1:
+            stage = PortStage(self.network.barrier, ())
+            self._add(Task(f"barrier ({WAIT})", self.workers, (COMPUTE,), 0.0, (stage,)))
+
+    def _messages(self, position: int, move: Move) -> None:
+        """Append the messages of a move between workers that share no memory."""
+        if self.network.shares_memory or len(self.workers) == 1:
+            return
+        itemsize = self.program.slots[move.source].dtype.itemsize
+        stages = tuple(
+            [
+                _port_stage(stage, itemsize, self.network.levels)
+                for stage in self._stages(move)
+                if stage.traffic
+            ]
+        )
+        if not stages:
+            return
+        kind = plan(*self._layouts(move)).kind
+        streams = (COMMUNICATE,) if move.overlapped else (COMPUTE, COMMUNICATE)
+        after = tuple(self.last.values()) if move.overlapped else ()
+        task = Task(f"{kind} ({MESSAGE})", self.workers, streams, 0.0, stages, after)
+        number = self._add(task)
+        if move.overlapped:
+            self.due.append((position + move.overlapped, number))
+
+    def _compute_wait(self, number: int) -> None:
+        """Make the computations of all workers wait for a task of the other stream."""
+        for worker in self.workers:
+            self._add(Task(f"wait ({WAIT})", (worker,), (COMPUTE,), after=(number,)))
+
+    def _layouts(self, move: Move) -> tuple[Layout, Layout]:
+        slots = self.program.slots
+        return slots[move.source].layout, slots[move.target].layout
+
+    def _stages(self, move: Move) -> tuple[Stage, ...]:
+        return tuple(plan(*self._layouts(move)).stages)
+
+    def _add(self, task: Task) -> int:
+        self.tasks.append(task)
+        return len(self.tasks) - 1
+
+
+def program_tasks(
+    program: Program,
+    tiers: Sequence[Tier],
+    network: Network,
+    priced: Sequence[float],
+    steps: int = 1,
+) -> tuple[list[Task], list[int]]:
+    """Return the tasks of some steps of a program, and the number of tasks up to the end of each.
+
+    tiers   the times of each worker's calls
+    priced  predicted seconds of each instruction, for collective kernels, which no worker can
+            execute alone
+    """
+    writer, ends = _Writer(program, network, priced), []
+    for _ in range(steps):
+        writer.step(tiers)
+        ends.append(len(writer.tasks))
+    return writer.tasks, ends
+
+
+def _is_alone(program: Program, call: Call) -> bool:
+    """Return True if one worker computes with the threads of all, which wait."""
+    one = program.slots[call.out].layout.mesh.size == 1
+    return OPERATIONS[call.operation].lapack and one and program.workers > 1
+
+
+def _local_bytes(layout: Layout, itemsize: int, worker: int) -> int:
+    return layout.local_size(worker) * itemsize if layout.tiles(worker) else 0
+
+
+def _name(instruction: Instruction) -> str:
+    return (
+        f"{instruction.operation} ({KERNEL})" if isinstance(instruction, Call) else f"copy ({COPY})"
+    )
+
+
+def _port_stage(stage: Stage, itemsize: int, levels: tuple[Level, ...]) -> PortStage:
+    """Return the messages of a stage on the ports that they pass.
+
+    A message between two units of a level passes the ports of both; bytes in the two directions of
+    a port do not share its bandwidth.
+    """
+    sent: dict[Port, float] = {}
+    received: dict[Port, float] = {}
+    slowest, child = 0.0, 1
+    for number, level in enumerate(levels):
+        for move in stage.moves:
+            units = move.source // child, move.target // child
+            if units[0] != units[1]:
+                nbytes = _elements(move.shape) * itemsize
+                sent[number, units[0]] = sent.get((number, units[0]), 0.0) + nbytes
+                received[number, units[1]] = received.get((number, units[1]), 0.0) + nbytes
+                slowest = max(slowest, level.latency)
+        child *= level.fan_out or 1
+    count = max([max(t.messages_in, t.messages_out) for t in stage.traffic.values()], default=0)
+    ports = dict.fromkeys([*sent, *received])
+    loads = [(port, max(sent.get(port, 0.0), received.get(port, 0.0))) for port in ports]
+    return PortStage(count * slowest, tuple(loads))
+
+
+def _elements(shape: Iterable[int]) -> int:
+    count = 1
+    for extent in shape:
+        count *= extent
+    return count

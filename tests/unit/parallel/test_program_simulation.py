@@ -1,0 +1,188 @@
+"""Simulated programs: their times are those computed by hand."""
+
+import numpy as np
+import pytest
+
+import magmath as mm
+from magmath.core.dtypes import float32
+from magmath.cost import Level, Machine
+from magmath.cost.link import Link
+from magmath.errors import MagmathError
+from magmath.executor.call_times import CallTime
+from magmath.executor.isolated import isolated_times
+from magmath.layout import Layout, Mesh
+from magmath.parallel.simulator import Host, Task, simulate
+from magmath.parallel.simulator.events import COMMUNICATE, COMPUTE
+from magmath.parallel.simulator.program_step import simulate_program
+from magmath.parallel.simulator.program_tasks import Network, program_tasks
+from magmath.passes.environment import Environment
+from magmath.program.instructions import Barrier, Call, Move, Program, Slot
+
+SHARED = Network(True, 0.25, 100.0, (Level("host", 0, 100.0, 0.5),))
+MESSAGES = Network(False, 0.0, 100.0, (Level("host", 0, 100.0, 0.5),))
+CLUSTER = Network(False, 0.0, 1.0, (Level("host", 2, 100.0, 0.5), Level("switch", 0, 10.0, 2.0)))
+
+
+def _layout(workers, rule=None):
+    mesh = Mesh((workers,))
+    rule = Layout.split(0) if rule is None else rule
+    return rule.bind((16,), mesh)
+
+
+def _program(workers, instructions):
+    """%0 divided, %1 and %2 results in its layout, %3 a copy on all workers."""
+    split, whole = _layout(workers), Layout.whole((16,), Mesh((workers,)))
+    kinds = ("input", "temporary", "output", "output")
+    layouts = (split, split, split, whole)
+    slots = [Slot((16,), float32, x, kind) for x, kind in zip(layouts, kinds, strict=True)]
+    return Program(slots, instructions, [0], [2, 3], [], {}, workers)
+
+
+def _call(source, target):
+    return Call("negative", {}, (source,), target)
+
+
+def _tiers(workers, *seconds):
+    """Give the calls of worker w `seconds` times w + 1."""
+    return [
+        [CallTime(range(i, i + 1), s * (w + 1)) for i, s in enumerate(seconds)]
+        for w in range(workers)
+    ]
+
+
+def _seconds(program, tiers, network, host=None):
+    tasks, _ = program_tasks(program, tiers, network, [0.0] * 9)
+    return simulate(tasks, network.levels, None, host).seconds
+
+
+def test_a_barrier_waits_for_the_slowest_worker():
+    program = _program(2, [_call(0, 1), Barrier(), _call(1, 2)])
+    # worker 1 takes 2 and 6 s; the barrier 0.25 s
+    assert _seconds(program, _tiers(2, 1.0, 0.0, 3.0), SHARED) == pytest.approx(8.25)
+
+
+def test_a_copy_from_shared_memory_takes_the_bytes_of_the_peers_at_least():
+    program = _program(2, [_call(0, 1), Barrier(), Move(1, 3)])
+    # Each worker copies 8 elements of 4 bytes of its peer at 100 bytes/s.
+    assert _seconds(program, _tiers(2, 1.0, 0.0, 0.0001), SHARED) == pytest.approx(2.25 + 0.32)
+
+
+def test_messages_pass_the_port_of_their_worker():
+    program = _program(4, [_call(0, 1), Move(1, 3), _call(1, 2)])
+    # Three messages of 4 elements: 3 · 0.5 s, and 48 bytes at 100 bytes/s.
+    found = _seconds(program, _tiers(4, 1.0, 0.0, 1.0), MESSAGES)
+    assert found == pytest.approx(4.0 + 1.5 + 0.48 + 4.0)
+
+
+def test_messages_between_hosts_share_the_port_of_their_host():
+    program = _program(4, [Move(0, 3)])
+    # Two workers of a host each send 16 bytes to two of the other: 64 bytes at 10 bytes/s. The
+    # latency is that of the switch.
+    assert _seconds(program, _tiers(4, 0.0), CLUSTER) == pytest.approx(3 * 2.0 + 6.4)
+
+
+@pytest.mark.parametrize("overlapped", [0, 1])
+def test_an_asynchronous_move_hides_behind_the_next_computations(overlapped):
+    program = _program(2, [Move(0, 3, None, overlapped), _call(0, 1), _call(1, 2)])
+    transfer = 0.5 + 0.32
+    found = _seconds(program, _tiers(2, 0.0, 0.25, 1.0), MESSAGES)
+    first = max(transfer, 0.5) if overlapped else transfer + 0.5
+    assert found == pytest.approx(first + 2.0)
+
+
+def test_computations_share_processors_and_memory():
+    def run(count, host, nbytes=0.0, seconds=1.0):
+        tasks = [Task("a", (w,), (COMPUTE,), seconds, nbytes=nbytes) for w in range(count)]
+        return [span.end for span in simulate(tasks, SHARED.levels, None, host).spans]
+
+    assert run(2, Host(2)) == pytest.approx([1.0, 1.0])
+    assert run(4, Host(2)) == pytest.approx([2.0] * 4)
+    assert run(2, Host(2, crowding=1.5)) == pytest.approx([1.5, 1.5])
+    assert run(1, Host(2, crowding=1.5)) == pytest.approx([1.0])
+    assert run(2, Host(2, bandwidth=10.0), nbytes=10.0) == pytest.approx([2.0, 2.0])
+
+
+def test_a_computation_that_needs_little_memory_is_not_slowed_down():
+    tasks = [Task("little", (0,), (COMPUTE,), 1.0, nbytes=2.0),
+             Task("much", (1,), (COMPUTE,), 1.0, nbytes=16.0)]  # fmt: skip
+    spans = simulate(tasks, SHARED.levels, None, Host(2, bandwidth=10.0)).spans
+    # In the first second 8 of the 16 bytes pass, then 8 at 10 bytes/s.
+    assert [span.end for span in spans] == pytest.approx([1.0, 1.8])
+
+
+def test_a_segment_is_one_task():
+    program = _program(2, [_call(0, 1), _call(1, 2), Barrier()])
+    tiers = [[CallTime(range(2), 1.5), CallTime(range(2, 3), 0.0)] for _ in range(2)]
+    tasks, ends = program_tasks(program, tiers, SHARED, [0.0] * 3, steps=2)
+    assert [task.name for task in tasks[:3]] == ["2 calls (kernel)"] * 2 + ["barrier (wait)"]
+    assert ends == [3, 6]
+
+
+def test_isolated_times_of_each_instruction():
+    program = _program(2, [_call(0, 1), Barrier(), Move(1, 3), _call(1, 2)])
+    for rank in range(2):
+        found = isolated_times(
+            program, rank, shares_memory=True, threads=1, rounds=1, compiled=False
+        )
+        assert [one.positions for one in found["replay"]] == [range(i, i + 1) for i in range(4)]
+        seconds = [one.seconds for one in found["replay"]]
+        assert all(seconds[i] > 0 for i in (0, 2, 3))
+        assert seconds[1] < 1e-3  # a barrier waits for no one
+
+
+def test_predicted_times_follow_the_machine():
+    mesh = Mesh((2,))
+    link = Link(0.5, 100.0, True, 0.25)
+    machine = Machine(shared=link, call_seconds=3.0, crowded_barrier=7.0)
+    environment = Environment(mesh, link, shares_memory=True, machine=machine)
+    program = _program(2, [_call(0, 1), Barrier(), _call(1, 2)])
+    found = simulate_program(program, environment, times="predicted", processors=2)
+    assert found.seconds == pytest.approx(2 * 3.0 + 0.25, rel=1e-6)
+    crowded = simulate_program(program, environment, times="predicted", processors=1)
+    assert crowded.seconds == pytest.approx(4 * 3.0 + 7.0, rel=1e-6)  # in turns
+    assert found.form == "predicted"
+
+
+def test_predicted_messages_count_once():
+    link = Link(0.5, 100.0, False, 0.0)
+    machine = Machine(messages=link, call_seconds=3.0)
+    environment = Environment(Mesh((2,)), link, shares_memory=False, machine=machine)
+    program = _program(2, [Move(0, 3)])
+    found = simulate_program(program, environment, times="predicted", processors=2)
+    assert found.seconds == pytest.approx(3.0 + 0.5 + 0.32)  # packs, then sends 32 bytes
+
+
+@pytest.fixture
+def network():
+    with mm.init(workers=2, launcher="threads", device="cpu"):
+        net = mm.nn.NeuralNetwork([mm.nn.Dense(8, activation="relu"), mm.nn.Dense(3)])
+        x, y = np.ones((16, 5), np.float32), np.zeros(16, np.int64)
+        net.fit(x, y, batch_size=8, epochs=0, strategy="data")
+        yield net
+
+
+def test_a_training_step_is_simulated_from_its_program(network, tmp_path):
+    step = network.simulate(times="predicted")
+    calls = [s for s in network.explain().steps if s.operation not in ("barrier", "emit")]
+    tasks = [t for t in step.timeline.tasks if t.seconds and 0 in t.workers]
+    assert 0 < len(tasks) <= 3 * len(calls)
+    slow = network.simulate(times="predicted", slowdown={1: 4.0})
+    assert slow.seconds > step.seconds
+    assert "worker 1: computes" in str(slow)
+    waits = [t.working_seconds(0, COMPUTE) / t.seconds for t in (step.timeline, slow.timeline)]
+    assert waits[1] < waits[0]  # worker 0 waits for the slow one
+    assert step.timeline.working_seconds(0, COMMUNICATE) == 0.0  # they share memory
+    step.save_timeline(tmp_path / "step.json")
+    step.save_timeline(tmp_path / "step.svg")
+    with pytest.raises(MagmathError, match=r"\.svg or \.json"):
+        step.save_timeline(tmp_path / "step.txt")
+
+
+def test_measured_times_and_other_strategies(network):
+    measured = network.simulate("model")
+    assert measured.seconds > 0
+    assert measured.form in ("replay", "segments")
+    with pytest.raises(MagmathError, match="'measured' or 'predicted'"):
+        network.simulate(times="guessed")
+    with pytest.raises(MagmathError, match="call fit first"):
+        mm.nn.NeuralNetwork([mm.nn.Dense(1)]).simulate()
