@@ -50,7 +50,7 @@ class Compiled:
 
 def build_program(graph: Graph, environment: Environment, device: str) -> Compiled:
     """Return the program of a graph, not yet sent to the workers."""
-    single = _lowered(graph, environment)
+    single = lowered(graph, environment)
     with stage("team"):
         team = _team_program(graph, single, environment, device)
     return replace(single, program=msgspec.structs.replace(single.program, team=team))
@@ -90,7 +90,7 @@ def _team_program(
         for leaf in graph.leaves
     }
     shared = Graph(graph.outputs, graph.targets, graph.emitted).substituted(lanes)
-    team = _lowered(shared, team_environment)
+    team = lowered(shared, team_environment)
     same = (team.inputs, team.parameters, team.program.donated) == (
         single.inputs,
         single.parameters,
@@ -99,7 +99,7 @@ def _team_program(
     return team.program if same else None
 
 
-def _lowered(graph: Graph, environment: Environment) -> Compiled:
+def lowered(graph: Graph, environment: Environment) -> Compiled:
     """Return the program of a graph for the workers of an environment."""
     numbers = {x: x.replace((), environment.whole(())) for x in graph.leaves if x.layout is None}
     graph = graph.substituted(numbers) if numbers else graph

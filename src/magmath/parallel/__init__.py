@@ -1,5 +1,6 @@
 """Parallel training: strategies, plans of networks on machines, and their simulation."""
 
+from magmath.parallel.asynchronous import Asynchronous
 from magmath.parallel.compiled_step import CompiledStep
 from magmath.parallel.data_parallel import DataParallel
 from magmath.parallel.names import STRATEGIES, as_strategy
@@ -12,6 +13,7 @@ from magmath.parallel.weight_averaging import WeightAveraging
 
 __all__ = [
     "STRATEGIES",
+    "Asynchronous",
     "Auto",
     "CompiledStep",
     "DataParallel",

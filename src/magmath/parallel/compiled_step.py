@@ -12,7 +12,7 @@ from magmath.arrays.tree import flatten, unflatten
 from magmath.diagnostics.explain import explain
 from magmath.engine import session, tracing
 from magmath.engine.tracing import Trace
-from magmath.errors import ShapeError
+from magmath.errors import MagmathError, ShapeError
 from magmath.graph import Graph
 from magmath.nn.module import Module
 from magmath.optim import Optimizer
@@ -51,6 +51,11 @@ class CompiledStep:
         strategy: StrategyLike = "auto",
     ) -> None:
         self.strategy = as_strategy(strategy)
+        if self.strategy.is_asynchronous:
+            raise MagmathError(
+                f"CompiledStep: a call is one step, which cannot run concurrently with others as "
+                f"{self.strategy.label} requires; use fit, or give the strategy a schedule"
+            )
         self.steps = 0
         self._loss, self._module, self._optimizer = loss, module, optimizer
         self._training: Training | None = None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,8 @@ class EpochRecord:
 
     `metrics` and `validation_metrics` have all metrics by name, as numbers or nested lists (such as
     a confusion matrix). Training metrics are those of the outputs before each step's update.
+    `staleness`, of asynchronous strategies, has the "mean" and the "max" of the delays of updates,
+    and as "histogram" the number of updates for each delay from 0.
     """
 
     epoch: int
@@ -28,6 +32,7 @@ class EpochRecord:
     samples_per_second: float
     metrics: dict[str, Any] = field(default_factory=dict)
     validation_metrics: dict[str, Any] = field(default_factory=dict)
+    staleness: dict[str, Any] = field(default_factory=dict)
 
     def figures(self) -> dict[str, Any]:
         """Return losses and metrics by the names that callbacks monitor: "loss", "accuracy",
@@ -73,6 +78,12 @@ class History:
         return [r.figures()[name] for r in self.records if name in r.figures()]
 
     @property
+    def staleness(self) -> list[dict[str, Any]]:
+        """The delays of updates in each epoch of an asynchronous strategy: "mean", "max" and
+        "histogram"."""
+        return [r.staleness for r in self.records if r.staleness]
+
+    @property
     def seconds(self) -> list[float]:
         """The seconds that each epoch took, without validation."""
         return [r.seconds for r in self.records]
@@ -95,6 +106,19 @@ class History:
         left.set(xlabel="epoch", ylabel="loss", yscale="log" if _positive(self.loss) else "linear")
         right.set(xlabel="epoch", ylabel="accuracy")
         figure.savefig(path, dpi=120)
+
+
+def summarized_delays(delays: Sequence[float]) -> dict[str, Any]:
+    """Return mean, maximum and histogram of the delays of updates; nothing for no updates."""
+    if not delays:
+        return {}
+    counts = Counter(map(int, delays))
+    largest = max(counts)
+    return {
+        "mean": sum(delays) / len(delays),
+        "max": largest,
+        "histogram": [counts[delay] for delay in range(largest + 1)],
+    }
 
 
 def _positive(values: list[float]) -> bool:

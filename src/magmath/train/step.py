@@ -28,6 +28,7 @@ from magmath.diagnostics.program_layers import layers_of
 from magmath.engine import session, tracing
 from magmath.engine.captured_arrays import Captured
 from magmath.engine.engine import Progress
+from magmath.engine.independent_build import Independence
 from magmath.engine.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.rng_state import RngState
@@ -41,7 +42,7 @@ from magmath.ops.leaves import constant, parameter
 from magmath.optim import Optimizer
 from magmath.optim.minimizing import rate_dtype
 from magmath.optim.rates import EpochRates
-from magmath.parallel.strategy import Strategy, Training
+from magmath.parallel.strategy import STALENESS, Strategy, Training
 from magmath.train.dataset import DataSet
 from magmath.train.epoch_metrics import epoch_metric
 from magmath.train.feeds import Feed
@@ -69,10 +70,13 @@ class StepSettings:
 class _Traced:
     """The trace and graph of a step, and its program once it is compiled."""
 
-    def __init__(self, places: list[Node], trace: Trace, graph: Graph) -> None:
+    def __init__(
+        self, places: list[Node], trace: Trace, graph: Graph, independence: Independence | None
+    ) -> None:
         self.places = places
         self.trace = trace
         self.graph = graph
+        self.independence = independence
         self.compiled: Compiled | None = None
         self.variables: list[Variable] = [t.value() for t in graph.targets if t is not None]
 
@@ -130,7 +134,9 @@ class TrainingStep:
             self._captured.add(owner)
         for traced in self._programs.values():
             traced.graph = self.engine.cut(traced.graph)
-            traced.compiled = self.engine.compile(traced.graph, training=True)
+            traced.compiled = self.engine.compile(
+                traced.graph, training=True, independence=traced.independence
+            )
         del self._feed  # the data are operands of each run
 
     @property
@@ -171,7 +177,9 @@ class TrainingStep:
         pairs = dict(trace.assigned)
         if batch == self.batch_size:
             pairs[counter] = e.add(counter, constant(1, int64))
-        return _Traced(places, trace, Graph(tuple(pairs.values()), tuple(pairs), emitted))
+        graph = Graph(tuple(pairs.values()), tuple(pairs), emitted)
+        independence = self.strategy.independence(self.training, self._counter)
+        return _Traced(places, trace, graph, independence)
 
     def _emitted(self, places: list[Node], batch: int, exchanges: bool) -> tuple[Node, ...]:
         """Trace a step; return the nodes of the loss and the metrics."""
@@ -181,7 +189,10 @@ class TrainingStep:
         loss, outputs = self.strategy.step(training, self._forward, samples, exchanges)
         traced = {name: m.trace(outputs, samples[1], number) for name, m in self.metrics.items()}
         reported = {name: node for name, node in traced.items() if node is not None}
+        reported |= {name: x.node for name, x in self.strategy.reported().items()}
         self.reported = ("loss", *reported)
+        if self.strategy.is_asynchronous:  # the workers add it to what a step emits
+            self.reported = (*self.reported, STALENESS)
         return (loss.node, *reported.values())
 
     def _forward(self, samples: tuple[Any, Any]) -> tuple[Array, Any]:

@@ -29,12 +29,12 @@ from magmath.nn.losses import cross_entropy, loss_function
 from magmath.nn.module import Module, check_module
 from magmath.optim import OPTIMIZERS, Optimizer
 from magmath.parallel.names import StrategyLike, as_strategy
-from magmath.parallel.strategy import Strategy, Training
+from magmath.parallel.strategy import STALENESS, Strategy, Training
 from magmath.train.checkpoint import Checkpoint
 from magmath.train.dataset import DataSet
 from magmath.train.epoch_metrics import weighted_mean
 from magmath.train.feeds import Feed, ResidentFeed, StreamFeed
-from magmath.train.history import EpochRecord, History
+from magmath.train.history import EpochRecord, History, summarized_delays
 from magmath.train.inference import Inference
 from magmath.train.listeners import Listener, Reporting, as_listener
 from magmath.train.measures import Metric, chosen_metrics, metric_functions
@@ -416,12 +416,18 @@ class _Run:
         columns = {name: values[i::each] for i, name in enumerate(names)}
         loss = weighted_mean(columns["loss"], weights)
         figures = {k: m.figure(columns.get(k, ()), weights) for k, m in step.metrics.items()}
-        record = self._record(epoch, loss, figures, seconds)
+        staleness = summarized_delays(columns.get(STALENESS, ()))
+        record = self._record(epoch, loss, figures, seconds, staleness)
         trainer.optimizer.end_epoch(record.figures())
         return record
 
     def _record(
-        self, epoch: int, loss: float, figures: dict[str, Any], seconds: float
+        self,
+        epoch: int,
+        loss: float,
+        figures: dict[str, Any],
+        seconds: float,
+        staleness: dict[str, Any],
     ) -> EpochRecord:
         scored: dict[str, Any] = {}
         if self._validation is not None:
@@ -437,6 +443,7 @@ class _Run:
             samples_per_second=self._step.count / max(seconds, 1e-9),
             metrics=figures,
             validation_metrics=scored,
+            staleness=staleness,
         )
 
 
