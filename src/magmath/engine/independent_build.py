@@ -127,32 +127,37 @@ class _Assembly:
     environment: Environment
     slots: list[Slot] = field(default_factory=list)
     slot: dict[Node, int] = field(default_factory=dict)
+    changing: set[int] = field(default_factory=set)
+    """The slots that change between the steps of a run."""
 
     def compiled(self, split: _Split) -> Compiled:
         """Return the program of all workers."""
         independence, leaves = self.independence, self.graph.leaves
-        private = set(independence.copies.values())
         position = {leaf: i for i, leaf in enumerate(leaves)}
+        private = {x for x in independence.copies.values() if x in position}
         inputs = [x for x in leaves if x.name != "parameter" and x not in private]
         numbers = [x for x in leaves if x.name == "parameter"]
         for leaf in inputs:
             self._require_whole(leaf)
             self._new(leaf, leaf.layout, "input")
         targets = [t for t in self.graph.targets if t is not None]
-        for leaf in targets:
-            self._require_shared(leaf)
         for leaf in (*private, *split.sent.values()):
             self._new(leaf, self.environment.whole(leaf.shape), "temporary")
         counted = [
-            {leaf: self._private_count(leaf) for leaf in counts}
+            {leaf: self._private_count(leaf) for leaf in counts if leaf in position}
             for counts in (independence.steps, independence.updates)
         ]
         steps, updates = counted
         known = self.slot | steps | updates
+        self.changing = {known[x] for x in (*targets, *private, *split.sent.values())}
         compute = self._part(split.first, known, numbers, list(split.sent.values()))
         parts = [self._part(one, known, numbers, one.targets) for one in split.updates]
         copies = [
-            [(self.slot[x], self.slot[y]) for x, y in independence.copies.items() if x in server]
+            [
+                (self.slot[x], self.slot[y])
+                for x, y in independence.copies.items()
+                if x in server and y in private
+            ]
             for server in independence.servers
         ]
         program = Program(
@@ -181,17 +186,23 @@ class _Assembly:
         numbers: Sequence[Node],
         outputs: Sequence[Node | None],
     ) -> Part:
-        """Return the program of a graph for one worker."""
+        """Return the program of a graph for one worker.
+
+        Leaves that change between its steps are targets of their own values, so that what depends on
+        them is computed in every step.
+        """
         alone = replace(self.environment, mesh=Mesh.line(1), shares_memory=False)
         new = {x: x.replace((), alone.whole(x.shape)) for x in graph.leaves if x.layout}
         former = {y: x for x, y in new.items()}
-        placed = Graph(graph.outputs, graph.targets, graph.emitted).substituted(new)
+        changing = [x for x in new if x not in graph.targets and slot[x] in self.changing]
+        targets = (*(graph.targets or [None] * len(graph.outputs)), *changing)
+        placed = Graph((*graph.outputs, *changing), targets, graph.emitted).substituted(new)
         found = lowered(placed, alone)
         read = [former.get(x, x) for x in placed.leaves]
         return Part(
             found.program,
             [slot[read[i]] for i in found.inputs],
-            [slot[x] for x in outputs if x is not None],
+            [slot[x] for x in (*outputs, *changing) if x is not None],
             [numbers.index(read[i]) for i in found.parameters],
         )
 
@@ -204,15 +215,6 @@ class _Assembly:
     def _private_count(self, leaf: Node) -> int:
         self.slots.append(Slot((), leaf.dtype, self.environment.whole(()), "temporary"))
         return len(self.slots) - 1
-
-    def _require_shared(self, leaf: Node) -> None:
-        counts = {*self.independence.steps, *self.independence.updates}
-        if leaf.layout != self.environment.whole(leaf.shape, shared=True) and leaf not in counts:
-            raise MagmathError(
-                f"fit: the workers of an asynchronous strategy share what they update, but the step "
-                f"assigns a variable of shape {leaf.shape} in the layout {leaf.layout}; make it an "
-                f"mm.nn.Buffer of the module"
-            )
 
     def _require_whole(self, leaf: Node) -> None:
         layout = leaf.layout

@@ -113,8 +113,8 @@ class IndependentRun:
             error = failure
         self._context.comm.barrier()
         done = self._clock.taken
-        for slot, first in counts.items():
-            arrays[slot].tensor.fill_(first + done)
+        for slot in counts.keys() & set(self._program.outputs):
+            arrays[slot].tensor.fill_(counts[slot] + done)
         self._context.comm.barrier()
         if error is not None:
             error.in_step = True  # type: ignore[attr-defined]

@@ -128,6 +128,8 @@ class TrainingStep:
         for batch in filter(None, (self.batch_size, rest)):
             for exchanges in (True, False)[: 1 + (self.strategy.every > 1)]:
                 self._program(batch, exchanges)
+        if self.strategy.is_asynchronous:
+            self._share_assigned()
         self._updated = self._updated_variables()
         self._captured = Captured(self.full.graph, self.full.places, moves=False)
         for owner in self.full.trace.states:
@@ -227,6 +229,18 @@ class TrainingStep:
         self.strategy.prepare(self.training, environment)
         found = self.strategy.choose(self.training, environment, self._full_graph)
         self.choice, self.prices, self._layouts = found.layers, found.seconds, found.layouts
+        self._move_variables()
+
+    def _share_assigned(self) -> None:
+        """Store whatever a step assigns, except step counts, once for all workers of a host."""
+        whole = self.engine.environment.whole
+        assigned = {v.leaf: v for traced in self._programs.values() for v in traced.variables}
+        for traced in self._programs.values():
+            assert traced.independence is not None
+            for leaf in (*traced.independence.steps, *traced.independence.updates):
+                assigned.pop(leaf, None)
+        self._layouts = {**self._layouts}
+        self._layouts |= {v: whole(v.shape, shared=True) for v in assigned.values()}
         self._move_variables()
 
     def _full_graph(self) -> Graph:
