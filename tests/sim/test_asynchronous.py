@@ -222,7 +222,10 @@ def test_updates_are_the_equation_for_the_delays_that_occurred(
 ) -> None:
     draw = np.random.default_rng(workers)
     pauses = draw.uniform(0, 0.003, workers)
-    with current("shared", workers), watched(monkeypatch, lambda r, _: time.sleep(pauses[r])) as log:
+    with (
+        current("shared", workers),
+        watched(monkeypatch, lambda r, _: time.sleep(pauses[r])) as log,
+    ):
         net, layer = linear()
         past = [layer.weight.numpy()]
         net.fit(X, Y, batch_size=2, epochs=1, shuffle=False, strategy=Asynchronous(staleness))

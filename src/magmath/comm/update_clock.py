@@ -2,8 +2,8 @@
 
 Workers that share memory update arrays of several servers. Updates are numbered, and each server
 applies them in this order. A worker records the number of complete updates before it copies the
-arrays, so no part of its copies lacks more updates than were begun since then. A worker waits only if
-its next action would make the copy of some worker too old.
+arrays, so no part of its copies lacks more updates than were begun since then. A worker waits only
+if its next action would make the copy of some worker too old.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""The build of steps that each worker runs on its own: the graph of a step is split into programs for
-one worker.
+"""The build of steps that each worker runs on its own: a graph is split into programs for one worker.
 
 What depends on the shared arrays, such as the rule of an optimizer, is computed by the program of
 their server, while no other worker accesses them. All else, such as the loss and the gradients, is
@@ -188,8 +187,8 @@ class _Assembly:
     ) -> Part:
         """Return the program of a graph for one worker.
 
-        Leaves that change between its steps are targets of their own values, so that what depends on
-        them is computed in every step.
+        Leaves that change between its steps are targets of their own values, so that what depends
+        on them is computed in every step.
         """
         alone = replace(self.environment, mesh=Mesh.line(1), shares_memory=False)
         new = {x: x.replace((), alone.whole(x.shape)) for x in graph.leaves if x.layout}

@@ -1,9 +1,9 @@
 """Runs of steps that each worker executes on its own, on arrays that all workers share.
 
-A worker takes the number of a step, copies the shared arrays, computes, and updates the arrays of one
-server after the other. The clock (`comm/update_clock.py`) numbers the updates and bounds the age of
-the copies. The values that steps emit are collected in shared memory, from which worker 0 reports
-them in the order of the steps.
+A worker takes the number of a step, copies the shared arrays, computes, and updates the arrays of
+one server after the other. The clock (`comm/update_clock.py`) numbers the updates and bounds the age
+of the copies. The values that steps emit are collected in shared memory, from which worker 0
+reports them in the order of the steps.
 """
 
 from __future__ import annotations
@@ -139,8 +139,10 @@ class IndependentRun:
         clock, step = self._clock, self._step
 
         def prepared(part: Part, executable: StepExecutable) -> Step:
-            given = [[arrays[slot] for slot in slots] for slots in (part.inputs, part.outputs)]
-            return executable.prepare_steps(*given, [parameters[i] for i in part.parameters])
+            inputs, outputs = ([arrays[i] for i in slots] for slots in (part.inputs, part.outputs))
+            return executable.prepare_steps(
+                inputs, outputs, [parameters[i] for i in part.parameters]
+            )
 
         compute = prepared(step.compute, self._compute)
         updates = [prepared(*pair) for pair in zip(step.updates, self._updates, strict=True)]

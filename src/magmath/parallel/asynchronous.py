@@ -1,8 +1,8 @@
 """Asynchronous gradient descent: workers update common parameters without waiting for one another.
 
-A worker computes a gradient from its copy of the parameters, while others update them. The delay of an
-update is the number of other updates between the copy and it, and it has a bound. `Asynchronous`
-runs really so, or replays a given schedule of delays as a pure function, for study.
+A worker computes a gradient from its copy of the parameters, while others update them. The delay of
+an update is the number of other updates between the copy and it, and it has a bound. `Asynchronous`
+trains in this way, or replays a given schedule of delays as a pure function, for study.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from magmath.transform.loop_program import row_of, with_row
 @dataclass
 class _Past:
     """The last values of a parameter: an array (staleness + 1, …), a ring of rows by the number of
-    updates. `ahead`: its version number minus that of the parameter; another difference means that the
-    parameter was assigned elsewhere."""
+    updates. `ahead`: its version number minus that of the parameter; another difference means that
+    the parameter was assigned elsewhere."""
 
     owner: ref[Variable]
     values: Variable
@@ -50,8 +50,8 @@ class Asynchronous(Averaging):
     parameters w' after update t - d - 1. The delay d is at most `staleness`.
 
     staleness   the largest delay, at least 0
-    servers     the number of groups of parameters that are updated and copied one after the other; by
-                default one for each worker
+    servers     the number of groups of parameters that are updated and copied one after the other;
+                by default one for each worker
     schedule    delays of consecutive updates, from 0 to `staleness`, which repeat. Each worker
                 computes its share of every batch, so the result does not depend on their number. By
                 default, workers run asynchronously: each takes the next batch, copies the
@@ -62,8 +62,8 @@ class Asynchronous(Averaging):
     Without a schedule, results depend on the timing of the workers, which must share memory, and
     `fit` needs arrays: the batches of a loader come one by one. Running statistics have no delay.
     The history has the delay of each update (`History.staleness`). Sources: Dean et al. (2012),
-    Large scale distributed deep networks (Downpour); Ho et al. (2013), More effective distributed ML
-    via a stale synchronous parallel parameter server; Langford, Smola and Zinkevich (2009), Slow
+    Large scale distributed deep networks (Downpour); Ho et al. (2013), More effective distributed
+    ML via a stale synchronous parallel parameter server; Langford, Smola and Zinkevich (2009), Slow
     learners are fast, for the equation.
     """
 
@@ -175,7 +175,9 @@ class Asynchronous(Averaging):
         number = e.add(done.node, constant(1, int64))
         pairs = [(self._past[id(v)].values, v.node) for v in training.parameters]
         row = self._row(number)
-        assign([(past, with_row(past.node, row, value)) for past, value in pairs] + [(done, number)])
+        assign(
+            [(past, with_row(past.node, row, value)) for past, value in pairs] + [(done, number)]
+        )
 
     def reported(self) -> Mapping[str, Array]:
         found = {} if self._delay is None else {STALENESS: self._delay}
@@ -224,6 +226,6 @@ def _check_pool(environment: Environment) -> None:
         )
     if environment.workers > 1 and not environment.shares_memory:
         raise MagmathError(
-            f"Asynchronous: the {environment.workers} workers must share memory: CPU workers of one "
-            f"host; give schedule=, the delays of the updates, or start such a pool"
+            f"Asynchronous: the {environment.workers} workers must share memory, as CPU workers of "
+            f"one host do; give schedule=, the delays of the updates, or start such a pool"
         )

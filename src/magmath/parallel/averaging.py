@@ -53,8 +53,8 @@ class Averaging(Strategy):
 
     @abstractmethod
     def copies(self, training: Training) -> Mapping[Node, Node]:
-        """Return the values that the forward and the backward pass read in place of parameters; called
-        while a step is traced."""
+        """Return what the forward and the backward pass read in place of parameters; called while a
+        step is traced."""
 
     @abstractmethod
     def own_layouts(
