@@ -1,4 +1,4 @@
-"""The build of steps that each worker runs on its own: a graph is split into programs for one worker.
+"""The build of steps that workers run on their own: a graph is split into programs for one worker.
 
 What depends on the shared arrays, such as the rule of an optimizer, is computed by the program of
 their server, while no other worker accesses them. All else, such as the loss and the gradients, is
@@ -185,23 +185,18 @@ class _Assembly:
         numbers: Sequence[Node],
         outputs: Sequence[Node | None],
     ) -> Part:
-        """Return the program of a graph for one worker.
-
-        Leaves that change between its steps are targets of their own values, so that what depends
-        on them is computed in every step.
-        """
+        """Return the program of a graph for one worker."""
         alone = replace(self.environment, mesh=Mesh.line(1), shares_memory=False)
         new = {x: x.replace((), alone.whole(x.shape)) for x in graph.leaves if x.layout}
         former = {y: x for x, y in new.items()}
-        changing = [x for x in new if x not in graph.targets and slot[x] in self.changing]
-        targets = (*(graph.targets or [None] * len(graph.outputs)), *changing)
-        placed = Graph((*graph.outputs, *changing), targets, graph.emitted).substituted(new)
-        found = lowered(placed, alone)
+        changing = [y for x, y in new.items() if slot[x] in self.changing]
+        placed = Graph(graph.outputs, graph.targets, graph.emitted).substituted(new)
+        found = lowered(placed, alone, changing)
         read = [former.get(x, x) for x in placed.leaves]
         return Part(
             found.program,
             [slot[read[i]] for i in found.inputs],
-            [slot[x] for x in (*outputs, *changing) if x is not None],
+            [slot[x] for x in outputs if x is not None],
             [numbers.index(read[i]) for i in found.parameters],
         )
 

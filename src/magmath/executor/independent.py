@@ -1,8 +1,8 @@
 """Runs of steps that each worker executes on its own, on arrays that all workers share.
 
 A worker takes the number of a step, copies the shared arrays, computes, and updates the arrays of
-one server after the other. The clock (`comm/update_clock.py`) numbers the updates and bounds the age
-of the copies. The values that steps emit are collected in shared memory, from which worker 0
+one server after the other. The clock (`comm/update_clock.py`) numbers the updates and bounds the
+age of the copies. The values that steps emit are collected in shared memory, from which worker 0
 reports them in the order of the steps.
 """
 

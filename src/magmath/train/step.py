@@ -24,6 +24,7 @@ from magmath.core.dtypes import int64
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
 from magmath.diagnostics.explain import explain_program
+from magmath.diagnostics.independent_costs import explain_independent
 from magmath.diagnostics.program_layers import layers_of
 from magmath.engine import session, tracing
 from magmath.engine.captured_arrays import Captured
@@ -323,12 +324,17 @@ class TrainingStep:
                 owners[slot] = named[leaves[position]]
         order = {name: i for i, name in enumerate(self.training.layers)}
         owners = dict(sorted(owners.items(), key=lambda item: order[item[1]]))
-        layers = layers_of(compiled.program, owners)
         environment = session.engine().environment
+        if compiled.program.independent is not None:
+            return explain_independent(
+                compiled.program, environment, heading=heading, owners=owners
+            )
+        layers = layers_of(compiled.program, owners)
         return explain_program(compiled.program, environment, heading=heading, layers=layers)
 
     def _layer_of_variables(self) -> dict[Node, str]:
-        """Return the layers of the leaves of all parameters, their replicas and states."""
+        """Return the layers of the leaves of all parameters, their replicas and states, and of what
+        the strategy stores for them."""
         found = {v.leaf: owner for owner, v in self.training.named_parameters()}
         updated = self.strategy.updated(self.training)
         kept = self._optimizer.kept.of(updated)
@@ -336,6 +342,10 @@ class TrainingStep:
             owner, *states = one.variables()
             alike = [v for v in states if v.shape == owner.shape]
             found |= {v.leaf: found[trained.leaf] for v in (owner, *alike)}
+        owner_of = {path: path.rpartition(".")[0] for path, _ in self._module.named_parameters()}
+        for name, v in self.strategy.state(self.training).items():
+            if (path := name.partition("/")[0]) in owner_of:
+                found[v.leaf] = owner_of[path]
         return found
 
 
