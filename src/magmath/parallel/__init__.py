@@ -8,6 +8,7 @@ from magmath.parallel.per_layer import Auto, Hybrid, ModelParallel
 from magmath.parallel.planner import Plan, plan
 from magmath.parallel.replicas import Replicas
 from magmath.parallel.server_times import server_times
+from magmath.parallel.simulator import measured_timeline, save_timeline
 from magmath.parallel.strategy import Strategy, Training
 from magmath.parallel.weight_averaging import WeightAveraging
 
@@ -25,6 +26,8 @@ __all__ = [
     "Training",
     "WeightAveraging",
     "as_strategy",
+    "measured_timeline",
     "plan",
+    "save_timeline",
     "server_times",
 ]

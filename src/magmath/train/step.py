@@ -119,6 +119,7 @@ class TrainingStep:
         """The names of the values that each step reports."""
         self._counter = variable("step", 0, dtype=int64)
         self._done = 0
+        self._profiled: RunHandle | None = None
         self.is_whole = True
         """False during an epoch, and after one that was interrupted or has failed."""
         self.strategy = settings.strategy
@@ -306,12 +307,15 @@ class TrainingStep:
 
         _, run = overwrite(traced.variables, start)
         emitted = run.values()
+        if run.timings and traced is self.full:
+            self._profiled = run
         if batch == self.batch_size:
             self._done += steps
         return emitted
 
     def explain(self) -> Explanation:
-        """Explain the step's program by layer, with the predicted costs of the strategies."""
+        """Explain the step's program by layer, with the predicted costs of the strategies, and with
+        the measurements of the last profiled run."""
         prices = "\n".join(f"  {k}: {v * 1e6:.0f} µs a step" for k, v in self.prices.items())
         chosen = ", ".join(f"{k}: {v}" for k, v in self.choice.items())
         heading = f"layers {chosen}\npredicted\n{prices}"
@@ -330,7 +334,9 @@ class TrainingStep:
                 compiled.program, environment, heading=heading, owners=owners
             )
         layers = layers_of(compiled.program, owners)
-        return explain_program(compiled.program, environment, heading=heading, layers=layers)
+        return explain_program(
+            compiled.program, environment, heading=heading, layers=layers, run=self._profiled
+        )
 
     def _layer_of_variables(self) -> dict[Node, str]:
         """Return the layers of the leaves of all parameters, their replicas and states, and of what

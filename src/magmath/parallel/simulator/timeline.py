@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from html import escape
+from pathlib import Path
 from typing import Any, Final
 
+from magmath.errors import MagmathError
 from magmath.parallel.simulator.events import COMMUNICATE, COMPUTE, Timeline
 
 STREAMS: Final = (COMPUTE, COMMUNICATE)
@@ -15,9 +18,28 @@ COLOURS: Final = {
     "gradient": "#edc948",
     "update": "#b07aa1",
     "replicate": "#f28e2b",
+    "compute": "#4e79a7",
+    "exchange": "#edc948",
+    "wait": "#bab0ac",
 }
 MOST_WORKERS: Final = 16
 """Workers that an SVG shows."""
+
+
+def save_timeline(timeline: Timeline, path: str | os.PathLike[str]) -> None:
+    """Write a timeline of all workers.
+
+    `path` ends with .svg for a picture, and with .json for the trace event format, which
+    Perfetto (ui.perfetto.dev) shows. Raises MagmathError for other endings.
+    """
+    file = Path(path)
+    writers = {".svg": timeline_svg, ".json": perfetto}
+    if file.suffix not in writers:
+        raise MagmathError(
+            f"save_timeline: the name of the file must end with .svg or .json, was given "
+            f"{os.fspath(path)!r}"
+        )
+    file.write_text(writers[file.suffix](timeline), encoding="utf-8")
 
 
 def perfetto(timeline: Timeline) -> str:
@@ -67,7 +89,9 @@ def timeline_svg(timeline: Timeline) -> str:
                         f"</title></rect>"
                     )
     bottom = max(top.values(), default=0) + 2 * lane
-    for i, (name, colour) in enumerate(COLOURS.items()):
+    shown = {_phase(task.name) for task in timeline.tasks}
+    legend = [pair for pair in COLOURS.items() if pair[0] in shown]
+    for i, (name, colour) in enumerate(legend):
         x = left + 110 * i
         lines.append(f'<rect x="{x}" y="{bottom}" width="12" height="12" fill="{colour}"/>')
         lines.append(f'<text x="{x + 16}" y="{bottom + 11}">{name}</text>')
