@@ -1,4 +1,4 @@
-"""Parameter search: the metric, what may stop a trial, what survives a kill, and bad input."""
+"""Parameter search: the metric, early stopping, continuation after a kill, and invalid input."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class Calls:
 
     def _bind(self, instruction: Instruction, position: int, tensors: Tensors) -> AsyncMove | None:
         """Add the ready calls of an instruction; return the transfer that they start, if any."""
-        with _blaming(instruction):
+        with _with_user_line(instruction):
             carried = _carried(instruction, tensors)
             ready = _ready(instruction, tensors) if carried is None else (carried.begin,)
         self._add(ready, instruction, position)
@@ -297,7 +297,7 @@ def _ready(instruction: Instruction, tensors: Tensors) -> list[Ready]:
 
 
 @contextmanager
-def _blaming(instruction: Instruction) -> Iterator[None]:
+def _with_user_line(instruction: Instruction) -> Iterator[None]:
     try:
         yield
     except Exception as error:
@@ -312,7 +312,7 @@ def _ready_call(call: Call, tensors: Tensors) -> list[Ready]:
     ready = _local_calls(call, tensors)
     alone = tensors.program.slots[call.out].layout.mesh.size == 1
     if operation.lapack and alone and context.comm.size > 1:
-        return [partial(_meeting, ready, context)]
+        return [partial(_run_and_synchronise, ready, context)]
     return ready
 
 
@@ -380,7 +380,7 @@ def _delivered(ready: Ready, out: torch.Tensor, result: torch.Tensor) -> None:
     out.copy_(result)
 
 
-def _meeting(calls: Sequence[Ready], context: Context) -> None:
+def _run_and_synchronise(calls: Sequence[Ready], context: Context) -> None:
     """Make the calls of one worker with the threads of all, which wait here."""
     try:
         with context.threads_of_all() if calls else nullcontext():
