@@ -19,7 +19,7 @@ from magmath import nn
 from magmath.graph import KernelCall
 from magmath.kernels import allreduce
 from magmath.ops import OPERATIONS
-from magmath.parallel import STRATEGIES, Asynchronous, DataParallel, Hybrid
+from magmath.parallel import STRATEGIES, Asynchronous, DataParallel, Hybrid, WeightAveraging
 
 DRAW = np.random.default_rng(5)
 X = DRAW.normal(size=(64, 7))
@@ -164,3 +164,29 @@ def test_an_error_of_one_kernel_ends_the_step_and_the_pool_goes_on(
                 trained(strategy, 31, 10)
         assert not pool.closed
         assert len(trained(strategy, 29, 10)[0]) == 3
+
+
+# explanations -------------------------------------------------------------------------------------------
+
+
+def test_every_strategy_is_explained_by_layer() -> None:
+    """With bytes, messages, memory and predicted time; and asynchronous steps count their copies."""
+    with current("shared", 2):
+        net = nn.NeuralNetwork([nn.Dense(9, activation="tanh"), nn.Dense(5)], seed=1)
+        net.fit(X, Y, batch_size=16, epochs=0, strategy="data")
+        sizes = {"0": 7 * 9 + 9, "1": 9 * 5 + 5}
+        for strategy in [*STRATEGIES, WeightAveraging(4), Asynchronous(2, schedule=[1, 2])]:
+            found = net.explain(strategy=strategy)
+            layers = {group.name: group for group in found.by_layer() if group.name in sizes}
+            assert set(layers) == set(sizes)
+            assert all(group.seconds > 0 and group.memory > 0 for group in layers.values())
+            assert sum(group.nbytes for group in layers.values()) > 0
+            assert sum(group.messages for group in layers.values()) > 0
+            assert found.memory > found.temporaries > 0
+        found = net.explain(strategy="asynchronous")
+        pulled = {step.layer: 0 for step in found.steps if step.operation == "pull"}
+        for step in found.steps:
+            if step.operation == "pull":
+                pulled[step.layer] += step.nbytes
+        assert pulled == {name: 8 * size for name, size in sizes.items()}
+        assert "each of 2 workers takes steps on its own" in str(found)
