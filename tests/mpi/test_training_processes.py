@@ -19,6 +19,7 @@ import magmath as mm
 from magmath.errors import WorkerLost
 from magmath.nn import Dense, NeuralNetwork
 from magmath.optim import Adam
+from magmath.parallel import Asynchronous
 from processes import is_gone
 
 X = np.random.default_rng(0).standard_normal((10_000, 64)).astype(np.float32)
@@ -52,8 +53,11 @@ def network() -> NeuralNetwork:
     return NeuralNetwork(layers, loss="cross_entropy", optimizer=Adam(1e-3), seed=1)
 
 
-def train_for_long(net: NeuralNetwork, reporter: InTheMiddle) -> None:
-    net.fit(X, Y, batch_size=100, epochs=10**6, strategy="data", reporter=reporter)
+def train_for_long(net: NeuralNetwork, reporter: InTheMiddle, strategy: Any) -> None:
+    net.fit(X, Y, batch_size=100, epochs=10**6, strategy=strategy, reporter=reporter)
+
+
+STRATEGIES = ["data", Asynchronous(3)]
 
 
 def check_trains(net: NeuralNetwork) -> None:
@@ -61,12 +65,15 @@ def check_trains(net: NeuralNetwork) -> None:
     assert second.loss < first.loss
 
 
-def test_a_worker_killed_in_fit_is_lost_and_the_next_pool_trains(no_litter: None) -> None:
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
+def test_a_worker_killed_in_fit_is_lost_and_the_next_pool_trains(
+    no_litter: None, strategy: Any
+) -> None:
     with mm.init(2, device="cpu", threads=1) as pool:
         pids = [int(counters["pid"]) for counters in pool.stats()]
         reporter = InTheMiddle(lambda: os.kill(pids[1], signal.SIGKILL))
         with pytest.raises(WorkerLost, match=rf"worker 1 on .+ \(process {pids[1]}\)"):
-            train_for_long(network(), reporter)
+            train_for_long(network(), reporter, strategy)
         assert time.monotonic() - reporter.when < 10
         assert pool.closed
         assert all(is_gone(pid) for pid in pids)
@@ -74,14 +81,15 @@ def test_a_worker_killed_in_fit_is_lost_and_the_next_pool_trains(no_litter: None
         check_trains(network())
 
 
-def test_ctrl_c_in_fit_keeps_what_was_learnt_and_the_pool(no_litter: None) -> None:
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
+def test_ctrl_c_in_fit_keeps_what_was_learnt_and_the_pool(no_litter: None, strategy: Any) -> None:
     with mm.init(2, device="cpu", threads=1) as pool:
         pids = [int(counters["pid"]) for counters in pool.stats()]
         net = network()
         unlearned = network().evaluate(X, Y)["loss"]
         reporter = InTheMiddle(lambda: os.kill(os.getpid(), signal.SIGINT))
         with pytest.raises(KeyboardInterrupt):
-            train_for_long(net, reporter)
+            train_for_long(net, reporter, strategy)
         assert time.monotonic() - reporter.when < 10
         assert net.evaluate(X, Y)["loss"] < 0.9 * unlearned
         check_trains(net)

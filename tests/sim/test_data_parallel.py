@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -202,29 +201,6 @@ def test_every_worker_has_one_parent(size: int) -> None:
         assert (parent is None) == (rank == 0)
         assert parent is None or families[parent][1].count(rank) == 1
     assert sum(len(children) for _, children in families) == size - 1
-
-
-# bits ---------------------------------------------------------------------------------------------
-
-BITS = [("sharded", (1, 2, 3, 4, 8)), ("parameter-server", (1, 3)), ("ring", (1, 2)),
-        (DataParallel(accumulate=3), (1, 4)), (DataParallel(messages="float16"), (1, 3)),
-        (DataParallel(messages="1-bit"), (1, 2))]  # fmt: skip
-
-
-@pytest.mark.parametrize(("strategy", "counts"), BITS, ids=str)
-def test_deterministic_training_has_the_same_bits(strategy: Any, counts: Sequence[int]) -> None:
-    """For any number of workers, with dropout, running statistics and shuffling."""
-    found = []
-    make = [nn.Dense(9), nn.BatchNorm(), nn.ReLU(), nn.Dropout(0.3, seed=3), nn.Dense(5)]
-    for workers in counts:
-        with current("exact", workers):
-            net = nn.NeuralNetwork(copy.deepcopy(make), optimizer="momentum", seed=1)
-            net.fit(X[:33], Y[:33], batch_size=20, epochs=1, strategy=strategy)
-            found.append((net.history.steps, state(net)))
-    for steps, values in found[1:]:
-        assert steps == found[0][0]
-        for name, value in values.items():
-            np.testing.assert_array_equal(value, found[0][1][name], err_msg=name)
 
 
 # loops and layers

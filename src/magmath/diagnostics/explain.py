@@ -81,22 +81,29 @@ def explain_program(
     """
     texts = str(program).splitlines()
     measured: Sequence[float | None] = [None] * len(texts)
+    by_worker: Sequence[tuple[float, ...]] = [()] * len(texts)
     memory = None
     if run is not None and run.timings:
-        workers = [seconds for seconds, _ in run.timings.values()]
-        measured = [max(times) / run.steps for times in zip(*workers, strict=True)]
+        workers = [seconds for _, (seconds, _) in sorted(run.timings.items())]
+        by_worker = [tuple([t / run.steps for t in times]) for times in zip(*workers, strict=True)]
+        measured = [max(times) for times in by_worker]
         memory = max(nbytes for _, nbytes in run.timings.values())
-    steps = tuple(
-        [
-            replace(_step(program, instruction, environment, text, seconds), layer=layer)
-            for instruction, text, seconds, layer in zip(
-                program.instructions, texts, measured, layers or [""] * len(texts), strict=True
-            )
-        ]
+    rows = zip(
+        program.instructions, texts, measured, layers or [""] * len(texts), by_worker, strict=True
     )
+    steps = [
+        replace(
+            _step(program, instruction, environment, text, seconds),
+            layer=layer,
+            phase=_phase(instruction),
+            is_even=_is_even(program, instruction),
+            by_worker=times,
+        )
+        for instruction, text, seconds, layer, times in rows
+    ]
     temporaries = arrange(program).nbytes
     held = sum(_slot_bytes(program, slot) for slot in {*program.inputs, *_new(program)})
-    return Explanation(steps, heading, choices, temporaries, held + temporaries, memory)
+    return Explanation(tuple(steps), heading, choices, temporaries, held + temporaries, memory)
 
 
 def explain_run(run: RunHandle, heading: str = "") -> Explanation:
@@ -173,6 +180,21 @@ def _step(
             return ExplainedStep(text, "barrier", None, environment.link.barrier, 0, 0, 0, measured)
         case Emit():
             return ExplainedStep(text, "emit", None, 0.0, 0, 0, 0, measured)
+
+
+def _phase(instruction: Instruction) -> str:
+    if isinstance(instruction, Barrier):
+        return "wait"
+    return "exchange" if isinstance(instruction, Move) else "compute"
+
+
+def _is_even(program: Program, instruction: Instruction) -> bool:
+    """True if all workers compute shares of equal size, up to a tenth, without waiting."""
+    if not isinstance(instruction, Call) or instruction.workspace is not None:
+        return False
+    layout = program.slots[instruction.out].layout
+    sizes = [layout.local_size(rank) for rank in range(program.workers)]
+    return min(sizes) > 0.9 * max(sizes)
 
 
 def _result_bytes(program: Program, index: int) -> int:

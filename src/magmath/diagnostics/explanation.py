@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from magmath.graph.operation import Line
@@ -15,6 +16,9 @@ from magmath.graph.operation import Line
 if TYPE_CHECKING:
     from rich.table import Table
 
+SLOW = 1.5
+LEAST_EXCESS = 1e-4
+"""Seconds below which a difference between workers is noise."""
 _COLUMNS = ("predicted", "measured", "bytes moved", "messages", "memory")
 
 
@@ -34,6 +38,9 @@ class ExplainedStep:
     flops, touched   arithmetic operations of the busiest worker, and the bytes that it reads and
                      writes in its own memory; 0 for an instruction that computes nothing
     rate        the name of the machine's rate for a call (`cost.OperationRate`)
+    phase       "compute", "exchange" or "wait"
+    is_even     all workers compute equal shares, without waiting for each other
+    by_worker   measured seconds of each worker in one step of a profiled run
     """
 
     text: str
@@ -49,6 +56,9 @@ class ExplainedStep:
     flops: float = 0.0
     touched: float = 0.0
     rate: str = ""
+    phase: str = "compute"
+    is_even: bool = False
+    by_worker: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -125,6 +135,32 @@ class Summed:
         """Return the costs of each layer of a training step, in the order of the layers."""
         return grouped(self.steps, lambda step: step.layer or "(no layer)", ordered=True)
 
+    def worker_seconds(self) -> list[float]:
+        """Return the measured seconds that each worker takes for computations in equal shares;
+        nothing if no run was profiled."""
+        even = [step.by_worker for step in self.steps if step.is_even and step.by_worker]
+        return [sum(times) for times in zip(*even, strict=False)]
+
+    def advice(self) -> str:
+        """Return what to do about workers that are slower than the others; "" if none is.
+
+        A worker counts as slow if it computes `SLOW` times as long as the median of the others on
+        equal shares.
+        """
+        seconds = self.worker_seconds()
+        lines = []
+        for worker, own in enumerate(seconds):
+            others = seconds[:worker] + seconds[worker + 1 :]
+            usual = median(others) if others else own
+            if own > SLOW * usual and own - usual > LEAST_EXCESS:
+                lines.append(
+                    f"worker {worker} computes {own / usual:.1f} times as long as the others on "
+                    f"equal shares ({duration(own)}, not {duration(usual)}), and they wait for it: "
+                    f"give it a processor of its own, leave it out, or train with "
+                    f"mm.parallel.Asynchronous, where it takes fewer batches"
+                )
+        return "\n".join(lines)
+
     @property
     def total(self) -> Group:
         """The costs of all steps."""
@@ -180,6 +216,7 @@ class Explanation(Summed):
             f"{total.messages:,} messages, {self.temporaries:,} bytes of temporaries on a worker"
         )
         parts.append(f"{_seconds(total)}, {self._memory()}")
+        parts.insert(-1, self.advice())
         return "\n".join([part for part in parts if part])
 
     def _memory(self) -> str:
@@ -207,7 +244,8 @@ class Profile(Summed):
             f"runs: {len(self.runs)}, instructions: {total.count}, {total.nbytes:,} bytes moved "
             f"between workers in {total.messages:,} messages"
         )
-        return "\n".join([*parts, _seconds(total)])
+        parts.append(self.advice())
+        return "\n".join([*filter(None, parts), _seconds(total)])
 
 
 def text(heading: str, groups: Sequence[Group]) -> str:

@@ -21,17 +21,23 @@ def layers_of(program: Program, owners: Mapping[int, str]) -> list[str]:
     accesses = [_accesses(program, instruction, written) for instruction in program.instructions]
     needs = dict(own)
     for sources, target in accesses:
-        needs[target] = max([needs.get(slot, -1) for slot in sources], default=-1)
+        needed = max([needs.get(slot, -1) for slot in sources], default=-1)
+        for slot in _wholes(program, target, written, own):
+            needs[slot] = max(needed, needs.get(slot, -1)) if slot != target else needed
     roots = {slot: _root(program, slot, ()) for slot in written if slot >= 0}
     last_update = {slot: own[root] for slot, root in roots.items() if root in own}
     for sources, target in reversed(accesses):
+        wholes = _wholes(program, target, written, own)
+        served = max([last_update.get(slot, -1) for slot in wholes], default=-1)
+        last_update[target] = served
         for slot in sources:
-            last_update[slot] = max(last_update.get(slot, -1), last_update.get(target, -1))
+            last_update[slot] = max(last_update.get(slot, -1), served)
     found = []
     for sources, target in accesses:
         direct = max([own.get(slot, -1) for slot in sources], default=-1)
         after = last_update.get(target, -1)
-        number = max(direct, needs[target] if after < 0 else min(needs[target], after))
+        needed = needs.get(target, -1)
+        number = max(direct, needed if after < 0 else min(needed, after))
         found.append(names[number] if number >= 0 else "")
     return found
 
@@ -49,6 +55,18 @@ def _accesses(
         case _:
             sources = ()
     return [_root(program, slot, written) for slot in sources], _written(instruction)
+
+
+def _wholes(
+    program: Program, slot: int, written: Collection[int], own: Collection[int]
+) -> list[int]:
+    """Return a slot and those of which it is a part that this worker writes for others to read."""
+    found = [slot] if slot >= 0 else []
+    while found and (alias := program.slots[found[-1]].alias) is not None:
+        if alias in written or alias in own:
+            break
+        found.append(alias)
+    return found
 
 
 def _written(instruction: Instruction) -> int:

@@ -27,6 +27,7 @@ from magmath.engine.donation import (
     live_intermediates,
     worthwhile_intermediates,
 )
+from magmath.engine.independent_build import Independence, build_independent
 from magmath.engine.memory_check import check_memory
 from magmath.engine.pending_updates import PendingUpdates, Updated
 from magmath.engine.program_build import Compiled, build_program, environment_of
@@ -82,17 +83,20 @@ class Engine:
         self.copies = RelayoutCache(pool.workers, pool.memory_limit)
         self._relayouts = Relayouts()
 
-    def compile(self, graph: Graph, *, training: bool = False) -> Compiled:
+    def compile(
+        self, graph: Graph, *, training: bool = False, independence: Independence | None = None
+    ) -> Compiled:
         """Return the program of a graph whose leaves all have layouts; builds it on a miss.
 
-        `training`: the program is a training step (`Program.training`).
+        `training`: the program is a training step (`Program.training`). `independence`: each worker
+        runs it on its own.
         """
-        key = (graph.key, training)
+        key = (graph.key, training, independence)
         compiled = self._programs.get(key)
         if compiled is not None:
             self._programs.move_to_end(key)
             return compiled
-        compiled = self._programs[key] = self._build(graph, training)
+        compiled = self._programs[key] = self._build(graph, training, independence)
         if len(self._programs) > MAX_PROGRAMS:
             self._forget_oldest()
         return compiled
@@ -113,11 +117,15 @@ class Engine:
             self._programs[key] = found
             del found
 
-    def _build(self, graph: Graph, training: bool) -> Compiled:
+    def _build(self, graph: Graph, training: bool, independence: Independence | None) -> Compiled:
         count("programs")
         count("nodes", len(graph.nodes))
         with paused_gc():
-            built = build_program(graph, self.environment, self.pool.topology.device)
+            built = (
+                build_program(graph, self.environment, self.pool.topology.device)
+                if independence is None
+                else build_independent(graph, independence, self.environment)
+            )
             program = msgspec.structs.replace(built.program, training=training)
             check_memory(program, self.environment.most, self.pool.array_bytes)
             with stage("send"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ import msgspec
 from magmath.core.dtypes import DType
 from magmath.core.stage_times import stage
 from magmath.cost import ETHERNET, Level, Link, Machine, Network, current_machine
-from magmath.graph import Graph, Shape
+from magmath.graph import Graph, Node, Shape
 from magmath.layout import Layout, Mesh
 from magmath.passes import pipeline
 from magmath.passes.environment import Environment
@@ -50,7 +51,7 @@ class Compiled:
 
 def build_program(graph: Graph, environment: Environment, device: str) -> Compiled:
     """Return the program of a graph, not yet sent to the workers."""
-    single = _lowered(graph, environment)
+    single = lowered(graph, environment)
     with stage("team"):
         team = _team_program(graph, single, environment, device)
     return replace(single, program=msgspec.structs.replace(single.program, team=team))
@@ -103,7 +104,7 @@ def _team_program(
         for leaf in graph.leaves
     }
     shared = Graph(graph.outputs, graph.targets, graph.emitted).substituted(lanes)
-    team = _lowered(shared, team_environment)
+    team = lowered(shared, team_environment)
     same = (team.inputs, team.parameters, team.program.donated) == (
         single.inputs,
         single.parameters,
@@ -112,11 +113,14 @@ def _team_program(
     return team.program if same else None
 
 
-def _lowered(graph: Graph, environment: Environment) -> Compiled:
-    """Return the program of a graph for the workers of an environment."""
+def lowered(graph: Graph, environment: Environment, changing: Collection[Node] = ()) -> Compiled:
+    """Return the program of a graph for the workers of an environment.
+
+    `changing`: leaves that change between the steps of a run, in addition to the targets.
+    """
     numbers = {x: x.replace((), environment.whole(())) for x in graph.leaves if x.layout is None}
     graph = graph.substituted(numbers) if numbers else graph
-    planned = pipeline.run(graph, environment)
+    planned = pipeline.run(graph, environment, changing)
     position = {leaf: i for i, leaf in enumerate(graph.leaves)}
     used = sorted(planned.graph.leaves, key=position.__getitem__)
     inputs = [leaf for leaf in used if leaf.name != "parameter"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -323,12 +323,11 @@ def _with_user_line(instruction: Instruction) -> Iterator[None]:
 def _ready_call(call: Call, tensors: Tensors) -> list[Ready]:
     context, operation = tensors.context, OPERATIONS[call.operation]
     if call.workspace is not None:
-        ready = [_collective_call(call, call.workspace, tensors)]
-        return [partial(_run_and_synchronise, ready, context, nullcontext)]
+        return [partial(_collectively, _collective_call(call, call.workspace, tensors), context)]
     ready = _local_calls(call, tensors)
     alone = tensors.program.slots[call.out].layout.mesh.size == 1
     if operation.lapack and alone and context.comm.size > 1:
-        return [partial(_run_and_synchronise, ready, context, context.threads_of_all)]
+        return [partial(_run_and_synchronise, ready, context)]
     return ready
 
 
@@ -396,20 +395,29 @@ def _delivered(ready: Ready, out: torch.Tensor, result: torch.Tensor) -> None:
     out.copy_(result)
 
 
-def _run_and_synchronise(
-    calls: Sequence[Ready], context: Context, within: Callable[[], AbstractContextManager[None]]
-) -> None:
-    """Make calls, then wait for the other workers.
-
-    Either one worker has computed with the threads of all, which wait here, or all have computed
-    collectively in memory that others still read.
-    """
+def _run_and_synchronise(calls: Sequence[Ready], context: Context) -> None:
+    """Make the calls of one worker with the threads of all, which wait here."""
     try:
-        with within() if calls else nullcontext():
+        with context.threads_of_all() if calls else nullcontext():
             for call in calls:
                 call()
     finally:
         context.comm.barrier()
+
+
+def _collectively(call: Ready, context: Context) -> None:
+    """Make a collective call, then wait for the other workers, which may still read memory of this
+    one.
+
+    After an error that data cause, the other workers arrive too (`Calls._fail`). After any other
+    error they may wait for messages of this worker, which must not wait for them.
+    """
+    try:
+        call()
+    except (LinAlgError, IndexError):
+        context.comm.barrier()
+        raise
+    context.comm.barrier()
 
 
 def _local_attributes(call: Call, tile: Tile) -> Mapping[str, Any]:

@@ -19,6 +19,7 @@ from magmath.core.bounded_memo import RecentlyUsed
 from magmath.errors import MemoryLimitError
 from magmath.executor.bind import Binding, bind
 from magmath.executor.context import Context, no_progress_thread
+from magmath.executor.independent import IndependentRun
 from magmath.executor.numpy_fast_path import silent, without_fp_warnings
 from magmath.executor.select import (
     WORTH_SECONDS,
@@ -65,6 +66,9 @@ class Executable:
         self._chunk = 1
         self._patience = WORTH_SECONDS
         self._apart: Executable | None = None
+        self._independent = (
+            None if program.independent is None else IndependentRun(program, context, Executable)
+        )
         self._tiers = Tiers(
             enabled=context.native and context.device.type == "cpu",
             deterministic=context.deterministic,
@@ -103,6 +107,8 @@ class Executable:
         steps: int,
         poll: Poll | None,
     ) -> list[float]:
+        if self._independent is not None:
+            return self._independent.run(inputs, parameters, steps, poll)
         key = _places(inputs, outputs)
         binding = self._begin(key, inputs, outputs, parameters)
         self._synchronise()
@@ -169,6 +175,29 @@ class Executable:
 
         return again
 
+    def prepare_steps(
+        self,
+        inputs: Sequence[LocalArray],
+        outputs: Sequence[LocalArray],
+        parameters: Sequence[Number],
+    ) -> Callable[[], list[float]]:
+        """Return a call that runs one step of a run of many, on these arrays, with given numbers.
+
+        Only for programs of one worker.
+        """
+        key = _places(inputs, outputs)
+        chooser = self._chooser(key, self._begin(key, inputs, outputs, parameters), inputs, outputs)
+        chooser.start()
+
+        def step() -> list[float]:
+            start = time.perf_counter()
+            values = chooser.replay(1)
+            chooser.note(time.perf_counter() - start, 1)
+            self._raise_failures()
+            return values
+
+        return step
+
     def timed(
         self,
         inputs: Sequence[LocalArray],
@@ -178,6 +207,8 @@ class Executable:
     ) -> tuple[list[float], list[float]]:
         """Replay `steps` times; return the emitted scalars and the total seconds of each
         instruction."""
+        if self._independent is not None:  # has no common instructions
+            return self._independent.run(inputs, parameters, steps, None), []
         binding = self._begin(_places(inputs, outputs), inputs, outputs, parameters)
         seconds = [0.0] * len(self.program.instructions)
         binding.prepare()
@@ -297,6 +328,8 @@ class Executable:
         if self._apart is not None:
             self._apart.close()
             self._apart = None
+        if self._independent is not None:
+            self._independent.close()
         self.context.heap.free(self._block)
 
 

@@ -50,10 +50,10 @@ class Averaging(Strategy):
         """Return the option of each layer (`layer_layouts.OPTIONS`), and the predicted seconds of
         the compared options."""
 
-    @property
     @abstractmethod
-    def reads_copies(self) -> bool:
-        """True if the forward pass reads whole copies of parameters that are stored otherwise."""
+    def copies(self, training: Training) -> Mapping[Node, Node]:
+        """Return what the forward and the backward pass read in place of parameters; called while a
+        step is traced."""
 
     @abstractmethod
     def own_layouts(
@@ -68,6 +68,9 @@ class Averaging(Strategy):
     @abstractmethod
     def exchange(self, training: Training, gradients: Sequence[Array]) -> Sequence[Array]:
         """Return the gradients by which the parameters are updated, from those of the workers."""
+
+    def note_update(self, training: Training) -> None:
+        """Assign variables of the strategy that depend on the updated parameters."""
 
     # layouts ----------------------------------------------------------------------------------
 
@@ -106,12 +109,12 @@ class Averaging(Strategy):
         accumulated = partial(self._accumulated, training, forward)
         nodes = [x.node for x in leaves]
         traced = trace_function(type(self).__name__, accumulated, ("tuple", (tree,)), nodes)
-        copies = _whole_copies(training) if self.reads_copies else {}
-        results, assigned = traced.applied(copies)
+        results, assigned = traced.applied(self.copies(training))
         assign_all(assigned)
         loss, outputs, slopes = traced.unflattened([Array(node) for node in results])
         former = {v: v.node for v in self.state(training).values()}
         training.update(self.exchange(training, slopes), former)
+        self.note_update(training)
         return loss, outputs
 
     def _accumulated(
@@ -146,12 +149,11 @@ class Averaging(Strategy):
     def collect(self, training: Training) -> None:
         pass
 
-    @final
     def accept(self, training: Training) -> None:
         pass
 
 
-def _whole_copies(training: Training) -> dict[Node, Node]:
+def whole_copies(training: Training) -> dict[Node, Node]:
     """Return a copy on all workers for each parameter that is stored otherwise."""
     environment = session.engine().environment
     nodes = [v.node for _, v in training.named_parameters()]

@@ -12,7 +12,7 @@ from magmath.arrays.tree import flatten, unflatten
 from magmath.diagnostics.explain import explain
 from magmath.engine import session, tracing
 from magmath.engine.tracing import Trace
-from magmath.errors import ShapeError
+from magmath.errors import MagmathError, ShapeError
 from magmath.graph import Graph
 from magmath.nn.mixed_precision import check_parameters, check_precision
 from magmath.nn.mixed_precision import precision as in_precision
@@ -61,6 +61,11 @@ class CompiledStep:
         self.strategy = as_strategy(strategy)
         self.precision = check_precision("CompiledStep", precision)
         self.loss_scale = loss_scale_for(self.precision, loss_scale)
+        if self.strategy.is_asynchronous:
+            raise MagmathError(
+                f"CompiledStep: a call is one step, which cannot run concurrently with others as "
+                f"{self.strategy.label} requires; use fit, or give the strategy a schedule"
+            )
         self.steps = 0
         self._loss, self._module, self._optimizer = loss, module, optimizer
         self._training: Training | None = None

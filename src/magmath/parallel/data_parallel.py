@@ -13,10 +13,10 @@ from magmath.arrays.variable import Variable
 from magmath.core.dtypes import DTYPES, DType
 from magmath.engine import session
 from magmath.errors import MagmathError
-from magmath.graph import Graph
+from magmath.graph import Graph, Node
 from magmath.layout import Layout
 from magmath.ops.summands import ALGORITHMS, sum_parts
-from magmath.parallel.averaging import Averaging
+from magmath.parallel.averaging import Averaging, whole_copies
 from magmath.parallel.gradient_messages import (
     OneBit,
     divided_batch,
@@ -106,9 +106,8 @@ class DataParallel(Averaging):
 
     # layouts and variables --------------------------------------------------------------------
 
-    @property
-    def reads_copies(self) -> bool:
-        return True
+    def copies(self, training: Training) -> Mapping[Node, Node]:
+        return whole_copies(training)
 
     def options(
         self, training: Training, environment: Environment, trace: Callable[[], Graph]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from magmath.errors import MagmathError
+from magmath.parallel.asynchronous import Asynchronous
 from magmath.parallel.data_parallel import EXCHANGES, DataParallel
 from magmath.parallel.per_layer import Auto, Hybrid, ModelParallel
 from magmath.parallel.strategy import Strategy
@@ -16,6 +17,7 @@ STRATEGIES: Mapping[str, Strategy] = {
     "model": ModelParallel(),
     "rows": ModelParallel("rows"),
     **{name: DataParallel(name) for name in EXCHANGES},
+    "asynchronous": Asynchronous(),
 }
 """Strategies without variables of their own, with their default settings, by name."""
 

@@ -10,7 +10,7 @@ from typing import Any, final
 from magmath.arrays.array import Array
 from magmath.arrays.variable import Variable
 from magmath.errors import MagmathError
-from magmath.graph import Graph
+from magmath.graph import Graph, Node
 from magmath.layout import Layout
 from magmath.optim.states import VariableStates
 from magmath.parallel.averaging import Averaging
@@ -23,10 +23,9 @@ from magmath.passes.parameter_layouts import choose_options
 class PerLayer(Averaging):
     """The base class of strategies that have an option for each layer and no other state."""
 
-    @property
     @final
-    def reads_copies(self) -> bool:
-        return False
+    def copies(self, training: Training) -> Mapping[Node, Node]:
+        return {}
 
     @final
     def prepare(self, training: Training, environment: Environment) -> None:

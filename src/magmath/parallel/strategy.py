@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from magmath.arrays.array import Array
 from magmath.arrays.variable import Variable, assign
+from magmath.engine.independent_build import Independence
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
 from magmath.nn.module import Module
@@ -25,6 +26,8 @@ from magmath.optim.states import VariableStates
 from magmath.passes.environment import Environment
 from magmath.transform.grad import grad
 
+STALENESS = "staleness"
+"""The name under which strategies report the delays of updates."""
 Forward: TypeAlias = Callable[[Any], tuple[Array, Any]]
 """A function of a batch that returns the loss (0-d) and the outputs."""
 
@@ -119,6 +122,9 @@ class Strategy(ABC):
     """The number of steps from one exchange to the next: steps every - 1, 2·every - 1, …, counted
     from 0, exchange."""
 
+    is_asynchronous = False
+    """True if workers take steps on their own, as `independence` says."""
+
     @property
     @abstractmethod
     def label(self) -> str:
@@ -146,6 +152,18 @@ class Strategy(ABC):
         Assigns parameters, states and own variables. `exchanges`: the step is one of `every` in
         which the workers combine their results.
         """
+
+    def reported(self) -> Mapping[str, Array]:
+        """Return values (0-d) of the step that was traced last, which histories report by name."""
+        return {}
+
+    def independence(self, training: Training, counter: Variable) -> Independence | None:
+        """Return the division of the step that was traced last into parts that workers run on their
+        own, for asynchronous strategies.
+
+        `counter`: the number of the step.
+        """
+        return None
 
     @abstractmethod
     def updated(self, training: Training) -> Sequence[Variable]:

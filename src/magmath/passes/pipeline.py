@@ -3,7 +3,7 @@ in the order of this file."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from magmath.core.stage_times import stage
@@ -30,8 +30,11 @@ class Planned:
     orders: Mapping[Node, MemoryOrder]
 
 
-def run(graph: Graph, environment: Environment) -> Planned:
-    """Run all passes."""
+def run(graph: Graph, environment: Environment, changing: Collection[Node] = ()) -> Planned:
+    """Run all passes.
+
+    `changing`: leaves that change between the steps of a run, in addition to the targets.
+    """
     with stage("simplify"):
         graph = simplify(graph)
     with stage("place"):
@@ -41,7 +44,7 @@ def run(graph: Graph, environment: Environment) -> Planned:
         graph = reduce_in_blocks(graph, environment)
     with stage("schedule"):
         several = environment.workers > 1 and not environment.shares_memory
-        order = schedule(graph, environment.workspace if several else 0)
+        order = schedule(graph, environment.workspace if several else 0, changing)
     with stage("memory"):
         storage = assign_storage(graph, order)
         orders = assign_memory_orders(graph, order, storage, environment)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from magmath.graph import Graph, Node, topological, users_of
@@ -38,11 +38,12 @@ class ExecutionOrder:
     invariant: frozenset[Node]
 
 
-def schedule(graph: Graph, workspace: int = 0) -> ExecutionOrder:
+def schedule(graph: Graph, workspace: int = 0, changing: Collection[Node] = ()) -> ExecutionOrder:
     """Return an order that respects data dependences, overwritten storage and barriers.
 
     `workspace`: bytes on a worker that may arrive before they are needed, if transfers are messages
-    and can overlap with other work.
+    and can overlap with other work. `changing`: leaves that change between the steps of a run, in
+    addition to the targets.
     """
     targets = [(n, t) for n, t in zip(graph.outputs, graph.targets, strict=False) if t is not None]
     depth = _depths(graph)
@@ -63,7 +64,7 @@ def schedule(graph: Graph, workspace: int = 0) -> ExecutionOrder:
         after[writer] |= readers
         for reader in readers:
             followers[reader].add(writer)
-    invariant = _invariant(nodes, {target for _, target in targets})
+    invariant = _invariant(nodes, {target for _, target in targets}.union(changing))
     levels = _levels(nodes, after)
     last = max(levels.values(), default=0)
     levels.update({node: last for node, _ in targets if _copies_to_all(node)})

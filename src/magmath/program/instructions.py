@@ -91,6 +91,41 @@ LONG = 1 << 22
 """Number of elements that a worker processes in a few milliseconds."""
 
 
+class Part(msgspec.Struct, frozen=True):
+    """A program for one worker within a program of all, on slots and parameters of the latter.
+
+    `inputs` and `outputs` are slots of the enclosing program, `parameters` positions in its
+    parameters, in the order in which a run of `program` passes them.
+    """
+
+    program: Program
+    inputs: list[int]
+    outputs: list[int]
+    parameters: list[int]
+
+
+class Independent(msgspec.Struct, frozen=True):
+    """The step of a program that each worker runs on its own, on arrays that all share.
+
+    A worker takes the number of a step, copies the shared arrays, computes, and updates the shared
+    arrays of one server after the other. No update uses a copy that more than `staleness` other
+    updates have changed.
+
+    compute          computes the emitted scalars, and what the updates need
+    updates          for each server, computes the next values of its arrays in place
+    copies           for each server, pairs of a shared slot and of the slot of its private copy
+    steps_counted    pairs of the slot of a count and of the private slot of a step's number
+    updates_counted  the same for the numbers of updates
+    """
+
+    compute: Part
+    updates: list[Part]
+    copies: list[list[tuple[int, int]]]
+    steps_counted: list[tuple[int, int]]
+    updates_counted: list[tuple[int, int]]
+    staleness: int
+
+
 class Program(msgspec.Struct, frozen=True, dict=True):
     """The program that the workers run.
 
@@ -100,7 +135,8 @@ class Program(msgspec.Struct, frozen=True, dict=True):
     of a program for one worker, is the same program for the threads of that worker, with the same
     order of inputs, outputs and parameters. The first `prologue` instructions depend on nothing
     that a step changes: a run of many steps executes them once. In a run of a `training` step
-    denormal numbers may count as zero.
+    denormal numbers may count as zero. A program with an `independent` step has no instructions,
+    and its temporary slots are private memory of a worker.
     """
 
     slots: list[Slot]
@@ -114,6 +150,7 @@ class Program(msgspec.Struct, frozen=True, dict=True):
     prologue: int = 0
     team: Program | None = None
     training: bool = False
+    independent: Independent | None = None
 
     @cached_property
     def is_abandonable(self) -> bool:
@@ -225,6 +262,7 @@ def _encoded(program: Program) -> list[Any]:
         for i in program.instructions
     ]
     team = None if program.team is None else _encoded(program.team)
+    step = program.independent
     return [
         [layout.encode() for layout in layouts],
         slots,
@@ -238,7 +276,24 @@ def _encoded(program: Program) -> list[Any]:
         program.prologue,
         team,
         program.training,
+        None if step is None else _encoded_step(step),
     ]
+
+
+def _encoded_step(step: Independent) -> list[Any]:
+    parts = [
+        [_encoded(part.program), part.inputs, part.outputs, part.parameters]
+        for part in (step.compute, *step.updates)
+    ]
+    counted = step.steps_counted, step.updates_counted
+    return [parts, step.copies, *counted, step.staleness]
+
+
+def _decoded_step(fields: list[Any]) -> Independent:
+    parts, copies, *counted, staleness = fields
+    compute, *updates = [Part(_decoded(program), *rest) for program, *rest in parts]
+    pairs = [[(first, second) for first, second in found] for found in (*copies, *counted)]
+    return Independent(compute, updates, pairs[:-2], pairs[-2], pairs[-1], index(staleness))
 
 
 def _field(value: Any) -> Any:
@@ -277,9 +332,8 @@ def _decoded(fields: list[Any]) -> Program:
         for shape, dtype, layout, kind, alias, window, value, start, order, first, last in fields[1]
     ]
     instructions = [_instruction(tag, values) for tag, values in fields[2]]
-    inputs, outputs, parameters, donated, workers, reads_peers, prologue, team, training = fields[
-        3:
-    ]
+    inputs, outputs, parameters, donated, workers, reads_peers, prologue, *rest = fields[3:]
+    team, training, step = rest
     return Program(
         slots,
         instructions,
@@ -292,6 +346,7 @@ def _decoded(fields: list[Any]) -> Program:
         prologue,
         None if team is None else _decoded(team),
         training,
+        None if step is None else _decoded_step(step),
     )
 
 

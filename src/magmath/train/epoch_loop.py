@@ -15,10 +15,11 @@ from magmath.arrays.array import Array
 from magmath.engine import session
 from magmath.errors import NonFiniteLoss
 from magmath.optim import LossScale, Optimizer
+from magmath.parallel.strategy import STALENESS
 from magmath.train.checkpoint import Checkpoint
 from magmath.train.epoch_metrics import weighted_mean
 from magmath.train.feeds import Feed
-from magmath.train.history import EpochRecord, History
+from magmath.train.history import EpochRecord, History, summarized_delays
 from magmath.train.listeners import Listener
 from magmath.train.scaling_record import with_scaling
 from magmath.train.step import TrainingStep
@@ -102,7 +103,8 @@ class EpochLoop:
         columns = {name: values[i :: len(step.reported)] for i, name in enumerate(step.reported)}
         loss = weighted_mean(columns["loss"], weights)
         figures = {k: m.figure(columns.get(k, ()), weights) for k, m in step.metrics.items()}
-        record = self._record(epoch, loss, figures, seconds)
+        staleness = summarized_delays(columns.get(STALENESS, ()))
+        record = self._record(epoch, loss, figures, seconds, staleness)
         if scale is not None:
             record = with_scaling(record, scale, skipped)
         trainer.optimizer.end_epoch(record.figures())
@@ -155,7 +157,12 @@ class EpochLoop:
         return values, weights
 
     def _record(
-        self, epoch: int, loss: float, figures: dict[str, Any], seconds: float
+        self,
+        epoch: int,
+        loss: float,
+        figures: dict[str, Any],
+        seconds: float,
+        staleness: dict[str, Any],
     ) -> EpochRecord:
         """Return the record of an epoch, with the scores of the validation data."""
         scored: dict[str, Any] = {}
@@ -172,6 +179,7 @@ class EpochLoop:
             samples_per_second=self._step.count / max(seconds, 1e-9),
             metrics=figures,
             validation_metrics=scored,
+            staleness=staleness,
         )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,8 @@ class EpochRecord:
     a confusion matrix). Training metrics are those of the outputs before each step's update.
     `skipped_steps` and `loss_scale` are the number of steps that changed nothing because gradients
     overflowed, and the scale of the loss after the epoch; None without loss scaling.
+    `staleness`, of asynchronous strategies, has the "mean" and the "max" of the delays of updates,
+    and as "histogram" the number of updates for each delay from 0.
     """
 
     epoch: int
@@ -32,6 +36,7 @@ class EpochRecord:
     validation_metrics: dict[str, Any] = field(default_factory=dict)
     skipped_steps: int | None = None
     loss_scale: float | None = None
+    staleness: dict[str, Any] = field(default_factory=dict)
 
     def figures(self) -> dict[str, Any]:
         """Return losses and metrics by the names that callbacks monitor: "loss", "accuracy",
@@ -87,6 +92,12 @@ class History:
         return [r.loss_scale for r in self.records if r.loss_scale is not None]
 
     @property
+    def staleness(self) -> list[dict[str, Any]]:
+        """The delays of updates in each epoch of an asynchronous strategy: "mean", "max" and
+        "histogram"."""
+        return [r.staleness for r in self.records if r.staleness]
+
+    @property
     def seconds(self) -> list[float]:
         """The seconds that each epoch took, without validation."""
         return [r.seconds for r in self.records]
@@ -109,6 +120,19 @@ class History:
         left.set(xlabel="epoch", ylabel="loss", yscale="log" if _positive(self.loss) else "linear")
         right.set(xlabel="epoch", ylabel="accuracy")
         figure.savefig(path, dpi=120)
+
+
+def summarized_delays(delays: Sequence[float]) -> dict[str, Any]:
+    """Return mean, maximum and histogram of the delays of updates; nothing for no updates."""
+    if not delays:
+        return {}
+    counts = Counter(map(int, delays))
+    largest = max(counts)
+    return {
+        "mean": sum(delays) / len(delays),
+        "max": largest,
+        "histogram": [counts[delay] for delay in range(largest + 1)],
+    }
 
 
 def _positive(values: list[float]) -> bool:

@@ -24,10 +24,12 @@ from magmath.core.dtypes import int64
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
 from magmath.diagnostics.explain import explain_program
+from magmath.diagnostics.independent_costs import explain_independent
 from magmath.diagnostics.program_layers import layers_of
 from magmath.engine import session, tracing
 from magmath.engine.captured_arrays import Captured
 from magmath.engine.engine import Progress
+from magmath.engine.independent_build import Independence
 from magmath.engine.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.rng_state import RngState
@@ -42,7 +44,7 @@ from magmath.ops.leaves import constant, parameter
 from magmath.optim import LossScale, Optimizer
 from magmath.optim.minimizing import rate_dtype
 from magmath.optim.rates import EpochRates
-from magmath.parallel.strategy import Strategy, Training
+from magmath.parallel.strategy import STALENESS, Strategy, Training
 from magmath.program.instructions import Program
 from magmath.train.epoch_metrics import epoch_metric
 from magmath.train.feeds import Feed
@@ -74,10 +76,13 @@ class StepSettings:
 class _Traced:
     """The trace and graph of a step, and its program once it is compiled."""
 
-    def __init__(self, places: list[Node], trace: Trace, graph: Graph) -> None:
+    def __init__(
+        self, places: list[Node], trace: Trace, graph: Graph, independence: Independence | None
+    ) -> None:
         self.places = places
         self.trace = trace
         self.graph = graph
+        self.independence = independence
         self.compiled: Compiled | None = None
         self.variables: list[Variable] = [t.value() for t in graph.targets if t is not None]
 
@@ -119,6 +124,7 @@ class TrainingStep:
         """The names of the values that each step reports."""
         self._counter = variable("step", 0, dtype=int64)
         self._done = 0
+        self._profiled: RunHandle | None = None
         self.is_whole = True
         """False during an epoch, and after one that was interrupted or has failed."""
         self.strategy = settings.strategy
@@ -129,6 +135,8 @@ class TrainingStep:
         for batch in filter(None, (self.batch_size, rest)):
             for exchanges in (True, False)[: 1 + (self.strategy.every > 1)]:
                 self._program(batch, exchanges)
+        if self.strategy.is_asynchronous:
+            self._share_assigned()
         self._updated = self._updated_variables()
         self._leaves = self._leaves_of_module()
         self._captured = Captured(self.full.graph, self.full.places, moves=False)
@@ -136,7 +144,9 @@ class TrainingStep:
             self._captured.add(owner)
         for traced in self._programs.values():
             traced.graph = self.engine.cut(traced.graph)
-            traced.compiled = self.engine.compile(traced.graph, training=True)
+            traced.compiled = self.engine.compile(
+                traced.graph, training=True, independence=traced.independence
+            )
         del self._feed  # the data are operands of each run
 
     @property
@@ -185,7 +195,9 @@ class TrainingStep:
         pairs = dict(trace.assigned)
         if batch == self.batch_size:
             pairs[counter] = e.add(counter, constant(1, int64))
-        return _Traced(places, trace, Graph(tuple(pairs.values()), tuple(pairs), emitted))
+        graph = Graph(tuple(pairs.values()), tuple(pairs), emitted)
+        independence = self.strategy.independence(self.training, self._counter)
+        return _Traced(places, trace, graph, independence)
 
     def _emitted(self, places: list[Node], batch: int, exchanges: bool) -> tuple[Node, ...]:
         """Trace a step; return the nodes of the loss and the metrics."""
@@ -195,7 +207,10 @@ class TrainingStep:
         loss, outputs = self.strategy.step(training, self._forward, samples, exchanges)
         traced = {name: m.trace(outputs, samples[1], number) for name, m in self.metrics.items()}
         reported = {name: node for name, node in traced.items() if node is not None}
+        reported |= {name: x.node for name, x in self.strategy.reported().items()}
         self.reported = ("loss", *reported)
+        if self.strategy.is_asynchronous:  # the workers add it to what a step emits
+            self.reported = (*self.reported, STALENESS)
         return (loss.node, *reported.values())
 
     def _forward(self, samples: tuple[Any, Any]) -> tuple[Array, Any]:
@@ -232,6 +247,18 @@ class TrainingStep:
         found = self.strategy.choose(self.training, environment, self._full_graph)
         self.choice, self._layouts = found.layers, found.layouts
         self.predicted_seconds = found.seconds
+        self._move_variables()
+
+    def _share_assigned(self) -> None:
+        """Store whatever a step assigns, except step counts, once for all workers of a host."""
+        whole = self.engine.environment.whole
+        assigned = {v.leaf: v for traced in self._programs.values() for v in traced.variables}
+        for traced in self._programs.values():
+            assert traced.independence is not None
+            for leaf in (*traced.independence.steps, *traced.independence.updates):
+                assigned.pop(leaf, None)
+        self._layouts = {**self._layouts}
+        self._layouts |= {v: whole(v.shape, shared=True) for v in assigned.values()}
         self._move_variables()
 
     def _full_graph(self) -> Graph:
@@ -296,6 +323,8 @@ class TrainingStep:
 
         _, run = overwrite(traced.variables, start)
         emitted = run.values()
+        if run.timings and traced is self.full:
+            self._profiled = run
         if batch == self.batch_size:
             self._done += steps
         return emitted
@@ -308,7 +337,8 @@ class TrainingStep:
         return compiled.program
 
     def explain(self) -> Explanation:
-        """Explain the step's program by layer, with the predicted costs of the strategies."""
+        """Explain the step's program by layer, with the predicted costs of the strategies, and with
+        the measurements of the last profiled run."""
         seconds = self.predicted_seconds
         predicted = "\n".join(f"  {k}: {v * 1e6:.0f} µs a step" for k, v in seconds.items())
         chosen = ", ".join(f"{k}: {v}" for k, v in self.choice.items())
@@ -322,12 +352,19 @@ class TrainingStep:
                 owners[slot] = named[leaves[position]]
         order = {name: i for i, name in enumerate(self.training.layers)}
         owners = dict(sorted(owners.items(), key=lambda item: order[item[1]]))
-        layers = layers_of(compiled.program, owners)
         environment = session.engine().environment
-        return explain_program(compiled.program, environment, heading=heading, layers=layers)
+        if compiled.program.independent is not None:
+            return explain_independent(
+                compiled.program, environment, heading=heading, owners=owners
+            )
+        layers = layers_of(compiled.program, owners)
+        return explain_program(
+            compiled.program, environment, heading=heading, layers=layers, run=self._profiled
+        )
 
     def _layer_of_variables(self) -> dict[Node, str]:
-        """Return the layers of the leaves of all parameters, their replicas and states."""
+        """Return the layers of the leaves of all parameters, their replicas and states, and of what
+        the strategy stores for them."""
         found = {v.leaf: owner for owner, v in self.training.named_parameters()}
         updated = self.strategy.updated(self.training)
         entries = self._optimizer.variable_states.of(updated)
@@ -335,6 +372,10 @@ class TrainingStep:
             owner, *states = entry.variables()
             alike = [v for v in states if v.shape == owner.shape]
             found |= {v.leaf: found[trained.leaf] for v in (owner, *alike)}
+        owner_of = {path: path.rpartition(".")[0] for path, _ in self._module.named_parameters()}
+        for name, v in self.strategy.state(self.training).items():
+            if (path := name.partition("/")[0]) in owner_of:
+                found[v.leaf] = owner_of[path]
         return found
 
 

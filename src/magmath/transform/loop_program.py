@@ -54,6 +54,11 @@ def row_of(x: Node, number: Node) -> Node:
     return Node(WINDOW, (x, number), ROW, x.shape[1:], x.dtype, line=user_line())
 
 
+def with_row(x: Node, number: Node, value: Node) -> Node:
+    """Return an array with a value in place of a row, given by its number."""
+    return Node(SET_WINDOW, (x, value, number), ROW, x.shape, x.dtype, line=user_line())
+
+
 def run_loop(
     name: str, states: Sequence[Array], lower: int, steps: int, body: Body, *, reverse: bool = False
 ) -> tuple[list[Array], list[Array]]:
@@ -120,7 +125,7 @@ class _LoopProgram:
         place = input_leaf(data.shape, data.dtype, data.layout, None)
         self._data.append(data)
         self._places.append(place)
-        return Node(SET_WINDOW, (place, value, number), ROW, place.shape, place.dtype)
+        return with_row(place, number, value)
 
     def run(self) -> list[Node]:
         """Run all steps; return the leaves of the states and of the collected values."""

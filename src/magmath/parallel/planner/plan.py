@@ -29,7 +29,7 @@ from magmath.parallel.planner.options import Option, PlannerMesh, received_bytes
 from magmath.parallel.planner.plan_output import duration, plan_svg, plan_text, size_text
 from magmath.parallel.planner.step_program import Instruction, step_program
 from magmath.parallel.simulator.events import Timeline
-from magmath.parallel.simulator.timeline import perfetto, timeline_svg
+from magmath.parallel.simulator.timeline import save_timeline
 
 
 @final
@@ -201,19 +201,9 @@ class Plan:
         Path(path).write_text(plan_svg(self), encoding="utf-8")
 
     def save_timeline(self, path: str | os.PathLike[str]) -> None:
-        """Write the simulated timeline of some steps of all workers.
-
-        `path` ends with .svg for a picture, and with .json for the trace event format, which
-        Perfetto (ui.perfetto.dev) shows. Raises MagmathError for other endings.
-        """
-        file = Path(path)
-        writers = {".svg": timeline_svg, ".json": perfetto}
-        if file.suffix not in writers:
-            raise MagmathError(
-                f"save_timeline: the name of the file must end with .svg or .json, was given "
-                f"{os.fspath(path)!r}"
-            )
-        file.write_text(writers[file.suffix](self.timeline()), encoding="utf-8")
+        """Write the simulated timeline of some steps of all workers, as `parallel.save_timeline`
+        does."""
+        save_timeline(self.timeline(), path)
 
     def __str__(self) -> str:
         return plan_text(self)

@@ -3,6 +3,16 @@
 from __future__ import annotations
 
 from magmath.parallel.simulator.events import Host, Task, Timeline, simulate
-from magmath.parallel.simulator.timeline import perfetto, timeline_svg
+from magmath.parallel.simulator.measured import measured_timeline
+from magmath.parallel.simulator.timeline import perfetto, save_timeline, timeline_svg
 
-__all__ = ["Host", "Task", "Timeline", "perfetto", "simulate", "timeline_svg"]
+__all__ = [
+    "Host",
+    "Task",
+    "Timeline",
+    "measured_timeline",
+    "perfetto",
+    "save_timeline",
+    "simulate",
+    "timeline_svg",
+]

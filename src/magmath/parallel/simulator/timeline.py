@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from html import escape
+from pathlib import Path
 from typing import Any, Final
 
+from magmath.errors import MagmathError
 from magmath.parallel.simulator.events import COMMUNICATE, COMPUTE, Timeline
 
 STREAMS: Final = (COMPUTE, COMMUNICATE)
@@ -18,10 +21,28 @@ COLOURS: Final = {
     "kernel": "#76b7b2",
     "copy": "#e15759",
     "message": "#ff9da7",
+    "compute": "#4e79a7",
+    "exchange": "#edc948",
     "wait": "#bab0ac",
 }
 MOST_WORKERS: Final = 16
 """Workers that an SVG shows."""
+
+
+def save_timeline(timeline: Timeline, path: str | os.PathLike[str]) -> None:
+    """Write a timeline of all workers.
+
+    `path` ends with .svg for a picture, and with .json for the trace event format, which
+    Perfetto (ui.perfetto.dev) shows. Raises MagmathError for other endings.
+    """
+    file = Path(path)
+    writers = {".svg": timeline_svg, ".json": perfetto}
+    if file.suffix not in writers:
+        raise MagmathError(
+            f"save_timeline: the name of the file must end with .svg or .json, was given "
+            f"{os.fspath(path)!r}"
+        )
+    file.write_text(writers[file.suffix](timeline), encoding="utf-8")
 
 
 def perfetto(timeline: Timeline) -> str:

@@ -1,0 +1,117 @@
+"""The costs of steps that each worker runs on its own: copies, computation and updates.
+
+Bytes and messages are those between a worker and the servers: the arrays that it copies, and the
+arrays from which it updates the servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from magmath.diagnostics.explain import explain_program
+from magmath.diagnostics.explanation import ExplainedStep, Explanation, duration
+from magmath.diagnostics.program_layers import layers_of
+from magmath.layout import Mesh
+from magmath.passes.environment import Environment
+from magmath.program.instructions import Call, Independent, Part, Program, Slot
+
+PULL, PUSH = "pull", "push"
+"""The operations by which the tables list copies from servers, and what updates receive."""
+
+
+def explain_independent(
+    program: Program, environment: Environment, *, heading: str, owners: Mapping[int, str]
+) -> Explanation:
+    """Return the costs of a step that each worker runs on its own.
+
+    `owners`: the layer of each slot of a parameter or of its optimizer states, in the order of the
+    layers.
+    """
+    step = program.independent
+    assert step is not None
+    alone = replace(environment, mesh=Mesh.line(1), shares_memory=False)
+    own = dict(owners) | {y: owners[x] for pairs in step.copies for x, y in pairs if x in owners}
+    own = _ordered(own, owners)
+    parts = [step.compute, *step.updates]
+    layers = [_layers(part, own) for part in parts]
+    found = [
+        explain_program(part.program, alone, layers=names)
+        for part, names in zip(parts, layers, strict=True)
+    ]
+    steps = _pulls(program, step, environment, own)
+    steps += found[0].steps
+    for part, names, costs in zip(step.updates, layers[1:], found[1:], strict=True):
+        steps += [*_pushes(program, part, environment, names), *costs.steps]
+    private = sum(slot.layout.size * slot.dtype.itemsize for slot in _temporaries(program))
+    temporaries = private + sum(costs.temporaries for costs in found)
+    held = [program.slots[i] for i in program.inputs]
+    memory = temporaries + sum(x.layout.size * x.dtype.itemsize for x in held)
+    seconds = sum(one.seconds for one in steps)
+    text = (
+        f"{heading}\neach of {program.workers} workers takes steps on its own, so that an update "
+        f"takes {duration(seconds)} of one worker, and the workers make one every "
+        f"{duration(seconds / program.workers)}, if none waits"
+    )
+    return Explanation(tuple(steps), text, "", temporaries, memory)
+
+
+def _ordered(own: Mapping[int, str], owners: Mapping[int, str]) -> dict[int, str]:
+    """Return slots by layer, in the order of the layers of `owners`."""
+    names = list(dict.fromkeys(owners.values()))
+    return dict(sorted(own.items(), key=lambda item: names.index(item[1])))
+
+
+def _layers(part: Part, own: Mapping[int, str]) -> list[str]:
+    """Return the layers of the instructions of a part."""
+    inputs = dict(zip(part.inputs, part.program.inputs, strict=True))
+    return layers_of(part.program, {inputs[x]: name for x, name in own.items() if x in inputs})
+
+
+def _temporaries(program: Program) -> list[Slot]:
+    return [slot for slot in program.slots if slot.kind == "temporary"]
+
+
+def _pulls(
+    program: Program, step: Independent, environment: Environment, own: Mapping[int, str]
+) -> list[ExplainedStep]:
+    """Return the copies of shared arrays."""
+    found = []
+    for server, pairs in enumerate(step.copies):
+        for shared, private in pairs:
+            text = f"%{private} <- %{shared} of server {server}"
+            found.append(_transfer(program, PULL, text, shared, environment, own.get(shared, "")))
+    return found
+
+
+def _pushes(
+    program: Program, part: Part, environment: Environment, layers: Sequence[str]
+) -> list[ExplainedStep]:
+    """Return the private arrays that an update reads, each with the layer of its first reader."""
+    found = []
+    for outer, inner in zip(part.inputs, part.program.inputs, strict=True):
+        slot = program.slots[outer]
+        if slot.kind != "temporary" or not slot.shape:
+            continue
+        readers = (
+            name
+            for call, name in zip(part.program.instructions, layers, strict=True)
+            if isinstance(call, Call) and inner in call.inputs
+        )
+        text = f"server <- %{outer}"
+        found.append(_transfer(program, PUSH, text, outer, environment, next(readers, "")))
+    return found
+
+
+def _transfer(
+    program: Program, kind: str, text: str, slot: int, environment: Environment, layer: str
+) -> ExplainedStep:
+    """Return the copy of a slot; an update reads its operands in place, which takes no time of its
+    own. One worker alone moves nothing between workers."""
+    array = program.slots[slot]
+    nbytes = array.layout.size * array.dtype.itemsize
+    seconds = nbytes / environment.bandwidth if kind == PULL else 0.0
+    several = program.workers > 1
+    return ExplainedStep(
+        text, kind, None, seconds, nbytes * several, int(several), nbytes, layer=layer
+    )

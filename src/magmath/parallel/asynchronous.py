@@ -1,0 +1,231 @@
+"""Asynchronous gradient descent: workers update common parameters without waiting for one another.
+
+A worker computes a gradient from its copy of the parameters, while others update them. The delay of
+an update is the number of other updates between the copy and it, and it has a bound. `Asynchronous`
+trains in this way, or replays a given schedule of delays as a pure function, for study.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import final
+from weakref import ref
+
+from magmath.api.creation import variable
+from magmath.api.manipulation import broadcast_to
+from magmath.arrays.array import Array
+from magmath.arrays.variable import Variable, assign
+from magmath.core.dtypes import float64, int64
+from magmath.core.integers import require_integer
+from magmath.engine import session
+from magmath.engine.independent_build import Independence
+from magmath.errors import MagmathError
+from magmath.graph import Graph, Node
+from magmath.layout import Layout
+from magmath.ops import elementwise as e
+from magmath.ops.leaves import constant, input_leaf
+from magmath.parallel.averaging import Averaging
+from magmath.parallel.strategy import STALENESS, Training
+from magmath.passes.environment import Environment
+from magmath.transform.loop_program import row_of, with_row
+
+
+@dataclass
+class _Past:
+    """The last values of a parameter: an array (staleness + 1, …), a ring of rows by the number of
+    updates. `ahead`: its version number minus that of the parameter; another difference means that
+    the parameter was assigned elsewhere."""
+
+    owner: ref[Variable]
+    values: Variable
+    ahead: int
+
+
+@final
+class Asynchronous(Averaging):
+    """Update common parameters by gradients of older values.
+
+    Update t is w ← w - η g(w') on a batch of its own, or the rule of another optimizer, with the
+    parameters w' after update t - d - 1. The delay d is at most `staleness`.
+
+    staleness   the largest delay, at least 0
+    servers     the number of groups of parameters that are updated and copied one after the other;
+                by default one for each worker
+    schedule    delays of consecutive updates, from 0 to `staleness`, which repeat. Each worker
+                computes its share of every batch, so the result does not depend on their number. By
+                default, workers run asynchronously: each takes the next batch, copies the
+                parameters, computes the gradient of the whole batch, and updates the servers. A
+                worker waits only if its update would give another one a larger delay than
+                `staleness`; below the number of workers minus one, some always wait
+
+    Without a schedule, results depend on the timing of the workers, which must share memory, and
+    `fit` needs arrays: the batches of a loader come one by one. Running statistics have no delay.
+    The history has the delay of each update (`History.staleness`). Sources: Dean et al. (2012),
+    Large scale distributed deep networks (Downpour); Ho et al. (2013), More effective distributed
+    ML via a stale synchronous parallel parameter server; Langford, Smola and Zinkevich (2009), Slow
+    learners are fast, for the equation.
+    """
+
+    def __init__(
+        self,
+        staleness: int = 4,
+        *,
+        servers: int | None = None,
+        schedule: Iterable[int] | None = None,
+    ) -> None:
+        super().__init__()
+        self.staleness = require_integer("Asynchronous: staleness", staleness, 0)
+        self.servers = servers and require_integer("Asynchronous: servers", servers, 1)
+        self.schedule = None if schedule is None else _delays(schedule, self.staleness)
+        self.is_asynchronous = schedule is None
+        self._past: dict[int, _Past] = {}
+        self._counts: tuple[Variable, Variable] | None = None  # of updates; the schedule
+        self._copies: Mapping[Node, Node] = {}
+        self._delay: Node | None = None
+
+    def __repr__(self) -> str:
+        given = [f"staleness={self.staleness}"]
+        given += [] if self.servers is None else [f"servers={self.servers}"]
+        given += [] if self.schedule is None else [f"schedule={self.schedule}"]
+        return f"Asynchronous({', '.join(given)})"
+
+    @property
+    def label(self) -> str:
+        return repr(self)
+
+    # variables and layouts --------------------------------------------------------------------
+
+    def options(
+        self, training: Training, environment: Environment, trace: Callable[[], Graph]
+    ) -> tuple[Mapping[str, str], Mapping[str, float]]:
+        return dict.fromkeys(training.layers, "data"), {}
+
+    def prepare(self, training: Training, environment: Environment) -> None:
+        """Make the past values of the parameters, at first their current values."""
+        if self.schedule is None:
+            _check_pool(environment)
+            return
+        pool = session.engine().pool
+        if self._counts is None or self._counts[0].data.pool is not pool:
+            schedule = variable("delays", self.schedule, dtype=int64)
+            self._counts = variable("updates", 0, dtype=int64), schedule
+        changed = False
+        for v in training.parameters:
+            past, shape = self._past.get(id(v)), (self.staleness + 1, *v.shape)
+            current = broadcast_to(Array(v.node), shape)
+            if past is None or past.owner() is not v or past.values.data.pool is not pool:
+                made = variable(f"{v.name}.past", current, dtype=v.dtype)
+                self._past[id(v)] = _Past(ref(v), made, made.number - v.number)
+            elif past.values.number - v.number != past.ahead:
+                past.values.assign(current)
+            else:
+                continue
+            changed = True
+        if changed:
+            self._counts[0].assign(0)
+            self.accept(training)
+
+    def accept(self, training: Training) -> None:
+        for v in training.parameters:
+            if (past := self._past.get(id(v))) is not None:
+                past.ahead = past.values.number - v.number
+
+    def state(self, training: Training) -> Mapping[str, Variable]:
+        if self._counts is None:
+            return {}
+        paths = {id(v): path for path, v in training.module.named_parameters()}
+        past = {f"{paths[id(v)]}/past": self._past[id(v)].values for v in training.parameters}
+        return past | {"updates": self._counts[0]}
+
+    def own_layouts(
+        self, training: Training, environment: Environment
+    ) -> Mapping[Variable, Layout]:
+        states = self.state(training).values()
+        return {v: environment.whole(v.shape, shared=v.ndim > 0) for v in states}
+
+    # the step ---------------------------------------------------------------------------------
+
+    def share(self, x: Array) -> Array:
+        return x
+
+    def copies(self, training: Training) -> Mapping[Node, Node]:
+        if self._counts is None:
+            whole = session.engine().environment.whole
+            nodes = [v.node for v in training.parameters]
+            self._copies = {x: input_leaf(x.shape, x.dtype, whole(x.shape), None) for x in nodes}
+            return self._copies
+        done, schedule = [v.node for v in self._counts]
+        turn = e.call("remainder", done, constant(schedule.shape[0], int64))
+        self._delay = e.call("minimum", row_of(schedule, turn), done)
+        row = self._row(e.subtract(done, self._delay))
+        return {v.node: row_of(self._past[id(v)].values.node, row) for v in training.parameters}
+
+    def _row(self, updates: Node) -> Node:
+        """Return the row of the values after a number of updates."""
+        return e.call("remainder", updates, constant(self.staleness + 1, int64))
+
+    def exchange(self, training: Training, gradients: Sequence[Array]) -> Sequence[Array]:
+        return gradients
+
+    def note_update(self, training: Training) -> None:
+        if self._counts is None:
+            return
+        done = self._counts[0]
+        number = e.add(done.node, constant(1, int64))
+        pairs = [(self._past[id(v)].values, v.node) for v in training.parameters]
+        row = self._row(number)
+        assign(
+            [(past, with_row(past.node, row, value)) for past, value in pairs] + [(done, number)]
+        )
+
+    def reported(self) -> Mapping[str, Array]:
+        found = {} if self._delay is None else {STALENESS: self._delay}
+        return {name: Array(e.astype(node, float64)) for name, node in found.items()}
+
+    def independence(self, training: Training, counter: Variable) -> Independence | None:
+        if self.schedule is not None:
+            return None
+        entries = training.variable_states()
+        count = self.servers or session.engine().environment.workers
+        groups = [[v.leaf for v in entry.variables() if v is not entry.count] for entry in entries]
+        servers = _balanced(groups, min(count, len(groups)))
+        updates = {entry.count.leaf for entry in entries if entry.count is not None}
+        return Independence(self._copies, servers, {counter.leaf}, updates, self.staleness)
+
+
+def _balanced(groups: Sequence[Sequence[Node]], count: int) -> list[list[Node]]:
+    """Divide groups of arrays into `count` parts of about equal bytes, the largest group first."""
+    parts: list[list[Node]] = [[] for _ in range(count)]
+    taken = [0] * count
+    sizes = [sum(x.size * x.dtype.itemsize for x in group) for group in groups]
+    for size, i in sorted(zip(sizes, range(len(groups)), strict=True), reverse=True):
+        least = taken.index(min(taken))
+        parts[least] += groups[i]
+        taken[least] += size
+    return parts
+
+
+def _delays(schedule: Iterable[int], staleness: int) -> list[int]:
+    """Return a schedule as a list. Raises MagmathError for a delay above the bound, or none."""
+    found = [require_integer("Asynchronous: a delay of schedule", one, 0) for one in schedule]
+    if not found or max(found) > staleness:
+        raise MagmathError(
+            f"Asynchronous: schedule needs delays from 0 to staleness={staleness}, was given "
+            f"{found}; give a larger staleness"
+        )
+    return found
+
+
+def _check_pool(environment: Environment) -> None:
+    """Raise MagmathError for a pool in which workers cannot update common memory."""
+    if environment.deterministic:
+        raise MagmathError(
+            "Asynchronous: the result depends on the timing of the workers, but the pool is "
+            "deterministic; give schedule=, the delays of the updates, or start another pool"
+        )
+    if environment.workers > 1 and not environment.shares_memory:
+        raise MagmathError(
+            f"Asynchronous: the {environment.workers} workers must share memory, as CPU workers of "
+            f"one host do; give schedule=, the delays of the updates, or start such a pool"
+        )

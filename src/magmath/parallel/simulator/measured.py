@@ -1,0 +1,33 @@
+"""Timelines of measured runs: what each worker did in a step, from the times of a profile."""
+
+from __future__ import annotations
+
+from magmath.diagnostics.explanation import Summed
+from magmath.errors import MagmathError
+from magmath.parallel.simulator.events import COMMUNICATE, COMPUTE, Span, Task, Timeline
+
+
+def measured_timeline(costs: Summed) -> Timeline:
+    """Return the timeline of each worker, instruction by instruction, as a profile measured it.
+
+    costs   a profile, or the explanation of a profiled run
+
+    All workers begin at 0, and do not wait between instructions; what a worker waits for another is
+    the time of its barriers and exchanges. Raises MagmathError if nothing was measured.
+    """
+    if not any(step.by_worker for step in costs.steps):
+        raise MagmathError(
+            "measured_timeline: needs the times of workers, which only profiled runs have; run the "
+            "step in a `with mm.profile() as profile:` block, and give the profile"
+        )
+    tasks: list[Task] = []
+    spans: list[Span] = []
+    now: dict[int, float] = {}
+    for step in costs.steps:
+        for worker, seconds in enumerate(step.by_worker):
+            stream = COMPUTE if step.phase == "compute" else COMMUNICATE
+            start = now.get(worker, 0.0)
+            now[worker] = start + seconds
+            spans.append(Span(len(tasks), start, now[worker]))
+            tasks.append(Task(f"{step.operation} ({step.phase})", (worker,), (stream,), seconds))
+    return Timeline(tuple(tasks), tuple(spans))

@@ -1,0 +1,341 @@
+"""Asynchronous updates equal NumPy models of their equation, and no delay is above its bound."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import magmath as mm
+from engines import current
+from magmath import nn
+from magmath.comm.update_clock import UpdateClock
+from magmath.errors import MagmathError, NonFiniteLoss
+from magmath.parallel import Asynchronous, CompiledStep
+
+DRAW = np.random.default_rng(3)
+X = DRAW.normal(size=(70, 6))
+Y = X @ DRAW.normal(size=(6, 2)) + 0.1 * DRAW.normal(size=(70, 2))
+POOLS = [("inline", 1), ("shared", 2), ("shared", 3), ("messages", 4)]
+SHARED = POOLS[:3]
+RATE = 0.05
+
+
+@pytest.fixture(autouse=True)
+def _in_float64() -> Any:
+    mm.set_default_dtype(mm.float64)
+    yield
+    mm.set_default_dtype(mm.float32)
+
+
+def linear(rule: Any = None) -> tuple[nn.NeuralNetwork, nn.Dense]:
+    layer = nn.Dense(2, bias=False)
+    optimizer = rule or mm.optim.GradientDescent(RATE)
+    net = nn.NeuralNetwork([layer], loss="mean_squared_error", optimizer=optimizer, seed=1)
+    net.build((6,))
+    return net, layer
+
+
+def gradient(w: np.ndarray, step: int, batch: int) -> np.ndarray:
+    x, y = X[step * batch :][:batch], Y[step * batch :][:batch]
+    return 2 * x.T @ (x @ w - y) / y.size
+
+
+def layers() -> list[nn.Module]:
+    return [nn.Dense(16, bias=False), nn.BatchNorm(), nn.ReLU(), nn.Dropout(0.2), nn.Dense(2)]
+
+
+def network(rule: str = "momentum") -> nn.NeuralNetwork:
+    return nn.NeuralNetwork(layers(), loss="mean_squared_error", optimizer=rule, seed=1)
+
+
+def state(net: nn.NeuralNetwork) -> dict[str, np.ndarray]:
+    return {name: v.numpy() for name, v in net.module.state_dict().items()}
+
+
+def check_equal(found: nn.NeuralNetwork, expected: nn.NeuralNetwork) -> None:
+    np.testing.assert_allclose(found.history.steps, expected.history.steps, rtol=1e-9)
+    for name, value in state(expected).items():
+        np.testing.assert_allclose(state(found)[name], value, rtol=1e-8, atol=1e-10, err_msg=name)
+
+
+# schedules ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("schedule", [[0], [2], [0, 3, 1], [3, 3, 0, 2, 1]], ids=str)
+def test_a_schedule_is_its_equation(
+    kind: str, workers: int, momentum: float, schedule: list[int]
+) -> None:
+    """w ← w - η g(w of d updates ago), with batches that do not divide, over several epochs."""
+    with current(kind, workers):
+        rule = mm.optim.Momentum(RATE, momentum) if momentum else None
+        net, layer = linear(rule)
+        past, velocity = [layer.weight.numpy()], np.zeros((6, 2))
+        for t in range(15):
+            delay = min(schedule[t % len(schedule)], t)
+            slope = gradient(past[-1 - delay], t % 5, 16)
+            velocity = momentum * velocity + slope
+            past.append(past[-1] - RATE * velocity)
+        history = net.fit(X, Y, batch_size=16, epochs=3, shuffle=False,
+                          strategy=Asynchronous(3, schedule=schedule))  # fmt: skip
+        np.testing.assert_allclose(layer.weight.numpy(), past[-1], rtol=1e-10)
+        expected = [min(schedule[t % len(schedule)], t) for t in range(15)]
+        assert history.staleness[0]["mean"] == np.mean(expected[:5])
+        assert history.staleness[2]["max"] == max(expected[10:])
+        assert history.staleness[1]["histogram"] == np.bincount(expected[5:10]).tolist()
+
+
+def test_no_delay_is_plain_training_and_workers_change_nothing() -> None:
+    with current("inline"):
+        plain = network("adam")
+        plain.fit(X, Y, batch_size=16, epochs=1, strategy="data")
+    ends = []
+    for kind, workers in (POOLS[0], POOLS[2], POOLS[3]):
+        with current(kind, workers):
+            none = network("adam")
+            none.fit(X, Y, batch_size=16, epochs=1, strategy=Asynchronous(3, schedule=[0]))
+            check_equal(none, plain)
+            some = network("adam")
+            some.fit(X, Y, batch_size=16, epochs=1, strategy=Asynchronous(3, schedule=[2, 3]))
+            ends.append(some)
+            check_equal(some, ends[0])
+    assert np.abs(state(ends[0])["0.weight"] - state(plain)["0.weight"]).max() > 1e-4
+
+
+def test_a_schedule_in_a_loop_of_ones_own() -> None:
+    ends = []
+    for explicit in (False, True):
+        with current("shared", 2):
+            net, layer = linear()
+            strategy = Asynchronous(2, schedule=[1, 2, 0])
+            if not explicit:
+                net.fit(X[:64], Y[:64], batch_size=16, epochs=2, shuffle=False, strategy=strategy)
+            else:
+                module = net.module
+                step = CompiledStep(lambda x, y, m=module: mm.mean((m(x) - y) ** 2), module,
+                                    mm.optim.GradientDescent(RATE), strategy)  # fmt: skip
+                for i in [0, 16, 32, 48] * 2:
+                    step(X[i : i + 16], Y[i : i + 16])
+            ends.append(layer.weight.numpy())
+    np.testing.assert_allclose(ends[1], ends[0], rtol=1e-12)
+
+
+def test_an_assigned_parameter_begins_the_schedule_anew() -> None:
+    with current("inline"):
+        ends = []
+        net, layer = linear()
+        first = layer.weight.numpy()
+        strategy = Asynchronous(3, schedule=[0, 3])
+        for _ in range(2):
+            net.fit(X, Y, batch_size=35, epochs=2, shuffle=False, strategy=strategy)
+            ends.append(layer.weight.numpy())
+            layer.weight.assign(first)
+        np.testing.assert_array_equal(ends[0], ends[1])
+
+
+@pytest.mark.parametrize("schedule", [[1, 3, 2], None], ids=str)
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
+def test_a_checkpoint_continues(
+    kind: str, workers: int, schedule: list[int] | None, tmp_path: Path
+) -> None:
+    """With a schedule, or without delays, training goes on as if it had not stopped."""
+    with current(kind, workers):
+        ends = []
+        for stops in ([4], [2, 4]):
+            for epochs in stops:
+                net = network("adam")
+                staleness = 0 if schedule is None else 3
+                strategy = Asynchronous(staleness, schedule=schedule)
+                net.fit(X, Y, batch_size=16, epochs=epochs, strategy=strategy,
+                        checkpoint=tmp_path / str(len(stops)), resume=True)  # fmt: skip
+            ends.append(net)
+        check_equal(ends[1], ends[0])
+        assert len(ends[1].history.staleness) == 4
+
+
+# asynchronous -------------------------------------------------------------------------------------
+
+
+class Log:
+    """What the workers did: for each update its step, and the version of its copies."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.current: dict[int, list[int]] = {}
+        self.complete: dict[int, int] = {}  # updates before a worker's copies
+        self.updates: dict[int, tuple[int, int, int]] = {}  # number → step, version, worker
+
+    def took(self, rank: int, step: int) -> None:
+        self.current[rank] = [step]
+
+    def began(self, rank: int, number: int) -> None:
+        with self.lock:
+            step, version = self.current[rank]
+            self.updates[number] = step, version, rank
+
+
+@contextmanager
+def watched(monkeypatch: pytest.MonkeyPatch, computing: Any = None) -> Iterator[Log]:
+    """Logs the clock. `computing(rank, log)` is called when a worker has made its copies."""
+    log = Log()
+    take, begin, copying = UpdateClock.take, UpdateClock.begin, UpdateClock.copying
+
+    def logged_take(self: UpdateClock, steps: int) -> int | None:
+        step = take(self, steps)
+        if step is not None:
+            log.took(self._comm.rank, step)
+            log.complete[self._comm.rank] = int(self._words[self._own]) - 1
+        return step
+
+    @contextmanager
+    def logged_copying(self: UpdateClock, server: int) -> Iterator[int]:
+        with copying(self, server) as version:
+            yield version
+        if server == 0:
+            log.current[self._comm.rank].append(version)
+        if computing is not None and server == self._servers - 1:
+            computing(self._comm.rank, log)
+
+    def logged_begin(self: UpdateClock) -> int:
+        number = begin(self)
+        log.began(self._comm.rank, number)
+        return number
+
+    with monkeypatch.context() as patch:
+        patch.setattr(UpdateClock, "take", logged_take)
+        patch.setattr(UpdateClock, "copying", logged_copying)
+        patch.setattr(UpdateClock, "begin", logged_begin)
+        yield log
+
+
+@pytest.mark.parametrize(("workers", "staleness"), [(2, 1), (3, 4), (3, 1), (4, 2), (8, 7)])
+def test_updates_are_the_equation_for_the_delays_that_occurred(
+    workers: int, staleness: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = np.random.default_rng(workers)
+    pauses = draw.uniform(0, 0.003, workers)
+    with (
+        current("shared", workers),
+        watched(monkeypatch, lambda r, _: time.sleep(pauses[r])) as log,
+    ):
+        net, layer = linear()
+        past = [layer.weight.numpy()]
+        net.fit(X, Y, batch_size=2, epochs=1, shuffle=False, strategy=Asynchronous(staleness))
+    assert sorted(log.updates) == list(range(35))
+    assert sorted(step for step, _, _ in log.updates.values()) == list(range(35))
+    delays = []
+    for number in range(35):
+        step, version, _ = log.updates[number]
+        delays.append(number - version)
+        past.append(past[-1] - RATE * gradient(past[version], step, 2))
+    np.testing.assert_allclose(layer.weight.numpy(), past[-1], rtol=1e-10)
+    assert max(delays) <= staleness
+    found = net.history.staleness[0]
+    assert found["max"] == max(delays)
+    assert found["mean"] == pytest.approx(np.mean(delays))
+    assert found["histogram"] == np.bincount(delays).tolist()
+
+
+@pytest.mark.parametrize(("kind", "workers"), SHARED)
+@pytest.mark.parametrize("rule", ["sgd", "adam"])
+def test_without_delays_it_is_plain_training(kind: str, workers: int, rule: str) -> None:
+    """One worker at a time: with dropout, running statistics, step counts and a last batch."""
+    with current("inline"):
+        plain = network(rule)
+        plain.fit(X, Y, batch_size=16, epochs=2, strategy="data")
+    with current(kind, workers):
+        net = network(rule)
+        net.fit(X, Y, batch_size=16, epochs=2, strategy=Asynchronous(0, servers=2))
+        check_equal(net, plain)
+        assert net.history.staleness[-1] == {"mean": 0.0, "max": 0, "histogram": [5]}
+
+
+@pytest.mark.parametrize(("workers", "staleness"), [(2, 5), (3, 8)])
+def test_a_straggler_stops_others_only_at_the_bound(
+    workers: int, staleness: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first step of worker 1 lasts until the others have made all the updates they may."""
+    reached, waits = threading.Event(), [True]
+
+    def computing(rank: int, log: Log) -> None:
+        if rank == 1 and waits:
+            waits.clear()
+            copied = log.complete[1]
+            deadline = time.monotonic() + 30
+            while len(log.updates) < copied + staleness and time.monotonic() < deadline:
+                time.sleep(0.001)
+            if len(log.updates) >= copied + staleness:
+                reached.set()
+            time.sleep(0.05)  # another update would be one too many
+            assert len(log.updates) == copied + staleness
+
+    with current("shared", workers), watched(monkeypatch, computing) as log:
+        net, _ = linear()
+        history = net.fit(X, Y, batch_size=1, epochs=1, strategy=Asynchronous(staleness))
+    assert reached.is_set()
+    assert history.staleness[0]["max"] in (staleness - 1, staleness)
+    assert {rank for _, _, rank in log.updates.values()} == set(range(workers))
+
+
+def test_it_learns_digits() -> None:
+    mm.set_default_dtype(mm.float32)
+    digits = mm.data.load("digits")
+    images, labels = digits.train_images.reshape(-1, 64), digits.train_labels
+    for kind, workers in (("shared", 2), ("shared", 3)):
+        with current(kind, workers):
+            net = nn.NeuralNetwork([nn.Dense(32, activation="relu"), nn.Dense(10)],
+                                   optimizer=mm.optim.Momentum(0.02), seed=1)  # fmt: skip
+            history = net.fit(images, labels, batch_size=32, epochs=8,
+                              strategy=Asynchronous(2 * workers))  # fmt: skip
+            assert net.evaluate(images, labels)["accuracy"] > 0.95
+            assert all(0 <= one["max"] <= 2 * workers for one in history.staleness)
+            assert sum(history.staleness[0]["histogram"]) == -(-len(labels) // 32)
+
+
+def test_an_error_of_one_worker_ends_the_run_everywhere() -> None:
+    with current("shared", 3) as pool:
+        net = nn.NeuralNetwork([nn.Embedding(5, 4), nn.Flatten(), nn.Dense(2)], seed=1,
+                               loss="mean_squared_error", optimizer="sgd")  # fmt: skip
+        tokens = np.arange(70).reshape(70, 1) % 5
+        net.fit(tokens, Y, batch_size=2, epochs=1, strategy=Asynchronous(3))
+        tokens[36] = 9
+        start = time.monotonic()
+        with pytest.raises(IndexError, match="9 is out of range"):
+            net.fit(tokens, Y, batch_size=2, epochs=1, strategy=Asynchronous(3))
+        assert time.monotonic() - start < 20
+        assert not pool.closed
+        again, _ = linear()
+        assert len(again.fit(X, Y, batch_size=4, strategy=Asynchronous(3)).steps) == 18
+
+
+def test_a_loss_that_is_not_finite_stops_the_run() -> None:
+    with current("shared", 2):
+        net, _ = linear(mm.optim.GradientDescent(1e200))
+        with pytest.raises(NonFiniteLoss, match="the loss became"):
+            net.fit(X, Y, batch_size=1, epochs=1, strategy=Asynchronous(2))
+
+
+def test_mistakes() -> None:
+    with pytest.raises(MagmathError, match="staleness must be an integer of at least 0"):
+        Asynchronous(-1)
+    with pytest.raises(MagmathError, match=r"delays from 0 to staleness=2, was given \[0, 3\]"):
+        Asynchronous(2, schedule=[0, 3])
+    with pytest.raises(MagmathError, match="a delay of schedule must be an integer"):
+        Asynchronous(2, schedule=[0.5])  # type: ignore[list-item]
+    with pytest.raises(MagmathError, match=r"was given \[\]"):
+        Asynchronous(2, schedule=[])
+    net, _ = linear()
+    with current("messages", 4), pytest.raises(MagmathError, match="4 workers must share memory"):
+        net.fit(X, Y, strategy=Asynchronous())
+    with current("exact", 2), pytest.raises(MagmathError, match="the pool is deterministic; give"):
+        net.fit(X, Y, strategy=Asynchronous())
+    with current("inline"), pytest.raises(MagmathError, match="CompiledStep: a call is one step"):
+        CompiledStep(lambda x: mm.sum(x), net.module, mm.optim.Adam(), Asynchronous())
