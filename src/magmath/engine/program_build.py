@@ -63,14 +63,17 @@ def environment_of(pool: Pool) -> Environment:
     return Environment(
         pool.mesh, machine.shared if shared else machine.messages, shared, pool.deterministic,
         memory=pool.memory_limit, bound=pool.memory_bound, machine=machine,
-        threads=topology.threads,
+        threads=topology.threads, fold_bias=pool.fold_bias,
     )  # fmt: skip
 
 
-def _team_environment(threads: int) -> Environment:
+def _team_environment(environment: Environment) -> Environment:
     """Return the environment of the threads of one worker: cheap barriers and shared memory."""
-    machine = current_machine()
-    return Environment(Mesh.line(threads), machine.team, shares_memory=True, machine=machine)
+    machine = environment.machine
+    return Environment(
+        Mesh.line(environment.threads), machine.team, shares_memory=True, machine=machine,
+        fold_bias=environment.fold_bias,
+    )  # fmt: skip
 
 
 def _team_program(
@@ -84,7 +87,7 @@ def _team_program(
     alone = environment.workers == 1 and device == "cpu" and environment.threads > 1
     if not (alone and updates) or environment.deterministic:
         return None
-    team_environment = _team_environment(environment.threads)
+    team_environment = _team_environment(environment)
     lanes = {
         leaf: leaf.replace((), team_environment.whole(leaf.shape, shared=leaf.name != "parameter"))
         for leaf in graph.leaves

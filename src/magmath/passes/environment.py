@@ -29,6 +29,7 @@ class Environment:
                    is not shared
     machine        the constants of the hardware
     threads        number of threads of each worker
+    fold_bias      how biases are added to products: "auto" or a name in `passes.fold_bias.FORMS`
     """
 
     mesh: Mesh
@@ -42,6 +43,7 @@ class Environment:
     carried: int = 1 << 16
     machine: Machine = DEFAULT_MACHINE
     threads: int = 1
+    fold_bias: str = "auto"
 
     @property
     def most(self) -> int | None:
