@@ -11,6 +11,7 @@ import msgspec
 from magmath.core.dtypes import DType
 from magmath.core.stage_times import stage
 from magmath.cost import current_machine
+from magmath.executor.bias_tuner import fastest_gradients
 from magmath.graph import Graph, Shape
 from magmath.layout import Layout, Mesh
 from magmath.passes import pipeline
@@ -64,6 +65,7 @@ def environment_of(pool: Pool) -> Environment:
         pool.mesh, machine.shared if shared else machine.messages, shared, pool.deterministic,
         memory=pool.memory_limit, bound=pool.memory_bound, machine=machine,
         threads=topology.threads, fold_bias=pool.fold_bias,
+        fastest_gradients=fastest_gradients if shared else None,
     )  # fmt: skip
 
 
@@ -72,7 +74,7 @@ def _team_environment(environment: Environment) -> Environment:
     machine = environment.machine
     return Environment(
         Mesh.line(environment.threads), machine.team, shares_memory=True, machine=machine,
-        fold_bias=environment.fold_bias,
+        fold_bias=environment.fold_bias, fastest_gradients=environment.fastest_gradients,
     )  # fmt: skip
 
 

@@ -73,11 +73,11 @@ def init(
     winograd       float32 convolutions with 3×3 filters may use Winograd's algorithms where these
                    are faster; their rounding errors are up to 10 times those of the direct sum.
                    Deterministic mode never uses them
-    fold_bias      how a product and its bias are computed, and their gradients: "epilogue" (the bias
-                   is added while the product is stored), "separate", "realigned" or "widened" (bias
+    fold_bias      how a product, its bias and their gradients are computed: "epilogue" (the bias is
+                   added while the product is stored), "separate", "realigned" or "widened" (bias
                    and weights are one matrix, and the inputs get a column of ones), or "auto", the
-                   fastest by the cost model. The results differ by rounding. Deterministic mode
-                   never folds
+                   fastest by measurement. The results differ by rounding. Deterministic mode never
+                   folds
     flush_denormals  numbers below the smallest normal one count as 0 in the training steps of `fit`
                    (arithmetic on them is up to 100 times slower on some processors); all other
                    computations keep gradual underflow, as NumPy does

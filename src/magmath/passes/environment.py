@@ -3,6 +3,7 @@ computation and communication."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -30,6 +31,8 @@ class Environment:
     machine        the constants of the hardware
     threads        number of threads of each worker
     fold_bias      how biases are added to products: "auto" or a name in `passes.fold_bias.FORMS`
+    fastest_gradients   measures these forms for the gradients of a layer
+                   (`executor/bias_tuner.py`); None if the workers cannot be measured here
     """
 
     mesh: Mesh
@@ -44,6 +47,7 @@ class Environment:
     machine: Machine = DEFAULT_MACHINE
     threads: int = 1
     fold_bias: str = "auto"
+    fastest_gradients: Callable[..., str] | None = None
 
     @property
     def most(self) -> int | None:

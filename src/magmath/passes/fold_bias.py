@@ -6,9 +6,11 @@ store [1 x]. *Widened*: it is a concatenation, and the operation that computes x
 (`storage_sharing.py`). *Realigned*: x is stored at the beginning of the wider matrix, and its rows
 are moved apart (SHM-Learn-Dist report, §4; `kernels/realignment_groups.py`).
 
-The pass follows `fuse`, which adds a bias in the epilogue of its product. For each x it prices that
-form, and both ways to fold its products, its gradients, or both, and takes the cheapest. It folds
-only what one worker stores: neither the columns of x nor the rows of W may be divided.
+The pass follows `fuse`, which adds a bias in the epilogue of its product. For each x it prices both
+ways to fold its products, its gradients, or both. It folds what saves at least a tenth of the
+seconds by the cost model, and is the fastest form when it is measured (`executor/bias_tuner.py`):
+the model does not know that rows of one more element can slow down a product. It folds only what
+one worker stores: neither the columns of x nor the rows of W may be divided.
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ SEPARATE, EPILOGUE, REALIGNED, WIDENED = FORMS = ("separate", "epilogue", "reali
 """How a bias is added: by an operation of its own, in the epilogue of the product, or as a row of
 the weights, with inputs that are realigned or stored in a wider matrix."""
 FOLDED: Final = (WIDENED, REALIGNED)
+GAIN: Final = 0.1
+"""The smallest share of the predicted seconds for which a form is measured."""
 
 
 def fold_bias(graph: Graph, environment: Environment) -> Graph:
@@ -49,7 +53,7 @@ def fold_bias(graph: Graph, environment: Environment) -> Graph:
         forms = FOLDED if asked == "auto" else (asked,)
         options = [_Folded(x, form, x not in roots, environment) for form in forms]
         for option in options:
-            option.fold(found, only_gains=asked == "auto")
+            option.fold(found, only_faster=asked == "auto")
         best = min(options, key=lambda option: option.seconds)
         if best.expressions and (asked != "auto" or best.seconds < 0.0):
             expressions |= best.expressions
@@ -140,6 +144,15 @@ def _at(position: int, split: Split | None) -> tuple[Split | None, ...]:
     return (split, None) if position == 0 else (None, split)
 
 
+@dataclass(frozen=True)
+class _Made:
+    """Nodes that replace others, with the predicted seconds of both."""
+
+    seconds: float
+    saved: float
+    expressions: Mapping[Node, Node]
+
+
 class _Folded:
     """One way to store [1 x], with the nodes that replace others and the seconds that they add.
 
@@ -148,6 +161,7 @@ class _Folded:
 
     def __init__(self, x: Node, form: str, movable: bool, environment: Environment) -> None:
         self._x = x
+        self._form = form
         self._environment = environment
         self.expressions: dict[Node, Node] = {}
         if form == WIDENED:
@@ -155,14 +169,35 @@ class _Folded:
         else:
             self._wide, self.seconds = self._realigned(movable)
 
-    def fold(self, layer: _Layer, *, only_gains: bool) -> None:
-        """Fold the products and gradients of x, or only those that become cheaper."""
-        folded = [self._product(node) for node in layer.products]
-        folded += [self._gradient(*pair) for pair in layer.gradients]
-        for seconds, expressions in folded:
-            if not only_gains or seconds < 0.0:
-                self.seconds += seconds
-                self.expressions |= expressions
+    def fold(self, layer: _Layer, *, only_faster: bool) -> None:
+        """Fold the products and gradients of x, or only those that become faster."""
+        for node in layer.products:
+            self._add(self._product(node), only_faster)
+        for product, total in layer.gradients:
+            made = self._gradient(product, total)
+            if not only_faster or (self._gains(made) and self._is_fastest(product, total)):
+                self._add(made, only_faster)
+
+    def _add(self, made: _Made, only_faster: bool) -> None:
+        if not only_faster or self._gains(made):
+            self.seconds += made.seconds - made.saved
+            self.expressions |= made.expressions
+
+    def _gains(self, made: _Made) -> bool:
+        return made.seconds < (1.0 - GAIN) * made.saved
+
+    def _is_fastest(self, product: Node, total: Node) -> bool:
+        """Return True if this form of the gradients is the fastest one by measurement."""
+        measure = self._environment.fastest_gradients
+        if measure is None:
+            return False
+        here = self._environment.mesh.workers[0]
+        rows, inputs = _layout(self._x).local_shape(here)
+        (units,) = _layout(total).local_shape(here)
+        transposed, threads = product.inputs[1] is self._x, self._environment.threads
+        name = self._x.dtype.name
+        found = measure(rows, inputs, units, name, transposed=transposed, threads=threads)
+        return found == self._form
 
     # [1 x]
 
@@ -189,14 +224,14 @@ class _Folded:
 
     # What reads it
 
-    def _product(self, node: Node) -> tuple[float, dict[Node, Node]]:
+    def _product(self, node: Node) -> _Made:
         """Return [1 x]·[b; W] for x·W + b."""
         _, weight, bias = node.inputs
         axis = 1 if node.attributes["transpose_b"] else 0
         joined, seconds = self._joined(weight, bias, axis)
         attributes = {**node.attributes, "bias": False}
         made = applied(GEMM, (self._wide, joined), node.line, attributes, node.layout)
-        return seconds + self._seconds(made) - self._seconds(node), {node: made}
+        return _Made(seconds + self._seconds(made), self._seconds(node), {node: made})
 
     def _joined(self, weight: Node, bias: Node, axis: int) -> tuple[Node, float]:
         """Return [b; W], and the seconds of making it: none if both are parts of one matrix."""
@@ -208,7 +243,7 @@ class _Folded:
         joined = self._made(CONCAT, (row, weight), _splits(weight), axis=axis)
         return joined, self._seconds(row) + self._seconds(joined)
 
-    def _gradient(self, product: Node, total: Node) -> tuple[float, dict[Node, Node]]:
+    def _gradient(self, product: Node, total: Node) -> _Made:
         """Return the parts of [1 x]ᵀ·g, or gᵀ·[1 x], for the gradients of weights and bias."""
         axis = 0 if product.inputs[0] is self._x else 1
         inputs = tuple([self._wide if x is self._x else x for x in product.inputs])
@@ -220,7 +255,7 @@ class _Folded:
         bias = applied(RESHAPE, (row,), total.line, {"shape": total.shape}, total.layout)
         made = sum(map(self._seconds, (both, weight, row, bias)))
         saved = self._seconds(product) + self._seconds(total)
-        return made - saved, {product: weight, total: bias}
+        return _Made(made, saved, {product: weight, total: bias})
 
     # Nodes and prices
 

@@ -88,7 +88,7 @@ class DdpImages(Contestant):
         self._optimizer = torch.optim.SGD(
             self._network.parameters(), lr=problem.learning_rate, fused=True
         )
-        for part in self._arrays["order"][0].split(problem.batch)[:WARM_UP]:
+        for part in torch.split(self._arrays["order"][0], problem.batch)[:WARM_UP]:
             self._step(part)
         self._network.reset(_weights(self._arrays))
         distributed.barrier()
@@ -99,7 +99,7 @@ class DdpImages(Contestant):
         total = torch.zeros((), dtype=torch.float64)
         distributed.barrier()
         start = time.perf_counter()
-        for part in order.split(self._problem.batch):
+        for part in torch.split(order, self._problem.batch):
             total += self._step(part)
         seconds = time.perf_counter() - start
         distributed.all_reduce(total)
@@ -128,7 +128,7 @@ class DdpImages(Contestant):
         images, labels = self._arrays["test_images"], self._arrays["test_labels"]
         own = _share(torch.arange(len(labels)))
         correct = torch.zeros((), dtype=torch.int64)
-        for part in own.split(1000):
+        for part in torch.split(own, 1000):
             correct += (self._network(images[part]).argmax(1) == labels[part]).sum()
         distributed.all_reduce(correct)
         return float(correct) / len(labels)
