@@ -234,10 +234,7 @@ class _Folded:
         return _Made(seconds + self._seconds(made), self._seconds(node), {node: made})
 
     def _joined(self, weight: Node, bias: Node, axis: int) -> tuple[Node, float]:
-        """Return [b; W], and the seconds of making it: none if both are parts of one matrix."""
-        matrix = _common_matrix(weight, bias, axis)
-        if matrix is not None and _splits(matrix) == _splits(weight) and _is_plain(weight, matrix):
-            return matrix, 0.0
+        """Return [b; W], and the seconds of making it."""
         shape = (1, weight.shape[1]) if axis == 0 else (weight.shape[0], 1)
         row = self._made(RESHAPE, (bias,), _splits(weight), shape=shape)
         joined = self._made(CONCAT, (row, weight), _splits(weight), axis=axis)
@@ -293,17 +290,3 @@ def _with_shape(layout: Layout, shape: tuple[int, ...]) -> Layout:
 def _is_view(node: Node) -> bool:
     """Return True for a slice that is computed without a copy."""
     return node.name == "slice" and is_slice_view(node)
-
-
-def _common_matrix(weight: Node, bias: Node, axis: int) -> Node | None:
-    """Return the matrix [b; W] (axis 0) or [b W] (axis 1) of which both are parts, if it exists."""
-    if bias.name != "reshape" or not weight.name == bias.inputs[0].name == "slice":
-        return None
-    row, matrix = bias.inputs[0], weight.inputs[0]
-    if row.inputs[0] is not matrix or matrix.shape[axis] != weight.shape[axis] + 1:
-        return None
-    whole = [(0, n, 1) for n in matrix.shape]
-    first, rest = [*whole], [*whole]
-    first[axis], rest[axis] = (0, 1, 1), (1, matrix.shape[axis], 1)
-    same = list(row.attributes["bounds"]) == first and list(weight.attributes["bounds"]) == rest
-    return matrix if same else None
