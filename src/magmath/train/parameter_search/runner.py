@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, final
@@ -88,7 +89,8 @@ def search(
         "space": {name: list(values) for name, values in spaced.values.items()},
         "images": images, "threshold": threshold, "method": method, "trials": trials,
         "early_stopping": early_stopping, "halving": halving, "seed": seed,
-        "samples": [list(x.shape), str(x.dtype), float(np.sum(x, dtype=np.float64))],
+        "samples": _described(x), "targets": _described(y),
+        "network": _network_text(build, spaced),
     }  # fmt: skip
     kept = np.random.default_rng(seed).permutation(len(x))[: amount.samples]
     database = Database(storage, description)
@@ -101,6 +103,29 @@ def search(
             return runner.halved(order, halving) if halving else runner.all(order)
     finally:
         database.close()
+
+
+def _described(values: Any) -> list[Any]:
+    """Return what tells data sets apart, in plain values."""
+    return [list(values.shape), str(values.dtype), float(np.sum(values, dtype=np.float64))]
+
+
+def _network_text(build: Build, space: Space) -> str:
+    """Return the network and the optimizer of the first trial as text, without the addresses of
+    functions."""
+    network = _built(build, space.settings()[0])
+    text = f"{network.module!r}, {network.trainer.optimizer!r}"
+    return " ".join(re.sub(r" at 0x[0-9a-f]+", "", text).split())
+
+
+def _built(build: Build, settings: Settings) -> NeuralNetwork:
+    """Return the network of a trial. Raises OptionError if the function returns anything else."""
+    network = build(**{name: v for name, v in settings.items() if name not in RESERVED})
+    if not isinstance(network, NeuralNetwork):
+        raise OptionError(
+            f"search: build must return a NeuralNetwork, it returned {type(network).__name__}"
+        )
+    return network
 
 
 @final
@@ -229,12 +254,7 @@ class _Search:
         return _Run(self._network(settings), trial, data, points, self._limit, self._show)
 
     def _network(self, settings: Settings) -> NeuralNetwork:
-        arguments = {name: v for name, v in settings.items() if name not in RESERVED}
-        network = self._build(**arguments)
-        if not isinstance(network, NeuralNetwork):
-            raise OptionError(
-                f"search: build must return a NeuralNetwork, it returned {type(network).__name__}"
-            )
+        network = _built(self._build, settings)
         if network.seed is None:
             old = network.trainer
             network.trainer = Trainer(old.module, old.loss, old.optimizer, seed=self._seed)
