@@ -1,6 +1,6 @@
 """Define a strategy: replicas that average their weights with their neighbours on a ring.
 
-Gossip needs no exchange among all replicas: each takes the mean of its own weights and those of
+Gossip needs no exchange among all replicas: each computes the mean of its own weights and those of
 two neighbours, so that a change spreads along the ring. Source: Jin, Yuan, Iandola and Keutzer
 (2016), How to scale distributed deep learning?
 """

@@ -1,4 +1,4 @@
-"""Layouts: who holds which part of an array. Results never depend on them, only the cost does.
+"""Layouts: which worker stores which part of an array. They affect the cost and never the result.
 
 python examples/layouts.py --workers 2
 """
@@ -34,7 +34,7 @@ def main() -> None:
             b = a.redistribute(rule)
             shapes = [b.layout.local_shape(worker) for worker in pool.mesh.workers]
             print(f"{rule!s:32} {b.layout!s:28} tiles {shapes}")
-            # Operands in any two layouts meet: what must move is planned, the cheapest way.
+            # Operands may have any two layouts: the cheapest transfer is planned.
             np.testing.assert_array_equal(np.asarray(b + a), np.asarray(total))
 
         # What an expression will do, before it does it.

@@ -1,4 +1,4 @@
-"""What tests of arrays share: the pools they run on, and the comparison with NumPy."""
+"""Helpers for tests of arrays: their pools, and the comparison with NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contestants that the tests of the benchmark runner let run: they take the time they are told."""
+"""Contestants for the tests of the benchmark runner: each takes a given time."""
 
 from __future__ import annotations
 

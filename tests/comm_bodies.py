@@ -1,8 +1,9 @@
-"""What every communicator must do, as bodies that run on each rank: on threads and on MPI alike.
+"""Test bodies for every communicator, which run on each rank, on threads and on MPI.
 
 `tests/sim` calls them in the threads of a `LocalGroup`; `tests/mpi` starts this file as a program
-under mpiexec. A body takes this rank's communicator and raises where something is wrong. Random
-input comes from seeds that all ranks share, so each knows what the others contribute.
+under mpiexec. A body receives the communicator of its rank and raises if a result is wrong. Random
+input comes from seeds that all ranks share, so each rank can compute the contributions of the
+others.
 """
 
 from __future__ import annotations
@@ -165,7 +166,8 @@ def all_to_all(comm: Communicator) -> None:
 
 
 def inputs_survive(comm: Communicator) -> None:
-    """Operands that are only read do not change, and may be overwritten immediately: no rank reads them late."""
+    """Operands that are only read do not change, and may be overwritten immediately: no rank reads
+    them late."""
     for step in range(60):
         length = (5, 9000, 30_000)[step % 3]
         block = torch.full((length,), float(comm.rank + step))
@@ -385,8 +387,8 @@ def symmetric_heap(comm: Communicator) -> None:
 
 
 def two_threads(comm: Communicator) -> None:
-    """A progress thread's calls, on the communicator beside, never meet those of the rank's own thread,
-    whichever comes first."""
+    """A progress thread's calls, on the communicator beside, never meet those of the rank's own
+    thread, whichever comes first."""
     beside = comm.duplicate()
     assert beside is not None
     assert (beside.rank, beside.size, beside.shares_memory) == (
@@ -459,7 +461,7 @@ def refusals(comm: Communicator) -> None:
         comm.exchange([(0, strided)], [])
     with pytest.raises(ShapeError, match="ranks are 0 to"):
         comm.exchange([(comm.size, torch.zeros(1))], [])
-    with pytest.raises(DTypeError, match="knows the reductions"):
+    with pytest.raises(DTypeError, match="supports the reductions"):
         comm.allreduce(torch.zeros(1), "mean")
     with pytest.raises(DTypeError, match="needs tensors of bool"):
         comm.allreduce(torch.zeros(1), "any")

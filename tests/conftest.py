@@ -1,4 +1,4 @@
-"""Settings for every test: no time limits but the watchdog, plots without a display."""
+"""Settings for every test: the watchdog is the only time limit, and plots need no display."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ torch.set_warn_always(True)
 # reads this when it is loaded, so it takes effect in the processes that xdist and tests start.
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
-# Which library computes a factorisation is measured for up to half a second for each class of sizes.
-# Each library is tried on each routine in unit/test_routines.py; elsewhere the first one will do.
+# Which library computes a factorisation is measured for up to half a second for each class of
+# sizes. Each library is tried on each routine in unit/test_lapack_candidates.py; elsewhere the
+# first one will do.
 lapack_candidates.LEAST_FLOPS = math.inf  # type: ignore[misc]
 
 free_processors.CHECK_SECONDS = math.inf  # the other tests keep processors busy
@@ -54,8 +55,8 @@ background_build.NICENESS = 0  # compilation must not wait for the other tests
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# Examples leave much behind and little of it in cycles: to look for these after every 700 objects, as
-# Python does by default, takes a fifth of the time of property tests.
+# Examples leave much behind and little of it in cycles: to look for these after every 700 objects,
+# as Python does by default, takes a fifth of the time of property tests.
 gc.set_threshold(50_000, 20, 20)
 
 

@@ -1,9 +1,10 @@
-"""Pools for tests, one of each kind, started when a test first asks and kept for the others.
+"""Pools for tests, one of each kind, started on first use and shared by later tests.
 
 The kinds: "inline" (the worker of this process), "planned" (the same, but small arrays are computed
 by programs too), "gpu" (the worker of this process, on CUDA), "shared" (threads that share memory),
-"messages" (threads that do not: everything moves by messages), "carried" (the same, and every move
-that can is made beside other work), "exact" (threads, deterministic) and "processes" (MPI). A pool that a failing test has closed is replaced.
+"messages" (threads that exchange messages), "carried" (the same, with every possible move
+concurrent with other work), "exact" (threads, deterministic) and "processes" (MPI). A pool that a
+failing test has closed is replaced.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Choosers for tests that take one way of executing a program's steps and no other."""
+"""Selectors for tests that use exactly one executor of a program's steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random expressions and random programs of steps, with what NumPy makes of them."""
+"""Random expressions and random programs of steps, with NumPy's results."""
 
 from __future__ import annotations
 
@@ -134,7 +134,8 @@ class Builder:
         return apply(OPERATIONS["slice"], x, bounds=self._bounds(x.shape))
 
     def overwritten(self) -> Node | None:
-        """An array with the elements of a slice replaced, by those of another slice or of itself."""
+        """An array with the elements of a slice replaced, by those of another slice or of
+        itself."""
         x = self.any()
         if 0 in x.shape or not x.ndim:
             return None

@@ -13,7 +13,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from kept import kept, lists
+from cached_strategies import cached, lists
 from magmath.core.index_set import Tile
 from magmath.layout import Blocks, Cyclic, Layout, Mesh, Split
 
@@ -40,21 +40,21 @@ def _grids(max_workers: int) -> tuple[tuple[int, ...], ...]:
 
 def draw_mesh(draw: st.DrawFn, max_workers: int = MAX_WORKERS) -> Mesh:
     """Any workers of 0 … max_workers - 1, in any order, in one to three axes."""
-    order = draw(kept(st.permutations, range(max_workers)))
-    grid = draw(kept(st.sampled_from, _grids(max_workers)))
+    order = draw(cached(st.permutations, range(max_workers)))
+    grid = draw(cached(st.sampled_from, _grids(max_workers)))
     workers = order[: math.prod(grid)]
     return Mesh(grid, None, workers if draw(st.booleans()) else sorted(workers))
 
 
 def draw_pieces(draw: st.DrawFn, extent: int, count: int) -> Blocks | Cyclic:
     """Even, uneven with any owners, cyclic or block-cyclic pieces of one dimension."""
-    kind = draw(kept(st.sampled_from, ("even", "uneven", "cyclic")))
+    kind = draw(cached(st.sampled_from, ("even", "uneven", "cyclic")))
     if kind == "even":
         return Split.even(0, extent, count).pieces
     if kind == "cyclic":
         return Cyclic(extent, draw(st.integers(1, 3)), draw(st.integers(1, count)))
-    cuts = [0, *sorted(draw(kept(lists, 0, extent, 0, 5))), extent]
-    owners = draw(kept(lists, 0, count - 1, len(cuts) - 1, len(cuts) - 1))
+    cuts = [0, *sorted(draw(cached(lists, 0, extent, 0, 5))), extent]
+    owners = draw(cached(lists, 0, count - 1, len(cuts) - 1, len(cuts) - 1))
     return Blocks(tuple(cuts), tuple(owners))
 
 
@@ -63,15 +63,15 @@ def draw_product(
 ) -> Layout:
     """Each mesh axis splits a dimension, replicates, or holds a pending reduction."""
     mesh = draw_mesh(draw) if mesh is None else mesh
-    name = draw(kept(st.sampled_from, tuple(sorted(COMBINE))))
+    name = draw(cached(st.sampled_from, tuple(sorted(COMBINE))))
     splits: list[Split | None] = [None] * len(shape)
     pending: list[str | None] = [None] * mesh.ndim
     for axis, count in enumerate(mesh.shape):
         free = tuple(dim for dim, split in enumerate(splits) if split is None)
         roles = ("replicate", *["split"] * 2 * bool(free), *["partial"] * partial)
-        role = draw(kept(st.sampled_from, roles))
+        role = draw(cached(st.sampled_from, roles))
         if role == "split":
-            dim = draw(kept(st.sampled_from, free))
+            dim = draw(cached(st.sampled_from, free))
             splits[dim] = Split(axis, draw_pieces(draw, shape[dim], count))
         elif role == "partial":
             pending[axis] = name
@@ -91,15 +91,15 @@ def draw_boxes(draw: st.DrawFn, shape: tuple[int, ...], mesh: Mesh | None = None
         cut = draw(st.integers(*box[dim]))
         for side in ((box[dim][0], cut), (cut, box[dim][1])):
             boxes.append((*box[:dim], side, *box[dim + 1 :]))
-    order = draw(kept(st.permutations, range(len(boxes))))
-    owners = kept(st.sampled_from, mesh.workers)
+    order = draw(cached(st.permutations, range(len(boxes))))
+    owners = cached(st.sampled_from, mesh.workers)
     placed = [(boxes[i], draw(owners)) for i in order]
     return Layout(shape, mesh, (None,) * len(shape), boxes=tuple(placed))
 
 
 def draw_layout(draw: st.DrawFn, shape: tuple[int, ...], mesh: Mesh | None = None) -> Layout:
     """Any layout of an array of this shape."""
-    kind = draw(kept(st.sampled_from, ("product", "product", "product", "boxes", "whole")))
+    kind = draw(cached(st.sampled_from, ("product", "product", "product", "boxes", "whole")))
     if kind == "product":
         return draw_product(draw, shape, mesh)
     if kind == "boxes":

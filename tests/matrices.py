@@ -1,4 +1,4 @@
-"""Matrices for tests, and what their factorisations must satisfy."""
+"""Matrices for tests, and checks of their factorisations."""
 
 from __future__ import annotations
 

@@ -1,18 +1,18 @@
-"""Cases for the native forms of operations, all of one shape, so that they make up one program."""
+"""Cases for the native forms of operations, all of one shape, so that they form one program."""
 
 from __future__ import annotations
 
 import torch
 
 from magmath.core.dtypes import DTYPES
-from operation_table import Case, Dice, Shape
+from operation_table import Case, Draws, Shape
 
 SHAPE = (3, 5)
 CONVERTED = ("bool", "int64", "uint8", "float32", "float64")
 
 
-class OneShape(Dice):
-    """Dice that always fall the same: everything has one shape."""
+class OneShape(Draws):
+    """Draws that always fall the same: everything has one shape."""
 
     def shape(self, least: int = 0, most: int = 3, extents: tuple[int, int] = (0, 6)) -> Shape:
         return SHAPE
@@ -21,11 +21,11 @@ class OneShape(Dice):
         return shape if next(self.made) % 3 else shape[-1:]
 
 
-def structured(dice: Dice) -> list[tuple[str, Case]]:
+def structured(draws: Draws) -> list[tuple[str, Case]]:
     """Cases of the operations that are written with loops of their own."""
-    x, y = dice.numbers(SHAPE), dice.numbers(SHAPE, "factor")
+    x, y = draws.numbers(SHAPE), draws.numbers(SHAPE, "factor")
     rows = torch.tensor([2, 0, 1, 2])
-    element = dice.dtype
+    element = draws.dtype
     drawn = (torch.tensor(5), torch.tensor(8))
     return [
         *[

@@ -1,7 +1,7 @@
 """Calls as NumPy's users write them, evaluated with `np` as NumPy and as magmath.
 
-One line a call. The names of arrays are those of `samples`. What a call gives is compared part by
-part, with element types.
+Each line is one call. The names of arrays are those of `samples`. The parts of a result and their
+element types are compared.
 """
 
 from __future__ import annotations

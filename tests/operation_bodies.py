@@ -1,4 +1,4 @@
-"""What must hold of every operation, on any pool: the bodies of the tests on threads and on MPI."""
+"""Test bodies for every operation, on any pool: on threads and on MPI."""
 
 from __future__ import annotations
 

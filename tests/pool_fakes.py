@@ -1,7 +1,7 @@
-"""A tiny stand-in for the executor, with which tests of pools inject failures.
+"""A small substitute for the executor, with which tests of pools inject failures.
 
 A fake program has one input and one output of the same layout. Each step adds 1 and emits the
-number of the step; its operation says what else happens.
+number of the step; its operation determines further effects.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which processes and files tests of worker processes have left behind."""
+"""Detection of processes and files that tests of worker processes have left."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def parent_of(pid: int) -> int:
 def litter() -> set[Path]:
     """This user's files in shared places that no other living process has open or mapped.
 
-    Files that are open in other processes belong to them; files that no process has open are left over.
+    Files that are open in other processes belong to them; files that no process has open are left
+    over.
     """
     files = {file for place, names in SHARED_PLACES for file in Path(place).glob(names)}
     return {file for file in files if _is_mine(file)} - (_held() if files else set())

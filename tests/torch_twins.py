@@ -1,4 +1,4 @@
-"""PyTorch's computation of a module of magmath: a rule for each class, so that one translator serves
+"""PyTorch's computation of a module of magmath: one rule per class, so that one translator converts
 all networks. The rules are written with PyTorch's functions only; weights are copies."""
 
 from __future__ import annotations
@@ -59,6 +59,12 @@ def _convolution(t: Twin, m: Any, x: Any) -> Any:
     groups = x.shape[1] if m.groups == "depthwise" else m.groups
     padding = m.padding
     y = function(x, t.of(m.weight), t.of(m.bias), m.stride, padding, m.dilation, groups)
+    return ACTIVATIONS[m.activation](y)
+
+
+def _transposed(t: Twin, m: Any, x: Any) -> Any:
+    function = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}[m.space]
+    y = function(x, t.of(m.weight), t.of(m.bias), m.stride, m.padding)
     return ACTIVATIONS[m.activation](y)
 
 
@@ -130,6 +136,7 @@ RULES: dict[type, Callable[[Twin, Any, Any], Any]] = {
     nn.Conv1d: _convolution,
     nn.Conv2d: _convolution,
     nn.Conv3d: _convolution,
+    nn.ConvTranspose2d: _transposed,
     nn.BatchNorm: _batch_norm,
     nn.Dense: lambda t, m, x: ACTIVATIONS[m.activation](
         F.linear(x, t.of(m.weight).T, t.of(m.bias))

@@ -42,7 +42,7 @@ _NAMES = {
     "magmath.api.elementwise": (
         "abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_invert "
         "bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor ceil clip conj copysign "
-        "cos cosh divide equal exp expm1 floor floor_divide greater greater_equal hypot imag "
+        "cos cosh divide equal erf exp expm1 floor floor_divide greater greater_equal hypot imag "
         "isfinite isinf isnan less less_equal log log10 log1p log2 logaddexp logical_and "
         "logical_not logical_or logical_xor maximum minimum multiply negative nextafter "
         "not_equal positive pow real reciprocal remainder round sign signbit sin sinh sqrt "
@@ -73,7 +73,7 @@ _NAMES = {
     "magmath.memory.manager": "MemoryKind MemoryManager",
     "magmath.api.interchange": "from_dlpack",
     "magmath.arrays.namespace": "__array_namespace_info__",
-    # By the names of NumPy; those that are of no array are NumPy's own.
+    # NumPy's names; names that do not concern arrays are NumPy's own objects.
     "magmath.api.applied_functions": "apply_along_axis apply_over_axes",
     "magmath.api.calculus": "convolve correlate ediff1d gradient interp trapezoid",
     "magmath.api.comparison": "allclose array_equal array_equiv isclose",
@@ -210,8 +210,8 @@ if TYPE_CHECKING:
         bitwise_invert as bitwise_invert, bitwise_left_shift as bitwise_left_shift,
         bitwise_or as bitwise_or, bitwise_right_shift as bitwise_right_shift,
         bitwise_xor as bitwise_xor, ceil as ceil, clip as clip, conj as conj, copysign as copysign,
-        cos as cos, cosh as cosh, divide as divide, equal as equal, exp as exp, expm1 as expm1,
-        floor as floor, floor_divide as floor_divide, greater as greater,
+        cos as cos, cosh as cosh, divide as divide, equal as equal, erf as erf, exp as exp,
+        expm1 as expm1, floor as floor, floor_divide as floor_divide, greater as greater,
         greater_equal as greater_equal, hypot as hypot, imag as imag, isfinite as isfinite,
         isinf as isinf, isnan as isnan, less as less, less_equal as less_equal, log as log,
         log10 as log10, log1p as log1p, log2 as log2, logaddexp as logaddexp,

@@ -28,7 +28,7 @@ from magmath.ops.slicing import slice_along
 
 
 @dataclass(frozen=True)
-class Operand:
+class BatchOperand:
     """An operand of a node in a batch: `node` has the batch as its first dimension if `varies`."""
 
     node: Node
@@ -57,26 +57,26 @@ class Operand:
         return reshape(self.node, (self.size, *(1,) * (ndim - self.ndim), *self.shape))
 
 
-Operands: TypeAlias = Sequence[Operand]
-Rule: TypeAlias = Callable[[Node, Operands], Node]
+BatchOperands: TypeAlias = Sequence[BatchOperand]
+Rule: TypeAlias = Callable[[Node, BatchOperands], Node]
 
 
 def batched(
     outputs: Sequence[Node], given: Mapping[Node, Node], drawn: Collection[Node], size: int
-) -> list[Operand]:
+) -> list[BatchOperand]:
     """Return the outputs for a batch of `size` examples; `given` maps nodes of one example to those
     of the batch.
 
     `drawn` are the nodes that number streams of random numbers, from which every example draws its
     own.
     """
-    new = {node: Operand(batch, True, size) for node, batch in given.items()}
+    new = {node: BatchOperand(batch, True, size) for node, batch in given.items()}
     streams = set(drawn)
     for node in topological(outputs, cut=True):
         if node in new:
             continue
         if node.is_leaf or node.value is not None:
-            new[node] = Operand(node, False, size)
+            new[node] = BatchOperand(node, False, size)
             continue
         operands = [new[source] for source in node.inputs]
         if node.name == "recompute":
@@ -85,11 +85,11 @@ def batched(
         else:
             varies = any(x.varies for x in operands) or _draws(node, streams)
         if varies:
-            new[node] = Operand(_of_batch(node, operands), True, size)
+            new[node] = BatchOperand(_of_batch(node, operands), True, size)
         else:
             same = all(x.node is source for x, source in zip(operands, node.inputs, strict=True))
             inputs = tuple([x.node for x in operands])
-            new[node] = Operand(node if same else node.replace(inputs), False, size)
+            new[node] = BatchOperand(node if same else node.replace(inputs), False, size)
         if node in streams:
             streams.add(new[node].node)
     return [new[node] for node in outputs]
@@ -100,7 +100,7 @@ def _draws(node: Node, streams: Collection[Node]) -> bool:
     return node.name in _DRAWN and node.inputs[1] in streams
 
 
-def _of_batch(node: Node, operands: Operands) -> Node:
+def _of_batch(node: Node, operands: BatchOperands) -> Node:
     rule = RULES.get(node.name)
     if rule is None:
         rule = _elementwise if node.operation.elementwise else one_by_one
@@ -113,7 +113,7 @@ def _of_batch(node: Node, operands: Operands) -> Node:
     return result if result.line is not None else result.at_line(node.line)
 
 
-def one_by_one(node: Node, operands: Operands) -> Node:
+def one_by_one(node: Node, operands: BatchOperands) -> Node:
     """Apply the operation to one example after the other, and stack the results."""
     size = operands[0].size
     if not size:
@@ -125,7 +125,7 @@ def one_by_one(node: Node, operands: Operands) -> Node:
     return examples[0] if size == 1 else applied(CONCAT, tuple(examples), node.line, {"axis": 0})
 
 
-def _example(x: Operand, i: int) -> Node:
+def _example(x: BatchOperand, i: int) -> Node:
     return reshape(slice_along(x.node, 0, i, i + 1), x.shape)
 
 
@@ -144,7 +144,7 @@ def _moved(x: Node, source: int, target: int) -> Node:
 # one more letter ----------------------------------------------------------------------------------
 
 
-def _elementwise(node: Node, operands: Operands) -> Node:
+def _elementwise(node: Node, operands: BatchOperands) -> Node:
     return _apply(node, [x.aligned(node.ndim) for x in operands])
 
 
@@ -168,27 +168,27 @@ def _counted_on(node: Node, size: int) -> dict[str, Any]:
     return found
 
 
-def _stacked(node: Node, operands: Operands) -> Node:
+def _stacked(node: Node, operands: BatchOperands) -> Node:
     """Add the letter of the batch to all operands."""
     attributes = _counted_on(node, operands[0].size)
     return _apply(node, [x.stacked for x in operands], **attributes)
 
 
-def _permuted(node: Node, operands: Operands) -> Node:
+def _permuted(node: Node, operands: BatchOperands) -> Node:
     return permute(operands[0].node, (0, *[d + 1 for d in node.attributes["axes"]]))
 
 
-def _broadcast(node: Node, operands: Operands) -> Node:
+def _broadcast(node: Node, operands: BatchOperands) -> Node:
     (x,) = operands
     return broadcast_to(x.aligned(node.ndim), (x.size, *node.shape))
 
 
-def _filled(node: Node, operands: Operands) -> Node:
+def _filled(node: Node, operands: BatchOperands) -> Node:
     (value,) = operands
     return broadcast_to(value.aligned(node.ndim), (value.size, *node.shape))
 
 
-def _contracted(node: Node, operands: Operands) -> Node:
+def _contracted(node: Node, operands: BatchOperands) -> Node:
     a, rest = node.attributes["subscripts"].split(",")
     b, out = rest.split("->")
     letter = next(c for c in LETTERS if c not in a + b + out)
@@ -196,7 +196,7 @@ def _contracted(node: Node, operands: Operands) -> Node:
     return _apply(node, [x.node for x in operands], subscripts=f"{a},{b}->{letter}{out}")
 
 
-def _written_slice(node: Node, operands: Operands) -> Node:
+def _written_slice(node: Node, operands: BatchOperands) -> Node:
     x, values = operands
     inputs = [x.stacked, values.aligned(x.ndim)]
     return _apply(node, inputs, **_counted_on(node, x.size))
@@ -210,7 +210,7 @@ def _number(size: int, ndim: int) -> Node:
     return iota((size, *(1,) * ndim), 0)
 
 
-def _indices(indices: Operands) -> list[Node]:
+def _indices(indices: BatchOperands) -> list[Node]:
     """Return index arrays of a whole batch: the number of the example, and the given ones."""
     ndim = len(broadcast("indexing", *[x.shape for x in indices]))
     return [_number(indices[0].size, ndim), *[x.aligned(ndim) for x in indices]]
@@ -220,7 +220,7 @@ def _on(axes: Sequence[int]) -> tuple[int, ...]:
     return tuple([axis + 1 for axis in axes])
 
 
-def _taken(node: Node, operands: Operands) -> Node:
+def _taken(node: Node, operands: BatchOperands) -> Node:
     x, *indices = operands
     axes, at = node.attributes["axes"], node.attributes["at"]
     if not any(i.varies for i in indices):
@@ -232,13 +232,13 @@ def _taken(node: Node, operands: Operands) -> Node:
     return _moved(picked, at, 0)
 
 
-def _broadcasting(indices: Operands) -> list[Node]:
+def _broadcasting(indices: BatchOperands) -> list[Node]:
     """Return index arrays of a whole batch into an array that all examples share."""
     ndim = len(broadcast("indexing", *[x.shape for x in indices]))
     return [x.aligned(ndim) for x in indices]
 
 
-def _put(node: Node, operands: Operands) -> Node:
+def _put(node: Node, operands: BatchOperands) -> Node:
     x, values, *indices = operands
     axes, at = node.attributes["axes"], node.attributes["at"]
     common = broadcast("indexing", *[i.shape for i in indices])
@@ -253,7 +253,7 @@ def _put(node: Node, operands: Operands) -> Node:
     return _apply(node, inputs, axes=(0, *_on(axes)), at=at)
 
 
-def _scatter_added(node: Node, operands: Operands) -> Node:
+def _scatter_added(node: Node, operands: BatchOperands) -> Node:
     x, *indices = operands
     axes, at, extents = (node.attributes[name] for name in ("axes", "at", "extents"))
     if not any(i.varies for i in indices):
@@ -262,7 +262,7 @@ def _scatter_added(node: Node, operands: Operands) -> Node:
     return _apply(node, inputs, axes=(0, *_on(axes)), extents=(x.size, *extents))
 
 
-def _window(node: Node, operands: Operands) -> Node:
+def _window(node: Node, operands: BatchOperands) -> Node:
     x, *starts = operands
     if not any(start.varies for start in starts):
         inputs = [x.node, *[start.node for start in starts]]
@@ -280,7 +280,7 @@ def _window(node: Node, operands: Operands) -> Node:
     return permute(picked, (0, *[1 + order.index(d) for d in sorted(order)]))
 
 
-def _written_window(node: Node, operands: Operands) -> Node:
+def _written_window(node: Node, operands: BatchOperands) -> Node:
     x, values, *starts = operands
     axes = node.attributes["axes"]
     ndim = x.ndim - sum(extent is None for extent in node.attributes["extents"])
@@ -303,7 +303,9 @@ def _window_order(ndim: int, axes: Sequence[int], kept: Sequence[int]) -> list[i
     return [*kept, *[d for d in range(ndim) if d not in axes]]
 
 
-def _window_indices(node: Node, x: Operand, starts: Operands) -> tuple[list[Node], list[int]]:
+def _window_indices(
+    node: Node, x: BatchOperand, starts: BatchOperands
+) -> tuple[list[Node], list[int]]:
     """Return index arrays (batch, *extents) for the axes that a window cuts, and the axes whose
     dimension the window keeps.
 
@@ -327,7 +329,7 @@ def _window_indices(node: Node, x: Operand, starts: Operands) -> tuple[list[Node
     return indices, kept
 
 
-def _masked(node: Node, operands: Operands) -> Node:
+def _masked(node: Node, operands: BatchOperands) -> Node:
     """Select by one mask from every example; with one mask per example there is no common shape."""
     x, mask = operands
     if mask.varies:
@@ -335,7 +337,7 @@ def _masked(node: Node, operands: Operands) -> Node:
     return _apply(node, [x.node, mask.node], axis=node.attributes["axis"] + 1)
 
 
-def _searched(node: Node, operands: Operands) -> Node:
+def _searched(node: Node, operands: BatchOperands) -> Node:
     x, values = operands
     return one_by_one(node, operands) if x.varies else _apply(node, [x.node, values.node])
 
@@ -343,7 +345,7 @@ def _searched(node: Node, operands: Operands) -> Node:
 # matrices -----------------------------------------------------------------------------------------
 
 
-def _solved(node: Node, operands: Operands) -> Node:
+def _solved(node: Node, operands: BatchOperands) -> Node:
     """Solve with one matrix for all examples, by stacking their right-hand sides as columns."""
     a, b, *rest = operands
     if a.varies or any(x.varies for x in rest):
@@ -372,7 +374,7 @@ def _parted(x: Node, axis: int, size: int) -> Node:
     return _moved(parted, axis, 0)
 
 
-def _correlated(node: Node, operands: Operands) -> Node:
+def _correlated(node: Node, operands: BatchOperands) -> Node:
     """Correlate: with a shared kernel, the batch joins that of the images; otherwise every example
     has its own group of channels."""
     first, second = operands
@@ -392,7 +394,7 @@ def _correlated(node: Node, operands: Operands) -> Node:
 # random numbers -----------------------------------------------------------------------------------
 
 
-def _drawn(node: Node, operands: Operands) -> Node:
+def _drawn(node: Node, operands: BatchOperands) -> Node:
     """Draw numbers for all examples from one stream, as one array with the batch in front."""
     size, inputs = operands[0].size, [x.node for x in operands]
     if node.name != "random_permutation":
@@ -409,20 +411,20 @@ _DRAWN = ("random_uniform", "random_normal", "random_bits", "random_permutation"
 # marks --------------------------------------------------------------------------------------------
 
 
-def _as_it_is(node: Node, operands: Operands) -> Node:
+def _as_it_is(node: Node, operands: BatchOperands) -> Node:
     """Drop a redistribution: a layout of one example does not apply to a batch."""
     return operands[0].stacked
 
 
-def _marked(node: Node, operands: Operands) -> Node:
+def _marked(node: Node, operands: BatchOperands) -> Node:
     value, *inputs = operands
     return _apply(node, [value.stacked, *[x.node for x in inputs]])
 
 
 _ONE_MORE_LETTER = """
     sum prod max min any all argmax argmin cumulative_sum cumulative_prod
-    piece_positions piece_elements piece_totals piece_scan
-    reshape concat slice take_along scatter_along sort argsort
+    segment_positions segment_elements segment_totals segment_scan
+    reshape concat slice take_along scatter_along sort argsort order_statistics
     fft_c2c fft_r2c fft_c2r fft_twiddle
     centred_dot centred_squares max_pool max_pool_select max_pool_scatter sum_pool sum_pool_input
     cholesky lu qr inv diagonal parity det logabsdet det_sign

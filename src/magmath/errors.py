@@ -1,4 +1,4 @@
-"""Every exception that magmath raises on purpose.
+"""The exception classes of magmath.
 
 Each class also derives from the built-in exception that a Python programmer would expect, so
 `except ValueError` works without knowing this module. Messages say which operation failed, what it
@@ -51,7 +51,7 @@ class WorkerLost(MagmathError, RuntimeError):
 
 
 class TracingError(MagmathError, RuntimeError):
-    """A value was asked for while a function was traced, when there are none."""
+    """A value was requested while a function was traced; values do not exist then."""
 
 
 class DataError(MagmathError, ValueError):
@@ -63,11 +63,12 @@ class OptionError(MagmathError, ValueError):
 
 
 class MissingDataError(MagmathError, FileNotFoundError):
-    """A data set is not on this machine; says where it was looked for and how to get it."""
+    """A data set is not on this machine; the message lists the searched locations and the way to
+    get it."""
 
 
 class MissingPackageError(MagmathError, ImportError):
-    """An optional package is needed and not installed; says how to get it."""
+    """An optional package is needed and not installed; the message says how to install it."""
 
 
 class WeightsError(MagmathError, ValueError):
@@ -89,7 +90,8 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        """LinAlgError, made when it is first asked for: its base is NumPy's, which loads slowly."""
+        """Return LinAlgError, created on first use: its base class is NumPy's, and NumPy loads
+        slowly."""
         if name != "LinAlgError":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         import numpy as np

@@ -1,7 +1,7 @@
 """A pytest plug-in: the tests run in a pool of workers, with arrays created in random layouts.
 
-It knows nothing of the suite that it serves: it wraps the functions of the namespace that create
-arrays. The layouts of a test are the same whenever the test is run.
+It does not depend on the suite: it wraps the functions of the namespace that create arrays. The
+layouts of a test are the same whenever the test is run.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Run the public test suite of the Python array API standard on magmath.
 
 The suite is a separate project (github.com/data-apis/array-api-tests, with its submodule
-`array-api`): clone it anywhere and name the place. Its tests then run unchanged in a pool of this
-many workers; with `--layouts random`, every array that `asarray` and the creation functions make
-is put into a random layout first. Arguments after `--` go to pytest: test files, `-k`, `-x` ….
+`array-api`): clone it anywhere and pass its folder. Its tests then run unchanged in a pool of this
+many workers; with `--layouts random`, every array that `asarray` and the creation functions make is
+put into a random layout first. Arguments after `--` are passed to pytest: test files, `-k`, `-x` ….
 
     python tests/conformance/run.py --suite ../array-api-tests --workers 4 --layouts random
 
-The failures that are known, with their reasons, are in `known_failures.txt`.
+`known_failures.txt` lists the known failures with their reasons.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """scikit-learn and SciPy compute with distributed arrays as they do with NumPy's.
 
-A program of its own: SciPy reads SCIPY_ARRAY_API when it is imported. Fails with the first function
-that raises, gives something else than an array of magmath, or differs from NumPy's result.
+It is a separate program, since SciPy reads SCIPY_ARRAY_API when it is imported. It fails with the
+first function that raises, does not return an array of magmath, or differs from NumPy's result.
 """
 
 from __future__ import annotations

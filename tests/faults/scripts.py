@@ -1,4 +1,4 @@
-"""What tests of faults run in processes of their own: a program that checks itself against NumPy."""
+"""The program that tests of faults run in separate processes; it checks itself against NumPy."""
 
 from __future__ import annotations
 

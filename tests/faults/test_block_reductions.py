@@ -1,4 +1,4 @@
-"""Reductions whose operand is never stored give what they give of stored operands."""
+"""Reductions of operands that are never stored equal reductions of stored operands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from engines import current
 from layouts import layouts
 from magmath.core.index_set import IndexSet
 from magmath.engine import session
-from magmath.ops import blocks
+from magmath.ops import block_reduction
 from magmath.program.instructions import Call, Program
 from magmath.runtime import Pool
 
@@ -39,7 +39,7 @@ def tight(kind: str, workers: int, bound: int = BOUND) -> Iterator[Pool]:
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many blocks, of odd sizes."""
-    monkeypatch.setattr(blocks, "BLOCK", 97)
+    monkeypatch.setattr(block_reduction, "BLOCK", 97)
 
 
 def operations(array: mm.Array) -> list[str]:

@@ -1,4 +1,5 @@
-"""Entries of the cache: damage is a miss, writers do not disturb each other, and the bound holds."""
+"""Entries of the cache: a damaged entry is a miss, concurrent writers are safe, and the bound is
+respected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A cache that cannot be used never fails a computation: one warning, right numbers, no litter."""
+"""An unusable cache folder never fails a computation: one warning, correct results, no files
+left."""
 
 from __future__ import annotations
 

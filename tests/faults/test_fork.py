@@ -1,6 +1,6 @@
-"""Forks of a process that has computed: they go on with one thread, or say that they cannot.
+"""Forks of a process that has computed: they continue with one thread, or raise an error.
 
-Each test is a script of its own, since a test process has had all kinds of threads.
+Each test is a separate script, since the test process has already created many threads.
 """
 
 from __future__ import annotations

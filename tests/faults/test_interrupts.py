@@ -1,4 +1,4 @@
-"""Ctrl-C at random instants: nothing is lost, and no update is done by half."""
+"""Ctrl-C at random instants: no array is lost, and every update is complete or absent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays whose pool has ended: one line where they are shown, one error where values are wanted."""
+"""Arrays whose pool has ended: printing shows one line, and reading values raises one error."""
 
 from __future__ import annotations
 

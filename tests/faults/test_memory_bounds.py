@@ -1,4 +1,5 @@
-"""What is too large is refused before it runs, and a worker that is killed for memory is named."""
+"""Too large programs are rejected before they run, and errors name a worker that was killed for
+memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Pickled and copied objects: equal by value, in any pool and process, and free of the original."""
+"""Pickled and copied objects: equal by value in any pool and process, and independent of the
+original."""
 
 from __future__ import annotations
 

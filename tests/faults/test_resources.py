@@ -1,4 +1,4 @@
-"""Which processors and how much memory a process may use: control groups, affinity, limits."""
+"""The processors and the memory that a process may use: control groups, affinity, limits."""
 
 from __future__ import annotations
 
@@ -154,9 +154,9 @@ def test_the_affinity_mask_is_respected() -> None:
 
 def test_a_quota_limits_the_threads_of_every_library(monkeypatch: pytest.MonkeyPatch) -> None:
     code = (
-        "import numpy, torch; from magmath.core import cgroup; cgroup.cpu_quota = lambda root: 1.9; "
-        "import magmath as mm; pool = mm.init().pool; mm.evaluate(mm.ones((300, 300)) @ mm.ones(300));"
-        "from threadpoolctl import threadpool_info; "
-        "print(pool.topology.threads, max(x['num_threads'] for x in threadpool_info()))"
+        "import numpy, torch; from magmath.core import cgroup; cgroup.cpu_quota = lambda root: "
+        "1.9; import magmath as mm; pool = mm.init().pool; mm.evaluate(mm.ones((300, 300)) @ "
+        "mm.ones(300));from threadpoolctl import threadpool_info; print(pool.topology.threads, "
+        "max(x['num_threads'] for x in threadpool_info()))"
     )
     assert _output(code=code) == ["1", "1"]

@@ -1,4 +1,4 @@
-"""Pools of processes with a small /dev/shm, as containers have: right numbers, and a warning."""
+"""Pools of processes with a small /dev/shm, as in containers: correct results, and a warning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long threads of libraries spin, whatever was imported first."""
+"""The spin times of threads of libraries, for every order of imports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same programs with `device="cuda"`: skipped where there is no GPU.
+"""The same programs with `device="cuda"`; skipped without a GPU.
 
 Run with `make gpu` (or `pytest tests/gpu`) on a machine that has one.
 """

@@ -1,4 +1,4 @@
-"""What tests of worker processes share."""
+"""Fixtures of the tests of worker processes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A user's script, for the tests of processes and files that remain when it dies.
+"""A user's script, for the tests of processes and files that remain after its death.
 
-It starts workers, prints their process numbers and the pool's directory, and then does what its
-argument says.
+It starts workers, prints their process numbers and the pool's directory, and then performs the
+action that its argument names.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A worker process that runs fake programs: what the tests of pools tell the launcher to start."""
+"""A worker process that runs fake programs; in tests of pools, the launcher starts it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How worker processes are started: within jobs of schedulers, by any launcher, and never in vain."""
+"""The start of worker processes: within jobs of schedulers, by any launcher, and its failures."""
 
 from __future__ import annotations
 
@@ -189,7 +189,8 @@ def test_a_launcher_that_hangs_is_told_of_and_given_up(
 
 
 def test_ranks_of_another_mpi_are_told_apart() -> None:
-    """A launcher whose MPI is not that of mpi4py starts each worker as the only one of its world."""
+    """A launcher whose MPI is not that of mpi4py starts each worker as the only one of its
+    world."""
     process._check_size(2, 2)
     with pytest.raises(WorkerError, match=r"one of 1 MPI ranks, not of 2: .*another MPI"):
         process._check_size(1, 2)

@@ -1,4 +1,4 @@
-"""What `no_litter` fails for: otherwise the tests that ask for it could not fail."""
+"""Cases in which the fixture `no_litter` must fail, so that the tests with it can fail."""
 
 from __future__ import annotations
 

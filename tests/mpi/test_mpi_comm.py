@@ -1,4 +1,5 @@
-"""Communicators whose ranks are MPI processes: the same bodies as on threads, and what is left."""
+"""Communicators whose ranks are MPI processes: the same bodies as on threads, and remaining
+files."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 Threads run the same programs (tests/sim), in one process and one interpreter. Only here do the
 operations cross MPI, windows of shared memory that every process maps at another address, and
-messages that are encoded. One example of a row is enough for that: what the layouts can do is tried
-at length on threads.
+messages that are encoded. One example of a row is enough for that; layouts are tested extensively
+on threads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pools of processes under mpiexec: start, work, failure, and what stays behind (nothing)."""
+"""Pools of processes under mpiexec: start, work, failure, and that nothing remains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that are stopped for a while, by a signal or a debugger: lost, or waited for."""
+"""Workers that a signal or a debugger stops temporarily: they are lost, or the pool waits."""
 
 from __future__ import annotations
 

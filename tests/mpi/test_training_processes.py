@@ -1,7 +1,7 @@
-"""Training on worker processes that is broken off: a worker is killed, or Ctrl-C comes.
+"""Interrupted training on worker processes: a worker is killed, or Ctrl-C arrives.
 
-The workers are real and so is their program. The fakes of `test_pool_processes.py` reach any state
-at will, but they do not stand at a barrier inside a step, or read the memory of one that dies.
+The workers are real and so is their program. The fakes of `test_pool_processes.py` can reach any
+state, but they do not wait at a barrier inside a step, or read the memory of a worker that dies.
 """
 
 from __future__ import annotations

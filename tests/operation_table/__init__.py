@@ -1,9 +1,9 @@
-"""The operation table: one row for each operation, saying how it is tried.
+"""The operation table: one row for each operation, with the cases of its tests.
 
 A row draws operands and attributes for an element type, names the element types that the operation
-takes, and the operands by which it has a gradient. Everything that must hold of every operation
-(`operation_bodies.py`) is tested from these rows, so a new operation needs one row, in the module
-of its family.
+takes, and the operands with respect to which it has a gradient. The tests of every operation
+(`operation_bodies.py`) use these rows, so a new operation needs one row, in the module of its
+family.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from operation_table import (
     reductions,
     transforms,
 )
-from operation_table.dice import BOOL, REAL, UNSIGNED, Case, Dice, Row, Shape
+from operation_table.draws import BOOL, REAL, UNSIGNED, Case, Draws, Row, Shape
 
-__all__ = ["BOOL", "FOLDED", "REAL", "ROWS", "UNSIGNED", "Case", "Dice", "Row", "Shape", "cases"]
+__all__ = ["BOOL", "FOLDED", "REAL", "ROWS", "UNSIGNED", "Case", "Draws", "Row", "Shape", "cases"]
 
 ROWS: dict[str, Row] = {
     **elementwise.ROWS,
@@ -50,4 +50,4 @@ def cases(draw: st.DrawFn, row: Row, dtype: str | None = None, smooth: bool = Fa
     name = dtype or draw(st.sampled_from(row.dtypes))
     random = np.random.default_rng(draw(st.integers(0, 1 << 32)))
     element = DTYPES["float64" if smooth else name]
-    return row.draw(Dice(draw, element, random, smooth))
+    return row.draw(Draws(draw, element, random, smooth))

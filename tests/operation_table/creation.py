@@ -1,31 +1,31 @@
-"""Arrays made of nothing: constants, ranges and random numbers."""
+"""Created arrays: constants, ranges and random numbers."""
 
 from __future__ import annotations
 
 import torch
 from hypothesis import strategies as st
 
-from operation_table.dice import ANY, REAL, REAL_FLOATS, Case, Dice, Row
+from operation_table.draws import ANY, REAL, REAL_FLOATS, Case, Draws, Row
 
 
-def _full(dice: Dice) -> Case:
-    return Case((dice.numbers(()),), {"shape": dice.shape(), "dtype": dice.dtype})
+def _full(draws: Draws) -> Case:
+    return Case((draws.numbers(()),), {"shape": draws.shape(), "dtype": draws.dtype})
 
 
-def _iota(dice: Dice) -> Case:
-    shape = dice.shape(1)
-    axis = dice.draw(st.integers(0, len(shape) - 1))
-    return Case((), {"shape": shape, "dtype": dice.dtype, "axis": axis})
+def _iota(draws: Draws) -> Case:
+    shape = draws.shape(1)
+    axis = draws.draw(st.integers(0, len(shape) - 1))
+    return Case((), {"shape": shape, "dtype": draws.dtype, "axis": axis})
 
 
-def _random(dice: Dice) -> Case:
-    seed, stream = (torch.tensor(int(n)) for n in dice.random.integers(0, 1 << 40, 2))
-    return Case((seed, stream), {"shape": dice.shape(), "dtype": dice.dtype})
+def _random(draws: Draws) -> Case:
+    seed, stream = (torch.tensor(int(n)) for n in draws.random.integers(0, 1 << 40, 2))
+    return Case((seed, stream), {"shape": draws.shape(), "dtype": draws.dtype})
 
 
-def _permutation(dice: Dice) -> Case:
-    seed, stream = (torch.tensor(int(n)) for n in dice.random.integers(0, 1 << 40, 2))
-    return Case((seed, stream), {"shape": dice.shape(1, 1), "dtype": dice.dtype})
+def _permutation(draws: Draws) -> Case:
+    seed, stream = (torch.tensor(int(n)) for n in draws.random.integers(0, 1 << 40, 2))
+    return Case((seed, stream), {"shape": draws.shape(1, 1), "dtype": draws.dtype})
 
 
 ROWS: dict[str, Row] = {

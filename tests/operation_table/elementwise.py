@@ -7,7 +7,7 @@ import torch
 from hypothesis import strategies as st
 
 from magmath.core.dtypes import DTYPES
-from operation_table.dice import (
+from operation_table.draws import (
     ANY,
     BOOL,
     COMPLEX,
@@ -17,42 +17,44 @@ from operation_table.dice import (
     REAL,
     REAL_FLOATS,
     Case,
-    Dice,
     Draw,
+    Draws,
     Row,
 )
 
 
 def _pointwise(*domains: str) -> Draw:
-    def draw(dice: Dice) -> Case:
-        shape = dice.shape()
-        shapes = [dice.stretched(shape) for _ in domains] if len(domains) > 1 else [shape]
-        operands = [dice.numbers(s, domain) for s, domain in zip(shapes, domains, strict=True)]
+    def draw(draws: Draws) -> Case:
+        shape = draws.shape()
+        shapes = [draws.stretched(shape) for _ in domains] if len(domains) > 1 else [shape]
+        operands = [draws.numbers(s, domain) for s, domain in zip(shapes, domains, strict=True)]
         return Case(tuple(operands), {})
 
     return draw
 
 
-def _quotient(dice: Dice) -> Case:
+def _quotient(draws: Draws) -> Case:
     """Integers are also divided by 0, which gives 0."""
-    return _pointwise("any", "any" if dice.dtype.is_integer and not dice.smooth else "nonzero")(
-        dice
+    return _pointwise("any", "any" if draws.dtype.is_integer and not draws.smooth else "nonzero")(
+        draws
     )
 
 
-def _where(dice: Dice) -> Case:
-    shape = dice.shape()
-    condition = torch.from_numpy(np.asarray(dice.random.integers(0, 2, dice.stretched(shape)) > 0))
-    operands = (dice.numbers(dice.stretched(shape)), dice.numbers(dice.stretched(shape)))
+def _where(draws: Draws) -> Case:
+    shape = draws.shape()
+    condition = torch.from_numpy(
+        np.asarray(draws.random.integers(0, 2, draws.stretched(shape)) > 0)
+    )
+    operands = (draws.numbers(draws.stretched(shape)), draws.numbers(draws.stretched(shape)))
     return Case((condition, *operands), {})
 
 
-def _astype(dice: Dice) -> Case:
-    targets = ["float64"] if dice.smooth else list(DTYPES)
-    if dice.dtype.kind == "complex":
+def _astype(draws: Draws) -> Case:
+    targets = ["float64"] if draws.smooth else list(DTYPES)
+    if draws.dtype.kind == "complex":
         targets = ["bool", *COMPLEX]
-    dtype = DTYPES[dice.draw(st.sampled_from(targets))]
-    return Case((dice.numbers(dice.shape(), "exponent"),), {"dtype": dtype})
+    dtype = DTYPES[draws.draw(st.sampled_from(targets))]
+    return Case((draws.numbers(draws.shape(), "exponent"),), {"dtype": dtype})
 
 
 def _unary(dtypes: tuple[str, ...], domain: str = "any", slope: bool = True) -> Row:
@@ -93,6 +95,7 @@ ROWS: dict[str, Row] = {
     "sinh": _unary(FLOATS),
     "cosh": _unary(FLOATS),
     "tanh": _unary(FLOATS),
+    "erf": _unary(REAL_FLOATS),
     "asinh": _unary(FLOATS),
     "acosh": _unary(FLOATS, "above one"),
     "atanh": _unary(FLOATS, "unit"),

@@ -1,4 +1,4 @@
-"""Index arrays, masks and sorting: where elements go depends on data."""
+"""Index arrays, masks and sorting: data determine the positions of elements."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from hypothesis import strategies as st
 
 from magmath.memory.torch_dtypes import to_torch
-from operation_table.dice import ANY, BOOL, NUMERIC, REAL, Case, Dice, Row, Shape
+from operation_table.draws import ANY, BOOL, NUMERIC, REAL, Case, Draws, Row, Shape
 
 INDEX_TYPES = (
     torch.int8, torch.int16, torch.int32, torch.int64,
@@ -18,18 +18,18 @@ INDEX_TYPES = (
 )  # fmt: skip
 
 
-def _indices(dice: Dice, shape: Shape) -> tuple[list[torch.Tensor], dict[str, Any]]:
+def _indices(draws: Draws, shape: Shape) -> tuple[list[torch.Tensor], dict[str, Any]]:
     """Index arrays for some axes, negative ones too, and where what they pick goes."""
-    order = dice.draw(st.permutations(range(len(shape))))
-    axes = tuple(order[: dice.draw(st.integers(1, min(3, len(shape))))])
-    common = dice.shape(0, 2, (0, 4))
+    order = draws.draw(st.permutations(range(len(shape))))
+    axes = tuple(order[: draws.draw(st.integers(1, min(3, len(shape))))])
+    common = draws.shape(0, 2, (0, 4))
     indices = []
     for axis in axes:
-        index_type = dice.draw(st.sampled_from(INDEX_TYPES))
+        index_type = draws.draw(st.sampled_from(INDEX_TYPES))
         low = -shape[axis] if index_type.is_signed else 0
-        values = dice.random.integers(low, shape[axis], dice.stretched(common))
+        values = draws.random.integers(low, shape[axis], draws.stretched(common))
         indices.append(torch.from_numpy(np.asarray(values)).to(index_type))
-    return indices, {"axes": axes, "at": dice.draw(st.integers(0, len(shape) - len(axes)))}
+    return indices, {"axes": axes, "at": draws.draw(st.integers(0, len(shape) - len(axes)))}
 
 
 def _picked(shape: Shape, indices: list[torch.Tensor], attributes: dict[str, Any]) -> Shape:
@@ -38,100 +38,109 @@ def _picked(shape: Shape, indices: list[torch.Tensor], attributes: dict[str, Any
     return (*rest[: attributes["at"]], *common, *rest[attributes["at"] :])
 
 
-def _take(dice: Dice) -> Case:
-    shape = dice.shape(1, extents=(1, 6))
-    indices, attributes = _indices(dice, shape)
-    return Case((dice.numbers(shape), *indices), attributes)
+def _take(draws: Draws) -> Case:
+    shape = draws.shape(1, extents=(1, 6))
+    indices, attributes = _indices(draws, shape)
+    return Case((draws.numbers(shape), *indices), attributes)
 
 
-def _put(dice: Dice) -> Case:
-    shape = dice.shape(1, extents=(1, 6))
-    indices, attributes = _indices(dice, shape)
-    values = dice.numbers(dice.stretched(_picked(shape, indices, attributes)))
-    return Case((dice.numbers(shape), values, *indices), attributes)
+def _put(draws: Draws) -> Case:
+    shape = draws.shape(1, extents=(1, 6))
+    indices, attributes = _indices(draws, shape)
+    values = draws.numbers(draws.stretched(_picked(shape, indices, attributes)))
+    return Case((draws.numbers(shape), values, *indices), attributes)
 
 
-def _scatter_add(dice: Dice) -> Case:
-    shape = dice.shape(1, extents=(1, 6))
-    indices, attributes = _indices(dice, shape)
+def _scatter_add(draws: Draws) -> Case:
+    shape = draws.shape(1, extents=(1, 6))
+    indices, attributes = _indices(draws, shape)
     extents = tuple(shape[axis] for axis in attributes["axes"])
-    x = dice.numbers(_picked(shape, indices, attributes), "count")
+    x = draws.numbers(_picked(shape, indices, attributes), "count")
     return Case((x, *indices), {**attributes, "extents": extents})
 
 
-def _along(dice: Dice) -> tuple[Shape, torch.Tensor, int]:
+def _along(draws: Draws) -> tuple[Shape, torch.Tensor, int]:
     """The shape of an array, and indices along an axis of it."""
-    shape = dice.shape(1, extents=(1, 6))
-    axis = dice.draw(st.integers(0, len(shape) - 1))
-    index_type = dice.draw(st.sampled_from(INDEX_TYPES))
-    count = dice.draw(st.integers(0, 4))
+    shape = draws.shape(1, extents=(1, 6))
+    axis = draws.draw(st.integers(0, len(shape) - 1))
+    index_type = draws.draw(st.sampled_from(INDEX_TYPES))
+    count = draws.draw(st.integers(0, 4))
     low = -shape[axis] if index_type.is_signed else 0
-    values = dice.random.integers(low, shape[axis], (*shape[:axis], count, *shape[axis + 1 :]))
+    values = draws.random.integers(low, shape[axis], (*shape[:axis], count, *shape[axis + 1 :]))
     return shape, torch.from_numpy(values).to(index_type), axis
 
 
-def _take_along(dice: Dice) -> Case:
-    shape, indices, axis = _along(dice)
-    return Case((dice.numbers(shape), indices), {"axis": axis})
+def _take_along(draws: Draws) -> Case:
+    shape, indices, axis = _along(draws)
+    return Case((draws.numbers(shape), indices), {"axis": axis})
 
 
-def _scatter_along(dice: Dice) -> Case:
-    shape, indices, axis = _along(dice)
-    x = dice.numbers(tuple(indices.shape), "count")
+def _scatter_along(draws: Draws) -> Case:
+    shape, indices, axis = _along(draws)
+    x = draws.numbers(tuple(indices.shape), "count")
     return Case((x, indices), {"axis": axis, "extent": shape[axis]})
 
 
-def _mask(dice: Dice) -> tuple[Shape, torch.Tensor, dict[str, Any]]:
+def _mask(draws: Draws) -> tuple[Shape, torch.Tensor, dict[str, Any]]:
     """The shape of an array, a mask of some of its dimensions, and what is counted of it."""
-    shape = dice.shape(1)
-    axis = dice.draw(st.integers(0, len(shape) - 1))
-    dims = dice.draw(st.integers(1, len(shape) - axis))
-    mask = dice.random.random(shape[axis : axis + dims]) < dice.draw(st.sampled_from([0, 0.5, 1]))
-    inner = dice.draw(st.lists(st.integers(0, shape[axis]), max_size=4))
+    shape = draws.shape(1)
+    axis = draws.draw(st.integers(0, len(shape) - 1))
+    dims = draws.draw(st.integers(1, len(shape) - axis))
+    mask = draws.random.random(shape[axis : axis + dims]) < draws.draw(st.sampled_from([0, 0.5, 1]))
+    inner = draws.draw(st.lists(st.integers(0, shape[axis]), max_size=4))
     cuts = (0, *sorted(inner), shape[axis])
     counts = tuple(int(np.count_nonzero(mask[a:b])) for a, b in pairwise(cuts))
     return shape, torch.from_numpy(mask), {"axis": axis, "cuts": cuts, "counts": counts}
 
 
-def _count_pieces(dice: Dice) -> Case:
-    _, mask, attributes = _mask(dice)
-    return Case((mask.to(to_torch(dice.dtype)),), {"cuts": attributes["cuts"]})
+def _segment_counts(draws: Draws) -> Case:
+    _, mask, attributes = _mask(draws)
+    return Case((mask.to(to_torch(draws.dtype)),), {"cuts": attributes["cuts"]})
 
 
-def _compress(dice: Dice) -> Case:
-    shape, mask, attributes = _mask(dice)
-    return Case((dice.numbers(shape), mask), attributes)
+def _compress(draws: Draws) -> Case:
+    shape, mask, attributes = _mask(draws)
+    return Case((draws.numbers(shape), mask), attributes)
 
 
-def _expand(dice: Dice) -> Case:
-    shape, mask, attributes = _mask(dice)
+def _expand(draws: Draws) -> Case:
+    shape, mask, attributes = _mask(draws)
     axis, count = attributes["axis"], sum(attributes["counts"])
-    x = dice.numbers((*shape[:axis], count, *shape[axis + mask.ndim :]))
+    x = draws.numbers((*shape[:axis], count, *shape[axis + mask.ndim :]))
     return Case((x, mask), attributes)
 
 
-def _sort(dice: Dice) -> Case:
-    shape = dice.shape(1)
-    axis = dice.draw(st.integers(0, len(shape) - 1))
-    return Case((dice.numbers(shape),), {"axis": axis, "descending": dice.draw(st.booleans())})
+def _sort(draws: Draws) -> Case:
+    shape = draws.shape(1)
+    axis = draws.draw(st.integers(0, len(shape) - 1))
+    return Case((draws.numbers(shape),), {"axis": axis, "descending": draws.draw(st.booleans())})
 
 
-def _searchsorted(dice: Dice) -> Case:
-    x = dice.numbers(dice.shape(1, 1))
+def _order_statistics(draws: Draws) -> Case:
+    drawn = draws.shape(1)
+    axis = draws.draw(st.integers(0, len(drawn) - 1))
+    shape = (*drawn[:axis], max(drawn[axis], 1), *drawn[axis + 1 :])
+    positions = draws.draw(st.lists(st.integers(0, shape[axis] - 1), min_size=1, max_size=3))
+    return Case((draws.numbers(shape),), {"axis": axis, "positions": tuple(positions)})
+
+
+def _searchsorted(draws: Draws) -> Case:
+    x = draws.numbers(draws.shape(1, 1))
     half = x.dtype == torch.bfloat16
     ordered = torch.sort(x)[0] if half else torch.from_numpy(np.sort(x.numpy()))
-    side = dice.draw(st.sampled_from(["left", "right"]))
-    return Case((ordered, dice.numbers(dice.shape())), {"side": side})
+    side = draws.draw(st.sampled_from(["left", "right"]))
+    return Case((ordered, draws.numbers(draws.shape())), {"side": side})
 
 
 ROWS: dict[str, Row] = {
     "take": Row(_take, ANY, (0,)),
     "scatter_add": Row(_scatter_add, NUMERIC, (0,)),
-    "count_pieces": Row(_count_pieces, BOOL),
+    "segment_counts": Row(_segment_counts, BOOL),
     "compress": Row(_compress, ANY, (0,)),
     "expand": Row(_expand, ANY, (0,)),
     "sort": Row(_sort, (*BOOL, *REAL), (0,)),
     "argsort": Row(_sort, (*BOOL, *REAL)),
+    "order_statistics": Row(_order_statistics, (*BOOL, *REAL), (0,)),
     "searchsorted": Row(_searchsorted, (*BOOL, *REAL)),
     "put": Row(_put, ANY, (0, 1)),
     "take_along": Row(_take_along, ANY, (0,)),

@@ -1,4 +1,4 @@
-"""Reshaping, joining and slicing: where elements go is known beforehand."""
+"""Reshaping, joining and slicing: the positions of elements do not depend on data."""
 
 from __future__ import annotations
 
@@ -8,104 +8,104 @@ import torch
 from hypothesis import strategies as st
 
 from magmath.ops.dynamic_slice import window_shape
-from operation_table.dice import ANY, FLOATS, Case, Dice, Row, Shape
+from operation_table.draws import ANY, FLOATS, Case, Draws, Row, Shape
 
 
-def _reshape(dice: Dice) -> Case:
+def _reshape(draws: Draws) -> Case:
     """Some dimensions joined, then some parted, as far as the extents have divisors."""
-    shape = dice.shape()
+    shape = draws.shape()
     new = list(shape)
-    if len(new) > 1 and dice.draw(st.booleans()):
-        place = dice.draw(st.integers(0, len(new) - 2))
+    if len(new) > 1 and draws.draw(st.booleans()):
+        place = draws.draw(st.integers(0, len(new) - 2))
         new[place : place + 2] = [new[place] * new[place + 1]]
-    if new and dice.draw(st.booleans()):
-        place = dice.draw(st.integers(0, len(new) - 1))
+    if new and draws.draw(st.booleans()):
+        place = draws.draw(st.integers(0, len(new) - 1))
         extent = new[place]
-        part = dice.draw(st.sampled_from([n for n in (1, 2, 3, 5) if extent % n == 0]))
+        part = draws.draw(st.sampled_from([n for n in (1, 2, 3, 5) if extent % n == 0]))
         new[place : place + 1] = [part, extent // part]
-    return Case((dice.numbers(shape),), {"shape": tuple(new)})
+    return Case((draws.numbers(shape),), {"shape": tuple(new)})
 
 
-def _permute(dice: Dice) -> Case:
-    shape = dice.shape()
-    axes = tuple(dice.draw(st.permutations(range(len(shape)))))
-    return Case((dice.numbers(shape),), {"axes": axes})
+def _permute(draws: Draws) -> Case:
+    shape = draws.shape()
+    axes = tuple(draws.draw(st.permutations(range(len(shape)))))
+    return Case((draws.numbers(shape),), {"axes": axes})
 
 
-def _broadcast(dice: Dice) -> Case:
-    shape = dice.shape()
-    return Case((dice.numbers(dice.stretched(shape)),), {"shape": shape})
+def _broadcast(draws: Draws) -> Case:
+    shape = draws.shape()
+    return Case((draws.numbers(draws.stretched(shape)),), {"shape": shape})
 
 
-def _concat(dice: Dice) -> Case:
-    shape = dice.shape(1)
-    axis = dice.draw(st.integers(0, len(shape) - 1))
-    extents = dice.draw(st.lists(st.integers(0, 3), min_size=1, max_size=3))
-    parts = [dice.numbers((*shape[:axis], n, *shape[axis + 1 :])) for n in extents]
+def _concat(draws: Draws) -> Case:
+    shape = draws.shape(1)
+    axis = draws.draw(st.integers(0, len(shape) - 1))
+    extents = draws.draw(st.lists(st.integers(0, 3), min_size=1, max_size=3))
+    parts = [draws.numbers((*shape[:axis], n, *shape[axis + 1 :])) for n in extents]
     return Case(tuple(parts), {"axis": axis})
 
 
-def _slice(dice: Dice) -> Case:
-    shape = dice.shape()
-    return Case((dice.numbers(shape),), {"bounds": dice.bounds(shape)})
+def _slice(draws: Draws) -> Case:
+    shape = draws.shape()
+    return Case((draws.numbers(shape),), {"bounds": draws.bounds(shape)})
 
 
-def _set_slice(dice: Dice) -> Case:
-    shape = dice.shape()
-    bounds = dice.bounds(shape)
+def _set_slice(draws: Draws) -> Case:
+    shape = draws.shape()
+    bounds = draws.bounds(shape)
     part = tuple(len(range(*bound)) for bound in bounds)
-    return Case((dice.numbers(shape), dice.numbers(dice.stretched(part))), {"bounds": bounds})
+    return Case((draws.numbers(shape), draws.numbers(draws.stretched(part))), {"bounds": bounds})
 
 
-def _windows(dice: Dice, shape: Shape) -> tuple[list[torch.Tensor], dict[str, Any]]:
+def _windows(draws: Draws, shape: Shape) -> tuple[list[torch.Tensor], dict[str, Any]]:
     """First positions of a window of some dimensions, and its attributes."""
-    axes = tuple(d for d in dice.axes(len(shape)) if shape[d])
+    axes = tuple(d for d in draws.axes(len(shape)) if shape[d])
     starts, extents, steps = [], [], []
     for axis in axes:
-        first, last, step = dice.bound(shape[axis])
+        first, last, step = draws.bound(shape[axis])
         count = len(range(first, last, step))
-        single = count > 0 and dice.draw(st.booleans())
-        starts.append(torch.tensor(first - shape[axis] * (single and dice.draw(st.booleans()))))
+        single = count > 0 and draws.draw(st.booleans())
+        starts.append(torch.tensor(first - shape[axis] * (single and draws.draw(st.booleans()))))
         extents.append(None if single else count)
         steps.append(1 if single else step)
     return starts, {"axes": axes, "extents": tuple(extents), "steps": tuple(steps)}
 
 
-def _window(dice: Dice) -> Case:
-    shape = dice.shape()
-    starts, attributes = _windows(dice, shape)
-    return Case((dice.numbers(shape), *starts), attributes)
+def _window(draws: Draws) -> Case:
+    shape = draws.shape()
+    starts, attributes = _windows(draws, shape)
+    return Case((draws.numbers(shape), *starts), attributes)
 
 
-def _set_window(dice: Dice) -> Case:
-    shape = dice.shape()
-    starts, attributes = _windows(dice, shape)
+def _set_window(draws: Draws) -> Case:
+    shape = draws.shape()
+    starts, attributes = _windows(draws, shape)
     part = window_shape(shape, attributes["axes"], attributes["extents"])
-    values = dice.numbers(dice.stretched(part))
-    return Case((dice.numbers(shape), values, *starts), attributes)
+    values = draws.numbers(draws.stretched(part))
+    return Case((draws.numbers(shape), values, *starts), attributes)
 
 
-def _recompute(dice: Dice) -> Case:
-    return Case((dice.numbers(dice.shape()), dice.numbers(dice.shape())), {})
+def _recompute(draws: Draws) -> Case:
+    return Case((draws.numbers(draws.shape()), draws.numbers(draws.shape())), {})
 
 
-def _buffer(dice: Dice) -> torch.Tensor:
+def _buffer(draws: Draws) -> torch.Tensor:
     """A matrix and room for one more column."""
-    rows, wide = dice.shape(2, 2, extents=(1, 6))
-    return dice.numbers((rows, wide))
+    rows, wide = draws.shape(2, 2, extents=(1, 6))
+    return draws.numbers((rows, wide))
 
 
-def _shift_right(dice: Dice) -> Case:
-    return Case((_buffer(dice),), {"value": dice.draw(st.sampled_from([0.0, 1.0]))})
+def _shift_right(draws: Draws) -> Case:
+    return Case((_buffer(draws),), {"value": draws.draw(st.sampled_from([0.0, 1.0]))})
 
 
-def _shift_left(dice: Dice) -> Case:
-    return Case((_buffer(dice),), {})
+def _shift_left(draws: Draws) -> Case:
+    return Case((_buffer(draws),), {})
 
 
-def _insert_column(dice: Dice) -> Case:
+def _insert_column(draws: Draws) -> Case:
     return Case(
-        (dice.numbers(dice.shape(2, 2)),), {"value": dice.draw(st.sampled_from([0.0, 1.0]))}
+        (draws.numbers(draws.shape(2, 2)),), {"value": draws.draw(st.sampled_from([0.0, 1.0]))}
     )
 
 

@@ -1,4 +1,4 @@
-"""Factorisations, systems of equations and what is made of them."""
+"""Factorisations, systems of equations, and operations composed of them."""
 
 from __future__ import annotations
 
@@ -8,97 +8,97 @@ from hypothesis import strategies as st
 
 from magmath.memory.torch_dtypes import to_torch
 from magmath.ops import OPERATIONS
-from operation_table.dice import ANY, LAPACK, REAL_FLOATS, Case, Dice, Row, Shape
+from operation_table.draws import ANY, LAPACK, REAL_FLOATS, Case, Draws, Row, Shape
 
 
-def _normal(dice: Dice, shape: Shape) -> torch.Tensor:
+def _normal(draws: Draws, shape: Shape) -> torch.Tensor:
     """Normally distributed numbers."""
-    values = dice.random.standard_normal(shape)
-    if dice.dtype.kind == "complex":
-        values = values + 1j * dice.random.standard_normal(shape)
-    return torch.from_numpy(np.asarray(values)).to(to_torch(dice.dtype))
+    values = draws.random.standard_normal(shape)
+    if draws.dtype.kind == "complex":
+        values = values + 1j * draws.random.standard_normal(shape)
+    return torch.from_numpy(np.asarray(values)).to(to_torch(draws.dtype))
 
 
-def _stack(dice: Dice) -> Shape:
-    return dice.shape(0, 2, (0, 3))
+def _stack(draws: Draws) -> Shape:
+    return draws.shape(0, 2, (0, 3))
 
 
-def _square(dice: Dice, stack: Shape) -> torch.Tensor:
+def _square(draws: Draws, stack: Shape) -> torch.Tensor:
     """Square matrices that are far from singular."""
-    n = dice.draw(st.integers(1 if dice.smooth else 0, 5))
-    twice = 2 * torch.eye(n).to(to_torch(dice.dtype))
-    return _normal(dice, (*stack, n, n)) / max(n, 1) ** 0.5 + twice
+    n = draws.draw(st.integers(1 if draws.smooth else 0, 5))
+    twice = 2 * torch.eye(n).to(to_torch(draws.dtype))
+    return _normal(draws, (*stack, n, n)) / max(n, 1) ** 0.5 + twice
 
 
-def _square_matrix(dice: Dice) -> Case:
-    return Case((_square(dice, _stack(dice)).to(to_torch(dice.dtype)),), {})
+def _square_matrix(draws: Draws) -> Case:
+    return Case((_square(draws, _stack(draws)).to(to_torch(draws.dtype)),), {})
 
 
-def _definite(dice: Dice) -> Case:
+def _definite(draws: Draws) -> Case:
     """The lower triangle counts; what is above it does not."""
-    a = _square(dice, _stack(dice))
+    a = _square(draws, _stack(draws))
     definite = torch.tril(a @ a.mH) + torch.triu(torch.rand_like(a.real), 1)
-    return Case((definite.to(to_torch(dice.dtype)),), {})
+    return Case((definite.to(to_torch(draws.dtype)),), {})
 
 
-def _matrix(dice: Dice, stack: Shape) -> torch.Tensor:
-    m, n = (dice.draw(st.integers(1 if dice.smooth else 0, 5)) for _ in range(2))
-    return _normal(dice, (*stack, m, n))
+def _matrix(draws: Draws, stack: Shape) -> torch.Tensor:
+    m, n = (draws.draw(st.integers(1 if draws.smooth else 0, 5)) for _ in range(2))
+    return _normal(draws, (*stack, m, n))
 
 
-def _any_matrix(dice: Dice) -> Case:
-    return Case((_matrix(dice, _stack(dice)),), {})
+def _any_matrix(draws: Draws) -> Case:
+    return Case((_matrix(draws, _stack(draws)),), {})
 
 
-def _qr(dice: Dice) -> Case:
-    a = _matrix(dice, _stack(dice))
-    differentiable = not dice.smooth or a.shape[-2] <= a.shape[-1]
-    return Case((a,), {"full": differentiable and dice.draw(st.booleans())})
+def _qr(draws: Draws) -> Case:
+    a = _matrix(draws, _stack(draws))
+    differentiable = not draws.smooth or a.shape[-2] <= a.shape[-1]
+    return Case((a,), {"full": differentiable and draws.draw(st.booleans())})
 
 
-def _system(dice: Dice) -> tuple[torch.Tensor, torch.Tensor]:
-    a = _square(dice, _stack(dice)).to(to_torch(dice.dtype))
-    return a, _normal(dice, (*a.shape[:-1], dice.draw(st.integers(0, 3))))
+def _system(draws: Draws) -> tuple[torch.Tensor, torch.Tensor]:
+    a = _square(draws, _stack(draws)).to(to_torch(draws.dtype))
+    return a, _normal(draws, (*a.shape[:-1], draws.draw(st.integers(0, 3))))
 
 
-def _triangular_system(dice: Dice) -> Case:
+def _triangular_system(draws: Draws) -> Case:
     keys = ("lower", "transpose", "unit")
-    return Case(_system(dice), {key: dice.draw(st.booleans()) for key in keys})
+    return Case(_system(draws), {key: draws.draw(st.booleans()) for key in keys})
 
 
-def _linear_system(dice: Dice) -> Case:
-    return Case(_system(dice), {"transpose": dice.draw(st.booleans())})
+def _linear_system(draws: Draws) -> Case:
+    return Case(_system(draws), {"transpose": draws.draw(st.booleans())})
 
 
-def _factored_system(dice: Dice) -> Case:
-    a, b = _system(dice)
+def _factored_system(draws: Draws) -> Case:
+    a, b = _system(draws)
     factors = OPERATIONS["lu"].reference(a.numpy())
-    return Case((torch.from_numpy(factors), b), {"transpose": dice.draw(st.booleans())})
+    return Case((torch.from_numpy(factors), b), {"transpose": draws.draw(st.booleans())})
 
 
-def _diagonal(dice: Dice) -> Case:
-    n = dice.draw(st.integers(0, 4))
-    return Case((dice.numbers((*_stack(dice), n, n)),), {})
+def _diagonal(draws: Draws) -> Case:
+    n = draws.draw(st.integers(0, 4))
+    return Case((draws.numbers((*_stack(draws), n, n)),), {})
 
 
-def _orders(dice: Dice) -> Case:
-    stack, n = _stack(dice), dice.draw(st.integers(0, 6))
-    orders = dice.random.permuted(np.broadcast_to(np.arange(n), (*stack, n)), axis=-1)
-    return Case((torch.from_numpy(orders).to(to_torch(dice.dtype)),), {})
+def _orders(draws: Draws) -> Case:
+    stack, n = _stack(draws), draws.draw(st.integers(0, 6))
+    orders = draws.random.permuted(np.broadcast_to(np.arange(n), (*stack, n)), axis=-1)
+    return Case((torch.from_numpy(orders).to(to_torch(draws.dtype)),), {})
 
 
 def _tolerance(a: torch.Tensor) -> torch.Tensor:
     return torch.full(a.shape[:-2], 1e-4, dtype=a.real.dtype)
 
 
-def _pinv(dice: Dice) -> Case:
-    a = _matrix(dice, _stack(dice))
+def _pinv(draws: Draws) -> Case:
+    a = _matrix(draws, _stack(draws))
     return Case((a, _tolerance(a)), {})
 
 
-def _lstsq(dice: Dice) -> Case:
-    a = _matrix(dice, _stack(dice))
-    b = _normal(dice, (*a.shape[:-1], dice.draw(st.integers(0, 3))))
+def _lstsq(draws: Draws) -> Case:
+    a = _matrix(draws, _stack(draws))
+    b = _normal(draws, (*a.shape[:-1], draws.draw(st.integers(0, 3))))
     return Case((a, b, _tolerance(a)), {})
 
 

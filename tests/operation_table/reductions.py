@@ -1,4 +1,4 @@
-"""Reductions and running totals, of whole axes and of pieces of them."""
+"""Reductions and scans, of whole axes and of their segments."""
 
 from __future__ import annotations
 
@@ -10,68 +10,68 @@ import torch
 from hypothesis import strategies as st
 
 from magmath.ops import scans
-from operation_table.dice import ANY, BOOL, NUMERIC, REAL, Case, Dice, Draw, Row, Shape
+from operation_table.draws import ANY, BOOL, NUMERIC, REAL, Case, Draw, Draws, Row, Shape
 
 
 def _reduction(domain: str, *, empty: bool = True, extents: tuple[int, int] = (0, 6)) -> Draw:
-    def draw(dice: Dice) -> Case:
+    def draw(draws: Draws) -> Case:
         low, high = extents
-        shape = dice.shape(extents=(low if empty else max(low, 1), high))
-        attributes = {"axis": dice.axes(len(shape)), "keepdims": dice.draw(st.booleans())}
-        return Case((dice.numbers(shape, domain),), attributes)
+        shape = draws.shape(extents=(low if empty else max(low, 1), high))
+        attributes = {"axis": draws.axes(len(shape)), "keepdims": draws.draw(st.booleans())}
+        return Case((draws.numbers(shape, domain),), attributes)
 
     return draw
 
 
-def _position_of(dice: Dice) -> Case:
-    shape = dice.shape(1, extents=(1, 6))
-    axis = dice.draw(st.integers(0, len(shape) - 1))
-    attributes = {"axis": axis, "keepdims": dice.draw(st.booleans())}
-    return Case((dice.numbers(shape),), attributes)
+def _position_of(draws: Draws) -> Case:
+    shape = draws.shape(1, extents=(1, 6))
+    axis = draws.draw(st.integers(0, len(shape) - 1))
+    attributes = {"axis": axis, "keepdims": draws.draw(st.booleans())}
+    return Case((draws.numbers(shape),), attributes)
 
 
 def _running(domain: str) -> Draw:
-    def draw(dice: Dice) -> Case:
-        shape = dice.shape(1)
-        axis = dice.draw(st.integers(0, len(shape) - 1))
-        return Case((dice.numbers(shape, domain),), {"axis": axis})
+    def draw(draws: Draws) -> Case:
+        shape = draws.shape(1)
+        axis = draws.draw(st.integers(0, len(shape) - 1))
+        return Case((draws.numbers(shape, domain),), {"axis": axis})
 
     return draw
 
 
-def _pieces(dice: Dice) -> tuple[Shape, dict[str, Any]]:
-    """A shape, and pieces of one of its axes."""
-    shape = dice.shape(1, extents=(1, 6))
-    axis = dice.draw(st.integers(0, len(shape) - 1))
-    inner = dice.draw(st.sets(st.integers(0, shape[axis]), max_size=4))
+def _segments(draws: Draws) -> tuple[Shape, dict[str, Any]]:
+    """A shape, and segments of one of its axes."""
+    shape = draws.shape(1, extents=(1, 6))
+    axis = draws.draw(st.integers(0, len(shape) - 1))
+    inner = draws.draw(st.sets(st.integers(0, shape[axis]), max_size=4))
     return shape, {"axis": axis, "cuts": tuple(sorted({0, shape[axis], *inner}))}
 
 
-def _piece_positions(dice: Dice) -> Case:
-    shape, attributes = _pieces(dice)
-    name = dice.draw(st.sampled_from(["argmax", "argmin"]))
-    return Case((dice.numbers(shape),), {**attributes, "name": name})
+def _segment_positions(draws: Draws) -> Case:
+    shape, attributes = _segments(draws)
+    name = draws.draw(st.sampled_from(["argmax", "argmin"]))
+    return Case((draws.numbers(shape),), {**attributes, "name": name})
 
 
-def _piece_elements(dice: Dice) -> Case:
-    shape, attributes = _pieces(dice)
+def _segment_elements(draws: Draws) -> Case:
+    shape, attributes = _segments(draws)
     axis = attributes["axis"]
-    ends = [dice.random.integers(a, b) for a, b in pairwise(attributes["cuts"])]
+    ends = [draws.random.integers(a, b) for a, b in pairwise(attributes["cuts"])]
     places = torch.tensor(ends).reshape([-1 if d == axis else 1 for d in range(len(shape))])
     indices = places.expand(*shape[:axis], len(ends), *shape[axis + 1 :]).contiguous()
-    return Case((dice.numbers(shape), indices), attributes)
+    return Case((draws.numbers(shape), indices), attributes)
 
 
-def _piece_totals(dice: Dice) -> Case:
-    shape, attributes = _pieces(dice)
-    name = dice.draw(st.sampled_from(["sum", "prod"]))
-    return Case((dice.numbers(shape, "count"),), {**attributes, "name": name})
+def _segment_totals(draws: Draws) -> Case:
+    shape, attributes = _segments(draws)
+    name = draws.draw(st.sampled_from(["sum", "prod"]))
+    return Case((draws.numbers(shape, "count"),), {**attributes, "name": name})
 
 
-def _piece_scan(dice: Dice) -> Case:
-    (x,), attributes = (case := _piece_totals(dice)).operands, case.attributes
+def _segment_scan(draws: Draws) -> Case:
+    (x,), attributes = (case := _segment_totals(draws)).operands, case.attributes
     axis, count = attributes["axis"], len(attributes["cuts"]) - 1
-    wide = replace(dice, dtype=scans.long_sum_dtype(dice.dtype))
+    wide = replace(draws, dtype=scans.long_sum_dtype(draws.dtype))
     totals = wide.numbers((*x.shape[:axis], count, *x.shape[axis + 1 :]), "count")
     return Case((x, totals), attributes)
 
@@ -85,10 +85,10 @@ ROWS: dict[str, Row] = {
     "all": Row(_reduction("any"), BOOL),
     "argmax": Row(_position_of, REAL),
     "argmin": Row(_position_of, REAL),
-    "piece_positions": Row(_piece_positions, REAL),
-    "piece_elements": Row(_piece_elements, REAL),
-    "piece_totals": Row(_piece_totals, NUMERIC),
-    "piece_scan": Row(_piece_scan, NUMERIC),
+    "segment_positions": Row(_segment_positions, REAL),
+    "segment_elements": Row(_segment_elements, REAL),
+    "segment_totals": Row(_segment_totals, NUMERIC),
+    "segment_scan": Row(_segment_scan, NUMERIC),
     "cumulative_sum": Row(_running("count"), NUMERIC, (0,)),
     "cumulative_prod": Row(_running("factor"), NUMERIC, (0,)),
 }

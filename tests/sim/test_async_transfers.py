@@ -1,4 +1,4 @@
-"""Transfers beside other work: what runs meanwhile, and what may not happen to the arrays.
+"""Asynchronous transfers: concurrent work, and the protection of the transferred arrays.
 
 The progress thread is held at a gate, so that nothing depends on which of two threads is faster.
 """
@@ -229,7 +229,8 @@ def test_it_is_told(gate: threading.Event) -> None:
         assert measured.explain().total.measured is not None
 
 
-# within a program ----------------------------------------------------------------------------------------
+# within a program
+# ----------------------------------------------------------------------------------------
 
 
 def two_products(kind: str) -> tuple[Graph, list[np.ndarray]]:

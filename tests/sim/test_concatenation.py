@@ -1,4 +1,4 @@
-"""Operands of a concatenation are computed in its storage: nothing is copied, whatever reads them."""
+"""Operands of a concatenation are computed in its storage, without copies, for any readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradient averaging: every exchange equals training by one worker, and sends what it promises."""
+"""Gradient averaging: every exchange equals training by one worker, and sends the planned bytes."""
 
 from __future__ import annotations
 
@@ -227,7 +227,8 @@ def test_deterministic_training_has_the_same_bits(strategy: Any, counts: Sequenc
             np.testing.assert_array_equal(value, found[0][1][name], err_msg=name)
 
 
-# loops and layers -----------------------------------------------------------------------------------
+# loops and layers
+# -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("strategy", ["ring", "sharded", "auto", {"0": "model"}], ids=str)

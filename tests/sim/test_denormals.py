@@ -1,4 +1,4 @@
-"""Denormal numbers: flushed to zero in training steps alone, on all threads, unless it is off."""
+"""Denormal numbers: flushed to zero in training steps only, on all threads, unless disabled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `explain` and `profile` tell: the plan's bytes and messages, and what workers measured."""
+"""`explain` and `profile`: the planned bytes and messages, and the measurements of workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data can make a kernel fail on one worker alone: the error arrives, and the pool goes on."""
+"""Data can make a kernel fail on a single worker: the error is raised, and the pool continues."""
 
 from __future__ import annotations
 

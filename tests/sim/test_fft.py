@@ -1,4 +1,4 @@
-"""`mm.fft` against NumPy in any layout, its gradients, and the movement that it plans."""
+"""`mm.fft` against NumPy in any layout, its gradients, and the planned transfers."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ LONG = [((64 * 66,), 0), ((64 * 65,), 0), ((65 * 68,), 0), ((2, 65 * 67, 3), 1)]
 @contextmanager
 def in_four_steps() -> Iterator[None]:
     """Within, what can be computed in four steps is, however small it is."""
-    asked, placed = [], _Placing._tried
+    asked, placed = [], _Placing._trial
 
     def tried(self: _Placing, node: Node, way: Node) -> _Placing:
         state = placed(self, node, way)
@@ -200,7 +200,7 @@ def in_four_steps() -> Iterator[None]:
         return state
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_Placing, "_tried", tried)
+        patch.setattr(_Placing, "_trial", tried)
         yield
     assert asked
 
@@ -254,7 +254,8 @@ def test_what_cannot_be_transformed_is_refused() -> None:
             mm.fft.fftn(x, s=(3,), axes=(0, 1))
 
 
-# lengths without factors ---------------------------------------------------------------------------
+# lengths without factors
+# ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("least", "expected"), [(1, 1), (7, 8), (8197, 8640), (10007, 10125)])

@@ -1,5 +1,5 @@
-"""Arrays in files: any layout and number of workers writes what any other reads; what is damaged,
-hostile, missing or full gives an error and leaves nothing behind."""
+"""Arrays in files: any layout and number of workers can read the files of any other; damaged,
+hostile or missing files and full disks raise errors and leave no files."""
 
 from __future__ import annotations
 

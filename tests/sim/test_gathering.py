@@ -1,4 +1,4 @@
-"""No operation gathers a large array that is split along the axis that it goes along."""
+"""No operation gathers a large array that is split along the axis of the operation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks of images train as their twins in PyTorch: loss curves, running averages, resumption."""
+"""Networks of images train like their PyTorch twins: loss curves, running averages, resumption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Functions of images against PyTorch in float64, in any layout: values, gradients and theirs."""
+"""Functions of images against PyTorch in float64, in any layout: values, first and second
+gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Initializers have the distributions that they name, and the same numbers on any workers."""
+"""Initializers draw from the documented distributions, the same numbers on any workers."""
 
 from __future__ import annotations
 

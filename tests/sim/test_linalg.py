@@ -1,4 +1,5 @@
-"""mm.linalg: what has no unique result is tried by what it must satisfy; awkward matrices; errors."""
+"""mm.linalg: results that are not unique are checked by their equations; difficult matrices;
+errors."""
 
 from __future__ import annotations
 
@@ -442,7 +443,8 @@ def test_wrong_shapes_and_types_are_refused_where_they_are_written(one: Any) -> 
         mm.linalg.qr(a, mode="all")
 
 
-# computing workers----------------------------------------------------------------------------------
+# computing
+# workers----------------------------------------------------------------------------------
 
 
 def test_one_worker_factorises_for_all_that_share_its_memory() -> None:

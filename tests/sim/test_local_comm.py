@@ -1,4 +1,4 @@
-"""Communicators whose ranks are threads, sharing memory and not."""
+"""Communicators whose ranks are threads, with and without shared memory."""
 
 from __future__ import annotations
 

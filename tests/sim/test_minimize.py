@@ -1,4 +1,4 @@
-"""Optimizer steps are the same wherever the variables lie, also where states must be moved."""
+"""Optimizer steps are equal for all layouts of the variables, even if states must be moved."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Every operation that can be written natively computes natively what its kernel does.
+"""The native form of every operation computes the same as its kernel.
 
-All operations on one element type make up one program, so that each type compiles once.
+All operations on one element type form one program, so that each type is compiled once.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def engine() -> Iterator[Engine]:
 
 def cases_of(dtype: str) -> list[tuple[str, Case]]:
     """Cases of all operations that have a native form for the type."""
-    dice = OneShape(lambda _: None, DTYPES[dtype], np.random.default_rng(7))  # type: ignore[arg-type, return-value]
-    found = [(name, case) for name, case in structured(dice) if dtype in ROWS[name].dtypes]
+    draws = OneShape(lambda _: None, DTYPES[dtype], np.random.default_rng(7))  # type: ignore[arg-type, return-value]
+    found = [(name, case) for name, case in structured(draws) if dtype in ROWS[name].dtypes]
     if dtype != "float32":  # the only type that is drawn natively
         found = [(name, case) for name, case in found if name != "random_uniform"]
     if dtype in ("int64", "float32", "float64"):  # numbers below 0 are no uint8
@@ -49,7 +49,7 @@ def cases_of(dtype: str) -> list[tuple[str, Case]]:
         if isinstance(native, dict) and DTYPES[dtype].kind not in native:
             continue  # integers to integer powers, which data can make fail
         if operation.elementwise and name != "astype" and dtype in row.dtypes:
-            found.append((name, row.draw(dice)))
+            found.append((name, row.draw(draws)))
     return found
 
 
@@ -88,10 +88,10 @@ def test_special_numbers_are_treated_alike(
     numbers = np.array(SPECIAL, dtype)
     axes = np.meshgrid(*[numbers] * 4, indexing="ij")
     grid = [torch.from_numpy(axis.copy()) for axis in axes]
-    dice = OneShape(lambda _: None, DTYPES[dtype], np.random.default_rng(7))  # type: ignore[arg-type, return-value]
+    draws = OneShape(lambda _: None, DTYPES[dtype], np.random.default_rng(7))  # type: ignore[arg-type, return-value]
     for name, row in ROWS.items():
         if OPERATIONS[name].elementwise and dtype in row.dtypes and name != "astype":
-            count = len(row.draw(dice).operands)
+            count = len(row.draw(draws).operands)
             condition = (grid[0] > 0,) if name == "where" else ()
             cases.append((name, Case((*condition, *grid[: count - len(condition)]), {})))
     for name in ("sum", "prod", "max", "min"):

@@ -13,7 +13,7 @@ from engines import engine_of
 from magmath.core.dtypes import DTYPES
 from magmath.errors import DTypeError
 from magmath.graph import apply
-from magmath.ops import OPERATIONS, blocks, creation, leaves, redistribute
+from magmath.ops import OPERATIONS, block_reduction, creation, leaves, redistribute
 from operation_table import FOLDED, REAL, ROWS, UNSIGNED, Case, cases
 
 TABLE = {**ROWS, **FOLDED}
@@ -30,7 +30,12 @@ some = settings(max_examples=10, suppress_health_check=list(HealthCheck))
 
 
 def test_every_operation_has_a_row() -> None:
-    tried_elsewhere = {*leaves.OPERATIONS, *redistribute.OPERATIONS, *blocks.OPERATIONS, *VECTORS}
+    tried_elsewhere = {
+        *leaves.OPERATIONS,
+        *redistribute.OPERATIONS,
+        *block_reduction.OPERATIONS,
+        *VECTORS,
+    }
     tried_elsewhere |= {"checkpoint", "summands", "sum_parts", "sum_signs"}
     assert set(TABLE) == set(OPERATIONS) - tried_elsewhere
 

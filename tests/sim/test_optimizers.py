@@ -1,5 +1,5 @@
 """Every optimizer, with every setting, takes the steps that PyTorch (for LARS: the paper) takes, in
-every kind of training loop, and goes on from a state that was saved."""
+every kind of training loop, and continues from a saved state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ring of panels, and how rows are dealt."""
+"""The ring of panels, and the block-cyclic distribution of rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planning: how much work it takes as programs grow, what it chooses, and what is looked up."""
+"""Planning: its work for growing programs, its choices, and its caches."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from magmath.layout import Layout, Mesh
 from magmath.nn import Dense, NeuralNetwork
 from magmath.optim import Adam, GradientDescent
 from magmath.parallel import per_layer
-from magmath.passes import partition as partitions
-from magmath.passes.candidate_cost import prices_of
-from magmath.passes.partition import Part, Partition, forget_partitions
+from magmath.passes import parameter_layouts
+from magmath.passes.candidate_cost import cost_cache_of
+from magmath.passes.parameter_layouts import ChosenOptions, LayerOptions, clear_option_caches
 from magmath.passes.simplify import simplify
 from magmath.program.arena import ALIGNMENT, arrange
 from magmath.program.instructions import Program, Slot
@@ -43,8 +43,8 @@ def data(width: int = 32, batch: int = 64, seed: int = 0) -> tuple[Any, Any]:
 
 def planned_anew(layers: int, strategy: str) -> StageTimes:
     """What planning the step of an MLP took, with nothing known of earlier plans."""
-    prices_of.cache_clear()
-    forget_partitions()
+    cost_cache_of.cache_clear()
+    clear_option_caches()
     session.use(session.engine().pool)
     net = mlp(layers)
     net.build((32,))
@@ -61,9 +61,9 @@ def planned_anew(layers: int, strategy: str) -> StageTimes:
 def test_choosing_a_strategy_is_linear_in_the_layers(kind: str, workers: int) -> None:
     with current(kind, workers):
         few, many = (planned_anew(layers, "auto").counts for layers in (20, 40))
-        assert few["priced candidates"] > 0
-        assert few["priced nodes"] > 0
-        for name in ("priced candidates", "priced nodes", "nodes"):
+        assert few["evaluated candidates"] > 0
+        assert few["evaluated nodes"] > 0
+        for name in ("evaluated candidates", "evaluated nodes", "nodes"):
             assert many[name] <= 2.2 * few[name], name
 
 
@@ -99,33 +99,33 @@ def test_a_second_fit_on_data_of_the_same_shape_plans_nothing(
         with recording() as times:
             net.fit(*data(seed=2), batch_size=32, epochs=2, strategy=strategy)
         assert times.counts["trace"] == 0
-        for name in ("programs", "place", "simplify", "priced candidates", "priced nodes"):
+        for name in ("programs", "place", "simplify", "evaluated candidates", "evaluated nodes"):
             assert times.counts[name] == 0, name
 
 
 # choices ------------------------------------------------------------------------------------------
 
 
-def greedy(step: Graph, parts: Sequence[Part], environment: Any) -> float:
-    """The predicted seconds of the best mixture that changing one part at a time finds, each trial
+def greedy(step: Graph, layers: Sequence[LayerOptions], environment: Any) -> float:
+    """The predicted seconds of the best mixture that changing one layer at a time finds, each trial
     by a plan of the whole step."""
-    names = list(parts[0].options)
-    step, parts = partitions._with_options(step, parts, [names[0]] * len(parts))
+    names = list(layers[0].options)
+    step, layers = parameter_layouts._with_options(step, layers, [names[0]] * len(layers))
     step = simplify(step)
 
     def cost(choice: list[str]) -> float:
-        return partitions._whole_seconds(step, parts, choice, environment)
+        return parameter_layouts._whole_seconds(step, layers, choice, environment)
 
-    price, best = min((cost([name] * len(parts)), [name] * len(parts)) for name in names)
+    least, best = min((cost([name] * len(layers)), [name] * len(layers)) for name in names)
     improved = True
     while improved:
         improved = False
-        for i in range(len(parts)):
+        for i in range(len(layers)):
             for name in names:
                 trial = [*best[:i], name, *best[i + 1 :]]
-                if trial != best and (seconds := cost(trial)) < 0.999 * price:
-                    best, price, improved = trial, seconds, True
-    return price
+                if trial != best and (seconds := cost(trial)) < 0.999 * least:
+                    best, least, improved = trial, seconds, True
+    return least
 
 
 @pytest.mark.parametrize("optimizer", [GradientDescent(0.1), Adam(1e-2)])
@@ -135,14 +135,14 @@ def greedy(step: Graph, parts: Sequence[Part], environment: Any) -> float:
 def test_choice_is_no_worse_than_changing_one_layer_at_a_time(
     kind: str, workers: int, widths: Sequence[int], optimizer: Any, monkeypatch: Any
 ) -> None:
-    found: list[tuple[Partition, float]] = []
+    found: list[tuple[ChosenOptions, float]] = []
 
-    def watched(step: Graph, parts: Sequence[Part], environment: Any) -> Partition:
-        chosen = partitions.partition(step, parts, environment)
-        found.append((chosen, greedy(step, parts, environment)))
+    def watched(step: Graph, layers: Sequence[LayerOptions], environment: Any) -> ChosenOptions:
+        chosen = parameter_layouts.choose_options(step, layers, environment)
+        found.append((chosen, greedy(step, layers, environment)))
         return chosen
 
-    monkeypatch.setattr(per_layer, "partition", watched)
+    monkeypatch.setattr(per_layer, "choose_options", watched)
     with current(kind, workers):
         layers = [Dense(width, activation="relu") for width in widths]
         net = NeuralNetwork([*layers, Dense(10)], optimizer=optimizer, seed=3)

@@ -1,4 +1,4 @@
-"""Pools without processes: the worker within this one, and workers that are threads."""
+"""Pools without further processes: the inline worker, and workers that are threads."""
 
 from __future__ import annotations
 
@@ -478,7 +478,7 @@ def test_a_handler_of_ones_own_is_called_and_decides() -> None:
 
 
 def test_start_pool_within_the_process_and_as_threads() -> None:
-    with pytest.raises(MagmathError, match="workers must be a whole number and at least 0"):
+    with pytest.raises(MagmathError, match="workers must be an integer of at least 0"):
         start_pool(-1)
     for workers, launcher in ((0, "mpiexec"), (2, "threads")):
         pool = start_pool(workers, device="cpu", launcher=launcher, seed=3)

@@ -1,4 +1,4 @@
-"""Convolution and correlation against SciPy in any layout, and what they move."""
+"""Convolution and correlation against SciPy in any layout, and their transfers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Arrays that all workers sort together: right for any numbers, stable, within their share of the
-memory, with the bytes that the plan says."""
+"""Arrays that all workers sort collectively: correct for any numbers, stable, within their share of
+the memory, with the planned number of bytes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ some = settings(max_examples=25, suppress_health_check=list(HealthCheck), phases
 
 
 def together(kind: str, workers: int) -> Engine:
-    """An engine in which collective sorting has the lowest price."""
+    """An engine in which collective sorting has the lowest cost."""
     engine = Engine(engine_of(kind, workers).pool)
     engine.environment = replace(engine.environment, machine=machine_of_speed(1e3))
     return engine

@@ -193,7 +193,9 @@ def test_a_resumed_run_ends_with_the_same_bits(
         assert [record.epoch for record in history.records] == [1, 2, 3, 4, 5, 6]
         done = trainer().fit(X, Y, epochs=6, checkpoint=tmp_path / "a", resume=True, **options)
         assert done.loss == expected.loss
-        with pytest.raises(WeightsError, match=r"is of the optimizer Adam and other parameters"):
+        with pytest.raises(
+            WeightsError, match=r"belongs to the optimizer Adam and other parameters"
+        ):
             Trainer(module(), optimizer="momentum").fit(
                 X, Y, epochs=6, checkpoint=tmp_path / "a", resume=True
             )
@@ -248,7 +250,7 @@ def test_early_stopping_restores_the_best_weights(kind: str, workers: int) -> No
         trainer.fit(X, Y, epochs=2, callbacks=[best])
         assert best.best_value == max(trainer.history.metric("accuracy"))
         with pytest.raises(
-            MagmathError, match=r"there is no figure 'f1'; there are loss, accuracy"
+            MagmathError, match=r"no value is recorded as 'f1'; recorded are loss, accuracy"
         ):
             trainer.fit(X, Y, callbacks=[BestWeights("f1")])
 

@@ -1,5 +1,5 @@
 """Training: the same curve for every strategy and worker count, the optimizers' known trajectories,
-what a step sends and allocates, and what goes wrong."""
+the messages and allocations of a step, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark runner on contestants that take the time they are told, and the problem itself."""
+"""The benchmark runner, with contestants that take given times, and the training problem."""
 
 from __future__ import annotations
 

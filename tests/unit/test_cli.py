@@ -1,4 +1,4 @@
-"""The command `magmath`: what it prints, its exit codes, and what it leaves behind."""
+"""The command `magmath`: its output, its exit codes, and the files that it writes."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_version() -> None:
         (("train", "mlp", "--data", "mnist"), r"$MAGMATH_DATA (which is not set)"),
         (
             ("train", "mlp", "--output", "/proc/x"),
-            "--output: the folder /proc/x cannot be made: No",
+            "--output: the folder /proc/x cannot be created: No",
         ),
         (("train", "mlp", "--layers", "3", "--width", "10", "20"), "each of the 3 hidden layers"),
         (

@@ -1,4 +1,5 @@
-"""The compiler of native programs: its numbers are NumPy's, and its calls are calls."""
+"""The compiler of native programs: its results equal NumPy's, and its calls have the right
+arguments."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
+import scipy.special
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -92,7 +94,7 @@ FUNCTIONS = {
     "arcsin": np.arcsin, "arccos": np.arccos, "arctan": np.arctan, "sinh": np.sinh,
     "cosh": np.cosh, "tanh": np.tanh, "arcsinh": np.arcsinh, "arccosh": np.arccosh,
     "arctanh": np.arctanh, "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "rint": np.rint,
-    "abs": np.abs,
+    "abs": np.abs, "erf": scipy.special.erf,
 }  # fmt: skip
 
 
@@ -168,6 +170,16 @@ def test_own_functions_are_exact_to_two_units(dtype: str) -> None:
         np.testing.assert_array_max_ulp(found, expected, 2)
         zeros = mapped(f"np.{name}(x)", dtype, dtype, np.array([0.0, -0.0], dtype))
         np.testing.assert_array_equal(np.signbit(zeros), np.signbit(function([0.0, -0.0])))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_the_error_function_is_exact_to_three_units(dtype: str) -> None:
+    ends = [1e-30, 1, 2, 4, 6, 7, 1e20, np.inf, 0]
+    x = np.concatenate([np.linspace(-7, 7, 40_001), ends, np.negative(ends)]).astype(dtype)
+    found = mapped("np.erf(x)", dtype, dtype, x)
+    expected = scipy.special.erf(x.astype("float64")).astype(dtype)
+    np.testing.assert_array_max_ulp(found, expected, 3)
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(x))
 
 
 @pytest.mark.parametrize("old", ["bool", *INTEGERS, *FLOATS])

@@ -1,4 +1,4 @@
-"""Compiled functions as builtins of Python: their arguments, their results, and what is neither."""
+"""Compiled functions as builtins of Python: their arguments, results and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data sets and the readers of their files: good ones, and files that are broken or hostile."""
+"""Data sets and the readers of their files: valid, damaged and hostile files."""
 
 from __future__ import annotations
 

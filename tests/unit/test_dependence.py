@@ -1,4 +1,5 @@
-"""Which calls share a loop: what one writes where another reads other elements keeps them apart."""
+"""The dependence test: calls do not share a loop if one writes elements that another reads
+elsewhere."""
 
 from __future__ import annotations
 

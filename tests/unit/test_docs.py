@@ -1,5 +1,5 @@
-"""The documents are true: README's example, the examples, the tour and the recipes for
-contributors run as they are written."""
+"""The documents are tested: README's example, the examples, the tour and the recipes for
+contributors run as written."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ import operation_table
 from engines import current, engine_of
 from magmath.api import elementwise as functions
 from magmath.layout import Layout, Mesh, layout
-from magmath.nn.layers import norm
+from magmath.nn.layers import normalization
 from magmath.ops import OPERATIONS, elementwise
 from magmath.runtime import Pool
 
@@ -221,7 +221,7 @@ def test_recipe_for_an_optimizer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_recipe_for_a_layer() -> None:
-    scale = defined("nn/layers/scale.py", norm)["Scale"]
+    scale = defined("nn/layers/scale.py", normalization)["Scale"]
     net = mm.nn.NeuralNetwork(
         [scale()], loss="mean_squared_error", optimizer=mm.optim.GradientDescent(0.5)
     )

@@ -1,4 +1,4 @@
-"""Small arrays are computed at once, without a program; nothing else tells the two ways apart."""
+"""Small arrays are computed eagerly, without a program, with no other observable difference."""
 
 from __future__ import annotations
 

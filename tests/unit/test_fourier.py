@@ -1,4 +1,4 @@
-"""The Fourier transforms of local tensors, by either provider, on tensors in any strides."""
+"""The Fourier transforms of local tensors, by either library, on tensors with any strides."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ from magmath.kernels.dispatch.registry import ROWS, Candidate
 from magmath.kernels.dispatch.tuner import Call, Tuner
 from magmath.kernels.gemm import bind_gemm
 from magmath.kernels.gemm_candidates import CANDIDATES, candidates_for
-from magmath.kernels.gemm_problem import GemmProblem, key, reduced, stand_in
-from magmath.kernels.threads import set_threads
+from magmath.kernels.gemm_problem import GemmProblem, dummy_operands, key, reduced
+from magmath.kernels.thread_count import set_threads
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 COMPLEX = [torch.complex64, torch.complex128]
@@ -236,7 +236,7 @@ def test_a_stand_in_has_the_form_of_the_product(problem: dict[str, Any]) -> None
     if 0 in (*problem["out"].shape, *problem["a"].shape):
         return
     for part in reduced(GemmProblem(**problem, relu=relu)):
-        made = stand_in(part)
+        made = dummy_operands(part)
         assert key(made) == key(part)
         names = [candidate.name for candidate in candidates_for(part, 2**30)]
         assert [candidate.name for candidate in candidates_for(made, 2**30)] == names
@@ -244,7 +244,7 @@ def test_a_stand_in_has_the_form_of_the_product(problem: dict[str, Any]) -> None
 
 def test_a_large_product_is_measured_on_a_smaller_one() -> None:
     operand = torch.empty(1).expand(100_000, 100_000)
-    made = stand_in(GemmProblem(operand, operand, operand, 1.0, 0.0, None, False))
+    made = dummy_operands(GemmProblem(operand, operand, operand, 1.0, 0.0, None, False))
     assert sum(x.untyped_storage().nbytes() for x in (made.out, made.a, made.b)) < 2**28
 
 
@@ -465,7 +465,7 @@ def child(script: str, **environment: str) -> str:
 THREADS = """
 import scipy.linalg.cython_blas, torch
 from threadpoolctl import threadpool_info
-from magmath.kernels.threads import set_threads, single_threaded_blas
+from magmath.kernels.thread_count import set_threads, single_threaded_blas
 
 def blas_threads():
     return {found["num_threads"] for found in threadpool_info() if found["user_api"] == "blas"}
@@ -492,7 +492,7 @@ def test_set_threads_refuses_less_than_one() -> None:
 
 LATE = """
 import threadpoolctl, torch
-from magmath.kernels.threads import set_threads
+from magmath.kernels.thread_count import set_threads
 set_threads(1)
 from magmath.kernels import blas
 blas.code("float32").address("gemm")

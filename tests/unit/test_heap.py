@@ -1,4 +1,4 @@
-"""The heap: blocks never overlap, are used again, merge, and are symmetric; and arrays in it."""
+"""The heap: blocks never overlap, are reused and merged, and are symmetric; and arrays in it."""
 
 from __future__ import annotations
 

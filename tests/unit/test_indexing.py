@@ -1,4 +1,4 @@
-"""Reading and writing parts of arrays: all that NumPy takes in brackets, in any layout."""
+"""Reading and writing parts of arrays: all of NumPy's indexing keys, in any layout."""
 
 from __future__ import annotations
 
@@ -271,11 +271,11 @@ def test_values_are_not_known_while_a_function_is_traced(function: Any) -> None:
         ((0, -6), r"index -6 is out of range for extent 5 \(axis 1\)"),
         ([0, 7], r"index 7 is out of range for extent 4 \(axis 0\)"),
         ((0, 0, 0, 0), "4 indices for an array of 3 dimensions"),
-        ((Ellipsis, Ellipsis), "may stand only once"),
+        ((Ellipsis, Ellipsis), "may occur only once"),
         (1.5, "takes an integer, a slice.*was given float"),
         ([0.5], "was given an array of float64"),
         (np.ones((4, 4), bool), r"mask of shape \(4, 4\) does not fit axes 0 to 1"),
-        ((True, 0), "True or False must stand alone"),
+        ((True, 0), "True or False must be the only array in a key"),
     ],
 )  # fmt: skip
 def test_indices_that_do_not_fit_are_refused(key: Any, words: str) -> None:

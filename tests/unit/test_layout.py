@@ -1,4 +1,4 @@
-"""Meshes, layouts and the rules that make them: owners, printing, encoding, errors."""
+"""Meshes, layouts and layout rules: owners, printing, encoding, errors."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Arrays shown: the text is NumPy's and fetches no more than it shows; pictures show the owners,
-and a browser draws them whole."""
+"""Display of arrays: the text equals NumPy's and fetches only the shown elements; pictures show the
+owners, and a browser draws them completely."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies of raw memory: every byte, at any alignment, and not one beyond."""
+"""Copies of raw memory: every byte, at any alignment, and no byte outside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The user's memory manager: elements, copies, kinds, references, and what returns to the pool."""
+"""The user's memory manager: elements, copies, kinds, references, and the return of memory to the
+pool."""
 
 from __future__ import annotations
 

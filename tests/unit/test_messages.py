@@ -1,4 +1,4 @@
-"""The control plane's records against hostile input: dropped with a reason, never worse."""
+"""The control plane's records against hostile input: it is dropped with a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The namespace as the array API standard describes it: types, devices, creation and exchange."""
+"""The namespace of the array API standard: types, devices, creation and exchange."""
 
 from __future__ import annotations
 

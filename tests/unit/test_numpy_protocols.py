@@ -1,4 +1,4 @@
-"""NumPy's own functions with arrays of magmath, methods, and what both cost and refuse."""
+"""NumPy's own functions with arrays of magmath, methods, and the cost and errors of both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The passes: whatever they do to a graph, it computes the same; and what each of them is there for."""
+"""The passes: each keeps the results of a graph; and the purpose of each one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from magmath.ops.manipulation import permute, reshape
 from magmath.ops.redistribute import redistribute
 from magmath.ops.reductions import broadcast_to
 from magmath.passes import pipeline
-from magmath.passes.candidate_cost import prices_of
+from magmath.passes.candidate_cost import cost_cache_of
 from magmath.passes.fuse import fuse
 from magmath.passes.place import place
 from magmath.passes.simplify import simplify
@@ -107,7 +107,8 @@ def test_native_steps_compute_what_numpy_does(kind: str, workers: int, data: st.
         check_steps(engine_of(kind, workers), data)
 
 
-# what holds of every planned graph and program ------------------------------------------------------------
+# what holds of every planned graph and program
+# ------------------------------------------------------------
 
 
 def planned_programs(data: st.DataObject, engine: Engine) -> Program:
@@ -175,9 +176,9 @@ def test_placed_graphs_keep_the_rules(kind: str, workers: int, data: st.DataObje
     check_forms(simplify(graph))
     planned = pipeline.run(graph, engine.environment)
     check_placed(planned.graph)
-    prices_of.cache_clear()
+    cost_cache_of.cache_clear()
     anew = pipeline.run(graph, engine.environment)
-    assert str(anew.graph) == str(planned.graph), "what is remembered of prices is what they are"
+    assert str(anew.graph) == str(planned.graph), "cached costs are the computed ones"
     order = {node: i for i, node in enumerate(planned.schedule.order)}
     assert set(order) == set(planned.graph.nodes)
     for node, i in order.items():
@@ -310,7 +311,8 @@ def test_an_output_is_computed_in_its_own_storage_from_the_first_operation_on() 
     assert arrange(engine.compile(engine.cut(Graph((scaled,)))).program).nbytes == 0
 
 
-# keys: what programs are looked up by ---------------------------------------------------------------------
+# keys: what programs are looked up by
+# ---------------------------------------------------------------------
 
 
 LINE = Mesh.line(1)
@@ -360,7 +362,8 @@ def test_everything_else_is_part_of_a_key() -> None:
     assert len(set(keys)) == len(graphs)
 
 
-# simplify -------------------------------------------------------------------------------------------------
+# simplify
+# -------------------------------------------------------------------------------------------------
 
 
 def names(graph: Graph) -> Counter[str]:
@@ -431,7 +434,8 @@ def test_mask_of_a_relu_comes_from_its_result() -> None:
     assert greater.inputs[0].name == "maximum"
 
 
-# fuse -----------------------------------------------------------------------------------------------------
+# fuse
+# -----------------------------------------------------------------------------------------------------
 
 
 def fused(*outputs: Node, targets: tuple[Node | None, ...] = (), engine: Engine) -> Graph:
@@ -503,7 +507,8 @@ def test_update_is_not_folded_where_a_reduction_stands_between() -> None:
             assert not (node.attributes["accumulate"] and node.layout.is_partial)
 
 
-# place, schedule, memory ----------------------------------------------------------------------------------
+# place, schedule, memory
+# ----------------------------------------------------------------------------------
 
 
 def test_what_lies_as_it_must_is_not_moved() -> None:
@@ -562,7 +567,8 @@ def test_exchange_of_two_variables_keeps_both() -> None:
     assert planned.storage.copied == {0, 1}
 
 
-# barriers and moves of a training step --------------------------------------------------------------------
+# barriers and moves of a training step
+# --------------------------------------------------------------------
 
 
 def step_of(kind: str, workers: int, strategy: str, optimizer: str = "sgd") -> Program:

@@ -1,6 +1,6 @@
 """Philox against published vectors, and its fills against each other: tiles, devices, scalars.
 
-The fills for other devices run here on the processor, where both must give the same bits.
+The fills for other devices run here on the processor; both must return the same bits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The public names: those that users are promised are there, lazily, and type checkers see them."""
+"""The public names: all documented names exist, load lazily, and are visible to type checkers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NAMES = """
     e inf nan newaxis pi
     abs acos acosh add all any argmax argmin asin asinh astype atan atan2 atanh bitwise_and
     bitwise_invert bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor broadcast_arrays
-    broadcast_to ceil clip concat copysign cos cosh cumulative_sum divide equal exp expand_dims
+    broadcast_to ceil clip concat copysign cos cosh cumulative_sum divide equal erf exp expand_dims
     expm1 floor floor_divide greater greater_equal hypot isfinite isinf isnan less less_equal log
     log10 log1p log2 logaddexp logical_and logical_not logical_or logical_xor matmul
     matrix_transpose max maximum mean min minimum multiply negative not_equal permute_dims positive

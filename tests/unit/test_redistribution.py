@@ -1,4 +1,4 @@
-"""Plans of redistributions, executed with NumPy on simulated workers, against the truth."""
+"""Plans of redistributions, executed with NumPy on simulated workers, against whole arrays."""
 
 from __future__ import annotations
 

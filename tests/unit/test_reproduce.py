@@ -1,4 +1,4 @@
-"""The report of `magmath reproduce`: its parts, its page, and how errors of experiments end."""
+"""The report of `magmath reproduce`: its parts, its page, and errors of experiments."""
 
 from __future__ import annotations
 

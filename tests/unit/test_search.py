@@ -1,4 +1,4 @@
-"""Parameter search: the metric, what may stop a trial, what survives a kill, and bad input."""
+"""Parameter search: the metric, early stopping, continuation after a kill, and invalid input."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ def test_the_database_of_another_search_is_refused(tmp_path: Path) -> None:
         ({"space": {"batch": [97]}}, DataError, "a step takes 97 images .* the data set has 96"),
         ({"space": {"batch": [32], "workers": [4]}}, DataError, "a step takes 128 images"),
         ({"space": {"batch": [7]}}, OptionError, "cannot be divided .* images=455 can"),
-        ({"space": {"batch": [8, 8]}}, OptionError, "twice"),
+        ({"space": {"batch": [8, 8]}}, OptionError, "must differ"),
         ({"space": {"batch": [8], "learning_rate": [{}]}}, OptionError, "numbers or names"),
         ({"method": "magic"}, OptionError, "known are grid, random, optuna"),
         ({"trials": 0}, OptionError, "at least 1"),

@@ -1,4 +1,4 @@
-"""The choice between the ways to execute a program's steps, with executors that only pretend."""
+"""The selection of the executor of a program's steps, with fake executors."""
 
 from __future__ import annotations
 

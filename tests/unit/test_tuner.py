@@ -1,4 +1,4 @@
-"""The tuner: what it chooses, what it remembers, and what it does with damaged decisions."""
+"""The tuner: its choices, its stored decisions, and damaged decisions."""
 
 from __future__ import annotations
 

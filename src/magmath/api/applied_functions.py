@@ -1,5 +1,5 @@
-"""Python functions applied along axes. They are called in the controller with parts of an array;
-what they compute, workers compute."""
+"""Python functions applied along axes. The controller calls them with parts of an array; the
+workers compute the operations in them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from magmath.errors import ShapeError
 def apply_along_axis(
     func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **options: Any
 ) -> Array:
-    """The results of a function of the 1-D parts along an axis, in its place. The function is
-    called once for each part: one that takes an axis itself is faster."""
+    """Return the results of a function of the 1-D parts along an axis, in its place. The function
+    is called once for each part: one that takes an axis itself is faster."""
     x = as_array("apply_along_axis", arr)
     place = normalize_axis("apply_along_axis", axis, x.ndim)
     lines = moveaxis(x, place, -1)
@@ -34,8 +34,8 @@ def apply_along_axis(
 
 
 def apply_over_axes(func: Callable[..., Any], a: Any, axes: int | Sequence[int]) -> Array:
-    """A function of an array and an axis, applied over several axes one after another, which are
-    kept with extent 1."""
+    """Apply a function of an array and an axis over several axes in turn, which are kept with
+    extent 1."""
     x = as_array("apply_over_axes", a)
     ndim = x.ndim
     for axis in (axes,) if isinstance(axes, int) else axes:

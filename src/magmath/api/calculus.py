@@ -21,7 +21,8 @@ from magmath.errors import OptionError, ShapeError
 
 
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
-    """The differences of neighbours in the flattened array, with numbers before and behind them."""
+    """Return the differences of neighbours in the flattened array, with given numbers before and
+    after them."""
     steps = diff(ravel(ary))
     parts = [
         part if part is steps else astype(ravel(as_array("ediff1d", part)), steps.dtype)
@@ -32,7 +33,7 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
 
 
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
-    """The integral along an axis by the trapezoidal rule, at positions x or `dx` apart."""
+    """Return the integral along an axis by the trapezoidal rule, at positions x or `dx` apart."""
     values = as_array("trapezoid", y)
     place = normalize_axis("trapezoid", axis, values.ndim)
     if x is None:
@@ -48,7 +49,7 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
 
 
 def gradient(f: Any, *varargs: Any, axis: Axis = None, edge_order: int = 1) -> Any:
-    """The slope along each axis: central differences inside, one-sided ones at both ends.
+    """Return the slope along each axis: central differences inside, one-sided ones at both ends.
 
     varargs: the distance of neighbours, for all axes or each, or the positions along each axis.
     """
@@ -71,7 +72,7 @@ def gradient(f: Any, *varargs: Any, axis: Axis = None, edge_order: int = 1) -> A
 
 
 def _steps(values: Array, d: int, spacing: Any) -> Any:
-    """The distance of neighbours along an axis: a number, or an array that broadcasts."""
+    """Return the distance of neighbours along an axis: a number, or an array that broadcasts."""
     if is_number(spacing) or not getattr(spacing, "shape", (1,)):
         return spacing
     at = floating("gradient", spacing)
@@ -126,8 +127,8 @@ def _slope(f: Array, d: int, steps: Any, edge_order: int) -> Array:
 def interp(
     x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
 ) -> Array:
-    """The values at x of the lines through the points (xp, fp), of which xp rises; `left` and
-    `right` are the values beyond the ends, by default those at the ends."""
+    """Return the values at x of the lines through the points (xp, fp), of which xp rises; `left`
+    and `right` are the values outside of the points, by default those at the ends."""
     at = astype(as_array("interp", x), float64)
     places, values = as_array("interp", xp), floating("interp", fp)
     if places.ndim != 1 or values.shape != places.shape or not places.size:
@@ -166,14 +167,15 @@ def _interpolated(at: Array, places: Array, values: Array, left: Any, right: Any
 
 
 def convolve(a: Any, v: Any, mode: str = "full") -> Array:
-    """Σ_j a[i - j] v[j] of two vectors. mode: "full" where they overlap, "same" the middle part of
-    that as long as the longer vector, "valid" where the shorter is within the longer."""
+    """Return Σ_j a[i - j] v[j] of two vectors. mode: "full": all positions with an overlap; "same":
+    the middle part of that, as long as the longer vector; "valid": the positions where the longer
+    vector contains the shorter one."""
     x, y = _vectors("convolve", a, v)
     return _part(convolved(x, y, method="direct"), x.size, y.size, mode, "convolve")
 
 
 def correlate(a: Any, v: Any, mode: str = "valid") -> Array:
-    """Σ_j a[i + j] conj(v[j]) of two vectors; the modes are those of `convolve`."""
+    """Return Σ_j a[i + j] conj(v[j]) of two vectors; the modes are those of `convolve`."""
     x, y = _vectors("correlate", a, v)
     whole = correlated(x, y, method="direct")
     if x.size >= y.size:
@@ -192,7 +194,7 @@ def _vectors(name: str, a: Any, v: Any) -> tuple[Array, Array]:
 
 
 def _part(whole: Array, m: int, n: int, mode: str, name: str) -> Array:
-    """The part of a full convolution of m and n elements that a mode asks for."""
+    """Return the part of a full convolution of m and n elements that a mode selects."""
     if mode not in ("full", "same", "valid"):
         raise OptionError(f'{name}: mode is "full", "same" or "valid", was given {mode!r}')
     short, long = min(m, n), max(m, n)

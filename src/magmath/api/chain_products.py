@@ -12,7 +12,7 @@ from magmath.errors import ShapeError
 
 
 def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Array:
-    """The product of several matrices, in the order of multiplication that needs the fewest
+    """Return the product of several matrices, in the order of multiplication that needs the fewest
     operations; the first and the last may be vectors."""
     if not isinstance(arrays, (list, tuple)):
         raise TypeError(f"multi_dot: needs a list of arrays, was given {type(arrays).__name__}")
@@ -23,7 +23,7 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Array:
 
 
 def _product(arrays: Sequence[Array], split: dict[tuple[int, int], int]) -> Array:
-    """The product of a chain, split where `split` says."""
+    """Return the product of a chain, divided by `split`."""
 
     def part(first: int, last: int) -> Array:
         if first == last:
@@ -35,7 +35,7 @@ def _product(arrays: Sequence[Array], split: dict[tuple[int, int], int]) -> Arra
 
 
 def _splits(shapes: Sequence[tuple[int, ...]]) -> dict[tuple[int, int], int]:
-    """Where to split each part of a chain of products: by dynamic programming."""
+    """Return the split of each part of a chain of products, found by dynamic programming."""
     sizes = [1 if len(shapes[0]) == 1 else shapes[0][0]]
     sizes += [shape[0] if i and len(shape) == 1 else shape[-1] for i, shape in enumerate(shapes)]
     if len(shapes[-1]) == 1:

@@ -1,4 +1,4 @@
-"""Whether arrays are equal, or close: truth values that are computed when they are asked for."""
+"""Comparison of whole arrays: equality and closeness, as lazy truth values."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from magmath.errors import ShapeError
 
 
 def isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Array:
-    """True where |a - b| ≤ atol + rtol·|b|, and for equal infinities; with `equal_nan` also where
-    both are nan."""
+    """Return True where |a - b| ≤ atol + rtol·|b|, and for equal infinities; with `equal_nan` also
+    where both are nan."""
     x, y = _pair("isclose", a, b)
     element = floating_dtype(x.dtype)
     x, y = astype(x, element), astype(y, element)
@@ -38,12 +38,12 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool 
 
 
 def allclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Array:
-    """True if all elements are close; see `isclose`."""
+    """Return True if all elements are close; see `isclose`."""
     return all(isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan))
 
 
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
-    """True if the shapes and all elements are equal; with `equal_nan` nan equals nan."""
+    """Return True if the shapes and all elements are equal; with `equal_nan` nan equals nan."""
     x, y = as_array("array_equal", a1), as_array("array_equal", a2)
     if x.shape != y.shape:
         return asarray(False)
@@ -54,7 +54,7 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
 
 
 def array_equiv(a1: Any, a2: Any) -> Array:
-    """True if the shapes broadcast and all elements are equal."""
+    """Return True if the shapes broadcast and all elements are equal."""
     x, y = as_array("array_equiv", a1), as_array("array_equiv", a2)
     try:
         broadcast_shapes(x.shape, y.shape)
@@ -64,6 +64,6 @@ def array_equiv(a1: Any, a2: Any) -> Array:
 
 
 def _pair(name: str, a: Any, b: Any) -> tuple[Array, Array]:
-    """Two operands of one type, numbers included."""
+    """Return two operands of one type, numbers included."""
     x, y = operands(name, as_array(name, a), as_array(name, b))
     return Array(x), Array(y)

@@ -1,4 +1,4 @@
-"""Functions of complex numbers, and of whether numbers are real."""
+"""Functions of complex numbers, and tests whether numbers are real."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ HALF_TURN = 57.29577951308232  # degrees in a radian
 
 
 def angle(z: Any, deg: bool = False) -> Array:
-    """The angle of each number in the complex plane, in radians or with `deg` in degrees."""
+    """Return the angle of each number in the complex plane, in radians or with `deg` in degrees."""
     x = floating("angle", z)
     turned = atan2(imag(x), real(x)) if x.dtype.kind == "complex" else atan2(zeros_like(x), x)
     return multiply(turned, HALF_TURN) if deg else turned
 
 
 def isreal(x: Any) -> Array:
-    """True where the imaginary part is 0."""
+    """Return True where the imaginary part is 0."""
     x = as_array("isreal", x)
     return equal(imag(x), 0) if x.dtype.kind == "complex" else ones_like(x, dtype=bool_)
 
 
 def iscomplex(x: Any) -> Array:
-    """True where the imaginary part is not 0."""
+    """Return True where the imaginary part is not 0."""
     x = as_array("iscomplex", x)
     return not_equal(imag(x), 0) if x.dtype.kind == "complex" else zeros_like(x, dtype=bool_)
 
 
 def iscomplexobj(x: Any) -> bool:
-    """True for arrays of a complex type."""
+    """Return True for arrays of a complex type."""
     return as_array("iscomplexobj", x).dtype.kind == "complex"
 
 
 def isrealobj(x: Any) -> bool:
-    """True for arrays of a type that is not complex."""
+    """Return True for arrays of a type that is not complex."""
     return not iscomplexobj(x)
 
 
 def real_if_close(a: Any, tol: float = 100) -> Array:
-    """The real parts if all imaginary parts are below `tol`, which counts in units of the machine
-    epsilon where it is above 1. The values are computed."""
+    """Return the real parts if all imaginary parts are below `tol`, which counts in units of the
+    machine epsilon where it is above 1. The values are computed."""
     x = as_array("real_if_close", a)
     if x.dtype.kind != "complex":
         return x
@@ -57,7 +57,7 @@ def real_if_close(a: Any, tol: float = 100) -> Array:
 
 
 def sort_complex(a: Any) -> Array:
-    """x as complex numbers, sorted by the real part, then by the imaginary part."""
+    """Return x as complex numbers, sorted by the real part, then by the imaginary part."""
     x = floating("sort_complex", a)
     x = astype(x, complex_dtype(floating_dtype(x.dtype)))
     for part in (imag, real):

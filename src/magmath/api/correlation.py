@@ -24,8 +24,8 @@ def average(
     *,
     keepdims: bool = False,
 ) -> Any:
-    """The mean over `axis` with weights, of the array's shape or one for each position of the axis;
-    with `returned` also the sum of the weights."""
+    """Return the mean over `axis` with weights, of the array's shape or one for each position of
+    the axis; with `returned` also the sum of the weights."""
     x = as_array("average", a)
     if weights is None:
         value = mean(x, axis, keepdims=keepdims)
@@ -40,7 +40,7 @@ def average(
 
 
 def _weights(x: Array, heavy: Array, axis: Axis) -> Array:
-    """Weights that broadcast to the array."""
+    """Return weights that broadcast to the array."""
     if heavy.shape == x.shape:
         return heavy
     axes = normalize_axes("average", axis, x.ndim)
@@ -63,10 +63,10 @@ def cov(
     *,
     dtype: Any = None,
 ) -> Array:
-    """The covariance of variables, which are rows, or columns where `rowvar` is False.
+    """Return the covariance of variables, which are rows, or columns where `rowvar` is False.
 
-    ddof: what is subtracted from the number of observations, 1 by default, 0 with `bias`.
-    fweights: how often each observation counts; aweights: weights of observations.
+    ddof: the number that is subtracted from that of the observations, 1 by default, 0 with `bias`.
+    fweights: the number of times that each observation counts; aweights: weights of observations.
     """
     x = _observations("cov", m, rowvar)
     if not x.shape[0]:
@@ -97,7 +97,7 @@ def cov(
 
 
 def _observations(name: str, m: Any, rowvar: bool) -> Array:
-    """Variables as rows."""
+    """Return variables as rows."""
     x = floating(name, m)
     if x.ndim > 2:
         raise ShapeError(f"{name}: needs 1 or 2 dimensions, was given shape {x.shape}")
@@ -107,7 +107,7 @@ def _observations(name: str, m: Any, rowvar: bool) -> Array:
 
 
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Array:
-    """The correlation coefficients of variables; see `cov`."""
+    """Return the correlation coefficients of variables; see `cov`."""
     c = cov(x, y, rowvar, dtype=dtype)
     if not c.ndim:
         return divide(c, c)

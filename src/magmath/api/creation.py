@@ -121,7 +121,7 @@ def constant(value: Any, *, dtype: DTypeLike = None, layout: LayoutLike = None) 
 
 
 def _is_real(value: Any) -> bool:
-    """True for Python numbers that are not complex."""
+    """Return True for Python numbers that are not complex."""
     return is_number(value) and not isinstance(value, complex)
 
 
@@ -170,8 +170,8 @@ def full(
     layout: LayoutLike = None,
     device: object = None,
 ) -> Array:
-    """An array filled with one number, or with the value of a 0-d array. Arrays have no order in
-    memory: `order` makes no difference, here and in the functions below."""
+    """Return an array filled with one number, or with the value of a 0-d array. Arrays have no
+    order in memory: `order` has no effect, here and in the functions below."""
     if isinstance(fill_value, Array):
         if fill_value.shape != ():
             raise ShapeError(
@@ -238,7 +238,7 @@ def full_like(
     layout: LayoutLike = None,
     device: object = None,
 ) -> Array:
-    """An array of x's shape (or another) and type, filled with one number."""
+    """Return an array of x's shape (or another) and type, filled with one number."""
     return _like("full_like", x, fill_value, dtype, shape, layout, device)
 
 
@@ -267,7 +267,7 @@ def zeros_like(
     layout: LayoutLike = None,
     device: object = None,
 ) -> Array:
-    """Zeros of x's shape and type."""
+    """Return zeros of x's shape and type."""
     return _like("zeros_like", x, 0, dtype, shape, layout, device)
 
 
@@ -280,7 +280,7 @@ def ones_like(
     layout: LayoutLike = None,
     device: object = None,
 ) -> Array:
-    """Ones of x's shape and type."""
+    """Return ones of x's shape and type."""
     return _like("ones_like", x, 1, dtype, shape, layout, device)
 
 
@@ -293,7 +293,7 @@ def empty_like(
     layout: LayoutLike = None,
     device: object = None,
 ) -> Array:
-    """An array of x's shape and type whose values do not matter (zeros)."""
+    """Return an array of x's shape and type whose values do not matter (zeros)."""
     return _like("empty_like", x, 0, dtype, shape, layout, device)
 
 
@@ -367,8 +367,8 @@ def linspace(
     layout: LayoutLike = None,
     device: object = None,
 ) -> Any:
-    """`num` evenly spaced numbers from start to stop, the last exact (or left out); with `retstep`
-    also their distance.
+    """Return `num` evenly spaced numbers from start to stop, the last exact (or left out); with
+    `retstep` also their distance.
 
     Complex numbers are on the line between start and stop. The type is the default floating point
     type or its complex counterpart; NumPy scalars keep their own type.
@@ -404,7 +404,7 @@ def eye(
     layout: LayoutLike = None,
     device: object = None,
 ) -> Array:
-    """Ones on the k-th diagonal of N rows and M columns (N for None), zeros elsewhere."""
+    """Return ones on the k-th diagonal of N rows and M columns (N for None), zeros elsewhere."""
     shape = normal_shape("eye", (N, N if M is None else M))
     on_diagonal = e.call("equal", _diagonal_number(shape), _diagonal(k, shape))
     return _made(e.astype(on_diagonal, _floating(dtype)), layout, device)
@@ -425,12 +425,12 @@ def _diagonal(k: int, shape: Shape) -> Node:
 
 
 def tril(x: Array, /, k: int = 0) -> Array:
-    """x with zeros above the k-th diagonal of its last two dimensions."""
+    """Return x with zeros above the k-th diagonal of its last two dimensions."""
     return _triangle("tril", x, "less_equal", k)
 
 
 def triu(x: Array, /, k: int = 0) -> Array:
-    """x with zeros below the k-th diagonal of its last two dimensions."""
+    """Return x with zeros below the k-th diagonal of its last two dimensions."""
     return _triangle("triu", x, "greater_equal", k)
 
 
@@ -445,7 +445,7 @@ def _triangle(name: str, x: Array, comparison: str, k: int) -> Array:
 def meshgrid(
     *arrays: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy"
 ) -> tuple[Array, ...]:
-    """Coordinate arrays of a grid from 1-D arrays, one for each, of a dimension for each.
+    """Return coordinate arrays of a grid from 1-D arrays, one for each, of a dimension for each.
 
     indexing: "ij" orders the dimensions as the arrays, "xy" exchanges the first two. With `sparse`
     an array has an extent of 1 in the dimensions of the others. `copy` makes no difference.

@@ -59,7 +59,7 @@ def astype(
 
 
 def can_cast(from_: Any, /, to: Any) -> bool:
-    """True if the promotion rules take `from_`, a type or an array, to the type `to`."""
+    """Return True if the promotion rules take `from_`, a type or an array, to the type `to`."""
     try:
         return promote(_dtype_of(from_), as_dtype(to)) is as_dtype(to)
     except DTypeError:
@@ -86,7 +86,7 @@ def iinfo(type: Any, /) -> iinfo_object:
 
 
 def isdtype(dtype: Any, kind: Any) -> bool:
-    """True if `dtype` is `kind`, or of that kind, or one of a tuple of types and kinds.
+    """Return True if `dtype` is `kind`, or of that kind, or one of a tuple of types and kinds.
 
     The kinds: "bool", "signed integer", "unsigned integer", "integral", "real floating",
     "complex floating", "numeric".
@@ -112,47 +112,47 @@ def _dtype_of(value: Any) -> DType:
 
 
 def promote_types(type1: Any, type2: Any, /) -> DType:
-    """The smallest type that holds the numbers of both."""
+    """Return the smallest type that holds the numbers of both."""
     return promote(as_dtype(type1), as_dtype(type2))
 
 
 def min_scalar_type(a: Any, /) -> DType:
-    """The smallest type that holds a number; the type of an array."""
+    """Return the smallest type that holds a number; the type of an array."""
     if isinstance(a, Array) and a.ndim:
         return a.dtype
     return as_dtype(np.min_scalar_type(a.numpy() if isinstance(a, Array) else a))
 
 
 def common_type(*arrays: Any) -> DType:
-    """The floating point type that holds the numbers of arrays; float64 for integers."""
+    """Return the floating point type that holds the numbers of arrays; float64 for integers."""
     kinds = [_dtype_of(a) for a in arrays]
     return promote(*[float64 if kind.is_integer else kind for kind in kinds])
 
 
 def issubdtype(arg1: Any, arg2: Any) -> bool:
-    """True if the first type is the second, or is in the set of types that the second stands for,
-    such as `mm.floating`."""
+    """Return True if the first type is the second, or belongs to the set of types that the second
+    names, such as `mm.floating`."""
     second = arg2 if isinstance(arg2, type) else np.dtype(as_dtype(arg2).name)
     first = arg1 if isinstance(arg1, type) else np.dtype(as_dtype(arg1).name)
     return bool(np.issubdtype(first, second))
 
 
 def ndim(a: Any, /) -> int:
-    """The number of dimensions of an array, a number or nested lists."""
+    """Return the number of dimensions of an array, a number or nested lists."""
     return a.ndim if isinstance(a, Array) else as_array("ndim", a).ndim
 
 
 def shape(a: Any, /) -> tuple[int, ...]:
-    """The shape of an array, a number or nested lists."""
+    """Return the shape of an array, a number or nested lists."""
     return a.shape if isinstance(a, Array) else as_array("shape", a).shape
 
 
 def size(a: Any, /, axis: int | tuple[int, ...] | None = None) -> int:
-    """The number of elements, of an array or along some of its axes."""
+    """Return the number of elements, of an array or along some of its axes."""
     extents = shape(a)
     return size_of(extents[d] for d in normalize_axes("size", axis, len(extents)))
 
 
 def isscalar(element: Any, /) -> bool:
-    """True for Python's and NumPy's numbers and texts; arrays of no dimensions are arrays."""
+    """Return True for Python's and NumPy's numbers and strings; a 0-d array is not a scalar."""
     return is_number(element) or isinstance(element, (np.generic, str, bytes))

@@ -20,7 +20,7 @@ from magmath.errors import ShapeError
 
 
 def _as_last(name: str, a: Any, axis1: int, axis2: int) -> Array:
-    """The array with the two axes of its matrices moved to the end."""
+    """Return the array with the two axes of its matrices moved to the end."""
     x = as_array(name, a)
     if x.ndim < 2:
         raise ShapeError(f"{name}: needs 2 or more dimensions, was given shape {x.shape}")
@@ -28,20 +28,20 @@ def _as_last(name: str, a: Any, axis1: int, axis2: int) -> Array:
 
 
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
-    """The elements (i, i + offset) of the matrices in two axes, as the last axis."""
+    """Return the elements (i, i + offset) of the matrices in two axes, as the last axis."""
     return matrix_diagonal(_as_last("diagonal", a, axis1, axis2), offset=offset)
 
 
 def trace(
     a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None
 ) -> Array:
-    """The sum of the elements (i, i + offset) of the matrices in two axes."""
+    """Return the sum of the elements (i, i + offset) of the matrices in two axes."""
     x = _as_last("trace", a, axis1, axis2)
     return stored("trace", matrix_trace(x, offset=offset, dtype=dtype), out)
 
 
 def diag(v: Any, k: int = 0) -> Array:
-    """A matrix with a vector on its k-th diagonal, or the k-th diagonal of a matrix."""
+    """Return a matrix with a vector on its k-th diagonal, or the k-th diagonal of a matrix."""
     x = as_array("diag", v)
     if x.ndim == 2:
         return diagonal(x, k)
@@ -56,36 +56,36 @@ def diag(v: Any, k: int = 0) -> Array:
 
 
 def diagflat(v: Any, k: int = 0) -> Array:
-    """A matrix with the flattened elements on its k-th diagonal."""
+    """Return a matrix with the flattened elements on its k-th diagonal."""
     return diag(ravel(v), k)
 
 
 def tri(
     N: int, M: int | None = None, k: int = 0, dtype: DTypeLike = None, *, layout: Any = None
 ) -> Array:
-    """Ones on and below the k-th diagonal of N rows and M columns, zeros above."""
+    """Return ones on and below the k-th diagonal of N rows and M columns, zeros above."""
     element = get_default_dtype() if dtype is None else dtype
     shape = (N, N if M is None else M)
     return tril(ones(shape, dtype=element, layout=layout), k)
 
 
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, ...]:
-    """The indices of the elements on and below the k-th diagonal of n rows and m columns."""
+    """Return the indices of the elements on and below the k-th diagonal of n rows and m columns."""
     return nonzero(tri(n, m, k, bool_))
 
 
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, ...]:
-    """The indices of the elements on and above the k-th diagonal of n rows and m columns."""
+    """Return the indices of the elements on and above the k-th diagonal of n rows and m columns."""
     return nonzero(~tri(n, m, k - 1, bool_))
 
 
 def tril_indices_from(arr: Any, k: int = 0) -> tuple[Array, ...]:
-    """`tril_indices` for the shape of a matrix."""
+    """Return `tril_indices` for the shape of a matrix."""
     return tril_indices(*_shape_of("tril_indices_from", arr, k))
 
 
 def triu_indices_from(arr: Any, k: int = 0) -> tuple[Array, ...]:
-    """`triu_indices` for the shape of a matrix."""
+    """Return `triu_indices` for the shape of a matrix."""
     return triu_indices(*_shape_of("triu_indices_from", arr, k))
 
 
@@ -97,17 +97,17 @@ def _shape_of(name: str, arr: Any, k: int) -> tuple[int, int, int]:
 
 
 def mask_indices(n: int, mask_func: Any, k: Any = 0) -> tuple[Array, ...]:
-    """The indices where `mask_func(ones((n, n)), k)` is not zero, as for `mm.triu`."""
+    """Return the indices where `mask_func(ones((n, n)), k)` is not zero, as for `mm.triu`."""
     return nonzero(not_equal(mask_func(ones((n, n), dtype=int64), k), 0))
 
 
 def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
-    """The indices of the main diagonal of an array with `ndim` dimensions of extent n."""
+    """Return the indices of the main diagonal of an array with `ndim` dimensions of extent n."""
     return (arange(n),) * ndim
 
 
 def diag_indices_from(arr: Any) -> tuple[Array, ...]:
-    """`diag_indices` for the shape of an array, whose extents must be equal."""
+    """Return `diag_indices` for the shape of an array, whose extents must be equal."""
     x = as_array("diag_indices_from", arr)
     if x.ndim < 2 or len(set(x.shape)) != 1:
         raise ShapeError(
@@ -117,8 +117,8 @@ def diag_indices_from(arr: Any) -> tuple[Array, ...]:
 
 
 def fill_diagonal(a: Array, val: Any, wrap: bool = False) -> None:
-    """Write values to the main diagonal of an array; with `wrap`, a tall matrix has another one
-    below, after a row without."""
+    """Write values to the main diagonal of an array; with `wrap`, a tall matrix has further
+    diagonals below, each after an empty row."""
     a = target("fill_diagonal", a)
     if a.ndim < 2:
         raise ShapeError(f"fill_diagonal: needs 2 or more dimensions, was given {a.shape}")
@@ -133,7 +133,7 @@ def fill_diagonal(a: Array, val: Any, wrap: bool = False) -> None:
 
 
 def _cycled(values: Any, count: int) -> Any:
-    """Values repeated from the first on, so many."""
+    """Return `count` values, repeated cyclically."""
     x = ravel(as_array("fill_diagonal", values))
     if x.size == 1:
         return x[0]
@@ -141,12 +141,12 @@ def _cycled(values: Any, count: int) -> Any:
 
 
 def identity(n: int, dtype: DTypeLike = None, *, layout: Any = None) -> Array:
-    """The n × n matrix with ones on its main diagonal."""
+    """Return the n × n matrix with ones on its main diagonal."""
     return eye(n, dtype=dtype, layout=layout)
 
 
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
-    """The powers of a vector as columns: N of them, falling unless `increasing`."""
+    """Return the powers of a vector as columns: N of them, falling unless `increasing`."""
     v = as_array("vander", x)
     if v.ndim != 1:
         raise ShapeError(f"vander: needs a 1-D array, was given shape {v.shape}")

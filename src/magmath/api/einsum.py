@@ -39,14 +39,15 @@ class _Term:
 
 
 def einsum(subscripts: str, /, *operands: Any, out: Any = None, optimize: Any = True) -> Array:
-    """The sum of products that `subscripts` say, in Einstein's notation as NumPy's einsum takes it.
+    """Return the sum of products that `subscripts` define, in Einstein's notation, as NumPy's
+    einsum.
 
     `"ij,jk->ik"` names each dimension of the operands and of the result; letters that the result
     lacks are summed over. Without `->` the result has, in alphabetical order, the letters that
-    occur once. A letter twice in an operand takes its diagonal, `...` stands for any number of
-    dimensions, which broadcast, and a dimension of length 1 stretches. Operands take their common
-    type. The order of the products is planned, whatever `optimize` says. Raises ShapeError where
-    subscripts and operands do not fit.
+    occur once. A letter twice in an operand takes its diagonal, `...` denotes any number of
+    dimensions, which broadcast, and a dimension of length 1 stretches. Operands are converted to
+    their common type. The order of the products is always planned; `optimize` has no effect. Raises
+    ShapeError if subscripts and operands do not fit.
     """
     return stored("einsum", _einsum(subscripts, *operands), out)
 

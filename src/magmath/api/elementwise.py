@@ -1,4 +1,4 @@
-"""Element-wise functions of the array API: they differ in name alone, so a table makes them.
+"""Element-wise functions of the array API: they differ only in name, so a table defines them.
 
 Each takes NumPy's `out`, `where` and `dtype`; functions of two operands have `reduce`,
 `accumulate`, `outer` and `at` (`ufunc_methods.py`).
@@ -51,7 +51,7 @@ def _binary(name: str, text: str = "") -> BinaryFunction:
 
 
 def _logical(name: str) -> BinaryFunction:
-    """A function of truth values; numbers are true where they are not zero."""
+    """Return a function of truth values; numbers are true where they are not zero."""
 
     def function(
         x1: Any, x2: Any, /, out: Any = None, *, where: Any = True, dtype: Any = None
@@ -65,7 +65,7 @@ def _logical(name: str) -> BinaryFunction:
 
 
 def _truth(name: str, x: Any) -> Any:
-    """An operand as truth values."""
+    """Return an operand as truth values."""
     if is_number(x):
         return bool(x)
     array = as_array(name, x)
@@ -79,8 +79,8 @@ def _are_numbers(x: Any, y: Any) -> bool:
 def _with_options(
     operation: str, given: tuple[Any, ...], out: Any, where: Any, dtype: Any
 ) -> Array:
-    """An element-wise operation with NumPy's options. Of Python numbers alone the result is a
-    Python number, which takes the type of the arrays that it is combined with."""
+    """Return an element-wise operation with NumPy's options. Of Python numbers alone the result is
+    a Python number, which takes the type of the arrays that it is combined with."""
     if all(map(is_number, given)) and out is None and dtype is None and where is True:
         with np.errstate(all="ignore"):
             number: Any = e.OPERATIONS[operation].reference(*given).item()
@@ -110,6 +110,7 @@ ceil = _unary("ceil")
 conj = _unary("conj", text="The complex conjugate of each element.")
 cos = _unary("cos")
 cosh = _unary("cosh")
+erf = _unary("erf", text="The error function 2/√π · ∫₀ˣ exp(-t²) dt of each element.")
 exp = _unary("exp")
 expm1 = _unary("expm1")
 floor = _unary("floor")
@@ -165,7 +166,7 @@ subtract = _binary("subtract")
 
 
 def logical_not(x: Array, /, out: Any = None, *, where: Any = True) -> Array:
-    """True where x is false or zero."""
+    """Return True where x is false or zero."""
     given = x if is_number(x) else _truth("logical_not", x)
     return _with_options("logical_not", (given,), out, where, None)
 
@@ -174,7 +175,7 @@ _rint = _unary("round")
 
 
 def round(x: Array, /, decimals: int = 0, out: Any = None) -> Array:
-    """Each element rounded to the nearest multiple of 10**-decimals, ties to even."""
+    """Return each element rounded to the nearest multiple of 10**-decimals, ties to even."""
     if decimals == 0:
         return _rint(x, out)
     if is_number(x):
@@ -193,7 +194,7 @@ def round(x: Array, /, decimals: int = 0, out: Any = None) -> Array:
 
 
 def positive(x: Array, /, out: Any = None) -> Array:
-    """The elements of x as they are."""
+    """Return the elements of x as they are."""
     return stored("positive", +as_array("positive", x), out)
 
 
@@ -207,7 +208,7 @@ def clip(
     a_min: Any = None,
     a_max: Any = None,
 ) -> Array:
-    """x limited to [min, max], also named a_min and a_max; None leaves a side open."""
+    """Return x limited to [min, max], also named a_min and a_max; None leaves a side open."""
     min, max = a_min if min is None else min, a_max if max is None else max
     result = Array(as_array("clip", x).node)
     for name, limit in (("minimum", min), ("maximum", max)):

@@ -63,7 +63,7 @@ Extents = Sequence[int] | None
 
 
 def fft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """The discrete Fourier transform along one axis, complex; of length n where that is given.
+    """Return the discrete Fourier transform along one axis, complex, of length n if n is given.
 
     Raises DTypeError for half types, ShapeError for an axis out of range or n < 1.
     """
@@ -71,17 +71,18 @@ def fft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward
 
 
 def ifft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """The inverse of `fft`. Raises as `fft`."""
+    """Return the inverse of `fft`. Raises as `fft`."""
     return _transform("ifft", x, None if n is None else (n,), (axis,), norm, inverse=True)
 
 
 def fftn(x: Array, /, s: Extents = None, axes: Axes = None, norm: str = "backward") -> Array:
-    """The transform over several axes (all, or the last len(s)) of lengths s. Raises as `fft`."""
+    """Return the transform over several axes (all, or the last len(s)) of lengths s. Raises as
+    `fft`."""
     return _transform("fftn", x, s, axes, norm, inverse=False)
 
 
 def ifftn(x: Array, /, s: Extents = None, axes: Axes = None, norm: str = "backward") -> Array:
-    """The inverse of `fftn`. Raises as `fft`."""
+    """Return the inverse of `fftn`. Raises as `fft`."""
     return _transform("ifftn", x, s, axes, norm, inverse=True)
 
 
@@ -97,7 +98,7 @@ def _transform(name: str, x: Array, s: Extents, axes: Axes, norm: str, *, invers
 
 
 def rfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """The n // 2 + 1 coefficients from frequency 0 up of the transform of a real array.
+    """Return the n // 2 + 1 coefficients from frequency 0 up of the transform of a real array.
 
     Raises as `fft`, and DTypeError for complex arrays.
     """
@@ -105,27 +106,27 @@ def rfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backwar
 
 
 def irfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """The inverse of `rfft`: a real array of length n (2·(m - 1) for m coefficients)."""
+    """Return the inverse of `rfft`: a real array of length n (2·(m - 1) for m coefficients)."""
     return _to_real("irfft", x, None if n is None else (n,), (axis,), norm)
 
 
 def rfftn(x: Array, /, s: Extents = None, axes: Axes = None, norm: str = "backward") -> Array:
-    """`rfft` over the last of the axes and `fftn` over the others. Raises as `rfft`."""
+    """Return `rfft` over the last of the axes and `fftn` over the others. Raises as `rfft`."""
     return _of_real("rfftn", x, s, axes, norm)
 
 
 def irfftn(x: Array, /, s: Extents = None, axes: Axes = None, norm: str = "backward") -> Array:
-    """The inverse of `rfftn`. Raises as `fft`."""
+    """Return the inverse of `rfftn`. Raises as `fft`."""
     return _to_real("irfftn", x, s, axes, norm)
 
 
 def hfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """The transform of a Hermitian signal given by its first half; real, of length n."""
+    """Return the transform of a Hermitian signal given by its first half; real, of length n."""
     return _to_real("hfft", x, None if n is None else (n,), (axis,), norm, inverse=False)
 
 
 def ihfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """The inverse of `hfft`: the first n // 2 + 1 elements. Raises as `rfft`."""
+    """Return the inverse of `hfft`: the first n // 2 + 1 elements. Raises as `rfft`."""
     return _of_real("ihfft", x, None if n is None else (n,), (axis,), norm, inverse=True)
 
 
@@ -164,22 +165,22 @@ def _to_real(
 
 
 def fft2(x: Array, /, s: Extents = None, axes: Axes = (-2, -1), norm: str = "backward") -> Array:
-    """`fftn` over two axes."""
+    """Return `fftn` over two axes."""
     return fftn(x, s=s, axes=axes, norm=norm)
 
 
 def ifft2(x: Array, /, s: Extents = None, axes: Axes = (-2, -1), norm: str = "backward") -> Array:
-    """`ifftn` over two axes."""
+    """Return `ifftn` over two axes."""
     return ifftn(x, s=s, axes=axes, norm=norm)
 
 
 def rfft2(x: Array, /, s: Extents = None, axes: Axes = (-2, -1), norm: str = "backward") -> Array:
-    """`rfftn` over two axes."""
+    """Return `rfftn` over two axes."""
     return rfftn(x, s=s, axes=axes, norm=norm)
 
 
 def irfft2(x: Array, /, s: Extents = None, axes: Axes = (-2, -1), norm: str = "backward") -> Array:
-    """`irfftn` over two axes."""
+    """Return `irfftn` over two axes."""
     return irfftn(x, s=s, axes=axes, norm=norm)
 
 
@@ -231,7 +232,7 @@ def _resized(x: Node, axes: Sequence[int], extents: Sequence[int]) -> Node:
 
 
 def fftfreq(n: int, /, d: float = 1.0, dtype: DTypeLike = None, device: object = None) -> Array:
-    """The frequencies of the coefficients of an `fft` of length n for samples `d` apart.
+    """Return the frequencies of the coefficients of an `fft` of length n for samples `d` apart.
 
     They are 0, 1, …, -2, -1, each over n·d, of the default floating point type unless `dtype` is
     given.
@@ -244,7 +245,7 @@ def fftfreq(n: int, /, d: float = 1.0, dtype: DTypeLike = None, device: object =
 
 
 def rfftfreq(n: int, /, d: float = 1.0, dtype: DTypeLike = None, device: object = None) -> Array:
-    """The frequencies of the n // 2 + 1 coefficients of an `rfft`: 0, 1, … over n·d."""
+    """Return the frequencies of the n // 2 + 1 coefficients of an `rfft`: 0, 1, … over n·d."""
     _check_length("rfftfreq", n)
     return _scaled("rfftfreq", iota((n // 2 + 1,), 0), n * d, dtype)
 
@@ -265,14 +266,15 @@ def _scaled(name: str, index: Node, over: float, dtype: DTypeLike) -> Array:
 
 
 def fftshift(x: Array, /, axes: Any = None) -> Array:
-    """The coefficient of frequency 0 moved to the middle of each axis (of `axes`, or all)."""
+    """Return the coefficient of frequency 0 moved to the middle of each axis (of `axes`, or
+    all)."""
     x = as_array("fftshift", x)
     places = normalize_axes("fftshift", axes, x.ndim)
     return roll(x, tuple(x.shape[d] // 2 for d in places), axis=places)
 
 
 def ifftshift(x: Array, /, axes: Any = None) -> Array:
-    """The inverse of `fftshift`."""
+    """Return the inverse of `fftshift`."""
     x = as_array("ifftshift", x)
     places = normalize_axes("ifftshift", axes, x.ndim)
     return roll(x, tuple(-(x.shape[d] // 2) for d in places), axis=places)

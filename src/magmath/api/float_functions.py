@@ -53,13 +53,13 @@ DEGREE = math.pi / 180
 
 @takes_out
 def deg2rad(x: Any, /) -> Array:
-    """Degrees as radians."""
+    """Return degrees as radians."""
     return multiply(x, DEGREE)
 
 
 @takes_out
 def rad2deg(x: Any, /) -> Array:
-    """Radians as degrees."""
+    """Return radians as degrees."""
     return multiply(x, 1 / DEGREE)
 
 
@@ -71,13 +71,13 @@ def exp2(x: Any, /) -> Array:
 
 @takes_out
 def fabs(x: Any, /) -> Array:
-    """The absolute value as a floating point number."""
+    """Return the absolute value as a floating point number."""
     return abs(floating("fabs", x))
 
 
 @takes_out
 def cbrt(x: Any, /) -> Array:
-    """The cube root, also of negative numbers."""
+    """Return the cube root, also of negative numbers."""
     x = floating("cbrt", x)
     size = abs(x)
     root = pow(size, 1.0 / 3.0)
@@ -88,34 +88,34 @@ def cbrt(x: Any, /) -> Array:
 
 @takes_out
 def fmax(x1: Any, x2: Any, /) -> Array:
-    """The larger of two elements, or the one that is not nan."""
+    """Return the larger of two elements, or the one that is not nan."""
     a, b = map(Array, operands("fmax", as_array("fmax", x1), as_array("fmax", x2)))
     return maximum(where(isnan(a), b, a), where(isnan(b), a, b))
 
 
 @takes_out
 def fmin(x1: Any, x2: Any, /) -> Array:
-    """The smaller of two elements, or the one that is not nan."""
+    """Return the smaller of two elements, or the one that is not nan."""
     a, b = map(Array, operands("fmin", as_array("fmin", x1), as_array("fmin", x2)))
     return minimum(where(isnan(a), b, a), where(isnan(b), a, b))
 
 
 @takes_out
 def fmod(x1: Any, x2: Any, /) -> Array:
-    """The remainder with the sign of x1."""
+    """Return the remainder with the sign of x1."""
     a, b = map(Array, operands("fmod", as_array("fmod", x1), as_array("fmod", x2)))
     size = remainder(abs(a), abs(b))
     return copysign(size, a) if a.dtype.is_floating else multiply(sign(a), size)
 
 
 def divmod(x1: Any, x2: Any, /) -> tuple[Array, Array]:
-    """The quotient rounded down, and the remainder."""
+    """Return the quotient rounded down, and the remainder."""
     return floor_divide(x1, x2), remainder(x1, x2)
 
 
 @takes_out
 def float_power(x1: Any, x2: Any, /) -> Array:
-    """x1 to the power x2 as float64 or complex128."""
+    """Return x1 to the power x2 as float64 or complex128."""
     a, b = as_array("float_power", x1), as_array("float_power", x2)
     element = complex128 if "complex" in (a.dtype.kind, b.dtype.kind) else float64
     return pow(astype(a, element), astype(b, element))
@@ -136,14 +136,14 @@ def heaviside(x1: Any, x2: Any, /) -> Array:
 
 @takes_out
 def isneginf(x: Any, /) -> Array:
-    """True for -inf."""
+    """Return True for -inf."""
     x = as_array("isneginf", x)
     return logical_and(isinf(x), less(x, 0))
 
 
 @takes_out
 def isposinf(x: Any, /) -> Array:
-    """True for inf."""
+    """Return True for inf."""
     x = as_array("isposinf", x)
     return logical_and(isinf(x), less(0, x))
 
@@ -164,7 +164,7 @@ def sinc(x: Any, /) -> Array:
 
 @takes_out
 def spacing(x: Any, /) -> Array:
-    """The distance from each number to the next one of larger size."""
+    """Return the distance from each number to the next one of larger size."""
     x = floating("spacing", x)
     size = abs(x)
     distance = subtract(nextafter(size, math.inf), size)
@@ -173,7 +173,7 @@ def spacing(x: Any, /) -> Array:
 
 @takes_out
 def ldexp(x1: Any, x2: Any, /) -> Array:
-    """x1 · 2**x2, for integers x2."""
+    """Return x1 · 2**x2, for integers x2."""
     x, power = floating("ldexp", x1), as_array("ldexp", x2)
     if not power.dtype.is_integer:
         raise DTypeError(f"ldexp: exponents are integers, was given {power.dtype}")
@@ -181,7 +181,7 @@ def ldexp(x1: Any, x2: Any, /) -> Array:
 
 
 def _scaled(x: Array, power: Array) -> Array:
-    """x · 2**power; in four steps, none of which is out of range where the result is not."""
+    """Return x · 2**power; in four steps, which overflow only if the result does."""
     widest = finfo(x.dtype).bits * 64
     power = minimum(maximum(power, -widest), widest)
     quarter = floor_divide(power, 4)
@@ -191,7 +191,7 @@ def _scaled(x: Array, power: Array) -> Array:
 
 
 def frexp(x: Any, /) -> tuple[Array, Array]:
-    """A mantissa m with 0.5 ≤ |m| < 1 and an exponent e, with x = m · 2**e."""
+    """Return a mantissa m with 0.5 ≤ |m| < 1 and an exponent e, with x = m · 2**e."""
     x = floating("frexp", x)
     usable = logical_and(isfinite(x), x != 0)
     size = where(usable, abs(x), 1.0)
@@ -204,7 +204,7 @@ def frexp(x: Any, /) -> tuple[Array, Array]:
 
 
 def modf(x: Any, /) -> tuple[Array, Array]:
-    """The fractional and the whole part, both with the sign of x."""
+    """Return the fractional and the integral part, both with the sign of x."""
     x = floating("modf", x)
     whole = trunc(x)
     return copysign(where(isinf(x), 0.0, subtract(x, whole)), x), copysign(whole, x)
@@ -213,8 +213,8 @@ def modf(x: Any, /) -> tuple[Array, Array]:
 def nan_to_num(
     x: Any, /, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
 ) -> Array:
-    """x with numbers for nan and infinities: by default 0 and the largest and least number of the
-    type. Arrays are immutable, so `copy` makes no difference."""
+    """Return x with numbers for nan and infinities: by default 0 and the largest and least number
+    of the type. Arrays are immutable, so `copy` has no effect."""
     given = as_array("nan_to_num", x)
     if given.dtype.kind == "complex":
         first, second = (
@@ -231,8 +231,8 @@ def nan_to_num(
 
 
 def unwrap(p: Any, /, discont: Any = None, axis: int = -1, *, period: Any = 2 * math.pi) -> Array:
-    """Angles along an axis, with multiples of the period added where neighbours are further apart
-    than `discont` (half a period for None)."""
+    """Return angles along an axis, with multiples of the period added where neighbours are further
+    apart than `discont` (half a period for None)."""
     p = as_array("unwrap", p)
     axis = normalize_axis("unwrap", axis, p.ndim)
     element = result_type(p, period)
@@ -285,7 +285,7 @@ def _chebyshev(x: Array, coefficients: tuple[float, ...]) -> Array:
 
 
 def i0(x: Any, /) -> Array:
-    """The modified Bessel function of the first kind, of order 0."""
+    """Return the modified Bessel function of the first kind, of order 0."""
     size = abs(floating("i0", x))
     near, far = minimum(size, 8.0), maximum(size, 8.0)
     inner = exp(near) * _chebyshev(near / 2.0 - 2.0, _NEAR)

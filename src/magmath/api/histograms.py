@@ -27,8 +27,8 @@ from magmath.ops.gather_scatter import SCATTER_ADD
 
 
 def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Array:
-    """How often each integer from 0 to the largest occurs, or the sums of the weights of its
-    elements. The largest is computed; RangeError for negative integers."""
+    """Return the number of occurrences of each integer from 0 to the largest, or the sum of the
+    weights of its elements. The largest is computed. Raises RangeError for negative integers."""
     given = as_array("bincount", x)
     if given.ndim != 1:
         raise ShapeError(f"bincount: needs a 1-D array, was given shape {given.shape}")
@@ -52,7 +52,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Array:
 
 
 def _counts(positions: Array, weights: Array, length: int) -> Array:
-    """Sums of the weights at each position from 0 to `length`."""
+    """Return sums of the weights at each position from 0 to `length`."""
     if not positions.size:
         return zeros((length,), dtype=weights.dtype)
     added = apply(
@@ -68,8 +68,8 @@ def _counts(positions: Array, weights: Array, length: int) -> Array:
 
 
 def digitize(x: Any, bins: Any, right: bool = False) -> Array:
-    """The number of the bin of each element: that of edges which are not above it, or with `right`
-    that of edges below it. Edges rise, or fall, for which they are computed."""
+    """Return the number of the bin of each element: that of edges which are not above it, or with
+    `right` that of edges below it. Edges rise, or fall, for which they are computed."""
     values, edges = as_array("digitize", x), as_array("digitize", bins)
     if edges.ndim != 1:
         raise ShapeError(f"digitize: bins must be 1-D, was given shape {edges.shape}")
@@ -89,10 +89,10 @@ def histogram(
     density: bool | None = None,
     weights: Any = None,
 ) -> tuple[Array, Array]:
-    """The counts of elements in bins, or sums of their weights, and the edges of the bins.
+    """Return the counts of elements in bins, or sums of their weights, and the edges of the bins.
 
-    bins: how many of equal width, the edges, or the name of a rule (`histogram_bin_edges`). With
-    `density` the counts are divided by their sum and by the widths.
+    bins: the number of bins of equal width, the edges, or the name of a rule
+    (`histogram_bin_edges`). With `density` the counts are divided by their sum and by the widths.
     """
     x = ravel(a)
     edges = _edges("histogram", x, bins, range, weights)
@@ -106,7 +106,7 @@ def histogram(
 
 
 def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Array:
-    """The edges of bins. The names of rules: "auto", "fd", "doane", "scott", "stone" (not
+    """Return the edges of bins. The names of rules: "auto", "fd", "doane", "scott", "stone" (not
     supported), "rice", "sturges", "sqrt"; the number of bins that they determine is computed."""
     return _edges("histogram_bin_edges", ravel(a), bins, range, weights)
 
@@ -133,7 +133,7 @@ def _edges(name: str, x: Array, bins: Any, range: Any, weights: Any) -> Array:
 
 
 def _range(name: str, x: Array, range: Any) -> tuple[Array, Array]:
-    """The first and the last edge as 0-d arrays, apart from each other."""
+    """Return the first and the last edge as 0-d arrays, apart from each other."""
     element = floating(name, x).dtype
     if range is not None:
         first, last = range
@@ -153,7 +153,7 @@ def _range(name: str, x: Array, range: Any) -> tuple[Array, Array]:
 
 
 def _estimated(name: str, x: Array, rule: str, range: Any) -> int:
-    """The number of bins by a rule, as NumPy's."""
+    """Return the number of bins by a rule, as NumPy's."""
     if range is not None:
         x = x[(x >= range[0]) & (x <= range[1])]
     n = x.size
@@ -197,7 +197,8 @@ def _doane(x: Array, n: int, spread: float) -> float:
 
 
 def _binned(columns: Sequence[Array], edges: Sequence[Array], weights: Array | None) -> Array:
-    """Counts, or sums of weights, in a grid of bins; the last bin of each dimension is closed."""
+    """Return counts, or sums of weights, in a grid of bins; the last bin of each dimension is
+    closed."""
     shape = tuple(one.size - 1 for one in edges)
     place: Any = 0
     inside: Any = True
@@ -216,8 +217,8 @@ def histogramdd(
     sample: Any, bins: Any = 10, range: Any = None, density: bool | None = None,
     weights: Any = None,
 ) -> tuple[Array, list[Array]]:  # fmt: skip
-    """The counts of points, which are rows of (n, d) or d arrays of coordinates, in a grid of bins,
-    and the edges for each dimension."""
+    """Return the counts of points, which are rows of (n, d) or d arrays of coordinates, in a grid
+    of bins, and the edges for each dimension."""
     if isinstance(sample, (list, tuple)):
         columns = [ravel(x) for x in sample]
     else:
@@ -249,7 +250,7 @@ def histogram2d(
     x: Any, y: Any, bins: Any = 10, range: Any = None, density: bool | None = None,
     weights: Any = None,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
-    """The counts of points in a grid of bins, and the edges for x and for y."""
+    """Return the counts of points in a grid of bins, and the edges for x and for y."""
     if not is_number(bins) and not isinstance(bins, np.integer) and len(bins) != 2:
         bins = [bins, bins]
     counts, (first, second) = histogramdd([x, y], bins, range, density, weights)

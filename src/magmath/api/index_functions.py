@@ -1,4 +1,4 @@
-"""Indices: of grids, of elements with some property, of flattened arrays; and writing by them.
+"""Indices of grids, of elements with a property, and of flattened arrays; and writing by indices.
 
 Functions that write make the first argument a handle on the new value, as `x[i] = v` does.
 """
@@ -35,7 +35,7 @@ from magmath.errors import OptionError, ShapeError
 
 
 def argwhere(a: Any) -> Array:
-    """The indices of the elements that are not zero, a row for each."""
+    """Return the indices of the elements that are not zero, a row for each."""
     x = as_array("argwhere", a)
     if not x.ndim:
         return zeros((int(bool(x)), 0), dtype=int64)
@@ -43,7 +43,7 @@ def argwhere(a: Any) -> Array:
 
 
 def flatnonzero(a: Any) -> Array:
-    """The positions in the flattened array of the elements that are not zero."""
+    """Return the positions in the flattened array of the elements that are not zero."""
     return nonzero(ravel(a))[0]
 
 
@@ -63,7 +63,7 @@ def indices(dimensions: Sequence[int], dtype: DTypeLike = int64, sparse: bool = 
 
 
 def ix_(*args: Any) -> tuple[Array, ...]:
-    """Vectors shaped such that they index a grid: x[mm.ix_(rows, columns)]."""
+    """Return vectors shaped such that they index a grid: x[mm.ix_(rows, columns)]."""
     given = [as_array("ix_", x) for x in args]
     if wrong := [x.shape for x in given if x.ndim != 1]:
         raise ShapeError(f"ix_: needs 1-D arrays, was given shape {wrong[0]}")
@@ -78,9 +78,9 @@ def ix_(*args: Any) -> tuple[Array, ...]:
 def ravel_multi_index(
     multi_index: Any, dims: Sequence[int], mode: str | Sequence[str] = "raise", order: str = "C"
 ) -> Array:
-    """The positions in the flattened array of elements with these indices, one array for each
-    dimension. Indices that are out of range raise IndexError when `mode` says so, for which the
-    values are computed."""
+    """Return the positions in the flattened array of elements with these indices, one array for
+    each dimension. With mode="raise", indices out of range raise IndexError; their values are
+    computed for that."""
     shape = normal_shape("ravel_multi_index", dims)
     given = [as_array("ravel_multi_index", x) for x in multi_index]
     if len(given) != len(shape):
@@ -99,8 +99,9 @@ def ravel_multi_index(
 
 
 def unravel_index(indices: Any, shape: int | Sequence[int], order: str = "C") -> tuple[Any, ...]:
-    """The indices in each dimension of elements at positions in the flattened array. Integers give
-    integers; positions out of range raise IndexError, for which the values are computed."""
+    """Return the indices in each dimension of elements at positions in the flattened array.
+    Integers give integers; positions out of range raise IndexError, for which the values are
+    computed."""
     extents = normal_shape("unravel_index", shape)
     rest = indices if isinstance(indices, int) else as_array("unravel_index", indices)
     size = math.prod(extents)
@@ -118,8 +119,8 @@ def unravel_index(indices: Any, shape: int | Sequence[int], order: str = "C") ->
 
 
 def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -> Array:
-    """The positions of an axis (of the flattened array for None) where a condition holds; it may
-    be shorter than the axis."""
+    """Return the positions of an axis (of the flattened array for None) where a condition holds; it
+    may be shorter than the axis."""
     x, mask = as_array("compress", a), as_array("compress", condition)
     if mask.ndim != 1:
         raise ShapeError(f"compress: the condition must be 1-D, was given shape {mask.shape}")
@@ -129,7 +130,7 @@ def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -
 
 
 def extract(condition: Any, arr: Any) -> Array:
-    """The elements of the flattened array where the flattened condition holds."""
+    """Return the elements of the flattened array where the flattened condition holds."""
     return compress(ravel(condition), ravel(arr))
 
 
@@ -145,7 +146,7 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Array:
 
 
 def _alike(name: str, values: Any) -> list[Array]:
-    """Arrays of one type; numbers take the type of the others."""
+    """Return arrays of one type; numbers take the type of the others."""
     given = list(values) if isinstance(values, (list, tuple)) else list(as_array(name, values))
     if all(map(is_number, given)):
         given = list(asarray(given))
@@ -233,7 +234,7 @@ def _many(values: Any) -> bool:
 
 
 def _cycled(values: Any, size: int) -> Array:
-    """Values repeated from the first on, so many; a single one as a 0-d array."""
+    """Return `size` values, repeated cyclically; a single value as a 0-d array."""
     x = ravel(as_array("put", values))
     if x.size == 1:
         return x[0]
@@ -264,7 +265,8 @@ def put_along_axis(arr: Array, indices: Any, values: Any, axis: int | None) -> N
 
 
 def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Array:
-    """Without the zeros at the front ("f") and back ("b"), in all axes or those given."""
+    """Return the array without the zeros at its front ("f") and back ("b"), along all axes or the
+    given ones."""
     if not set(trim.lower()) <= {"f", "b"}:
         raise OptionError(f'trim_zeros: trim is "f", "b" or "fb", was given {trim!r}')
     x = as_array("trim_zeros", filt)

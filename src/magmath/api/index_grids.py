@@ -11,7 +11,8 @@ from magmath.arrays.array import Array, as_array
 
 
 def _line(part: slice) -> Array:
-    """The numbers of a slice; an imaginary step is how many, the last included."""
+    """Return the numbers of a slice; an imaginary step is their number, with the last one
+    included."""
     start = 0 if part.start is None else part.start
     step = 1 if part.step is None else part.step
     if isinstance(step, complex):

@@ -20,11 +20,11 @@ from magmath.ops.manipulation import reshape
 def take(
     x: Array, /, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise"
 ) -> Array:
-    """Elements along one axis, at integer positions, which count from the end where negative. For
-    None the positions are those of the flattened array.
+    """Return elements along one axis, at integer positions, which count from the end where
+    negative. For None the positions are those of the flattened array.
 
-    mode: what a position that is out of range means: "raise" an error, "wrap" the position modulo
-    the extent, "clip" the first or last element, as negative positions then do.
+    mode: the treatment of a position out of range: "raise" an error, "wrap" to the position modulo
+    the extent, or "clip" to the first or last element; negative positions are then clipped too.
     """
     x, positions = as_array("take", x), as_array("take", indices)
     if axis is None:
@@ -36,7 +36,7 @@ def take(
 
 
 def within(operation: str, positions: Array, extent: int, mode: str) -> Array:
-    """Positions as NumPy's `mode` says that they are meant."""
+    """Return positions after NumPy's treatment `mode` of those out of range."""
     if mode == "raise":
         return positions
     if mode == "wrap":
@@ -47,7 +47,7 @@ def within(operation: str, positions: Array, extent: int, mode: str) -> Array:
 
 
 def take_along_axis(x: Array, /, indices: Any, axis: int | None = -1) -> Array:
-    """Elements at the places along `axis` that an array of indices has for each of them.
+    """Return elements along `axis`, each at the position that an array of indices gives for it.
 
     x and indices have the same number of dimensions, and broadcast except along the axis.
     """

@@ -160,10 +160,10 @@ def _check_target(path: str) -> None:
     """Raise if the folder of `path` does not exist, or `path` is a folder of other files."""
     folder = os.path.dirname(path)
     if not os.path.isdir(folder):
-        raise MissingDataError(f"save: there is no folder {folder} to write {path} in; make it")
+        raise MissingDataError(f"save: the folder {folder} of {path} does not exist; create it")
     stores = (os.path.join(path, name) for name in _STORES)
     if os.path.isdir(path) and not any(map(os.path.exists, stores)):
-        raise DataError(f"save: {path} is a folder of other things; choose another path")
+        raise DataError(f"save: {path} is a folder with other content; choose another path")
 
 
 def savez(path: Path, /, *arrays: Operand, **named: Operand) -> None:
@@ -230,7 +230,8 @@ def _write(path: str, place: StorageSpec, array: Array) -> None:
 
 
 def _in_rows(layout: Layout) -> bool:
-    """True if each worker stores a range of the first dimension, a contiguous part of a file."""
+    """Return True if each worker stores a range of the first dimension, a contiguous part of a
+    file."""
     if layout.boxes is not None or layout.is_partial or layout.is_replicated:
         return False
     tiles = [layout.tiles(worker)[0] for worker in layout.mesh.workers]

@@ -27,7 +27,7 @@ from magmath.core.shapes import normalize_axis
 from magmath.errors import DTypeError, OptionError
 
 STEPS = 8
-"""Steps of Euclid's algorithm between two looks at whether it has ended."""
+"""Steps of Euclid's algorithm between two tests of its end."""
 
 
 def _integers(name: str, x1: Any, x2: Any) -> tuple[Array, Array]:
@@ -40,8 +40,8 @@ def _integers(name: str, x1: Any, x2: Any) -> tuple[Array, Array]:
 
 @takes_out
 def gcd(x1: Any, x2: Any, /) -> Array:
-    """The greatest common divisor of |x1| and |x2|. The number of steps depends on the values, so
-    these are computed."""
+    """Return the greatest common divisor of |x1| and |x2|. The number of steps depends on the
+    values, so these are computed."""
     a, b = _integers("gcd", x1, x2)
     while any(not_equal(b, 0)):
         for _ in range(STEPS):
@@ -53,7 +53,7 @@ def gcd(x1: Any, x2: Any, /) -> Array:
 
 @takes_out
 def lcm(x1: Any, x2: Any, /) -> Array:
-    """The least common multiple of |x1| and |x2|; 0 where one of them is 0."""
+    """Return the least common multiple of |x1| and |x2|; 0 where one of them is 0."""
     a, b = _integers("lcm", x1, x2)
     common = gcd(a, b)
     return multiply(floor_divide(a, where(not_equal(common, 0), common, 1)), b)
@@ -61,7 +61,7 @@ def lcm(x1: Any, x2: Any, /) -> Array:
 
 @takes_out
 def bitwise_count(x: Any, /) -> Array:
-    """The number of one bits of |x|, as uint8."""
+    """Return the number of one bits of |x|, as uint8."""
     x = as_array("bitwise_count", x)
     if not x.dtype.is_integer:
         raise DTypeError(f"bitwise_count: takes integers, was given {x.dtype}")
@@ -87,8 +87,8 @@ def _weights(name: str, bitorder: str) -> list[int]:
 
 
 def packbits(x: Any, /, axis: int | None = None, bitorder: str = "big") -> Array:
-    """Truth values as the bits of uint8 along an axis (of the flattened array for None), which is
-    padded with zeros."""
+    """Return truth values as the bits of uint8 along an axis (of the flattened array for None),
+    which is padded with zeros."""
     weights = _weights("packbits", bitorder)
     x = as_array("packbits", x)
     if axis is None:
@@ -105,9 +105,10 @@ def packbits(x: Any, /, axis: int | None = None, bitorder: str = "big") -> Array
 def unpackbits(
     x: Any, /, axis: int | None = None, count: int | None = None, bitorder: str = "big"
 ) -> Array:
-    """The bits of uint8 along an axis (of the flattened array for None), as 0 and 1 in uint8.
+    """Return the bits of uint8 along an axis (of the flattened array for None), as 0 and 1 in
+    uint8.
 
-    count: how many to return; a negative one leaves so many out at the end.
+    count: the number of bits to return; a negative one omits that many at the end.
     """
     weights = _weights("unpackbits", bitorder)
     x = as_array("unpackbits", x)

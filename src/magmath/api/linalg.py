@@ -182,9 +182,9 @@ def cholesky(x: Array, /, *, upper: bool = False) -> Array:
 
 
 def qr(x: Array, /, mode: str = "reduced") -> Any:
-    """Q with orthonormal columns and an upper triangular R, by Householder's reflections or, for
-    tall well-conditioned matrices, by Cholesky. The diagonal of R is real and not negative, so that
-    the factors of a matrix of full rank are unique.
+    """Return Q with orthonormal columns and an upper triangular R, by Householder's reflections or,
+    for tall well-conditioned matrices, by Cholesky. The diagonal of R is real and not negative, so
+    that the factors of a matrix of full rank are unique.
 
     mode: "reduced" for (…, m, k) and (…, k, n), k = min(m, n); "complete" for a square Q; "r" for R
     alone.
@@ -215,7 +215,7 @@ def _eigen(packed: Node, dtype: DType) -> tuple[Array, Array]:
 
 
 def eigh(x: Array, /, UPLO: str = "L") -> EighResult:
-    """Eigenvalues, real and ascending, and orthonormal eigenvectors of a Hermitian matrix.
+    """Return eigenvalues, real and ascending, and orthonormal eigenvectors of a Hermitian matrix.
 
     Only its lower triangle is read, or its upper one where UPLO is "U".
     """
@@ -224,12 +224,12 @@ def eigh(x: Array, /, UPLO: str = "L") -> EighResult:
 
 
 def eigvalsh(x: Array, /, UPLO: str = "L") -> Array:
-    """The eigenvalues of a Hermitian matrix, real and ascending; see `eigh`."""
+    """Return the eigenvalues of a Hermitian matrix, real and ascending; see `eigh`."""
     return Array(_applied(eigen.EIGVALSH, _lower("eigvalsh", x, UPLO)))
 
 
 def _lower(name: str, x: Array, uplo: str) -> Node:
-    """The Hermitian matrix with the triangle that is to be read as the lower one."""
+    """Return a Hermitian matrix whose lower triangle is the one that is read."""
     if uplo not in ("L", "U"):
         raise ValueError(f'{name}: UPLO must be "L" or "U", was given {uplo!r}')
     a = floating(name, x).node
@@ -251,7 +251,8 @@ def eigvals(x: Array, /) -> Array:
 
 
 def svd(x: Array, /, full_matrices: bool = True, compute_uv: bool = True) -> Any:
-    """U, the singular values, descending, and Vᴴ; the singular values alone without `compute_uv`.
+    """Return U, the singular values, descending, and Vᴴ; the singular values alone without
+    `compute_uv`.
 
     With `full_matrices` U and Vᴴ are square, otherwise (…, m, k) and (…, k, n) with k = min(m, n).
     """
@@ -354,7 +355,7 @@ def slogdet(x: Array, /) -> SlogdetResult:
 
 
 def pinv(x: Array, /, rcond: Any = None, *, rtol: float | Array | None = None) -> Array:
-    """The Moore-Penrose inverse; singular values up to rtol times the largest count as zero.
+    """Return the Moore-Penrose inverse; singular values up to rtol times the largest count as zero.
 
     rtol: a number, or one for each matrix; max(m, n) · eps by default. NumPy also names it rcond.
     """
@@ -366,7 +367,7 @@ def pinv(x: Array, /, rcond: Any = None, *, rtol: float | Array | None = None) -
 def lstsq(
     x1: Array, x2: Array, /, rcond: Any = None, *, rtol: float | Array | None = None
 ) -> LstsqResult:
-    """The shortest x that makes x1·x - x2 shortest; `rtol` as for `pinv`."""
+    """Return the shortest x that makes x1·x - x2 shortest; `rtol` as for `pinv`."""
     a, b, vector = _system("lstsq", x1, x2)
     tolerance = _tolerance("lstsq", a, rcond if rtol is None else rtol)
     x = _applied(least_squares.LSTSQ, a, b, tolerance)
@@ -426,8 +427,8 @@ def matrix_power(x: Array, n: int, /) -> Array:
 
 
 def cond(x: Array, /, p: Any = None) -> Array:
-    """The condition number: the norm of a matrix times that of its inverse; for None and 2 the
-    ratio of the largest to the least singular value, for -2 its inverse."""
+    """Return the condition number: the norm of a matrix times that of its inverse; for None and 2
+    the ratio of the largest to the least singular value, for -2 its inverse."""
     a = floating("cond", x)
     if p in (None, 2, -2):
         s = svdvals(a)
@@ -436,7 +437,7 @@ def cond(x: Array, /, p: Any = None) -> Array:
 
 
 def tensorsolve(a: Array, b: Array, /, axes: Sequence[int] | None = None) -> Array:
-    """The x with tensordot(a, x, x.ndim) = b; `axes` of a are moved to the end first."""
+    """Return the x with tensordot(a, x, x.ndim) = b; `axes` of a are moved to the end first."""
     x, right = as_array("tensorsolve", a), as_array("tensorsolve", b)
     if axes is not None:
         last = [normalize_axis("tensorsolve", axis, x.ndim) for axis in axes]
@@ -453,7 +454,7 @@ def tensorsolve(a: Array, b: Array, /, axes: Sequence[int] | None = None) -> Arr
 
 
 def tensorinv(a: Array, /, ind: int = 2) -> Array:
-    """The inverse of a tensor as a linear map of its last axes to its first `ind` ones."""
+    """Return the inverse of a tensor as a linear map of its last axes to its first `ind` ones."""
     x = as_array("tensorinv", a)
     rows_, columns_ = x.shape[:ind], x.shape[ind:]
     n = size_of(rows_)

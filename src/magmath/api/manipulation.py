@@ -50,7 +50,7 @@ def _resolved(shape: Sequence[int], size: int) -> Shape:
 def reshape(
     x: Array, /, shape: int | Sequence[int], order: str = "C", *, copy: bool | None = None
 ) -> Array:
-    """The same elements in another shape; one extent may be -1.
+    """Return the same elements in another shape; one extent may be -1.
 
     order: "C" reads and writes the elements with the last index changing fastest, "F" with the
     first. Arrays are immutable, so `copy` makes no difference, and "A" means "C".
@@ -70,26 +70,26 @@ def _reversed(node: Node) -> Node:
 
 
 def check_order(operation: str, order: str) -> str:
-    """The order in which elements are read: "C" or "F". Arrays have no order in memory, so "A" and
-    "K" mean "C"; OptionError for anything else."""
+    """Return the order in which elements are read: "C" or "F". Arrays have no order in memory, so
+    "A" and "K" mean "C"; OptionError for anything else."""
     if order not in ("C", "F", "A", "K"):
         raise OptionError(f'{operation}: order is "C" or "F", was given {order!r}')
     return "F" if order == "F" else "C"
 
 
 def ravel(x: Array, /, order: str = "C") -> Array:
-    """The elements as an array of one dimension; see `reshape` for the order."""
+    """Return the elements as an array of one dimension; see `reshape` for the order."""
     return reshape(x, (-1,), order)
 
 
 def transpose(x: Array, /, axes: Sequence[int] | None = None) -> Array:
-    """The axes in another order, reversed for None."""
+    """Return the axes in another order, reversed for None."""
     x = as_array("transpose", x)
     return permute_dims(x, range(x.ndim)[::-1] if axes is None else axes)
 
 
 def swapaxes(x: Array, /, axis1: int, axis2: int) -> Array:
-    """Two axes exchanged."""
+    """Return two axes exchanged."""
     x = as_array("swapaxes", x)
     first, second = _positions("swapaxes", (axis1, axis2), x.ndim)
     order = list(range(x.ndim))
@@ -98,7 +98,7 @@ def swapaxes(x: Array, /, axis1: int, axis2: int) -> Array:
 
 
 def rollaxis(x: Array, /, axis: int, start: int = 0) -> Array:
-    """An axis moved back until it stands before position `start`."""
+    """Return an axis moved back until it stands before position `start`."""
     x = as_array("rollaxis", x)
     place = normalize_axis("rollaxis", axis, x.ndim)
     before = start + x.ndim if start < 0 else start
@@ -123,7 +123,7 @@ def permute_dims(x: Array, /, axes: Sequence[int]) -> Array:
 
 
 def moveaxis(x: Array, /, source: int | Sequence[int], destination: int | Sequence[int]) -> Array:
-    """Axes `source` moved to positions `destination`; the others stay in order."""
+    """Return axes `source` moved to positions `destination`; the others stay in order."""
     x = as_array("moveaxis", x)
     places = [_positions("moveaxis", axes, x.ndim) for axes in (source, destination)]
     if len(places[0]) != len(places[1]) or any(len(set(one)) != len(one) for one in places):
@@ -146,7 +146,7 @@ def expand_dims(x: Array, /, axis: int | tuple[int, ...] = 0) -> Array:
 
 
 def squeeze(x: Array, /, axis: int | tuple[int, ...] | None = None) -> Array:
-    """Without the axes named, whose extent must be 1; without all such axes for None."""
+    """Return x without the given axes, whose extent must be 1; for None, without all such axes."""
     x = as_array("squeeze", x)
     if axis is None:
         axis = tuple(d for d, extent in enumerate(x.shape) if extent == 1)
@@ -160,26 +160,26 @@ def squeeze(x: Array, /, axis: int | tuple[int, ...] | None = None) -> Array:
 
 
 def broadcast_to(x: Array, /, shape: int | Sequence[int]) -> Array:
-    """x stretched to a larger shape."""
+    """Return x stretched to a larger shape."""
     x = as_array("broadcast_to", x)
     return Array(reductions.broadcast_to(x.node, normal_shape("broadcast_to", shape)))
 
 
 def broadcast_arrays(*arrays: Array) -> tuple[Array, ...]:
-    """The arrays stretched to their common shape."""
+    """Return the arrays stretched to their common shape."""
     given = [as_array("broadcast_arrays", a) for a in arrays]
     shape = broadcast("broadcast_arrays", *[a.shape for a in given])
     return tuple(broadcast_to(a, shape) for a in given)
 
 
 def broadcast_shapes(*shapes: int | Shape) -> Shape:
-    """The common shape of arrays of these shapes; ShapeError if they have none."""
+    """Return the common shape of arrays of these shapes; ShapeError if they have none."""
     given = [(shape,) if isinstance(shape, int) else tuple(shape) for shape in shapes]
     return broadcast("broadcast_shapes", *given)
 
 
 def _nodes(name: str, arrays: Any, dtype: Any = None) -> list[Node]:
-    """The nodes of a sequence of arrays that has some, in their common type or the one given."""
+    """Return the nodes of a non-empty sequence of arrays, in their common type or in `dtype`."""
     if not isinstance(arrays, Iterable):
         raise TypeError(f"{name}: needs a list of arrays, was given {type(arrays).__name__}")
     given: list[Any] = list(arrays)
@@ -195,7 +195,7 @@ def _nodes(name: str, arrays: Any, dtype: Any = None) -> list[Node]:
 def concat(
     arrays: Sequence[Array], /, axis: int | None = 0, out: Any = None, *, dtype: Any = None
 ) -> Array:
-    """Arrays joined along an existing axis (flattened first for None)."""
+    """Return arrays joined along an existing axis (flattened first for None)."""
     nodes = _nodes("concat", arrays, dtype)
     if axis is None:
         nodes, axis = [manipulation.reshape(node, (node.size,)) for node in nodes], 0
@@ -207,7 +207,7 @@ def concat(
 def stack(
     arrays: Sequence[Array], /, axis: int = 0, out: Any = None, *, dtype: Any = None
 ) -> Array:
-    """Arrays of one shape joined along a new axis."""
+    """Return arrays of one shape joined along a new axis."""
     given = [Array(node) for node in _nodes("stack", arrays, dtype)]
     shapes = {a.shape for a in given}
     if len(shapes) != 1:
@@ -221,7 +221,7 @@ def stack(
 
 
 def unstack(x: Array, /, axis: int = 0) -> tuple[Array, ...]:
-    """The arrays that lie one behind the other along an axis, without that axis."""
+    """Return the sub-arrays along an axis as a tuple; they lack that axis."""
     x = as_array("unstack", x)
     position = normalize_axis("unstack", axis, x.ndim)
     parts = [_sliced(x, {position: slice(i, i + 1)}) for i in range(x.shape[position])]
@@ -235,7 +235,7 @@ def _sliced(x: Array, slices: dict[int, slice]) -> Array:
 
 
 def flip(x: Array, /, axis: int | tuple[int, ...] | None = None) -> Array:
-    """The elements in reverse order along one axis, several, or (for None) all."""
+    """Return the elements in reverse order along one axis, several, or (for None) all."""
     x = as_array("flip", x)
     return _sliced(x, dict.fromkeys(normalize_axes("flip", axis, x.ndim), slice(None, None, -1)))
 
@@ -262,7 +262,7 @@ def roll(
 
 
 def tile(x: Array, /, reps: int | Sequence[int]) -> Array:
-    """x repeated as a whole, so many times along each axis; missing axes or counts are 1."""
+    """Return x repeated as a whole, `reps` times along each axis; missing axes or counts are 1."""
     given: Any = (reps,) if hasattr(reps, "__index__") else reps
     x, repetitions = as_array("tile", x), _integers("tile: repetitions", given)
     ndim = max(x.ndim, len(repetitions))
@@ -289,7 +289,7 @@ def _counts(operation: str, counts: Sequence[int]) -> Sequence[int]:
 
 
 def repeat(x: Array, /, repeats: Any, axis: int | None = None) -> Array:
-    """Each element so many times along an axis (of the flat array for None).
+    """Return each element `repeats` times along an axis (of the flat array for None).
 
     `repeats` is a number, or an array of one for each position of the axis, which is evaluated:
     their sum is the extent.

@@ -1,4 +1,4 @@
-"""Reductions that leave nan out: nan becomes the neutral element, or is not counted."""
+"""Reductions that ignore nan: nan becomes the neutral element, or is not counted."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from magmath.errors import ShapeError
 
 
 def _has_nan(x: Array) -> bool:
-    """True for types that hold nan."""
+    """Return True for types that hold nan."""
     return x.dtype.kind in ("float", "complex")
 
 
 def _filled(name: str, a: Any, value: float) -> Array:
-    """The array with a number for nan."""
+    """Return the array with a number for nan."""
     x = as_array(name, a)
     return choice(isnan(x), value, x) if _has_nan(x) else x
 
 
 def _mask(x: Array, mask: Any) -> Any:
-    """Where elements count: those that are not nan, and in the mask."""
+    """Return the mask of the elements that count: those that are not nan and in `mask`."""
     if not _has_nan(x):
         return mask
     there = logical_not(isnan(x))
@@ -55,7 +55,7 @@ def nansum(
     initial: Any = None,
     where: Any = None,
 ) -> Array:
-    """`sum` with nan as 0."""
+    """Return `sum` with nan as 0."""
     return sum(_filled("nansum", a, 0.0), axis, dtype, out, keepdims, initial, where)
 
 
@@ -68,17 +68,17 @@ def nanprod(
     initial: Any = None,
     where: Any = None,
 ) -> Array:
-    """`prod` with nan as 1."""
+    """Return `prod` with nan as 1."""
     return prod(_filled("nanprod", a, 1.0), axis, dtype, out, keepdims, initial, where)
 
 
 def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
-    """`cumsum` with nan as 0."""
+    """Return `cumsum` with nan as 0."""
     return cumsum(_filled("nancumsum", a, 0.0), axis, dtype, out)
 
 
 def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
-    """`cumprod` with nan as 1."""
+    """Return `cumprod` with nan as 1."""
     return cumprod(_filled("nancumprod", a, 1.0), axis, dtype, out)
 
 
@@ -90,7 +90,7 @@ def nanmax(
     initial: Any = None,
     where: Any = None,
 ) -> Array:
-    """The largest element that is not nan; nan where all are."""
+    """Return the largest element that is not nan; nan where all are."""
     x = as_array("nanmax", a)
     found = max(_filled("nanmax", x, -math.inf), axis, None, keepdims, initial, where)
     return stored("nanmax", _or_nan(x, found, axis, keepdims, initial), out)
@@ -104,7 +104,7 @@ def nanmin(
     initial: Any = None,
     where: Any = None,
 ) -> Array:
-    """The smallest element that is not nan; nan where all are."""
+    """Return the smallest element that is not nan; nan where all are."""
     x = as_array("nanmin", a)
     found = min(_filled("nanmin", x, math.inf), axis, None, keepdims, initial, where)
     return stored("nanmin", _or_nan(x, found, axis, keepdims, initial), out)
@@ -117,14 +117,14 @@ def _or_nan(x: Array, found: Array, axis: Axis, keepdims: bool, initial: Any) ->
 
 
 def nanargmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Array:
-    """The position of the largest element that is not nan. ValueError where all are nan, for which
-    the values are computed."""
+    """Return the position of the largest element that is not nan. ValueError where all are nan, for
+    which the values are computed."""
     _check_some("nanargmax", a, axis)
     return argmax(_filled("nanargmax", a, -math.inf), axis, out, keepdims=keepdims)
 
 
 def nanargmin(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Array:
-    """The position of the smallest element that is not nan; see `nanargmax`."""
+    """Return the position of the smallest element that is not nan; see `nanargmax`."""
     _check_some("nanargmin", a, axis)
     return argmin(_filled("nanargmin", a, math.inf), axis, out, keepdims=keepdims)
 
@@ -132,7 +132,7 @@ def nanargmin(a: Any, axis: int | None = None, out: Any = None, *, keepdims: boo
 def _check_some(name: str, a: Any, axis: int | None) -> None:
     x = as_array(name, a)
     if _has_nan(x) and any(all(isnan(x), axis)):
-        raise ShapeError(f"{name}: all elements along axis {axis} are nan; leave such out first")
+        raise ShapeError(f"{name}: all elements along axis {axis} are nan; omit such rows first")
 
 
 def nanmean(
@@ -144,7 +144,7 @@ def nanmean(
     *,
     where: Any = None,
 ) -> Array:
-    """The mean of the elements that are not nan."""
+    """Return the mean of the elements that are not nan."""
     x = as_array("nanmean", a)
     return mean(x, axis, dtype, out, keepdims, where=_mask(x, where))
 
@@ -161,7 +161,7 @@ def nanvar(
     mean: Any = None,
     correction: float | None = None,
 ) -> Array:
-    """The variance of the elements that are not nan."""
+    """Return the variance of the elements that are not nan."""
     x = as_array("nanvar", a)
     return var(
         x, axis, dtype, out, ddof, keepdims,
@@ -181,7 +181,7 @@ def nanstd(
     mean: Any = None,
     correction: float | None = None,
 ) -> Array:
-    """The standard deviation of the elements that are not nan."""
+    """Return the standard deviation of the elements that are not nan."""
     x = as_array("nanstd", a)
     return std(
         x, axis, dtype, out, ddof, keepdims,

@@ -107,8 +107,8 @@ def matrix_norm(
 def norm(
     x: Any, /, ord: Any = None, axis: int | tuple[int, int] | None = None, keepdims: bool = False
 ) -> Array:
-    """A norm by NumPy's rules: of all elements by default, of vectors along one axis, of matrices
-    in two axes; see `vector_norm` and `matrix_norm` for `ord`."""
+    """Return a norm by NumPy's rules: of all elements by default, of vectors along one axis, of
+    matrices in two axes; see `vector_norm` and `matrix_norm` for `ord`."""
     a = as_array("norm", x)
     if axis is None and (ord is None or a.ndim == 1):
         return vector_norm(a, keepdims=keepdims, ord=2 if ord is None else ord)

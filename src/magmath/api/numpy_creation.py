@@ -1,5 +1,5 @@
 """Creation functions by NumPy's names. Arrays have no order in memory and are immutable: `order`,
-`subok` and `like` make no difference."""
+`subok` and `like` have no effect."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def array(
     like: Any = None,
     layout: LayoutLike = None,
 ) -> Array:
-    """An array with the values of `object`, with at least `ndmin` dimensions; see `asarray`. Nested
-    lists may contain arrays."""
+    """Return an array with the values of `object`, with at least `ndmin` dimensions; see `asarray`.
+    Nested lists may contain arrays."""
     nested = isinstance(object, (list, tuple)) and _has_array(object)
     given = _stacked(object) if nested else object
     made = asarray(given, dtype=dtype, copy=None if nested else copy or None, layout=layout)
@@ -47,7 +47,7 @@ def _has_array(values: Any) -> bool:
 
 
 def _stacked(values: Any) -> Array:
-    """Nested lists that contain arrays, as one array."""
+    """Return nested lists that contain arrays, as one array."""
     parts = [
         _stacked(value) if isinstance(value, (list, tuple)) else asarray(value) for value in values
     ]
@@ -57,22 +57,23 @@ def _stacked(values: Any) -> Array:
 def asanyarray(
     a: Any, dtype: DTypeLike = None, order: str | None = None, *, copy: bool | None = None
 ) -> Array:
-    """`a` as an array; see `asarray`."""
+    """Return `a` as an array; see `asarray`."""
     return asarray(a, dtype=dtype, copy=copy)
 
 
 def ascontiguousarray(a: Any, dtype: DTypeLike = None) -> Array:
-    """`a` as an array of one dimension or more; arrays have no order in memory."""
+    """Return `a` as an array of one dimension or more; arrays have no order in memory."""
     return array(a, dtype, copy=None, ndmin=1)
 
 
 def asfortranarray(a: Any, dtype: DTypeLike = None) -> Array:
-    """`a` as an array; arrays have no order in memory."""
+    """Return `a` as an array; arrays have no order in memory."""
     return asarray(a, dtype=dtype)
 
 
 def asarray_chkfinite(a: Any, dtype: DTypeLike = None, order: str | None = None) -> Array:
-    """`a` as an array; RangeError if it has nan or infinity, for which its values are computed."""
+    """Return `a` as an array; RangeError if it has nan or infinity, for which its values are
+    computed."""
     x = asarray(a, dtype=dtype)
     if x.dtype.kind in ("float", "complex") and not all(isfinite(x)):
         raise RangeError("asarray_chkfinite: the array must have neither nan nor infinity")
@@ -80,7 +81,7 @@ def asarray_chkfinite(a: Any, dtype: DTypeLike = None, order: str | None = None)
 
 
 def copy(a: Any, order: str = "K", subok: bool = False) -> Array:
-    """An array with the values of `a`."""
+    """Return an array with the values of `a`."""
     return copy_of(a) if isinstance(a, Array) else asarray(a)
 
 
@@ -92,7 +93,7 @@ def logspace(
     base: Any = 10.0,
     dtype: DTypeLike = None,
 ) -> Array:
-    """`num` numbers from base**start to base**stop whose logarithms are evenly spaced."""
+    """Return `num` numbers from base**start to base**stop whose logarithms are evenly spaced."""
     values = pow(base, linspace(start, stop, num, endpoint))
     return values if dtype is None else astype(values, dtype)
 
@@ -100,7 +101,7 @@ def logspace(
 def geomspace(
     start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: DTypeLike = None
 ) -> Array:
-    """`num` numbers from start to stop, each a constant multiple of the one before."""
+    """Return `num` numbers from start to stop, each a constant multiple of the one before."""
     for number in (start, stop):
         if not isinstance(number, (*PYTHON_NUMBERS, np.generic)):
             raise TypeError(f"geomspace: start and stop are numbers, was given {number!r}")
@@ -123,21 +124,21 @@ def geomspace(
 def fromfunction(
     function: Callable[..., Any], shape: Any, *, dtype: DTypeLike = float, **options: Any
 ) -> Any:
-    """What a function makes of the indices of each element: it is called once, with an array of
-    indices for each dimension."""
+    """Return the result of a function of the indices of the elements; it is called once, with one
+    array of indices per dimension."""
     return function(*indices(shape, dtype=dtype), **options)
 
 
 def fromiter(iter: Iterable[Any], dtype: DTypeLike, count: int = -1) -> Array:
-    """A 1-D array of the numbers of an iterable, which are collected in the controller."""
+    """Return a 1-D array of the numbers of an iterable, which are collected in the controller."""
     return asarray(np.fromiter(iter, as_dtype(dtype).dtype, count))
 
 
 def frombuffer(buffer: Any, dtype: DTypeLike = float, count: int = -1, offset: int = 0) -> Array:
-    """A 1-D array of the bytes of a buffer."""
+    """Return a 1-D array of the bytes of a buffer."""
     return asarray(np.frombuffer(buffer, as_dtype(dtype).dtype, count, offset))
 
 
 def fromstring(string: str, dtype: DTypeLike = float, count: int = -1, *, sep: str = " ") -> Array:
-    """A 1-D array of the numbers in a text."""
+    """Return a 1-D array of the numbers in a text."""
     return asarray(np.fromstring(string, as_dtype(dtype).dtype, count, sep=sep))

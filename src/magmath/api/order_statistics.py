@@ -1,5 +1,8 @@
-"""Order statistics: medians, quantiles, partitions. Elements are sorted, which workers do
-collectively, and those at the positions that are needed are interpolated."""
+"""Order statistics: medians, quantiles, partitions.
+
+The elements at the positions that are needed are found (`ops/order_statistics.py`), which several
+workers do by a collective sort, and interpolated.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +27,15 @@ from magmath.api.indexing import take, take_along_axis
 from magmath.api.manipulation import broadcast_to, moveaxis, reshape
 from magmath.api.searching import where
 from magmath.api.sorting import argsort, sort
-from magmath.api.statistics import Axis, any, max, min, sum
+from magmath.api.statistics import Axis, max, min, sum
 from magmath.arrays.array import Array, as_array, floating
 from magmath.arrays.output import stored
 from magmath.core.dtypes import int64
 from magmath.core.shapes import normalize_axes, normalize_axis
+from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, RangeError, ShapeError
+from magmath.graph import apply
+from magmath.ops.order_statistics import ORDER_STATISTICS
 
 CONTINUOUS = {  # position n·q + α + q·(1 - α - β) - 1: Hyndman and Fan (1996), methods 4 to 9
     "interpolated_inverted_cdf": (0.0, 1.0),
@@ -54,10 +60,11 @@ def quantile(
     *,
     weights: Any = None,
 ) -> Array:
-    """The values below which parts q (0 to 1) of the elements along `axis` are; nan where one is.
+    """Return the values below which the shares q (0 to 1) of the elements along `axis` are; nan if
+    an element is nan.
 
     q: a number, or an array whose axes come first in the result; its values are computed. method:
-    how a value between two elements is determined, as in NumPy; `weights` are not supported.
+    the rule for a value between two elements, as in NumPy; `weights` are not supported.
     """
     return stored("quantile", _quantile("quantile", a, q, axis, method, keepdims, weights), out)
 
@@ -73,7 +80,7 @@ def percentile(
     *,
     weights: Any = None,
 ) -> Array:
-    """`quantile` for q from 0 to 100."""
+    """Return `quantile` for q from 0 to 100."""
     part = _parts("percentile", q) / 100
     return stored(
         "percentile", _quantile("percentile", a, part, axis, method, keepdims, weights), out
@@ -91,7 +98,7 @@ def nanquantile(
     *,
     weights: Any = None,
 ) -> Array:
-    """`quantile` of the elements that are not nan."""
+    """Return `quantile` of the elements that are not nan."""
     found = _quantile("nanquantile", a, q, axis, method, keepdims, weights, counts_nan=False)
     return stored("nanquantile", found, out)
 
@@ -107,7 +114,7 @@ def nanpercentile(
     *,
     weights: Any = None,
 ) -> Array:
-    """`percentile` of the elements that are not nan."""
+    """Return `percentile` of the elements that are not nan."""
     part = _parts("nanpercentile", q) / 100
     found = _quantile("nanpercentile", a, part, axis, method, keepdims, weights, counts_nan=False)
     return stored("nanpercentile", found, out)
@@ -120,7 +127,8 @@ def median(
     overwrite_input: bool = False,
     keepdims: bool = False,
 ) -> Array:
-    """The middle element along `axis`, or the mean of the two in the middle; nan where one is."""
+    """Return the middle element along `axis`, or the mean of the two in the middle; nan where one
+    is."""
     x = as_array("median", a)
     found = _quantile("median", x, 0.5, axis, "linear", keepdims, None)
     return stored("median", found, out)
@@ -133,13 +141,13 @@ def nanmedian(
     overwrite_input: bool = False,
     keepdims: bool = False,
 ) -> Array:
-    """The median of the elements that are not nan."""
+    """Return the median of the elements that are not nan."""
     found = _quantile("nanmedian", a, 0.5, axis, "linear", keepdims, None, counts_nan=False)
     return stored("nanmedian", found, out)
 
 
 def _parts(name: str, q: Any) -> Any:
-    """The parts that are asked for, in the controller."""
+    """Return the requested shares as a NumPy array."""
     parts = q.numpy() if isinstance(q, Array) else np.asarray(q)
     if parts.dtype.kind not in "biuf":
         raise OptionError(f"{name}: q must be real numbers, was given {q!r}")
@@ -168,32 +176,51 @@ def _quantile(
         raise ShapeError(f"{name}: needs at least one element, was given shape {x.shape}")
     behind = moveaxis(x, axes, range(x.ndim - len(axes), x.ndim))
     lines = reshape(behind, (*rest, -1))
-    ordered = sort(lines)
-    missing = isnan(lines)
     if counts_nan:
-        values = _at(ordered, parts.ravel(), ordered.shape[-1], method, name)
-        values = where(any(missing, -1, None, True), math.nan, values)
+        values = _at(lines, parts.ravel(), method, name)
     else:
-        counts = astype(sum(logical_not(missing), -1, keepdims=True), ordered.dtype)
+        ordered = sort(lines)
+        counts = astype(sum(logical_not(isnan(lines)), -1, keepdims=True), ordered.dtype)
         values = _at_counted(ordered, parts.ravel(), counts, method, name)
         values = where(counts == 0, math.nan, values)
     shape = tuple(1 if d in axes else n for d, n in enumerate(x.shape)) if keepdims else rest
     return reshape(moveaxis(values, -1, 0), (*parts.shape, *shape))
 
 
-def _at(ordered: Array, parts: Any, n: int, method: str, name: str) -> Array:
-    """The quantiles of sorted elements, all of which count."""
+def _at(lines: Array, parts: Any, method: str, name: str) -> Array:
+    """Return the quantiles along the last axis; nan where an element is nan, which is then the
+    last."""
+    n = lines.shape[-1]
     low, share = _places(parts, n, method, name, np)
     low, last = np.asarray(low), n - 1
-    below = take(ordered, np.clip(low, 0, last).astype(np.int64), -1)
-    if not np.any(share):
-        return below
-    above = take(ordered, np.clip(low + 1, 0, last).astype(np.int64), -1)
-    return _between(below, above, np.asarray(share, ordered.dtype.name))
+    below, above = (np.clip(i, 0, last).astype(np.int64) for i in (low, low + 1))
+    needed = sorted({*below.tolist(), *(above.tolist() if np.any(share) else ()), last})
+    found = Array(
+        apply(
+            ORDER_STATISTICS,
+            lines.node,
+            axis=lines.ndim - 1,
+            positions=tuple(needed),
+            line=user_line(),
+        )
+    )
+    values = _picked(found, needed, below)
+    if np.any(share):
+        upper = _picked(found, needed, above)
+        values = _between(values, upper, np.asarray(share, lines.dtype.name))
+    return where(isnan(found[..., -1:]), math.nan, values)
+
+
+def _picked(found: Array, positions: list[int], wanted: Any) -> Array:
+    """Return the order statistics of `wanted`, given those of `positions`."""
+    if len(wanted) == 1:
+        place = positions.index(wanted[0])
+        return found[..., place : place + 1]
+    return take(found, np.searchsorted(positions, wanted), -1)
 
 
 def _at_counted(ordered: Array, parts: Any, counts: Array, method: str, name: str) -> Array:
-    """The quantiles of sorted elements, as many of which count at the front as `counts` says."""
+    """Return the quantiles of sorted elements, of which only the first `counts` count."""
     low, share = _places(as_array(name, parts), counts, method, name, _Lazy)
     last = maximum(counts - 1, 0)
     shape = (*counts.shape[:-1], parts.size)
@@ -205,7 +232,7 @@ def _at_counted(ordered: Array, parts: Any, counts: Array, method: str, name: st
 
 
 def _between(below: Array, above: Array, share: Any) -> Array:
-    """Linear interpolation between neighbours; equal ones, which may be infinite, stay."""
+    """Return linear interpolation between neighbours; equal ones, which may be infinite, stay."""
     return where(above == below, below, below + subtract(above, below) * share)
 
 
@@ -217,7 +244,7 @@ class _Lazy:
 
 def _places(parts: Any, n: Any, method: str, name: str, lib: Any) -> tuple[Any, Any]:
     """For each part a position among n sorted elements, and the share of the next element.
-    Positions before the first and behind the last element mean these."""
+    Positions before the first or after the last element denote that element."""
     if method in CONTINUOUS:
         alpha, beta = CONTINUOUS[method]
         place = n * parts + (alpha + parts * (1 - alpha - beta)) - 1
@@ -246,7 +273,7 @@ def _places(parts: Any, n: Any, method: str, name: str, lib: Any) -> tuple[Any, 
 
 
 def ptp(a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False) -> Array:
-    """The largest element less the smallest, along `axis`."""
+    """Return the largest element less the smallest, along `axis`."""
     x = as_array("ptp", a)
     return stored("ptp", max(x, axis, None, keepdims) - min(x, axis, None, keepdims), out)
 
@@ -254,8 +281,8 @@ def ptp(a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False) -> A
 def partition(
     a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None
 ) -> Array:
-    """Elements along an axis (flattened for None) in such an order that those at the positions
-    `kth` are where sorting puts them. The result is sorted."""
+    """Return elements along an axis (flattened for None) in such an order that those at the
+    positions `kth` are where sorting puts them. The result is sorted."""
     x = as_array("partition", a)
     _check_positions("partition", kth, x, axis)
     return sort(x, axis)
@@ -264,7 +291,7 @@ def partition(
 def argpartition(
     a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None
 ) -> Array:
-    """The positions that partition an array; see `partition`."""
+    """Return the positions that partition an array; see `partition`."""
     x = as_array("argpartition", a)
     _check_positions("argpartition", kth, x, axis)
     return argsort(x, axis)
@@ -281,8 +308,8 @@ def _check_positions(name: str, kth: Any, x: Array, axis: int | None) -> None:
 
 
 def lexsort(keys: Any, axis: int = -1) -> Array:
-    """The positions that sort by the last key, and among equal elements by the one before, and so
-    on."""
+    """Return the positions that sort by the last key, and among equal elements by the one before,
+    and so on."""
     given = list(keys) if isinstance(keys, (list, tuple)) else list(as_array("lexsort", keys))
     if not given:
         raise ShapeError("lexsort: needs at least one key")

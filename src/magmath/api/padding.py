@@ -25,7 +25,7 @@ STATISTICS: dict[str, Callable[..., Array]] = {
 
 
 def pad(array: Any, pad_width: Any, mode: str = "constant", **options: Any) -> Array:
-    """An array with `pad_width` more elements before and behind each axis.
+    """Return an array with `pad_width` more elements before and after each axis.
 
     mode: "constant" (with `constant_values`), "edge", "linear_ramp" (to `end_values`), "maximum",
     "minimum", "mean" and "median" (of `stat_length` elements at the edge), "reflect" and
@@ -75,7 +75,8 @@ def _widths(pad_width: Any, ndim: int) -> list[tuple[int, int]]:
 
 
 def _pairs(name: str | None, value: Any, ndim: int) -> list[Pair]:
-    """A value for both sides of each axis, from a number, a pair, or a pair for each axis."""
+    """Return a value for both sides of each axis, from a number, a pair, or a pair for each
+    axis."""
     if value is None:
         return [(None, None)] * ndim
     try:
@@ -104,7 +105,7 @@ def _at(x: Array, d: int, start: int | None, stop: int | None) -> Array:
 
 
 def _ramps(x: Array, d: int, widths: Pair, ends: Pair) -> list[Array]:
-    """Straight lines from the end values to the edges."""
+    """Return straight lines from the end values to the edges."""
     column = (-1,) + (1,) * (x.ndim - d - 1)
     parts = []
     for side, (width, end) in enumerate(zip(widths, ends, strict=True)):
@@ -133,7 +134,7 @@ def _statistics(x: Array, d: int, widths: Pair, lengths: Pair, mode: str) -> lis
 
 
 def _copies(x: Array, d: int, widths: Pair, mode: str) -> list[Array]:
-    """Elements of the array itself, at positions that continue those of the axis."""
+    """Return elements of the array itself, at positions that continue those of the axis."""
     n = x.shape[d]
     before, behind = widths
     if not n:
@@ -149,9 +150,7 @@ def _copied(x: Array, d: int, place: Any, mode: str) -> Array:
     if mode == "wrap":
         return take(x, place % n, d)
     if mode not in ("reflect", "symmetric"):
-        raise OptionError(
-            f"pad: mode {mode!r} is not known; see mm.pad.__doc__ for those there are"
-        )
+        raise OptionError(f"pad: mode {mode!r} is not known; mm.pad.__doc__ lists the modes")
     period = 2 * n if mode == "symmetric" else 2 * (n - 1) or 1
     within = place % period
     mirrored = (period - 1 if mode == "symmetric" else period) - within

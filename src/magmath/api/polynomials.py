@@ -29,7 +29,7 @@ def _coefficients(name: str, p: Any) -> Array:
 
 
 def polyval(p: Any, x: Any) -> Array:
-    """The values of a polynomial at each element of x, by Horner's scheme."""
+    """Return the values of a polynomial at each element of x, by Horner's scheme."""
     coefficients, at = _coefficients("polyval", p), as_array("polyval", x)
     value = zeros_like(at)
     for i in range(coefficients.size):
@@ -38,17 +38,17 @@ def polyval(p: Any, x: Any) -> Array:
 
 
 def polyadd(a1: Any, a2: Any) -> Array:
-    """The sum of two polynomials."""
+    """Return the sum of two polynomials."""
     return add(*_aligned("polyadd", a1, a2))
 
 
 def polysub(a1: Any, a2: Any) -> Array:
-    """The difference of two polynomials."""
+    """Return the difference of two polynomials."""
     return subtract(*_aligned("polysub", a1, a2))
 
 
 def _aligned(name: str, a1: Any, a2: Any) -> tuple[Array, Array]:
-    """Two polynomials with equally many coefficients."""
+    """Return two polynomials with equally many coefficients."""
     x, y = _coefficients(name, a1), _coefficients(name, a2)
     size = max(x.size, y.size)
     first, second = (
@@ -59,19 +59,19 @@ def _aligned(name: str, a1: Any, a2: Any) -> tuple[Array, Array]:
 
 
 def polymul(a1: Any, a2: Any) -> Array:
-    """The product of two polynomials."""
+    """Return the product of two polynomials."""
     x, y = _coefficients("polymul", a1), _coefficients("polymul", a2)
     return convolve(_trimmed(x), _trimmed(y), method="direct")
 
 
 def _trimmed(p: Array) -> Array:
-    """Without leading zeros, but for one coefficient; the values are computed."""
+    """Return the coefficients without leading zeros, at least one; the values are computed."""
     (found,) = nonzero(p)
     return p[int(found[0]) :] if found.size else p[-1:]
 
 
 def polydiv(u: Any, v: Any) -> tuple[Array, Array]:
-    """The quotient and the remainder of two polynomials."""
+    """Return the quotient and the remainder of two polynomials."""
     top, bottom = _coefficients("polydiv", u), _coefficients("polydiv", v)
     element = floating_dtype(result_type(top, bottom))
     rest, divisor = astype(top, element), astype(bottom, element)
@@ -88,7 +88,7 @@ def polydiv(u: Any, v: Any) -> tuple[Array, Array]:
 
 
 def polyder(p: Any, m: int = 1) -> Array:
-    """The m-th derivative of a polynomial."""
+    """Return the m-th derivative of a polynomial."""
     x = _coefficients("polyder", p)
     for _ in range(require_integer("polyder: m", m, 0)):
         n = x.size - 1
@@ -97,7 +97,8 @@ def polyder(p: Any, m: int = 1) -> Array:
 
 
 def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
-    """The m-th antiderivative of a polynomial; k has the constants of integration (0 for None)."""
+    """Return the m-th antiderivative of a polynomial; k has the constants of integration (0 for
+    None)."""
     x = _coefficients("polyint", p)
     times = require_integer("polyint: m", m, 0)
     constants = atleast_1d(asarray(0.0 if k is None else k))
@@ -118,9 +119,10 @@ def polyfit(
     w: Any = None,
     cov: Any = False,
 ) -> Any:
-    """The polynomial of degree `deg` that fits points best, by least squares; y may have several
-    columns. w: weights of the residuals. With `full` also the residuals, the rank, the singular
-    values and rcond; with `cov` also the covariance of the coefficients ("unscaled": as it is)."""
+    """Return the polynomial of degree `deg` that fits points best, by least squares; y may have
+    several columns. w: weights of the residuals. With `full` also the residuals, the rank, the
+    singular values and rcond; with `cov` also the covariance of the coefficients ("unscaled": as it
+    is)."""
     order = require_integer("polyfit: deg", deg, 0) + 1
     at, values = floating("polyfit", x), floating("polyfit", y)
     if at.ndim != 1 or not at.size or values.ndim not in (1, 2) or len(values) != at.size:
@@ -153,8 +155,8 @@ def polyfit(
 
 
 def roots(p: Any) -> Array:
-    """The roots of a polynomial: the eigenvalues of its companion matrix. Zeros at both ends are
-    left out, for which the coefficients are computed."""
+    """Return the roots of a polynomial: the eigenvalues of its companion matrix. Zeros at both ends
+    are removed; the coefficients are computed for that."""
     x = _coefficients("roots", p)
     (found,) = nonzero(x)
     if not found.size:
@@ -178,7 +180,7 @@ def _real_if_possible(values: Array) -> Array:
 
 
 def poly(seq_of_zeros: Any) -> Array:
-    """The polynomial with these roots, or the characteristic polynomial of a matrix."""
+    """Return the polynomial with these roots, or the characteristic polynomial of a matrix."""
     x = atleast_1d(as_array("poly", seq_of_zeros))
     if x.ndim == 2 and x.shape[0] == x.shape[1] and x.size:
         x = eigvals(x)
@@ -198,5 +200,5 @@ def poly(seq_of_zeros: Any) -> Array:
 
 
 def _is_mirrored(roots: Array) -> bool:
-    """True if the conjugates of the numbers are the same numbers."""
+    """Return True if the conjugates of the numbers are the same numbers."""
     return bool(all(sort_complex(roots) == sort_complex(conj(roots))))

@@ -19,10 +19,8 @@ from magmath.ops.manipulation import reshape
 
 
 def matmul(x1: Operand, x2: Operand, /, out: Any = None) -> Array:
-    """The matrix product of (…, m, k) and (…, k, n), the leading dimensions broadcast; 1-D operands
-    are a row on the left and a column on the right.
-
-    A 1-D operand is a row on the left and a column on the right. float16 and bfloat16 accumulate in
+    """Return the matrix product of (…, m, k) and (…, k, n), the leading dimensions broadcast. A 1-D
+    operand is a row on the left and a column on the right. float16 and bfloat16 accumulate in
     float32. Raises ShapeError if the shapes do not fit, DTypeError for bool.
     """
     product = Array(contraction.matmul(*operands("matmul", x1, x2), line=user_line()))
@@ -35,7 +33,7 @@ def matrix_transpose(x: Array, /) -> Array:
 
 
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
-    """The sum over `axis` of conj(x1) · x2, the other dimensions broadcast.
+    """Return the sum over `axis` of conj(x1) · x2, the other dimensions broadcast.
 
     `axis` counts from the end, from -1 to -min(x1.ndim, x2.ndim), or from the front if the operands
     have the same number of dimensions. Raises ShapeError for another axis, or if the shapes do not
@@ -65,7 +63,7 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
 
 
 def outer(x1: Any, /, b: Any, out: Any = None) -> Array:
-    """All products of an element of x1 and one of b, which are flattened: (m, n)."""
+    """Return all products of an element of x1 and one of b, which are flattened: (m, n)."""
     x, y = operands("outer", x1, b)
     x, y = reshape(x, (x.size,)), reshape(y, (y.size,))
     product = Array(contraction.contraction(x, "a", y, "b", "ab", user_line()))
@@ -73,11 +71,12 @@ def outer(x1: Any, /, b: Any, out: Any = None) -> Array:
 
 
 def tensordot(x1: Any, /, b: Any, axes: int | Sequence[int | Sequence[int]] = 2) -> Array:
-    """The product summed over some dimensions of both operands; the result has the others of x1,
-    then those of b.
+    """Return the product summed over some dimensions of both operands; the result has the others of
+    x1, then those of b.
 
-    `axes`: the dimensions to sum over, as two sequences that are paired in order, or how many: the
-    last of x1, in order, with the first of b. Raises ShapeError where they do not fit.
+    `axes`: the dimensions to sum over, as two sequences that are paired in order, or their number:
+    the last dimensions of x1, in order, with the first ones of b. Raises ShapeError if they do not
+    fit.
     """
     x, y = operands("tensordot", x1, b)
     of_a, of_b = _paired_axes(axes, x, y)

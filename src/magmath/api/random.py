@@ -74,7 +74,7 @@ class Distributions(ABC):
         dtype: DTypeLike = None,
         layout: LayoutLike = None,
     ) -> Array:
-        """Numbers drawn evenly from [low, high)."""
+        """Return numbers drawn evenly from [low, high)."""
         return _uniform(self._state, low, high, _shape(shape, size), dtype, layout)
 
     def normal(
@@ -89,8 +89,8 @@ class Distributions(ABC):
         dtype: DTypeLike = None,
         layout: LayoutLike = None,
     ) -> Array:
-        """Numbers from the normal distribution (Box–Muller). NumPy names the mean and the standard
-        deviation loc and scale."""
+        """Return numbers from the normal distribution (Box–Muller). NumPy names the mean and the
+        standard deviation loc and scale."""
         return _normal(
             self._state, *_moments(mean, std, loc, scale), _shape(shape, size), dtype, layout
         )
@@ -105,7 +105,7 @@ class Distributions(ABC):
         dtype: DTypeLike = None,
         layout: LayoutLike = None,
     ) -> Array:
-        """Integers from low up to but not including high (or from 0 up to low)."""
+        """Return integers from low up to but not including high (or from 0 up to low)."""
         return _integers(self._state, low, high, _shape(shape, size), dtype, layout)
 
     def permutation(self, x: int | Operand, *, axis: int = 0) -> Array:
@@ -113,11 +113,11 @@ class Distributions(ABC):
         return _permutation(self._state, x, axis)
 
     def random(self, size: Size = None, *, dtype: DTypeLike = None) -> Array:
-        """Numbers drawn evenly from [0, 1)."""
+        """Return numbers drawn evenly from [0, 1)."""
         return _uniform(self._state, 0.0, 1.0, _shape((), size), dtype, None)
 
     def standard_normal(self, size: Size = None, *, dtype: DTypeLike = None) -> Array:
-        """Numbers from the normal distribution with mean 0 and standard deviation 1."""
+        """Return numbers from the normal distribution with mean 0 and standard deviation 1."""
         return _normal(self._state, 0.0, 1.0, _shape((), size), dtype, None)
 
     def choice(
@@ -128,7 +128,7 @@ class Distributions(ABC):
         p: Any = None,
         axis: int = 0,
     ) -> Array:
-        """Entries of an array along `axis`, or integers below `a`, with probabilities p."""
+        """Return entries of an array along `axis`, or integers below `a`, with probabilities p."""
         return _choice(self._state, a, size, replace, p, axis)
 
     def shuffle(self, x: Array, axis: int = 0) -> None:
@@ -203,7 +203,7 @@ def uniform(
     dtype: DTypeLike = None,
     layout: LayoutLike = None,
 ) -> Array:
-    """Numbers drawn evenly from [low, high)."""
+    """Return numbers drawn evenly from [low, high)."""
     return _uniform(session.engine().rng_state, low, high, _shape(shape, size), dtype, layout)
 
 
@@ -218,8 +218,8 @@ def normal(
     dtype: DTypeLike = None,
     layout: LayoutLike = None,
 ) -> Array:
-    """Numbers from the normal distribution (Box–Muller). NumPy names the mean and the standard
-    deviation loc and scale."""
+    """Return numbers from the normal distribution (Box–Muller). NumPy names the mean and the
+    standard deviation loc and scale."""
     return _normal(
         session.engine().rng_state,
         *_moments(mean, std, loc, scale),
@@ -238,7 +238,7 @@ def integers(
     dtype: DTypeLike = None,
     layout: LayoutLike = None,
 ) -> Array:
-    """Integers from low up to but not including high (or from 0 up to low)."""
+    """Return integers from low up to but not including high (or from 0 up to low)."""
     return _integers(session.engine().rng_state, low, high, _shape(shape, size), dtype, layout)
 
 
@@ -248,34 +248,34 @@ def permutation(x: int | Operand, *, axis: int = 0) -> Array:
 
 
 def random(size: Size = None) -> Array:
-    """Numbers drawn evenly from [0, 1)."""
+    """Return numbers drawn evenly from [0, 1)."""
     return uniform(size=size)
 
 
 def standard_normal(size: Size = None) -> Array:
-    """Numbers from the normal distribution with mean 0 and standard deviation 1."""
+    """Return numbers from the normal distribution with mean 0 and standard deviation 1."""
     return normal(size=size)
 
 
 def rand(*shape: int) -> Array:
-    """`random` with the extents as arguments."""
+    """Return `random` with the extents as arguments."""
     return uniform(shape=shape)
 
 
 def randn(*shape: int) -> Array:
-    """`standard_normal` with the extents as arguments."""
+    """Return `standard_normal` with the extents as arguments."""
     return normal(shape=shape)
 
 
 def randint(low: int, high: int | None = None, size: Size = None, dtype: DTypeLike = None) -> Array:
-    """`integers` by NumPy's older name."""
+    """Return `integers` by NumPy's older name."""
     return integers(low, high, size=size, dtype=dtype)
 
 
 def choice(
     a: int | Operand, size: Size = None, replace: bool = True, p: Any = None, axis: int = 0
 ) -> Array:
-    """Entries of an array along `axis`, or integers below `a`, with probabilities p."""
+    """Return entries of an array along `axis`, or integers below `a`, with probabilities p."""
     return _choice(session.engine().rng_state, a, size, replace, p, axis)
 
 
@@ -295,7 +295,7 @@ def _moments(
 
 
 def _choice(state: State, a: Any, size: Size, replace: bool, p: Any, axis: int) -> Array:
-    """Positions drawn from those of an axis, and the entries there."""
+    """Return positions drawn from those of an axis, and the entries there."""
     values = None if isinstance(a, (int, np.integer)) else asarray(a)
     extent = int(a) if values is None else values.shape[axis]
     shape = normal_shape("random.choice", _shape((), size))
@@ -320,7 +320,7 @@ def _choice(state: State, a: Any, size: Size, replace: bool, p: Any, axis: int) 
 def _drawn(state: State, record: Operation, shape: Shape, dtype: DTypeLike) -> Node:
     element = as_dtype(dtype) if dtype is not None else get_default_dtype()
     if not element.is_floating:
-        raise DTypeError(f"random: draws floating point numbers, was asked for {element}")
+        raise DTypeError(f"random: draws floating point numbers, was given dtype {element}")
     return apply(record, *state.draw(), shape=shape, dtype=element, line=user_line())
 
 

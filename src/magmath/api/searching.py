@@ -26,8 +26,9 @@ def where(condition: Any, /) -> tuple[Array, ...]: ...
 @overload
 def where(condition: Any, x1: Any, x2: Any, /) -> Array: ...
 def where(condition: Any, x1: Any = None, x2: Any = None, /) -> Any:
-    """x1 where the condition holds, else x2. Of a condition alone, the indices where it holds, as
-    `nonzero` returns them. Numbers as a condition are true where they are not 0."""
+    """Return x1 where the condition is true, otherwise x2. With a condition alone, return the
+    indices where it is true, as `nonzero` does. Numbers as a condition are true where they are not
+    0."""
     if x1 is None and x2 is None:
         return nonzero(condition)
     condition = as_array("where", condition)
@@ -53,14 +54,16 @@ def _arg(name: str, x: Array, axis: int | None, keepdims: bool) -> Array:
 def argmax(
     x: Array, /, axis: int | None = None, out: Any = None, *, keepdims: bool = False
 ) -> Array:
-    """The position of the first largest element along `axis` (of the flat array for None)."""
+    """Return the position of the first largest element along `axis` (of the flat array for
+    None)."""
     return stored("argmax", _arg("argmax", x, axis, keepdims), out)
 
 
 def argmin(
     x: Array, /, axis: int | None = None, out: Any = None, *, keepdims: bool = False
 ) -> Array:
-    """The position of the first smallest element along `axis` (of the flat array for None)."""
+    """Return the position of the first smallest element along `axis` (of the flat array for
+    None)."""
     return stored("argmin", _arg("argmin", x, axis, keepdims), out)
 
 
@@ -84,8 +87,9 @@ def searchsorted(
     side: Literal["left", "right"] = "left",
     sorter: Array | None = None,
 ) -> Array:
-    """Where the elements of v belong in x1, which has 1 dimension and is sorted, or sorted by the
-    positions `sorter`: before equal elements ("left") or behind them ("right"). Of v's shape.
+    """Return the positions, of v's shape, at which the elements of v would be inserted in x1:
+    before equal elements ("left") or after them ("right"). x1 has 1 dimension and is sorted, or
+    `sorter` has the positions that sort it.
     """
     if side not in ("left", "right"):
         raise OptionError(f"searchsorted: side is 'left' or 'right', was given {side!r}")

@@ -1,5 +1,5 @@
-"""Sets as sorted arrays, by NumPy's names. How many elements a result has depends on the values,
-which are computed."""
+"""Sets as sorted arrays, by NumPy's names. The number of elements of a result depends on the
+values, which are computed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def unique(
     equal_nan: bool = True,
     sorted: bool = True,
 ) -> Any:
-    """The different elements in order, or the different parts along an axis; where asked for, with
+    """Return the different elements in order, or the different parts along an axis; on request with
     their first positions, with the number of the group of each element, and with their counts."""
     x = as_array("unique", ar)
     if axis is not None:
@@ -45,7 +45,7 @@ def unique(
 
 
 def _unique_parts(x: Array, axis: int, index: bool, inverse: bool, counts: bool) -> Any:
-    """The different parts of an array along an axis, compared element by element."""
+    """Return the different parts of an array along an axis, compared element by element."""
     place = normalize_axis("unique", axis, x.ndim)
     front = moveaxis(x, place, 0)
     rows = (
@@ -72,7 +72,7 @@ def _unique_parts(x: Array, axis: int, index: bool, inverse: bool, counts: bool)
 
 
 def union1d(ar1: Any, ar2: Any) -> Array:
-    """The elements of either array."""
+    """Return the elements of either array."""
     both: Array = unique(concat([ravel(as_array("union1d", x)) for x in (ar1, ar2)]))
     return both
 
@@ -80,7 +80,8 @@ def union1d(ar1: Any, ar2: Any) -> Array:
 def intersect1d(
     ar1: Any, ar2: Any, assume_unique: bool = False, return_indices: bool = False
 ) -> Any:
-    """The elements of both arrays; with `return_indices` also their first positions in either."""
+    """Return the elements of both arrays; with `return_indices` also their first positions in
+    either."""
     x, y = ravel(as_array("intersect1d", ar1)), ravel(as_array("intersect1d", ar2))
     first, places = _distinct(x, assume_unique)
     second, others = _distinct(y, assume_unique)
@@ -101,7 +102,7 @@ def intersect1d(
 
 
 def _distinct(x: Array, is_distinct: bool) -> tuple[Array, Any]:
-    """The different elements and their first positions."""
+    """Return the different elements and their first positions."""
     if is_distinct:
         return x, None
     values, indices = unique(x, return_index=True)
@@ -109,7 +110,7 @@ def _distinct(x: Array, is_distinct: bool) -> tuple[Array, Any]:
 
 
 def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Array:
-    """The elements of the first array that the second does not have."""
+    """Return the elements of the first array that the second does not have."""
     x = ravel(as_array("setdiff1d", ar1))
     if not assume_unique:
         x = unique(x)
@@ -117,7 +118,7 @@ def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Array:
 
 
 def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Array:
-    """The elements that one of the arrays has and the other has not."""
+    """Return the elements that exactly one of the arrays has."""
     x, y = ravel(as_array("setxor1d", ar1)), ravel(as_array("setxor1d", ar2))
     if not assume_unique:
         x, y = unique(x), unique(y)

@@ -137,26 +137,28 @@ def _order(flat: Node) -> Node:
 
 
 def unique_all(x: Array, /) -> UniqueAll:
-    """The different elements of x in order, where each first stands in x (flattened), which of them
-    each element of x is (of x's shape), and how often each occurs."""
+    """Return the different elements of x in order, the position of the first occurrence of each in
+    x (flattened), the number of the one that each element of x equals (of x's shape), and the
+    counts."""
     groups = EqualGroups("unique_all", x)
     return UniqueAll(groups.values(), groups.indices(), groups.inverse(), groups.counts())
 
 
 def unique_counts(x: Array, /) -> UniqueCounts:
-    """The different elements of x in order, and how often each occurs."""
+    """Return the different elements of x in order, and their counts."""
     groups = EqualGroups("unique_counts", x)
     return UniqueCounts(groups.values(), groups.counts())
 
 
 def unique_inverse(x: Array, /) -> UniqueInverse:
-    """The different elements of x in order, and which of them each element of x is."""
+    """Return the different elements of x in order, and the number of the one that each element of x
+    equals."""
     groups = EqualGroups("unique_inverse", x)
     return UniqueInverse(groups.values(), groups.inverse())
 
 
 def unique_values(x: Array, /) -> Array:
-    """The different elements of x in order."""
+    """Return the different elements of x in order."""
     return EqualGroups("unique_values", x).values()
 
 
@@ -167,7 +169,7 @@ def isin(
     assume_unique: bool = False,
     invert: bool = False,
 ) -> Array:
-    """Whether each element of x1 is in the others, or with `invert` is not; of x1's shape.
+    """Return whether each element of x1 is in the others, or with `invert` is not, in x1's shape.
 
     One of the operands may be a number. NaN is never a member.
     """

@@ -26,10 +26,11 @@ def sort(
     descending: bool = False,
     stable: bool | None = True,
 ) -> Array:
-    """x sorted along an axis, or flattened and sorted for None; NaN comes last in either direction.
+    """Return x sorted along an axis, or flattened and sorted for None; NaN comes last in either
+    direction.
 
-    Takes truth values, integers and real floating point. Equal elements always keep their order,
-    as `stable` asks; `kind` is NumPy's choice of an algorithm and makes no difference.
+    Takes truth values, integers and real floating point. Equal elements always keep their order, so
+    `stable` has no effect, nor has `kind`, NumPy's choice of an algorithm.
     """
     return _along(SORT, x, axis, descending)
 
@@ -43,5 +44,5 @@ def argsort(
     descending: bool = False,
     stable: bool | None = True,
 ) -> Array:
-    """The positions that sort x along an axis; see `sort`."""
+    """Return the positions that sort x along an axis; see `sort`."""
     return _along(ARGSORT, x, axis, descending)

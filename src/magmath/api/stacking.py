@@ -25,17 +25,18 @@ from magmath.errors import ShapeError
 
 
 def atleast_1d(*arrays: Any) -> Any:
-    """Arrays with at least one dimension; one array, or a tuple of several."""
+    """Return arrays with at least one dimension; one array, or a tuple of several."""
     return _each(arrays, lambda x: x if x.ndim else reshape(x, (1,)))
 
 
 def atleast_2d(*arrays: Any) -> Any:
-    """Arrays with at least two dimensions; those of one become a row."""
+    """Return arrays with at least two dimensions; those of one become a row."""
     return _each(arrays, lambda x: x if x.ndim > 1 else reshape(x, (1, x.size)))
 
 
 def atleast_3d(*arrays: Any) -> Any:
-    """Arrays with at least three dimensions: (n,) becomes (1, n, 1), (m, n) becomes (m, n, 1)."""
+    """Return arrays with at least three dimensions: (n,) becomes (1, n, 1), (m, n) becomes (m, n,
+    1)."""
     return _each(arrays, _three)
 
 
@@ -59,35 +60,36 @@ def _list(name: str, arrays: Any) -> list[Any]:
 
 
 def vstack(arrays: Any, *, dtype: Any = None) -> Array:
-    """Arrays joined along the first axis; those of one dimension are rows."""
+    """Return arrays joined along the first axis; those of one dimension are rows."""
     return concat([atleast_2d(x) for x in _list("vstack", arrays)], 0, dtype=dtype)
 
 
 def hstack(arrays: Any, *, dtype: Any = None) -> Array:
-    """Arrays joined along the second axis, or the first where they have but one."""
+    """Return arrays joined along the second axis, or along the first axis if they have one
+    dimension."""
     given = [atleast_1d(x) for x in _list("hstack", arrays)]
     return concat(given, 0 if given and given[0].ndim == 1 else 1, dtype=dtype)
 
 
 def dstack(arrays: Any) -> Array:
-    """Arrays joined along the third axis."""
+    """Return arrays joined along the third axis."""
     return concat([atleast_3d(x) for x in _list("dstack", arrays)], 2)
 
 
 def column_stack(arrays: Any) -> Array:
-    """Arrays joined as columns of a matrix."""
+    """Return arrays joined as columns of a matrix."""
     given = _list("column_stack", arrays)
     return concat([x if x.ndim > 1 else reshape(x, (x.size, 1)) for x in given], 1)
 
 
 def append(arr: Any, values: Any, axis: int | None = None) -> Array:
-    """Values joined behind an array along an axis; both are flattened for None."""
+    """Return an array with values appended along an axis; both are flattened for None."""
     return concat([as_array("append", arr), as_array("append", values)], axis)
 
 
 def block(arrays: Any) -> Array:
-    """An array assembled from nested lists of blocks: the innermost lists are joined along the
-    last axis, the next ones along the one before."""
+    """Return an array assembled from nested lists of blocks: the innermost lists are joined along
+    the last axis, the next ones along the one before."""
     depth = _depth(arrays)
     ndim = max(depth, _most_dimensions(arrays))
     return _blocks(arrays, depth, ndim)
@@ -116,8 +118,8 @@ def _blocks(arrays: Any, depth: int, ndim: int) -> Array:
 
 
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
-    """The parts of an array along an axis: so many of nearly equal extent, or those between
-    positions."""
+    """Return the parts of an array along an axis: `indices_or_sections` parts of nearly equal
+    extent, or those between positions."""
     x = as_array("array_split", ary)
     place = normalize_axis("array_split", axis, x.ndim)
     return _parts(x, place, _cuts("array_split", indices_or_sections, x.shape[place]))
@@ -129,7 +131,7 @@ def _parts(x: Array, place: int, cuts: list[int]) -> list[Array]:
 
 
 def _cuts(name: str, given: Any, extent: int) -> list[int]:
-    """The first position of each part, and the end of the last."""
+    """Return the first position of each part, and the end of the last."""
     try:
         if not hasattr(given, "__index__") or (hasattr(given, "ndim") and given.ndim):
             return [0, *map(index, given), extent]
@@ -149,40 +151,41 @@ def _cuts(name: str, given: Any, extent: int) -> list[int]:
 
 
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
-    """As `array_split`, but so many parts must be of equal extent."""
+    """Return the parts as `array_split` does; a number of parts must divide the extent."""
     x = as_array("split", ary)
     place = normalize_axis("split", axis, x.ndim)
     return _parts(x, place, _cuts("split", indices_or_sections, x.shape[place]))
 
 
 def vsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
-    """`split` along the first axis."""
+    """Return `split` along the first axis."""
     return split(ary, indices_or_sections, 0)
 
 
 def hsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
-    """`split` along the second axis, or the first if there is but one."""
+    """Return `split` along the second axis, or the first if there is only one."""
     x = as_array("hsplit", ary)
     return split(x, indices_or_sections, 1 if x.ndim > 1 else 0)
 
 
 def dsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
-    """`split` along the third axis."""
+    """Return `split` along the third axis."""
     return split(ary, indices_or_sections, 2)
 
 
 def fliplr(m: Any) -> Array:
-    """The second axis in reverse order."""
+    """Return the second axis in reverse order."""
     return flip(m, 1)
 
 
 def flipud(m: Any) -> Array:
-    """The first axis in reverse order."""
+    """Return the first axis in reverse order."""
     return flip(m, 0)
 
 
 def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Array:
-    """The plane of two axes turned k times by a right angle, from the first axis to the second."""
+    """Return the plane of two axes turned k times by a right angle, from the first axis to the
+    second."""
     x = as_array("rot90", m)
     first, second = (normalize_axis("rot90", axis, x.ndim) for axis in axes)
     if first == second:
@@ -198,7 +201,7 @@ def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Array:
 
 
 def resize(a: Any, new_shape: int | Sequence[int]) -> Array:
-    """The elements in another shape: repeated from the first on, or cut."""
+    """Return the elements in another shape: repeated cyclically, or cut."""
     x = ravel(a)
     shape = normal_shape("resize", new_shape)
     size = 1
@@ -212,8 +215,8 @@ def resize(a: Any, new_shape: int | Sequence[int]) -> Array:
 
 
 def delete(arr: Any, obj: Any, axis: int | None = None) -> Array:
-    """Without the positions of an axis (of the flattened array for None): an integer, a slice, or
-    integers or truth values."""
+    """Return the array without the positions `obj` of an axis (of the flattened array for None): an
+    integer, a slice, integers or truth values."""
     x, place = _along("delete", arr, axis)
     extent = x.shape[place]
     before = (slice(None),) * place
@@ -231,7 +234,8 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> Array:
 
 
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
-    """With values before positions of an axis (of the flattened array for None)."""
+    """Return the array with values inserted before positions of an axis (of the flattened array for
+    None)."""
     x, place = _along("insert", arr, axis)
     extent = x.shape[place]
     given = as_array("insert", values)
@@ -262,7 +266,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
 
 
 def _positions(obj: Any, extent: int) -> list[int]:
-    """Positions between elements, counted from the front."""
+    """Return positions between elements, counted from the front."""
     if isinstance(obj, slice):
         given = list(range(*obj.indices(extent)))
     elif hasattr(obj, "__index__") and not getattr(obj, "ndim", 0):

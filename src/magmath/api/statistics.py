@@ -83,7 +83,7 @@ _EXTREMA = {"max": maximum, "min": minimum}
 
 
 def _selected(name: str, x: Array, where: Any, initial: Any) -> Array:
-    """x with the neutral element of the reduction where the mask does not hold."""
+    """Return x with the neutral element of the reduction where the mask is false."""
     neutral = _NEUTRAL.get(name, initial)
     if neutral is None:
         raise ShapeError(f"{name}: a reduction with `where` needs an initial value")
@@ -97,7 +97,7 @@ def _selected(name: str, x: Array, where: Any, initial: Any) -> Array:
 def _with_initial(
     name: str, x: Array, axes: tuple[int, ...], initial: Any
 ) -> tuple[Array, tuple[int, ...]]:
-    """x and an initial value that takes part in an extremum, also that of no elements."""
+    """Return x and an initial value that takes part in an extremum, also that of no elements."""
     if size_of(x.shape[d] for d in axes) == 0:
         shape = tuple(1 if d in axes else n for d, n in enumerate(x.shape))
         return full(shape, initial, dtype=x.dtype), axes
@@ -114,7 +114,7 @@ def sum(
     initial: Any = None,
     where: Any = None,
 ) -> Array:
-    """The sum over `axis` (all axes for None); small integers accumulate in 64 bits."""
+    """Return the sum over `axis` (all axes for None); small integers accumulate in 64 bits."""
     return _reduction("sum", x, axis, keepdims, dtype, out, initial, where)
 
 
@@ -128,7 +128,7 @@ def prod(
     initial: Any = None,
     where: Any = None,
 ) -> Array:
-    """The product over `axis`; small integers accumulate in 64 bits."""
+    """Return the product over `axis`; small integers accumulate in 64 bits."""
     return _reduction("prod", x, axis, keepdims, dtype, out, initial, where)
 
 
@@ -141,7 +141,7 @@ def max(
     initial: Any = None,
     where: Any = None,
 ) -> Array:
-    """The largest element along `axis`."""
+    """Return the largest element along `axis`."""
     return _reduction("max", x, axis, keepdims, None, out, initial, where)
 
 
@@ -154,7 +154,7 @@ def min(
     initial: Any = None,
     where: Any = None,
 ) -> Array:
-    """The smallest element along `axis`."""
+    """Return the smallest element along `axis`."""
     return _reduction("min", x, axis, keepdims, None, out, initial, where)
 
 
@@ -166,14 +166,14 @@ def _truth(name: str, x: Array) -> Array:
 def any(
     x: Array, /, axis: Axis = None, out: Any = None, keepdims: bool = False, *, where: Any = None
 ) -> Array:
-    """True where an element along `axis` is true or not zero."""
+    """Return True where an element along `axis` is true or not zero."""
     return _reduction("any", _truth("any", x), axis, keepdims, None, out, None, where)
 
 
 def all(
     x: Array, /, axis: Axis = None, out: Any = None, keepdims: bool = False, *, where: Any = None
 ) -> Array:
-    """True where every element along `axis` is true or not zero."""
+    """Return True where every element along `axis` is true or not zero."""
     return _reduction("all", _truth("all", x), axis, keepdims, None, out, None, where)
 
 
@@ -191,7 +191,7 @@ def mean(
     *,
     where: Any = None,
 ) -> Array:
-    """The arithmetic mean over `axis`; nan where there are no elements.
+    """Return the arithmetic mean over `axis`; nan where there are no elements.
 
     Integers accumulate in float64; the mean of 32-bit and 64-bit integers is float64, that of
     smaller ones and bool has the default floating point type.
@@ -207,7 +207,7 @@ def mean(
 
 
 def _mean_where(x: Array, where: Any, axis: Axis, keepdims: bool) -> Array:
-    """The mean of the elements where the mask holds."""
+    """Return the mean of the elements where the mask holds."""
     counts = _count_where(x, where, axis, keepdims)
     return divide(sum(x, axis=axis, keepdims=keepdims, where=where), counts)
 
@@ -274,7 +274,7 @@ def std(
     mean: Any = None,
     correction: float | None = None,
 ) -> Array:
-    """The standard deviation over `axis`: the root of `var`."""
+    """Return the standard deviation over `axis`: the root of `var`."""
     less = ddof if correction is None else correction
     return stored("std", _variance("std", x, axis, dtype, less, keepdims, where, mean), out)
 
@@ -295,8 +295,8 @@ def _variance(
         degrees: Any = builtins.max(0.0, float(count - correction))
     except TypeError:
         raise TypeError(
-            f"{name}: correction must be a real number, was given {correction!r}; 1 takes the "
-            f"values for a sample, 0 for all there are"
+            f"{name}: correction must be a real number, was given {correction!r}; 1 treats the "
+            "values as a sample, 0 as the whole population"
         ) from None
     wide = _wide(x)
     if where is True:
@@ -323,7 +323,8 @@ def cumulative_sum(
     *,
     include_initial: bool = False,
 ) -> Array:
-    """Running sums along `axis`, from the first element (or from 0 with `include_initial`)."""
+    """Return running sums along `axis`, from the first element (or from 0 with
+    `include_initial`)."""
     result = _cumulative(scans.CUMULATIVE_SUM, 0, x, axis, dtype, include_initial)
     return stored("cumulative_sum", result, out)
 
@@ -337,18 +338,19 @@ def cumulative_prod(
     *,
     include_initial: bool = False,
 ) -> Array:
-    """Running products along `axis`, from the first element (or from 1 with `include_initial`)."""
+    """Return running products along `axis`, from the first element (or from 1 with
+    `include_initial`)."""
     result = _cumulative(scans.CUMULATIVE_PROD, 1, x, axis, dtype, include_initial)
     return stored("cumulative_prod", result, out)
 
 
 def cumsum(x: Array, /, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
-    """Running sums along `axis`, or of the flattened array for None."""
+    """Return running sums along `axis`, or of the flattened array for None."""
     return cumulative_sum(*_flat_or_along("cumsum", x, axis), dtype, out)
 
 
 def cumprod(x: Array, /, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
-    """Running products along `axis`, or of the flattened array for None."""
+    """Return running products along `axis`, or of the flattened array for None."""
     return cumulative_prod(*_flat_or_along("cumprod", x, axis), dtype, out)
 
 
@@ -374,7 +376,7 @@ def _cumulative(
 
 
 def count_nonzero(x: Array, /, axis: Axis = None, *, keepdims: bool = False) -> Array:
-    """How many elements along `axis` are true or not zero, as int64."""
+    """Return the number of elements along `axis` that are true or not zero, as int64."""
     truth = _truth("count_nonzero", x)
     axes = normalize_axes("count_nonzero", axis, truth.ndim)
     return sum(truth, axis=axes, keepdims=keepdims)
@@ -403,6 +405,6 @@ def diff(
 
 
 def _joined(part: Any, line: Shape) -> Any:
-    """A number as one position of an axis; arrays as they are."""
+    """Return a number as one position of an axis; arrays as they are."""
     scalar = is_number(part) or getattr(part, "ndim", 1) == 0
     return Array(broadcast_to(as_array("diff", part).node, line)) if scalar else part

@@ -1,5 +1,5 @@
-"""Text and raw files by NumPy's functions. They read in the controller; `mm.load` and
-`mm.data.read_csv` read with all workers."""
+"""Text and raw files by NumPy's functions. The controller reads the file; with `mm.load` and
+`mm.data.read_csv`, all workers read."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from magmath.arrays.conversion import LayoutLike
 from magmath.core.dtypes import as_dtype
 
 ROWS = 1 << 14
-"""Rows that are fetched and written at a time."""
+"""Number of rows that are fetched and written at a time."""
 
 
 def loadtxt(fname: Any, dtype: DTypeLike = float, *args: Any, **options: Any) -> Any:
-    """The table in a text file, with the options of `numpy.loadtxt`."""
+    """Return the table in a text file, with the options of `numpy.loadtxt`."""
     return _arrays(np.loadtxt(fname, as_dtype(dtype).dtype, *args, **options))
 
 
 def genfromtxt(fname: Any, dtype: DTypeLike = float, *args: Any, **options: Any) -> Any:
-    """The table in a text file in which values may be missing, with the options of
+    """Return the table in a text file in which values may be missing, with the options of
     `numpy.genfromtxt`."""
     return _arrays(np.genfromtxt(fname, as_dtype(dtype).dtype, *args, **options))
 
 
 def _arrays(read: Any) -> Any:
-    """What NumPy has read, columns with `unpack` as a list."""
+    """Return NumPy's result as arrays; the columns of `unpack` as a list."""
     return [asarray(one) for one in read] if isinstance(read, (list, tuple)) else asarray(read)
 
 
@@ -43,13 +43,13 @@ def fromfile(
     *,
     layout: LayoutLike = None,
 ) -> Array:
-    """The numbers in a file of raw bytes, or of text with separators."""
+    """Return the numbers in a file of raw bytes, or of text with separators."""
     return asarray(np.fromfile(file, as_dtype(dtype).dtype, count, sep, offset), layout=layout)
 
 
 def savetxt(fname: Any, X: Any, fmt: Any = "%.18e", **options: Any) -> None:
-    """Write a vector or a matrix to a text file, with the options of `numpy.savetxt`. Rows are
-    fetched some at a time."""
+    """Write a vector or a matrix to a text file, with the options of `numpy.savetxt`. The rows are
+    fetched in parts."""
     x = as_array("savetxt", X)
     header, footer = options.pop("header", ""), options.pop("footer", "")
     named = isinstance(fname, (str, os.PathLike))

@@ -1,4 +1,4 @@
-"""Arrays as texts, by NumPy's names. Of a large array only the edges are fetched."""
+"""Arrays as strings, by NumPy's names. Of a large array only the edges are fetched."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def array_repr(
     precision: int | None = None,
     suppress_small: bool | None = None,
 ) -> str:
-    """What the prompt shows of an array, with NumPy's options."""
+    """Return the `repr` of an array, with NumPy's options."""
     with _options(max_line_width, precision, suppress_small):
         return repr(as_array("array_repr", arr))
 
@@ -28,7 +28,7 @@ def array_str(
     precision: int | None = None,
     suppress_small: bool | None = None,
 ) -> str:
-    """What `print` shows of an array, with NumPy's options."""
+    """Return the `str` of an array, with NumPy's options."""
     with _options(max_line_width, precision, suppress_small):
         return str(as_array("array_str", a))
 
@@ -42,6 +42,6 @@ def _options(
 
 
 def array2string(a: Any, **options: Any) -> str:
-    """What `print` shows of an array, with the options of `numpy.array2string`."""
+    """Return the `str` of an array, with the options of `numpy.array2string`."""
     with shown_values(as_array("array2string", a)) as values:
         return np.array2string(values, **options)

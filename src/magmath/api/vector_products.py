@@ -16,8 +16,8 @@ from magmath.errors import ShapeError
 
 
 def dot(a: Any, b: Any, out: Any = None) -> Array:
-    """The sum of products over the last axis of a and the last but one of b (its only one, for a
-    vector); numbers are factors."""
+    """Return the sum of products over the last axis of a and the last but one of b (its only one,
+    for a vector); numbers are factors."""
     x, y = as_array("dot", a), as_array("dot", b)
     if not x.ndim or not y.ndim:
         result = multiply(a, b)
@@ -28,7 +28,7 @@ def dot(a: Any, b: Any, out: Any = None) -> Array:
 
 
 def inner(a: Any, b: Any) -> Array:
-    """The sum of products over the last axes of both; numbers are factors."""
+    """Return the sum of products over the last axes of both; numbers are factors."""
     x, y = as_array("inner", a), as_array("inner", b)
     if not x.ndim or not y.ndim:
         return as_array("inner", multiply(a, b))
@@ -36,26 +36,26 @@ def inner(a: Any, b: Any) -> Array:
 
 
 def vdot(a: Any, b: Any) -> Array:
-    """The sum of conj(a)·b of the flattened arrays."""
+    """Return the sum of conj(a)·b of the flattened arrays."""
     return vecdot(ravel(a), ravel(b))
 
 
 def matvec(x1: Any, x2: Any) -> Array:
-    """Matrices (…, m, n) with vectors (…, n)."""
+    """Return matrices (…, m, n) with vectors (…, n)."""
     x, y = as_array("matvec", x1), as_array("matvec", x2)
     product = matmul(x, reshape(y, (*y.shape, 1)))
     return reshape(product, product.shape[:-1])
 
 
 def vecmat(x1: Any, x2: Any) -> Array:
-    """Conjugated vectors (…, m) with matrices (…, m, n)."""
+    """Return conjugated vectors (…, m) with matrices (…, m, n)."""
     x, y = conj(as_array("vecmat", x1)), as_array("vecmat", x2)
     product = matmul(reshape(x, (*x.shape[:-1], 1, x.shape[-1])), y)
     return reshape(product, (*product.shape[:-2], product.shape[-1]))
 
 
 def kron(a: Any, b: Any) -> Array:
-    """The Kronecker product: each element of a times all of b."""
+    """Return the Kronecker product: each element of a times all of b."""
     x, y = as_array("kron", a), as_array("kron", b)
     ndim = max(x.ndim, y.ndim)
     outer = (1,) * (ndim - x.ndim) + x.shape
@@ -68,7 +68,8 @@ def kron(a: Any, b: Any) -> Array:
 def cross(
     a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
 ) -> Array:
-    """The vector product of vectors of 3 elements; of vectors of 2, its third element alone."""
+    """Return the vector product of vectors of 3 elements; of vectors of 2, its third element
+    alone."""
     if axis is not None:
         axisa = axisb = axisc = axis
     x, y = (moveaxis(as_array("cross", one), at, -1) for one, at in ((a, axisa), (b, axisb)))
@@ -81,6 +82,6 @@ def cross(
 
 
 def einsum_path(subscripts: str, *operands: Any, optimize: Any = "greedy") -> Any:
-    """The order in which NumPy would contract operands of these shapes, and its report."""
+    """Return the order in which NumPy would contract operands of these shapes, and its report."""
     stubs = [np.broadcast_to(np.empty(()), as_array("einsum_path", x).shape) for x in operands]
     return np.einsum_path(subscripts, *stubs, optimize=optimize)

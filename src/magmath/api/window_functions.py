@@ -15,7 +15,7 @@ from magmath.core.promotion import get_default_dtype
 
 
 def _window(name: str, M: int, shape: Any) -> Array:
-    """The window of M weights by a function of the position, from -1 to 1."""
+    """Return the window of M weights by a function of the position, from -1 to 1."""
     (size,) = normal_shape(name, M)
     if size < 2:
         return ones((size,))
@@ -24,27 +24,27 @@ def _window(name: str, M: int, shape: Any) -> Array:
 
 
 def bartlett(M: int) -> Array:
-    """A triangle."""
+    """Return a triangle."""
     return _window("bartlett", M, lambda t: where(t <= 0, 1.0 + t, 1.0 - t))
 
 
 def hanning(M: int) -> Array:
-    """A raised cosine that ends at 0."""
+    """Return a raised cosine that ends at 0."""
     return _window("hanning", M, lambda t: 0.5 + 0.5 * cos(math.pi * t))
 
 
 def hamming(M: int) -> Array:
-    """A raised cosine that ends at 0.08."""
+    """Return a raised cosine that ends at 0.08."""
     return _window("hamming", M, lambda t: 0.54 + 0.46 * cos(math.pi * t))
 
 
 def blackman(M: int) -> Array:
-    """The sum of two cosines."""
+    """Return the sum of two cosines."""
     return _window(
         "blackman", M, lambda t: 0.42 + 0.5 * cos(math.pi * t) + 0.08 * cos(2 * math.pi * t)
     )
 
 
 def kaiser(M: int, beta: float) -> Array:
-    """The ratio of Bessel functions; `beta` is its steepness."""
+    """Return the ratio of Bessel functions; `beta` is its steepness."""
     return _window("kaiser", M, lambda t: i0(beta * sqrt(1 - square(t))) / float(i0(float(beta))))

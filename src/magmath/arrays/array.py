@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import ref
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -34,7 +35,7 @@ from magmath.engine.devices import check_device
 from magmath.engine.donation import TEMPORARY, TEMPORARY_TARGET
 from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, MagmathError, ShapeError
-from magmath.graph import Node, applied, apply
+from magmath.graph import Node, applied, apply, set_handle
 from magmath.graph.operation import NO_ATTRIBUTES
 from magmath.layout import Layout, Rule
 from magmath.ops import contraction, leaves
@@ -58,7 +59,7 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
     """An n-dimensional array, distributed over the workers by its layout.
 
     Attributes: `shape`, `dtype`, `ndim`, `size`, `layout` (evaluates), `T`, `mT`, `device`,
-    and of NumPy's `real`, `imag`, `nbytes`, `itemsize`, `flat` and the methods in `methods.py`.
+    and NumPy's `real`, `imag`, `nbytes`, `itemsize`, `flat` and the methods in `methods.py`.
     Values are immutable; `a += b` makes `a` a handle on another value, of the same shape and type.
     """
 
@@ -156,7 +157,7 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         return self
 
     def item(self, *index: Any) -> Number:
-        """The value of an array of one element, or of the element at an index, as a Python number.
+        """Return the value of an array of one element, or of the element at an index, as a number.
 
         An index is one number for each dimension, or one for the flattened array.
         """
@@ -170,7 +171,7 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         return value
 
     def tobytes(self) -> bytes:
-        """The values as bytes, in C order."""
+        """Return the values as bytes, in C order."""
         return self.numpy().tobytes()
 
     @property
@@ -267,7 +268,7 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         return result
 
     def explain(self) -> Explanation:
-        """Return how this array is, was or would be computed.
+        """Return the explanation of the program that computes, or has computed, this array.
 
         The explanation lists instructions, seconds, bytes, messages and memory, by operation and by
         line. It prints as a listing; its fields are the numbers.
@@ -334,7 +335,7 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
             return self._unary("square")  # rounded exactly, and faster than a power
         if not isinstance(other, OPERANDS):
             if operation in _OF_STRANGERS and (other is None or isinstance(other, (str, bytes))):
-                return self._compared_to_stranger(operation == "not_equal")
+                return self._compared_to_non_number(operation == "not_equal")
             return NotImplemented  # type: ignore[no-any-return]
         inputs = operands(operation, self, other)
         return Array(applied(e.OPERATIONS[operation], inputs, user_line(3)))
@@ -345,7 +346,7 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         inputs = operands(operation, other, self)
         return Array(applied(e.OPERATIONS[operation], inputs, user_line(3)))
 
-    def _compared_to_stranger(self, differs: bool) -> Array:
+    def _compared_to_non_number(self, differs: bool) -> Array:
         """Return the result of `==` or `!=` with None or text, which no number equals.
 
         As in NumPy, it is the same truth value for every element.
@@ -367,6 +368,9 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
             note_update(old)
         self._replaced(old, new)
         self._node, self._leaf = new, result._leaf
+        set_handle(new, ref(self))
+        if trace is None and result._leaf is None:
+            session.engine().updates.note(self)
         return self
 
 
@@ -375,10 +379,12 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
 
 def copy_of(array: Array, layout: Layout | None = None) -> Array:
     """Return a new array with the same values and its own memory, in `layout` if one is given."""
-    return laid(Array(apply(e.ASTYPE, array.node, dtype=array.dtype, line=user_line())), layout)
+    return redistributed(
+        Array(apply(e.ASTYPE, array.node, dtype=array.dtype, line=user_line())), layout
+    )
 
 
-def laid(array: Array, layout: Layout | None) -> Array:
+def redistributed(array: Array, layout: Layout | None) -> Array:
     """Return an expression redistributed to a layout.
 
     Returns it unchanged if no layout is given or the pool has a single worker.

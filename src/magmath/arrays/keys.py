@@ -107,7 +107,7 @@ def parse(x: Node, key: Any) -> Key:
     parser = _Parser(Key(x.shape), x.layout, picking, alone)
     for item in items:
         parser.add(item)
-    parser.key.order = _together(parser.key.order)
+    parser.key.order = _with_picked_together(parser.key.order)
     return parser.key
 
 
@@ -163,7 +163,7 @@ def _expanded(items: list[Any], ndim: int) -> list[Any]:
     """
     ellipses = [i for i, item in enumerate(items) if item is Ellipsis]
     if len(ellipses) > 1:
-        raise IndexError("indexing: `...` may stand only once")
+        raise IndexError("indexing: `...` may occur only once")
     used = sum(map(_dimensions, items))
     if used > ndim:
         raise IndexError(f"indexing: {used} indices for an array of {ndim} dimensions")
@@ -173,7 +173,7 @@ def _expanded(items: list[Any], ndim: int) -> list[Any]:
     return [*items[: ellipses[0]], *(rest or [Ellipsis]), *items[ellipses[0] + 1 :]]
 
 
-def _together(order: list[str]) -> list[str]:
+def _with_picked_together(order: list[str]) -> list[str]:
     """Return the order with a single entry for all picked dimensions.
 
     It replaces the arrays if these are adjacent, otherwise it comes first.
@@ -237,7 +237,7 @@ class _Parser:
                 f"indexing: a mask of shape {mask.shape} does not fit axes {self.axis} to "
                 f"{self.axis + mask.ndim - 1} of an array of shape {self.key.shape}"
                 if mask.ndim
-                else "indexing: True or False must stand alone; index in two steps"
+                else "indexing: True or False must be the only array in a key; index in two steps"
             )
         found = MaskIndex(mask, self.layout, self.axis)
         if self.alone:
@@ -278,5 +278,6 @@ class _Parser:
 
 
 def _fits_or_empty(mask: Shape, own: Shape) -> bool:
-    """True if each extent of a mask is that of its dimension or 0, as the standard allows."""
+    """Return True if each extent of a mask is that of its dimension or 0, as the standard
+    allows."""
     return len(mask) == len(own) and all(m in (n, 0) for m, n in zip(mask, own, strict=True))

@@ -21,7 +21,7 @@ from magmath.engine.kept_expressions import keep_expression
 from magmath.engine.pending_readers import note_reader
 from magmath.engine.remote_array import remote_array_of
 from magmath.errors import TracingError, WorkerLost
-from magmath.graph import Node, Shape, provenance_of, set_value, topological
+from magmath.graph import Node, Shape, provenance_of, set_handle, set_value, topological
 from magmath.layout import Layout
 from magmath.ops import leaves
 
@@ -33,9 +33,9 @@ MAX_PENDING = 1000
 FIRST_CHECK = 4
 """Depth from which a pending expression may hold more memory than its value."""
 LEAST_HELD = 1 << 13
-"""Elements of a value from which this counts."""
+"""Minimum number of elements of the value for this check."""
 MOST_HELD = 2
-"""Bytes that a pending expression may hold alone, relative to the bytes of its value."""
+"""Bytes that only a pending expression may reference, relative to the bytes of its value."""
 
 
 class LazyArray:
@@ -49,14 +49,16 @@ class LazyArray:
         self._node = node
         self._leaf: Node | None = node if node.operation is leaves.INPUT else None
         self._formers: list[ref[Node] | None] | None = None
+        depth = node.depth
+        if depth:
+            set_handle(node, ref(self))
         if node.reads_version:
             note_reader(self)
-        depth = node.depth
         if depth >= FIRST_CHECK and (depth > MAX_PENDING or self._holds_too_much(depth)):
             self._settle()
 
     def _holds_too_much(self, depth: int) -> bool:
-        """True if the pending expression holds much more memory than its value would.
+        """Return True if the pending expression references much more memory than its value needs.
 
         So `x += a * p` in a loop that computes another p in each step does not keep every p. This
         looks at depths that are powers of two, so that it is cheap.
@@ -68,10 +70,9 @@ class LazyArray:
         return held > MOST_HELD * node.size * node.dtype.itemsize
 
     def _settle(self) -> None:
-        """Compute an expression that has become long.
-
-        This bounds the memory of a loop that reads no values. The operands stay alive if they are
-        small, so that gradients pass through the value as if it were pending.
+        """Compute the value of a long pending expression. This bounds the memory of a loop that
+        reads no values. The operands stay alive if they are small, so that gradients pass through
+        the value as if it were pending.
         """
         if tracing.current() is None:
             provenance = provenance_of(self.evaluated())
@@ -144,12 +145,12 @@ class LazyArray:
             raise
 
     def is_known(self) -> bool:
-        """True if the value has been computed."""
+        """Return True if the value has been computed."""
         return self._leaf is not None
 
     @property
     def keeps_values(self) -> bool:
-        """True if this handle keeps values of variables alive.
+        """True if this handle references values of variables.
 
         That is so for a pending expression that reads them, and after its evaluation until
         `forget_values`.
@@ -198,6 +199,7 @@ class LazyArray:
     def replace_node(self, node: Node) -> None:
         """Refer to another node with the same value."""
         self._node, self._formers = node, None
+        set_handle(node, ref(self))
         self._leaf = node if node.operation is leaves.INPUT else None
 
     def undo(self) -> None:

@@ -1,7 +1,7 @@
 """Masks, which are counted when the number of elements that they select is needed.
 
 The shape of x[mask] depends on the values of the mask. The mask is therefore computed and counted
-first, in pieces that fit its layout and that of the array. The rest is an expression of known
+first, in segments that fit its layout and that of the array. The rest is an expression of known
 shape.
 """
 
@@ -25,7 +25,7 @@ from magmath.ops.masking import COMPRESS, COUNT_PIECES, EXPAND
 
 @dataclass(frozen=True)
 class Counted:
-    """A computed mask, and the number of elements that it selects in each piece of its first
+    """A computed mask, and the number of elements that it selects in each segment of its first
     dimension."""
 
     node: Node
@@ -85,8 +85,8 @@ def count_mask(mask: Node, indexed_layout: Layout | None = None, axis: int = 0) 
         data = remote_array_of(counted)
     except TracingError:
         raise TracingError(
-            f"indexing: how many elements a mask picks is not known while mm.compile traces a "
-            f"function ({':'.join(map(str, user_line() or ()))}); keep the shape with "
-            f"mm.where(mask, x, y), or pick outside of the function"
+            "indexing: the number of elements that a mask selects is unknown while mm.compile "
+            f"traces a function ({':'.join(map(str, user_line() or ()))}); keep the shape with "
+            "mm.where(mask, x, y), or index outside of the function"
         ) from None
     return Counted(leaf, tuple(sorted(cuts)), tuple(data.pool.get(data.handle).tolist()))

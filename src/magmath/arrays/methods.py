@@ -17,11 +17,11 @@ _SAME = (
     "squeeze std sum swapaxes take trace var"
 )
 METHODS = {name: name for name in _SAME.split()} | {"flatten": "ravel"}
-"""Methods, and the functions of the namespace that they are."""
+"""The methods, each with the function of the namespace that implements it."""
 
 
 class _Method:
-    """A method that becomes a function of the namespace when it is first used."""
+    """A method that its first use replaces by a function of the namespace."""
 
     def __init__(self, name: str, function: str) -> None:
         self._name, self._function = name, function
@@ -41,13 +41,13 @@ class Methods(Generic[A]):
     __slots__ = ()
 
     def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> A:
-        """The same elements in another shape: x.reshape(2, 3) or x.reshape((2, 3))."""
+        """Return the same elements in another shape: x.reshape(2, 3) or x.reshape((2, 3))."""
         extents = shape[0] if len(shape) == 1 else shape
         made: A = array_namespace().reshape(self, extents, order, copy=copy)
         return made
 
     def transpose(self, *axes: Any) -> A:
-        """The axes in another order, reversed if none is given."""
+        """Return the array with its axes in another order, by default reversed."""
         order = axes[0] if len(axes) == 1 else axes or None
         if isinstance(order, int):
             order = (order,)
@@ -55,12 +55,12 @@ class Methods(Generic[A]):
         return made
 
     def compress(self, condition: Any, axis: int | None = None, out: Any = None) -> A:
-        """The positions of an axis where a condition holds; see `mm.compress`."""
+        """Return the elements along an axis where a condition is true; see `mm.compress`."""
         made: A = array_namespace().compress(condition, self, axis, out)
         return made
 
     def fill(self, value: Any) -> None:
-        """Give every element one value."""
+        """Set every element to one value, in place."""
         array_namespace().copyto(self, value)
 
     def sort(self, axis: int = -1, kind: str | None = None, *, stable: bool | None = None) -> None:

@@ -31,7 +31,7 @@ class NumberList:
         return (values.min(), values.max()) if values.size else (0, 0)
 
     def fits(self, dtype: DType) -> bool:
-        """True if an integer type can represent all of its integers."""
+        """Return True if an integer type can represent all of its integers."""
         return not any(side_of_range(int(bound), dtype) for bound in self.bounds)
 
 
@@ -61,5 +61,5 @@ def _classes_in(values: Sequence[Any]) -> set[type]:
 
 
 def is_number(value: Any) -> bool:
-    """True for a Python number, which takes the type of arrays; False for NumPy scalars."""
+    """Return True for a Python number, which takes the type of arrays; False for NumPy scalars."""
     return isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic)

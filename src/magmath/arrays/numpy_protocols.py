@@ -17,13 +17,14 @@ from magmath.core.numpy_aliases import alias_hint
 
 _MODULES = {"numpy": "", "numpy.linalg": "linalg", "numpy.fft": "fft"}
 _DEFAULTS = {"casting": "same_kind", "order": "K", "subok": True, "where": True, "dtype": None}
-"""Options of universal functions that mean nothing when they have these values."""
+"""Options of universal functions that have no effect with these values."""
 
 
 def call_ufunc(
     ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Mapping[str, Any]
 ) -> Any:
-    """What a universal function of NumPy, or one of its methods, is of arrays of magmath."""
+    """Return the result of a universal function of NumPy, or of its method, on arrays of
+    magmath."""
     function = _counterpart(ufunc.__name__, "", f"numpy.{ufunc.__name__}")
     if method != "__call__":
         if not hasattr(function, method):
@@ -41,7 +42,7 @@ def call_ufunc(
 def call_function(
     function: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]
 ) -> Any:
-    """What a function of NumPy is of arrays of magmath."""
+    """Return the result of a function of NumPy on arrays of magmath."""
     home = function.__module__
     name = f"{home}.{function.__name__}"
     if home not in _MODULES:

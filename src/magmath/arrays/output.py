@@ -22,7 +22,7 @@ _KINDS = ("bool", "uint", "int", "float", "complex")
 
 
 def target(operation: str, x: Any) -> Array:
-    """An array that is to be written to; TypeError for anything else."""
+    """Return the array that an operation writes to. Raises TypeError for other objects."""
     if not isinstance(x, Array):
         raise TypeError(
             f"{operation}: writes to a magmath array, was given {type(x).__name__}; make one with "
@@ -32,9 +32,8 @@ def target(operation: str, x: Any) -> Array:
 
 
 def stored(operation: str, result: Array, out: Any = None) -> Array:
-    """`result`, or `out` with the values of `result` if it is given.
-
-    Raises TypeError where `out` is no Array, ShapeError for another shape, DTypeError where the
+    """Return `result`, or `out` with the values of `result` if `out` is given. Raises TypeError if
+    `out` is not an Array, ShapeError for another shape, DTypeError where the
     element type of `out` is of a lower kind.
     """
     if isinstance(out, tuple) and len(out) == 1:
@@ -64,7 +63,7 @@ def _as_kind_allows(operation: str, result: Array, dtype: DType) -> Any:
 
 
 def masked(operation: str, result: Array, where: Any, out: Array | None = None) -> Array:
-    """`result` where the mask holds; elsewhere the values of `out`, or 0 where there is none."""
+    """Return `result` where the mask is true; elsewhere the values of `out`, or 0 without `out`."""
     if where is True:
         return result
     mask = as_array(operation, where).node
@@ -75,7 +74,8 @@ def masked(operation: str, result: Array, where: Any, out: Array | None = None) 
 
 
 def takes_out(function: Callable[..., Array]) -> Callable[..., Array]:
-    """An element-wise function composed of others, with NumPy's `out`, `where` and `dtype`."""
+    """Return an element-wise function, composed of others, that accepts `out`, `where` and
+    `dtype`."""
 
     @wraps(function)
     def with_options(

@@ -90,7 +90,7 @@ def _html(array: LazyArray) -> str:
 
 @contextmanager
 def shown_values(array: LazyArray) -> Iterator[np.ndarray[Any, Any]]:
-    """Give the values, or the edges of a large array, and set NumPy's print options for them."""
+    """Yield the values, or the edges of a large array, with NumPy's print options set for them."""
     options: Any = np.get_printoptions()
     if array.size <= options["threshold"]:
         yield array.numpy()

@@ -2,7 +2,7 @@
 
 Positions are operands of the program, so a loop over positions runs the same program repeatedly.
 Only the bounds of a slice that is larger than a worker's share of a dimension are part of the
-program; its result is then distributed like those elements of the array.
+program; the layout of its result then follows that of the array.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def setitem(x: Node, key: Any, values: Node) -> Node:
 
 
 def _is_truth(key: Any) -> bool:
-    """True for a single truth value, which selects all or nothing, in a new dimension."""
+    """Return True for a single truth value, which selects all or nothing, in a new dimension."""
     if isinstance(key, (LazyArray, np.ndarray)):
         return key.ndim == 0 and key.dtype.kind in ("bool", "b")
     return isinstance(key, (bool, np.bool_))

@@ -1,4 +1,4 @@
-"""Traced scalars: numbers without a value yet, such as arguments of a compiled function and loop
+"""Traced scalars: numbers without a value, such as arguments of a compiled function and loop
 counters."""
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """`reduce`, `accumulate`, `outer` and `at` of binary functions: NumPy's methods of universal
 functions.
 
-Sums, products, extrema and truth values have reductions of their own. Other functions that are
-associative combine halves of an axis, log₂ n times; running results double the distance in each
-step, so that all workers compute in all of them.
+Sums, products, extrema and truth values have reductions of their own. Other associative functions
+combine halves of an axis, log₂ n times. `accumulate` doubles the distance between combined elements
+in each of its steps, so that all workers compute in all steps.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class BinaryFunction(Protocol):
 
 
 def attach_ufunc_methods(name: str, function: Any) -> BinaryFunction:
-    """Give the function of the operation `name` its methods."""
+    """Attach NumPy's methods to the function of the operation `name`."""
 
     def reduce(
         x: Array,

@@ -14,7 +14,7 @@ from weakref import ref
 
 import numpy as np
 
-from magmath.arrays.array import Array, copy_of, laid
+from magmath.arrays.array import Array, copy_of, redistributed
 from magmath.arrays.conversion import leaf_of_values
 from magmath.arrays.lazy_array import LazyArray, evaluate
 from magmath.arrays.operands import written_operand
@@ -111,7 +111,7 @@ class Variable(Array):
         return self._value
 
     def is_known(self) -> bool:
-        """True except while a function is traced."""
+        """Return True except while a function is traced."""
         return tracing.current() is None
 
     def assign(self, value: Any) -> None:
@@ -140,7 +140,7 @@ class Variable(Array):
         """
         if layout == self.layout:
             return
-        moved = laid(Array(self.node), layout)
+        moved = redistributed(Array(self.node), layout)
         data = remote_array_of(moved.evaluated())
         note_update(self.leaf)
         set_variable_layout(self.leaf, layout)
@@ -187,7 +187,7 @@ def assign(pairs: Sequence[tuple[Variable, Node]]) -> None:
         for v, node in converted:
             trace.assign(v, node)
         return
-    placed = [(v, laid(Array(node), v.leaf.layout).node) for v, node in converted]
+    placed = [(v, redistributed(Array(node), v.leaf.layout).node) for v, node in converted]
     _forget_former([v for v, _ in placed])
     session.engine().assign(placed)
 
@@ -242,7 +242,7 @@ def overwrite(
     observed = [v for v in variables if v.is_observed]
     engine = session.engine()
     if observed:
-        copies = [laid(Array(_copied(v.node)), v.layout).node for v in observed]
+        copies = [redistributed(Array(_copied(v.node)), v.layout).node for v in observed]
         for v, leaf in zip(observed, engine.evaluate(copies), strict=True):
             v._hold(remote_array_of(leaf))
     with engine.pool.defer_interrupts():

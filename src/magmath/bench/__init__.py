@@ -20,8 +20,8 @@ from magmath.bench import (
     ordinary_programs,
     overlap,
     parallel,
-    plan,
-    redistribute,
+    planning,
+    redistribution,
     scaling,
     startup,
 )
@@ -41,11 +41,11 @@ BENCHES: dict[str, Bench] = {
         gemm.BENCH,
         convolution.BENCH,
         fft.BENCH,
-        redistribute.BENCH,
+        redistribution.BENCH,
         elementwise.BENCH,
         linalg.BENCH,
         startup.BENCH,
-        plan.BENCH,
+        planning.BENCH,
     )
 }
 

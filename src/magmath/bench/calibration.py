@@ -40,7 +40,7 @@ STEPS: Final = ("matrix products", "memory", "element-wise operations", "shared 
 
 
 def calibrate(report: Report) -> Machine:
-    """The machine with all constants that can be measured; a current pool is shut down."""
+    """Return the machine with all constants that can be measured; a current pool is shut down."""
     machine = replace(DEFAULT_MACHINE, source=cpu_name(), memory=_memory_of_a_worker())
     report(STEPS[0])
     machine = replace(machine, gemm=tuple(_gemm_rates()))
@@ -79,7 +79,8 @@ def _memory_of_a_worker() -> float:
 
 
 def _best(work: Callable[[], object]) -> float:
-    """The seconds of the fastest of a few calls at least, and of as many as a short time allows."""
+    """Return the seconds of the fastest of a few calls at least, and of as many as a short time
+    allows."""
     work()
     calls, best, end = 0, float("inf"), time.perf_counter() + _ROUND_SECONDS
     while calls < _CALLS or time.perf_counter() < end:
@@ -102,7 +103,7 @@ def _threads(count: int) -> Iterator[None]:
 
 
 def _gemm_rates() -> Iterator[GemmRate]:
-    """The speeds of large products of the types that BLAS has, on one thread and on all."""
+    """Return the speeds of large products of the types that BLAS has, on one thread and on all."""
     for dtype in (torch.float32, torch.float64, torch.complex64, torch.complex128):
         a = torch.ones((_GEMM_EXTENT, _GEMM_EXTENT), dtype=dtype)
         out = torch.empty_like(a)
@@ -122,7 +123,8 @@ def _bandwidth(threads: int) -> float:
 
 
 def _with_elementwise(machine: Machine) -> Machine:
-    """The machine with rates of the classes of element-wise operations, and the time of a call."""
+    """Return the machine with rates of the classes of element-wise operations, and the time of a
+    call."""
     x = torch.full((_CACHED,), 1.5)
     out, one = torch.empty_like(x), torch.ones(1)
     with _threads(1):
@@ -141,8 +143,8 @@ def _with_elementwise(machine: Machine) -> Machine:
 
 
 def _link(default: Link) -> Link:
-    """The link between the two workers of the current pool, from moves of blocks of rows to blocks
-    of columns, in which each worker receives a quarter of the array."""
+    """Return the link between the two workers of the current pool, from moves of blocks of rows to
+    blocks of columns, in which each worker receives a quarter of the array."""
     small, large = (_move_seconds(shape) for shape in _MOVED)
     nbytes = (np.prod(_MOVED[1]) - np.prod(_MOVED[0])) * 4 / 4
     bandwidth = float(nbytes) / max(large["move"] - small["move"], 1e-9)
@@ -152,7 +154,8 @@ def _link(default: Link) -> Link:
 
 
 def _move_seconds(shape: tuple[int, int]) -> dict[str, float]:
-    """The least seconds of a move of a float32 array, and of a barrier where there are any."""
+    """Return the least seconds of a move of a float32 array, and of a barrier where there are
+    any."""
     found: dict[str, float] = {}
     for number in range(_MOVES):
         rows = mm.full(shape, float(number), dtype=mm.float32, layout=mm.Layout.split(0))
@@ -169,8 +172,8 @@ def _move_seconds(shape: tuple[int, int]) -> dict[str, float]:
 
 
 def _control_seconds() -> float:
-    """The time from a request to the workers to its answer, of a program that computes nothing
-    large."""
+    """Return the time from a request to the workers to its answer, of a program that computes
+    nothing large."""
     add = mm.compile(lambda x: mm.sum(x + 1))
     x: Any = mm.ones(2)
     return _best(lambda: float(add(x)))

@@ -19,7 +19,8 @@ def _cases(options: RunOptions) -> list[Case]:
 
 
 def _case(name: str, shape: tuple[int, ...], axes: int, dtype: str) -> Case:
-    """A transform over the last axes; 5 n log₂ n operations each, half of that for real ones."""
+    """Return a transform over the last axes; 5 n log₂ n operations each, half of that for real
+    ones."""
     real = 1.0 if dtype.startswith("complex") else 0.5
     flops = real * 5.0 * math.prod(shape) * math.log2(math.prod(shape[-axes:]))
     repeats = max(1, round(ROUND_FLOPS / flops))

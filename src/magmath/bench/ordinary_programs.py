@@ -33,7 +33,7 @@ def _case(name: str, size: str) -> Case:
 
 
 def _has(variant: str) -> Callable[[Case], str]:
-    """Return the function that says why a library has no variant of a program."""
+    """Return the function that returns the reason why a library has no variant of a program."""
 
     def reason(case: Case) -> str:
         module = programs.load(case.parameters["program"])

@@ -26,10 +26,10 @@ def bench(
     plot: Path | None = None,
     peer_python: Annotated[tuple[Path, ...], Parameter(negative=())] = (),
 ) -> None:
-    """Measure magmath side by side with other systems; without NAME, list what can be measured.
+    """Measure magmath side by side with other systems; without NAME, list the benchmarks.
 
-    Every system runs in a process of its own and takes its turn in each round, on the same cores
-    and the same data. What is not installed is named as absent.
+    Every system runs in its own process, one after the other in each round, on the same cores and
+    the same data. Systems that are not installed are listed as absent.
 
     For example:
 
@@ -50,16 +50,16 @@ def bench(
     workers
         Number of workers, where a benchmark uses several.
     quick
-        Fewer cases and rounds: a look, not a record.
+        Fewer cases and rounds, for a first impression.
     cases
-        Only the cases that have this text in their names; may be given several times.
+        Only the cases whose names contain this text; may be given several times.
     json
         Write machine, versions, commit, command and every round to this file.
     plot
         Draw the result into this file (PNG, SVG or PDF).
     peer_python
-        Python of another environment, for the peers that are installed there and not in this one;
-        may be given several times.
+        Python of another environment, for peers that are installed there; may be given several
+        times.
     """
     from magmath.bench.result_output import plot_result, print_result, save_result
     from magmath.bench.runner import run_bench

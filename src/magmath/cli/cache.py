@@ -20,9 +20,9 @@ def cache(
     clear: Annotated[bool, Parameter(negative=())] = False,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
-    """Show the folder in which compiled code and measurements are kept, its size and its bound.
+    """Show the folder that stores compiled code and measurements, its size and its bound.
 
-    MAGMATH_CACHE names the folder, MAGMATH_CACHE_LIMIT the megabytes that it may take.
+    MAGMATH_CACHE names the folder, MAGMATH_CACHE_LIMIT its maximum size in megabytes.
 
     For example:
 

@@ -18,11 +18,12 @@ def calibrate(
     show: Annotated[bool, Parameter(negative=())] = False,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
-    """Measure what plans depend on: arithmetic, memory, and the links between workers.
+    """Measure the speed of arithmetic, memory, and the links between workers, on which plans
+    depend.
 
-    The constants are kept in the cache directory and used from the next `mm.init` on, for plans and
-    for the predictions of `explain`. Without them defaults are used. It takes up to 20 seconds, on
-    a machine that does nothing else.
+    The constants are stored in the cache directory and used from the next `mm.init` on, for plans
+    and for the predictions of `explain`. Without them, defaults are used. The measurement takes up
+    to 20 seconds and needs an otherwise idle machine.
 
     For example:
 

@@ -53,7 +53,7 @@ def info(
     Parameters
     ----------
     tuner
-        Show what was measured to choose among the ways to compute an operation on this machine.
+        Show the measured times of the kernel candidates of each operation on this machine.
     json
         Print one JSON object instead of tables.
     """
@@ -159,7 +159,7 @@ def _threads() -> Section:
     import torch
     from threadpoolctl import threadpool_info
 
-    from magmath.kernels.threads import limit_to_processors, shorten_waits
+    from magmath.kernels.thread_count import limit_to_processors, shorten_waits
 
     limit_to_processors()  # as in a pool in this process
     shorten_waits()

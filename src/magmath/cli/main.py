@@ -1,6 +1,6 @@
 """The entry point of the command `magmath`: dispatches to sub-commands, and reports errors.
 
-Exit codes: 0 only on success, 1 for an error, 2 for a command line that cannot be understood, 130
+Exit codes: 0 only on success, 1 for an error, 2 for an invalid command line, 130
 after Ctrl-C.
 """
 
@@ -74,7 +74,7 @@ def launch(
     Parameters
     ----------
     traceback
-        Show where in the program an error arose, not only its message.
+        Show the traceback of an error in addition to its message.
     """
     if traceback:
         app(tokens)

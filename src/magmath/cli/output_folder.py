@@ -13,6 +13,6 @@ def create_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OptionError(
-            f"--output: the folder {folder} cannot be made: {error.strerror}; name one in a folder "
-            f"that you may write to"
+            f"--output: the folder {folder} cannot be created: {error.strerror}; choose one in a "
+            "writable folder"
         ) from error

@@ -27,9 +27,9 @@ def plan(
 ) -> None:
     """Plan how to train a network on a machine; without NETWORK, list the networks and machines.
 
-    For each layer the plan chooses what the workers divide: samples (batch), outputs, inputs,
-    space, or nothing (replicated), over the axes of a mesh. Time, bytes and memory are predicted
-    from the description of the machine. Nothing is trained.
+    For each layer and each axis of a mesh of workers, the plan chooses the dimension that the
+    workers divide: samples (batch), outputs, inputs, space, or none (replicated). Time, bytes and
+    memory are predicted from the description of the machine. Nothing is trained.
 
     For example:
 
@@ -48,14 +48,14 @@ def plan(
     network
         A network of the model zoo.
     machine
-        "here" is this machine as `magmath calibrate` has measured it; else the name of a
+        "here" is this machine as `magmath calibrate` has measured it; otherwise the name of a
         description, or a TOML file of your own.
     workers
         Number of workers.
     batch
-        Samples a step, over all workers together; default 32 for each worker.
+        Samples per step, of all workers in total; default 32 for each worker.
     strategy
-        "auto" takes the fastest plan; "data" divides the samples in all layers, "model" the
+        "auto" chooses the fastest plan; "data" divides the samples in all layers, "model" the
         outputs, "hybrid" the samples in convolutions and the outputs in dense layers.
     memory
         Gigabytes that a worker may use; default those of the machine.

@@ -29,11 +29,11 @@ def reproduce(
     output: Path = Path("runs/reproduce"),
     json: Path | None = None,
 ) -> None:
-    """Repeat experiments of the papers here; compare the results with the papers' in a report.
+    """Repeat experiments of the papers on this machine, and compare the results in a report.
 
     The report is one HTML page without other files, readable on a telephone. It has plots and
-    tables, the papers' statements next to the results of this machine, what agrees and what does
-    not, and why. Without names, list the experiments.
+    tables, and compares the papers' statements with the results of this machine, with reasons for
+    differences. Without names, list the experiments.
 
     For example:
 
@@ -52,7 +52,7 @@ def reproduce(
     list
         List the experiments.
     quick
-        Reduced sizes: a look of a minute or two for each experiment.
+        Reduced sizes: one or two minutes for each experiment.
     data
         Folder of the paper's data set, for an experiment that takes one.
     peers

@@ -44,7 +44,7 @@ def search(
 
     Every trial sees the same number of images. The best one has the smallest area under its
     loss–time curve among those whose least loss is at most the threshold. A search that was
-    stopped or killed goes on where it was, if it is started again with the same options.
+    stopped or killed continues if it is started again with the same options.
 
     For example:
 
@@ -66,7 +66,7 @@ def search(
     learning_rate
         Learning rates, separated by commas.
     workers
-        Numbers of worker processes, separated by commas; 0 computes in this one.
+        Numbers of worker processes, separated by commas; 0 computes in this process.
     optimizer
         A name in `mm.optim.OPTIMIZERS`; "sgd" is plain gradient descent.
     images

@@ -56,7 +56,8 @@ def mlp(
 ) -> None:
     """Train a multi-layer perceptron to classify images.
 
-    By default on digits, 20 epochs with batches of 64, Adam and a learning rate of 0.001.
+    The defaults are the data set digits, 20 epochs, batches of 64, Adam, and a learning rate of
+    0.001.
 
     For example:
 

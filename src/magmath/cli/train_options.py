@@ -33,7 +33,7 @@ class TrainOptions:
     Parameters
     ----------
     batch
-        Images a step, over all workers together.
+        Images per step, of all workers in total.
     epochs
         Passes over the training images.
     optimizer
@@ -47,9 +47,9 @@ class TrainOptions:
     seed
         Seed of the initial weights, the order of the images, and their augmentation.
     workers
-        Worker processes; 0 computes in this one.
+        Worker processes; 0 computes in this process.
     strategy
-        How the work is divided over the workers; "auto" takes the cheapest plan.
+        The division of the work over the workers; "auto" chooses the fastest plan.
     device
         "auto", "cpu" or "cuda".
     data
@@ -59,21 +59,21 @@ class TrainOptions:
     data_path
         Folder of the data set's files, where it does not come with a package.
     image_size
-        Height and width of the images; by default those of the data set, or the least that the
-        network takes, and for "images" those for which the network was designed.
+        Height and width of the images; by default those of the data set, or the smallest that the
+        network accepts, and for "images" those for which it was designed.
     augment
-        Cut training images out at random positions, and mirror them where that makes sense; by
+        Crop training images at random positions, and mirror them unless they are digits; by
         default for CIFAR and "images".
     corrupt
-        What to do with a file of "images" that is no readable image: stop, name it, or say nothing;
-        the next readable image replaces it.
+        The reaction to a file of "images" that is not readable: stop, warn, or ignore it; the next
+        readable image replaces it.
     output
         Folder for history.json, history.png, weights.safetensors, options.json and the checkpoint;
         default runs/DATA for mlp, runs/NETWORK-DATA for others.
     checkpoint
         Write the complete state of training after each epoch; by default for all networks but mlp.
     resume
-        Go on from the checkpoint in the output folder, if there is one.
+        Resume from the checkpoint in the output folder, if there is one.
     json
         Print the result as one JSON object; everything else goes to standard error.
     """

@@ -69,7 +69,7 @@ class AotModule:
         self._code()
 
     def is_cached(self) -> bool:
-        """True if the object code was found on disk, so that loading does not compile.
+        """Return True if the object code was found on disk, so that loading does not compile.
 
         The disk is read at most once a second.
         """

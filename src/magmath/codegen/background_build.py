@@ -32,7 +32,7 @@ name, source, code, niceness, arithmetic, *lacking = sys.argv[1:]
 os.nice(int(niceness))
 from magmath.codegen.object_cache import OBJECTS
 with OBJECTS.locked("compiler"):  # one compiler at a time, on the whole machine
-    compiled = OBJECTS.read(name)  # another process may have asked for the same
+    compiled = OBJECTS.read(name)  # another process may have compiled the same
     if compiled is None:
         from magmath.codegen.background_build import compile_file
         compiled = compile_file(int(source), arithmetic, lacking)

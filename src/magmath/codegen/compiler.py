@@ -1,8 +1,8 @@
 """A compiler from a small subset of Python with NumPy's names to machine code, by LLVM.
 
 Generated programs are loops over arrays of known types and strides, so there is no type inference,
-and the compiler is small and fast: fractions of a second where general compilers take half a
-minute. A source has functions with annotated arguments,
+and the compiler is small and fast: it takes fractions of a second for programs for which general
+compilers take half a minute. A source has functions with annotated arguments,
 
     from magmath.codegen.runtime_library import wait
 
@@ -199,7 +199,7 @@ class _Module:
             emit_builtin(self.ir, BUILTIN_PREFIX + name, callee.function, types, callee.result)
 
     def is_known(self, name: str) -> bool:
-        """True if a function of this name exists."""
+        """Return True if a function of this name exists."""
         return name in self.functions or name in self.inside or name in self.outside
 
     def callee(self, name: str) -> _Callee:

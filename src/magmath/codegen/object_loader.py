@@ -1,4 +1,4 @@
-"""Loading of object code: the only use of LLVM for code that is on disk."""
+"""Loading of object code: code that is on disk needs no other part of LLVM."""
 
 from __future__ import annotations
 

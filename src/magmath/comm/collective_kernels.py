@@ -26,8 +26,8 @@ barrier."""
 FINISHED: Final = -1
 STOPPED: Final = -2
 WINDOW_FREED: Final = -3
-"""What `advance_function` returns instead of a phase: finished; a rank has aborted; a rank
-published a tensor in a window that this rank has freed."""
+"""Results of `advance_function` other than a phase: the collective is finished; a rank has aborted;
+a rank published a tensor in a window that this rank has freed."""
 
 FLAGS, RANK, SIZE, SLOTS = range(4)
 """Offsets in a rank's `fixed` array: the address of the barrier memory; the rank; the number of
@@ -52,18 +52,18 @@ def fixed_words(size: int) -> int:
 
 @cache
 def advance_function() -> Callable[..., int]:
-    """The function that carries on a collective from a phase (0 at first); it returns the phase in
-    which it waits for others. Its arguments are whole numbers:
+    """Return the function that continues a collective from a phase, at first 0. It returns the
+    phase in which it waits for other ranks. Its arguments are integers:
 
     fixed           the address of a rank's `fixed` array
-    windows, known  the address of `WindowTable.words`, and how many columns it has
-    kind            which collective
-    phase, turn     where to go on, and the slot in which to begin
-    shown           -1 to stage at once, else which pair of words shows where the tensor is
+    windows, known  the address of `WindowTable.words`, and its number of columns
+    kind            the code of the collective
+    phase, turn     the phase to continue, and the slot to begin with
+    shown           -1 to stage at once, otherwise the pair of words with the tensor's address
     source, target  addresses
-    count           numbers of the tensor for an allreduce, else of a block
-    itemsize, step  the bytes of a number, and how many numbers are staged at a time
-    kernel, op      how to combine
+    count           elements of the tensor for an allreduce, otherwise of a block
+    itemsize, step  the bytes of an element, and the elements that are staged at a time
+    kernel, op      the reduction kernel, and the reduction
     """
     return _CODE.function("advance")
 
@@ -108,7 +108,7 @@ def advance(
             return reached if status == PENDING else STOPPED
 """
 
-# where the tensors are ----------------------------------------------------------------------------
+# addresses of tensors -----------------------------------------------------------------------------
 
 _ADDRESS_SOURCE: Final = '''
 def show_place(
@@ -183,7 +183,7 @@ def combine(
     call(kernel, out, sources, size, offset, count, op)
 '''
 
-# where every rank's tensor can be seen ------------------------------------------------------------
+# in place, in accessible windows ----- ------------------------------------------------------------
 
 _DIRECT_SOURCE: Final = """
 def direct(

@@ -22,13 +22,13 @@ _Collective: TypeAlias = Callable[..., None]  # of (out, tensor), and a reductio
 
 
 class Communicator(ABC):
-    """The ranks of a pool, seen from one of them.
+    """The connection of one rank of a pool to the other ranks.
 
     rank            this rank, from 0
     size            the number of ranks
-    shares_memory   whether every rank can map every other's windows: all on one host
+    shares_memory   True if every rank can map every other's windows: all are on one host
     on_host         the number of ranks on the host of this one, itself included
-    cores           the processors on which these can run concurrently, in total
+    cores           the number of processors on which the ranks of this host can run
 
     A call that waits for other ranks raises WorkerLost after any rank has called `abort`.
     """
@@ -163,8 +163,8 @@ class Communicator(ABC):
             f"memory; move data with exchange and the collectives"
         )
 
-    # The methods of an implementation. They get checked, contiguous host tensors; collectives get
-    # non-empty tensors and more than one rank.
+    # The methods of an implementation. They receive checked, contiguous host tensors; collectives
+    # receive non-empty tensors and have more than one rank.
 
     @abstractmethod
     def _exchange(

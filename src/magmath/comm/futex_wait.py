@@ -2,7 +2,7 @@
 
 One rank increases a word; others wait until it reaches a value. They first poll it, then yield the
 processor, since there may be more workers than cores, and then sleep until it changes, which leaves
-the processors to working ranks. The following word tells the writer that ranks sleep.
+the processors to working ranks. The following word shows the writer that ranks sleep.
 
 Source: Drepper (2011), "Futexes are tricky". On systems without futexes, waiting ranks sleep for
 short intervals.

@@ -79,7 +79,7 @@ class WindowTable:
 
 
 def is_file_size_limited() -> bool:
-    """True if a limit on the size of files (ulimit -f) restricts shared memory."""
+    """Return True if a limit on the size of files (ulimit -f) restricts shared memory."""
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return limit != resource.RLIM_INFINITY and limit < memory

@@ -91,7 +91,7 @@ class LocalGroup:
             if window.nbytes != nbytes:
                 raise ShapeError(
                     f"window is collective: one rank asks for {nbytes} bytes, another for "
-                    f"{window.nbytes}; every rank must ask for the same"
+                    f"{window.nbytes}; every rank must request the same"
                 )
             window.taken += 1
             if window.taken == self.size:

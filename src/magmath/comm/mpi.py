@@ -97,7 +97,7 @@ def world_communicator(shares_memory: bool = True) -> MPICommunicator:
 
 @final
 class MPICommunicator(Communicator):
-    """The processes of an MPI communicator, seen from one of them. The constructor is
+    """The connection of one process of an MPI communicator to the others. The constructor is
     collective."""
 
     def __init__(
@@ -333,7 +333,8 @@ def _finalize(communicator: MPICommunicator) -> None:
 
 
 def _ignores_nan(dtype: torch.dtype, op: str) -> bool:
-    """True for reductions in which MPI may lose NaN: maximum and minimum of floating point."""
+    """Return True for reductions in which MPI may lose NaN: maximum and minimum of floating
+    point."""
     return dtype.is_floating_point and op in ("max", "min")
 
 

@@ -28,7 +28,7 @@ WRITTEN, READ = 0, CACHE_LINE // 8
 
 class PanelBroadcast:
     """Panels of up to `panel` bytes, numbered from 0, in `memory`: uint8, one tensor for each rank,
-    None for the ranks whose memory this one does not see.
+    None for the ranks whose memory this one cannot access.
 
     Every rank calls `start`. Then, for each number in ascending order, one rank calls `make` and
     `publish`, and all ranks call `read` and `release`. A rank may make a panel before it has

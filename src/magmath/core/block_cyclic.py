@@ -27,7 +27,7 @@ TALL_RATIO = 8
 
 
 def is_tall(m: int, n: int) -> bool:
-    """True for matrices for which the tall-skinny algorithm is faster."""
+    """Return True for matrices for which the tall-skinny algorithm is faster."""
     return m >= TALL_RATIO * n and n >= 2 and m >= 1024
 
 
@@ -40,7 +40,8 @@ def panel_rows(extent: int, workers: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class BlockCyclicRows:
-    """`extent` rows assigned cyclically to `size` workers in panels of `rows`, seen from `rank`."""
+    """`extent` rows assigned cyclically to `size` workers in panels of `rows`; `rank` is this
+    worker."""
 
     extent: int
     rows: int
@@ -57,15 +58,15 @@ class BlockCyclicRows:
         return panel % self.size
 
     def is_own(self, panel: int) -> bool:
-        """True for the panels of this worker."""
+        """Return True for the panels of this worker."""
         return panel < self.count and panel % self.size == self.rank
 
     def mine(self) -> Iterable[int]:
-        """The panels of this worker."""
+        """Return the panels of this worker."""
         return range(self.rank, self.count, self.size)
 
     def bounds(self, panel: int) -> tuple[int, int]:
-        """The first row of a panel, and the one after its last."""
+        """Return the first row of a panel, and the one after its last."""
         return panel * self.rows, min((panel + 1) * self.rows, self.extent)
 
     def local_rows(self, panel: int) -> slice:

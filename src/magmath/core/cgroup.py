@@ -51,7 +51,8 @@ def cpu_quota(root: Path = ROOT) -> float | None:
 
 
 def oom_kills(root: Path = ROOT) -> int | None:
-    """Return how many processes the kernel has killed in these control groups for lack of memory.
+    """Return the number of processes that the kernel has killed in these control groups for lack of
+    memory.
 
     A kill counts once per level that reports it. None if no level has such a counter."""
     counts = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from functools import cache
 from typing import Final
 
 CACHE_LINE: Final = 64
@@ -10,6 +11,7 @@ CACHE_LINE: Final = 64
 PAGE: Final = 4096
 """Bytes of a page of memory."""
 _CPU_FILE = "/proc/cpuinfo"
+_AVX512 = {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
 
 
 def cpu_name(path: str = _CPU_FILE) -> str:
@@ -18,6 +20,12 @@ def cpu_name(path: str = _CPU_FILE) -> str:
     name = fields.get("model name") or platform.processor() or platform.machine()
     family = f" (family {fields.get('cpu family')}, model {fields.get('model')})"
     return name + family if "cpu family" in fields else name
+
+
+@cache
+def has_avx512() -> bool:
+    """Return True if the processor has the AVX-512 instructions of server processors since 2017."""
+    return set(_fields(_CPU_FILE).get("flags", "").split()) >= _AVX512
 
 
 def _fields(path: str) -> dict[str, str]:

@@ -58,7 +58,7 @@ class DiskCache:
     kind: str
 
     def has(self, name: str) -> bool:
-        """True if a file with this name exists; `read` checks whether it is valid."""
+        """Return True if a file with this name exists; `read` checks whether it is valid."""
         return any((folder / self.kind / name).exists() for folder in cache_dir.readable_folders())
 
     def read(self, name: str) -> bytes | None:

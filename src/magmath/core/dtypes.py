@@ -48,7 +48,7 @@ class DType:
         return self._hash
 
     def __call__(self, value: Any = 0) -> Any:
-        """A number of this type, as NumPy has it; an array converted to this type."""
+        """Return a number as a NumPy scalar of this type, or an array converted to this type."""
         if hasattr(value, "__array_namespace__"):
             return value.astype(self)
         return self.dtype.type(value)
@@ -145,8 +145,8 @@ def _lookup(value: object) -> DType | None:
 
 
 def _is_byte_swapped(value: object) -> bool:
-    """True for a NumPy dtype in the foreign byte order. NumPy counts it as a different dtype,
-    although the element type is the same."""
+    """Return True for a NumPy dtype in the foreign byte order. NumPy counts it as a different
+    dtype, although the element type is the same."""
     if isinstance(value, str) and value[:1] in "<>":
         value = np.dtype(value)
     return isinstance(value, np.dtype) and not value.isnative

@@ -62,7 +62,7 @@ class IndexSet:
 
     @staticmethod
     def range(start: int, stop: int) -> IndexSet:
-        """The contiguous indices start … stop - 1; empty where stop <= start."""
+        """Return the contiguous indices start … stop - 1; the empty set if stop <= start."""
         if stop <= start:
             return _EMPTY
         size = stop - start
@@ -70,7 +70,8 @@ class IndexSet:
 
     @staticmethod
     def regular(start: int, stop: int, block: int, period: int) -> IndexSet:
-        """Segments of `block` indices, one every `period`, from `start`, cut off at `stop`."""
+        """Return segments of `block` indices, one every `period`, from `start`, cut off at
+        `stop`."""
         if stop <= start or block <= 0:
             return _EMPTY
         if block >= period or start + period >= stop:
@@ -84,9 +85,9 @@ class IndexSet:
     def from_segments(
         starts: Sequence[int] | Segments, stops: Sequence[int] | Segments
     ) -> IndexSet:
-        """The union of the segments [starts[i], stops[i]), given in ascending order.
+        """Return the union of the segments [starts[i], stops[i]), given in ascending order.
 
-        Empty segments are allowed. Raises LayoutError where segments overlap or are out of order.
+        Empty segments are allowed. Raises LayoutError if segments overlap or are out of order.
         """
         first = np.asarray(starts, np.int64)
         last = np.asarray(stops, np.int64)
@@ -97,7 +98,8 @@ class IndexSet:
             return _EMPTY
         if (first[1:] < last[:-1]).any():
             raise LayoutError(
-                "IndexSet.segments_of needs ascending segments that do not overlap; sort them first"
+                "IndexSet.from_segments needs ascending segments that do not overlap; sort them "
+                "first"
             )
         joint = first[1:] != last[:-1]
         if not joint.all():
@@ -111,7 +113,7 @@ class IndexSet:
         return self.size == self.stop - self.start
 
     def segments(self) -> tuple[Segments, Segments]:
-        """The starts and the stops of the segments, as int64 arrays that must not be written to."""
+        """Return the starts and the stops of the segments, as int64 arrays, which are read-only."""
         if self._segments is not None:
             return self._segments
         if self.size == 0:
@@ -120,7 +122,7 @@ class IndexSet:
         return starts, np.minimum(starts + self.block, self.stop)
 
     def indices(self) -> NDArray[np.int64]:
-        """All indices, ascending, as a new int64 array of length `size`."""
+        """Return all indices, ascending, as a new int64 array of length `size`."""
         if self.is_range:
             return np.arange(self.start, self.stop, dtype=np.int64)
         starts, stops = self.segments()
@@ -138,7 +140,7 @@ class IndexSet:
         return self.indices()
 
     def intersect(self, other: IndexSet) -> IndexSet:
-        """The indices in both sets."""
+        """Return the indices in both sets."""
         start, stop = max(self.start, other.start), min(self.stop, other.stop)
         if stop <= start:
             return _EMPTY

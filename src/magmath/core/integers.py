@@ -14,7 +14,5 @@ def require_integer(name: str, value: object, least: int) -> int:
     except TypeError:
         number = least - 1
     if number < least:
-        raise MagmathError(
-            f"{name} must be a whole number and at least {least}, was given {value!r}"
-        )
+        raise MagmathError(f"{name} must be an integer of at least {least}, was given {value!r}")
     return number

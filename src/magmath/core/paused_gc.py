@@ -2,7 +2,7 @@
 
 A plan of thousands of nodes allocates hundreds of thousands of objects without reference cycles.
 Every full collection visits all of them: it takes up to half of the time of planning, and more for
-larger graphs. Reference counting goes on.
+larger graphs. Reference counting continues.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def paused_gc() -> Iterator[None]:
-    """Within, no cyclic garbage is collected; pauses nest."""
+    """Pause the cyclic garbage collector within the block; pauses nest."""
     if not gc.isenabled():
         yield
         return

@@ -13,8 +13,8 @@ MIN_ROUND_BYTES = 64 << 10
 
 
 def requests_per_round(share: int, nbytes: int, workers: int) -> int:
-    """Return how many of its `share` requests a worker sends per round; request and reply are
-    `nbytes`.
+    """Return the number of its `share` requests that a worker sends per round; a request with its
+    reply has `nbytes` bytes.
 
     One worker may own all requested elements and then receives `workers` times as many requests.
     The result keeps that below the worker's own share, or `MIN_ROUND_BYTES` if that is larger, and

@@ -37,7 +37,7 @@ def broadcast(operation: str, *shapes: Shape) -> Shape:
 
 
 def can_broadcast_to(shape: Shape, target: Shape) -> bool:
-    """True if an array of `shape` broadcasts to `target`."""
+    """Return True if an array of `shape` broadcasts to `target`."""
     if len(shape) > len(target):
         return False
     own = target[len(target) - len(shape) :]

@@ -2,7 +2,7 @@
 
 A stage is a named block of code: a pass, lowering, sending. Nothing is recorded unless a recording
 is active, so that a stage costs one comparison otherwise. `bench plan` shows what is recorded, and
-tests assert counts: how many programs were planned, how many candidates were priced.
+tests assert counts: how many programs were planned, how many candidates were evaluated.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 
 @dataclass
 class StageTimes:
-    """What one recording has found.
+    """The results of one recording.
 
     seconds  processor seconds of this process in each stage, without those of stages inside it
-    counts   how often each stage was entered, and what `count` was told
+    counts   the number of entries of each stage, and the sums of the numbers passed to `count`
     """
 
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -32,7 +32,7 @@ _active: StageTimes | None = None
 
 @contextmanager
 def recording() -> Iterator[StageTimes]:
-    """Within, stages of this process are recorded. Recordings do not nest."""
+    """Record the stages of this process within the block. Recordings do not nest."""
     global _active
     former, _active = _active, StageTimes()
     try:
@@ -43,7 +43,7 @@ def recording() -> Iterator[StageTimes]:
 
 @contextmanager
 def stage(name: str) -> Iterator[None]:
-    """A block of code that is recorded as one stage."""
+    """Record the block of code as one stage."""
     times = _active
     if times is None:
         yield

@@ -4,7 +4,7 @@ Idle threads spin before they sleep, so that they start quickly. Two libraries w
 each then compete for the same processors: the threads of OpenBLAS spin for 25 ms after a product,
 and the OpenMP threads of torch, which compute next, wait for a processor. With short spins only the
 computing pool is awake. Libraries read these variables when they are loaded, so this module is
-imported first; `kernels/threads.py` changes libraries that were loaded before.
+imported first; `kernels/thread_count.py` changes libraries that were loaded before.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def load_machine(name: str | os.PathLike[str]) -> Machine:
     """Return a machine by the name of a packaged description, by the path of a TOML file, or
     "here".
 
-    Raises DataError for an unknown name, a file that is no TOML, and a missing or wrong field.
+    Raises DataError for an unknown name, a file that is not TOML, and a missing or wrong field.
     """
     if name == HERE:
         return current_machine()
@@ -47,7 +47,7 @@ def load_machine(name: str | os.PathLike[str]) -> Machine:
     try:
         content = tomllib.loads(source.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"load_machine: {source} is no TOML file: {error}") from error
+        raise DataError(f"load_machine: {source} is not a TOML file: {error}") from error
     return _Reader(str(source)).machine(content)
 
 

@@ -46,7 +46,7 @@ def compute_seconds(
 ) -> float:
     """Return the predicted seconds of a node with operands and result in these layouts.
 
-    It is the time of its arithmetic, at the speed that pieces of this shape reach, or of the bytes
+    It is the time of its arithmetic, at the speed for tiles of this shape, or of the bytes
     that it touches, whichever is longer (Williams et al. 2009, the roofline), plus that of its
     exchanges.
     """
@@ -77,7 +77,7 @@ def _arithmetic_seconds(
     shape = output.local_shape(output.mesh.workers[0])
     speed = machine.gemm_flops(node.dtype, environment.threads) * operation.efficiency(node, shape)
     if operation.lapack and output.mesh.size == 1 and environment.shares_memory:
-        # During the computation the other workers wait and lend their threads.
+        # During the computation the other workers wait, and it uses their threads.
         speed *= max(1.0, machine.lapack_scaling * environment.workers)
     return flops / speed
 

@@ -80,7 +80,7 @@ class _PickledArray:
 
 
 class _Name:
-    """Stands for the class `numpy.ndarray`, an argument of the pickled call."""
+    """A substitute for the class `numpy.ndarray`, an argument of the pickled call."""
 
 
 def _encode(text: Any, encoding: Any) -> bytes:
@@ -101,9 +101,9 @@ _NAMES: dict[tuple[str, str], Any] = {
 
 @final
 class _ArrayUnpickler(pickle._Unpickler):
-    """An unpickler that knows the names of `_NAMES` only.
+    """An unpickler that resolves only the names in `_NAMES`.
 
-    It is the one in Python: the one in C allocates as much memory as a number in the file says.
+    It is Python's implementation in Python: that in C allocates memory by a number in the file.
     """
 
     def __init__(self, path: Path) -> None:

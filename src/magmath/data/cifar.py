@@ -3,8 +3,8 @@ layers of features from tiny images"; https://www.cs.toronto.edu/~kriz/cifar.htm
 
 The binary format has one record for each image: one label byte (CIFAR-100: two, coarse and fine),
 then 3 × 32 × 32 bytes, channels first. The Python format has pickles of a dictionary with the same
-numbers; `array_unpickler` reads them and runs nothing of them. Files are untrusted: sizes and
-labels are checked.
+numbers; `array_unpickler` reads them without executing their content. Files are untrusted: sizes
+and labels are checked.
 """
 
 from __future__ import annotations

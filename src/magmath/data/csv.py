@@ -23,7 +23,7 @@ def read_csv(
     """Return the numbers of a CSV file as an array of shape (rows, columns); each worker reads its
     own rows.
 
-    `header`: whether the first row holds names and is skipped; "auto" skips it if none of its
+    `header`: True if the first row has names and is skipped; "auto" skips it if none of its
     fields is a number. Blank lines are skipped. Fields may be quoted with `"`. `layout` as for
     `mm.asarray`.
 

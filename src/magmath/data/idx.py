@@ -36,7 +36,7 @@ def read_idx(path: str | Path) -> np.ndarray[Any, np.dtype[Any]]:
     path = Path(path)
     if not path.is_file():
         raise MissingDataError(
-            f"read_idx: there is no file {path}; give the path of a file that exists"
+            f"read_idx: the file {path} does not exist; give the path of a file that exists"
         )
     with _open_stream(path) as (stream, most_bytes):
         dtype, shape, header_bytes = _read_header(stream, path)

@@ -46,8 +46,8 @@ class ImageFolder:
     size      height and width of the images in pixels
     crop      "center": resize, and cut the centre out; "random": a random part of random size
               and ratio, for training
-    corrupt   what to do with a file that is no readable image: "error" raises DataError with its
-              name, "warn" names it in a warning, "skip" says nothing. Another image replaces it in
+    corrupt   the reaction to a file that is not a readable image: "error" raises DataError with its
+              name, "warn" names it in a warning, "skip" ignores it. Another image replaces it in
               its batch: the next readable one of the folder
     channels  3 (RGB) or 1 (grey)
     classes   the names of the classes, if other folders define them; by default the sub-folders
@@ -182,7 +182,7 @@ def _scan(path: Path, classes: Sequence[str] | None) -> tuple[tuple[str, ...], l
     folders = sorted(entry.name for entry in os.scandir(path) if entry.is_dir())
     if unknown := set(folders) - set(folders if classes is None else classes):
         raise DataError(
-            f"ImageFolder: {path} has sub-folders that are no classes of the training images: "
+            f"ImageFolder: {path} has sub-folders that are not classes of the training images: "
             f"{', '.join(sorted(unknown)[:5])}"
         )
     names = tuple(folders if classes is None else classes)

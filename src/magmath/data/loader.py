@@ -57,19 +57,19 @@ Batch = tuple[Images, Labels]
 
 @final
 class Loader:
-    """Batches of (images, labels), for `fit` or for a loop of one's own.
+    """Batches of (images, labels), for `fit` or for a user's own loop.
 
     source      a pair of arrays, images (N, C, H, W) and labels (N,), or an `ImageFolder`
     batch_size  samples in a batch; the last batch of an epoch may have fewer
     transforms  functions of (batch, generator), applied in this order; see `data.transforms`
     shuffle     draw a new order for each epoch
     seed        seed of the orders and of the transforms
-    threads     background threads; 0 prepares each batch when it is asked for; by default as many
-                as this process has processors, 4 at most
+    threads     background threads; 0 prepares each batch when it is requested; by default one for
+                each processor of this process, at most 4
     drop_last   leave out a last batch with fewer samples
 
-    `loader.epoch(n)` iterates over the batches of epoch n. Iterating over the loader itself gives
-    epoch 0, and the next epoch each further time. Labels are int64, images float32.
+    `loader.epoch(n)` iterates over the batches of epoch n. The first iteration over the loader
+    itself gives epoch 0, each further one the next epoch. Labels are int64, images float32.
 
     Raises DataError for arrays that do not match, OptionError for numbers out of range.
     """
@@ -139,7 +139,7 @@ class Loader:
     def epoch(self, number: int) -> Iterator[Batch]:
         """Return an iterator over the batches of the epoch with this number, in order.
 
-        An exception in a thread is raised where its batch is asked for. Closing the iterator, or
+        An exception in a thread is raised when its batch is requested. Closing the iterator, or
         deleting its last reference, ends the threads.
         """
         batches = self._order(number)

@@ -1,7 +1,7 @@
 """Augmentation and normalisation of batches of images.
 
 Each function here returns a transform: a function of a float32 batch (N, C, H, W) and a NumPy
-generator that returns a batch. A transform of one's own is a function with these two arguments. The
+generator that returns a batch. A user's own transform is a function with these two arguments. The
 loader gives each batch its own generator, so results depend on seed, epoch and batch only.
 """
 
@@ -73,7 +73,7 @@ def normalize(mean: float | Sequence[float], std: float | Sequence[float]) -> Tr
 
 
 def resize(size: int | tuple[int, int]) -> Transform:
-    """Return a transform to images of this size (height, width; one number is both).
+    """Return a transform that resizes images to this size: (height, width), or one number for both.
 
     Bilinear interpolation between pixel centres, as PyTorch's `interpolate` with
     `align_corners=False` and without anti-aliasing.

@@ -1,4 +1,4 @@
-"""Tables of the alternatives to compute a product or a factorisation, with their costs.
+"""Tables of the alternative ways to compute a product or a factorisation, with their costs.
 
 `explain` shows a table for each of these operations in a graph, so that users can judge the choice
 of layouts.
@@ -7,14 +7,14 @@ of layouts.
 from __future__ import annotations
 
 from magmath.graph import Graph, Node
-from magmath.passes.candidate_cost import PricedCandidate
+from magmath.passes.candidate_cost import EvaluatedCandidate
 from magmath.passes.candidates import algorithm
 from magmath.passes.environment import Environment
 from magmath.passes.place import Alternatives, alternatives
 from magmath.passes.simplify import simplify
 
 SHOWN = 8  # alternatives per table; the others cost more
-HEADER = ("", "way", "operands", "result", "seconds", "bytes moved", "messages", "memory")
+HEADER = ("", "algorithm", "operands", "result", "seconds", "bytes moved", "messages", "memory")
 
 
 def describe_alternatives(graph: Graph, environment: Environment) -> str:
@@ -32,11 +32,11 @@ def _table(choice: Alternatives) -> str:
     node, found = choice.node, choice.options
     operands = " @ ".join([str(list(x.shape)) for x in node.inputs])
     line = "" if node.line is None else f"  # {node.line[0]}:{node.line[1]}"
-    taken = choice.panels > 0
-    rows = [HEADER, *[_row(node, o, taken and i == 0) for i, o in enumerate(found[:SHOWN])]]
+    chosen = choice.panels > 0
+    rows = [HEADER, *[_row(node, o, chosen and i == 0) for i, o in enumerate(found[:SHOWN])]]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     panels = f", summed in {choice.panels} panels" if choice.panels > 1 else ""
-    panels = panels if taken else ", computed by other operations instead"
+    panels = panels if chosen else ", computed by other operations instead"
     count = f"{len(found)} candidate" + "s" * (len(found) != 1)
     lines = [f"{node.name} {operands} {node.dtype}: {count}{panels}{line}"]
     for row in rows:
@@ -48,10 +48,10 @@ def _table(choice: Alternatives) -> str:
     return "\n".join(lines)
 
 
-def _row(node: Node, option: PricedCandidate, taken: bool) -> tuple[str, ...]:
+def _row(node: Node, option: EvaluatedCandidate, chosen: bool) -> tuple[str, ...]:
     candidate = option.candidate
     return (
-        "*" if taken else "",
+        "*" if chosen else "",
         algorithm(node, candidate),
         " ".join([layout.text() for layout in candidate.inputs]),
         candidate.output.text(),

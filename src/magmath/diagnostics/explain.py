@@ -20,7 +20,7 @@ from magmath.layout import plan
 from magmath.ops import OPERATIONS
 from magmath.ops.leaves import input_leaf
 from magmath.passes.environment import Environment
-from magmath.passes.price import node_seconds, node_traffic
+from magmath.passes.node_cost import node_seconds, node_traffic
 from magmath.program.arena import arrange
 from magmath.program.instructions import Barrier, Call, Emit, Instruction, Move, Program
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 
 def explain(x: Any) -> Explanation:
-    """Return how an array, a compiled function or a network's training step is computed.
+    """Return the explanation of an array, a compiled function or a network's training step.
 
-    A compiled function is explained as it was last called. The same as `x.explain()`.
+    For a compiled function it is that of the last call. Equal to `x.explain()`.
     """
     if not callable(getattr(x, "explain", None)):
         raise MagmathError(

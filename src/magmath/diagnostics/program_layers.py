@@ -13,7 +13,7 @@ def layers_of(program: Program, owners: Mapping[int, str]) -> list[str]:
     `owners` has the layer of each slot of a parameter or of its optimizer states, in the order of
     the layers. An instruction that reads parameters belongs to their layer. Any other instruction
     of the forward pass belongs to the last layer on which it depends, and one of the backward pass
-    to the last layer whose update depends on it, as in `passes/partition.py`.
+    to the last layer whose update depends on it, as in `passes/parameter_layouts.py`.
     """
     names = list(dict.fromkeys(owners.values()))
     own = {slot: names.index(name) for slot, name in owners.items()}

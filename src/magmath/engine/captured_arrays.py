@@ -1,4 +1,4 @@
-"""Arrays that compiled functions capture: they read them, but not as arguments.
+"""Arrays that compiled functions capture: arrays that a function reads and that are not arguments.
 
 A traced function reads the value that an array has during tracing. An in-place update of the array
 marks the capture as stale, and the function is traced again at its next call.

@@ -60,7 +60,8 @@ _COUNTING_IN_LIST = _references_in_list([object()])
 
 
 def are_unreferenced(leaves: Sequence[Node], data: Sequence[Any]) -> bool:
-    """True if only their list references the leaves, and only the leaves and a list their data."""
+    """Return True if the leaves have no references but their list, and their data none but the
+    leaves and one list."""
     for leaf in leaves:
         if getrefcount(leaf) > _COUNTING_IN_LIST:
             return False
@@ -71,7 +72,8 @@ def are_unreferenced(leaves: Sequence[Node], data: Sequence[Any]) -> bool:
 
 
 def _is_value_owned(node: Node) -> bool:
-    """True if only this evaluated node references its value, through all forwarding leaves."""
+    """Return True if only this evaluated node references its value, through all forwarding
+    leaves."""
     return is_sole_owner(node) and (not isinstance(node.value, Node) or _is_value_owned(node.value))
 
 
@@ -84,7 +86,7 @@ def bytes_held_alone(order: Sequence[Node]) -> int:
 
 
 def is_sole_owner(node: Node) -> bool:
-    """True if only this evaluated node references its leaf, or its data."""
+    """Return True if only this evaluated node references its leaf, or its data."""
     (count,) = _references([node.value])
     return count == _COUNTING + 1
 
@@ -104,7 +106,8 @@ TEMPORARY, TEMPORARY_TARGET = _Probe.value, _Probe.target
 
 
 def is_referenced(former: list[Node], order: Sequence[Node] = ()) -> bool:
-    """True if the value of a variable has references that do not count as the variable's own.
+    """Return True if the value of a variable has references that do not count as the variable's
+    own.
 
     Its own references are the variable, the list `former`, and versions of the variable in the
     expression `order` that have no references outside of it. The variable refers to the leaf and to
@@ -118,7 +121,7 @@ def is_referenced(former: list[Node], order: Sequence[Node] = ()) -> bool:
 
 
 def is_unobservable(order: Sequence[Node], own: Sequence[Node]) -> bool:
-    """True if no live reference outside `own` could be differentiated later."""
+    """Return True if no live reference outside `own` could be differentiated later."""
     for node in order:
         untold = node.is_leaf and node.value is None
         remembers = not node.is_leaf and node.value is not None and node.dtype.is_floating
@@ -132,7 +135,7 @@ def worthwhile_intermediates(order: Sequence[Node], held: Iterable[Node]) -> lis
     """Return the referenced intermediates that should be computed now, and not once more later.
 
     So `while float(error(x)) > 0.1: x = step(x)` computes each x once. Intermediates that are
-    larger than every evaluated array of the expression (by broadcasting, say) are left out.
+    larger than every evaluated array of the expression (for example by broadcasting) are omitted.
     """
     found = [node for node in held if not (node.is_leaf or node.name == "constant")]
     if not found:

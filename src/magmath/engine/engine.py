@@ -27,6 +27,7 @@ from magmath.engine.donation import (
     live_intermediates,
     worthwhile_intermediates,
 )
+from magmath.engine.pending_updates import PendingUpdates
 from magmath.engine.program_build import Compiled, build_program, environment_of
 from magmath.engine.relayout_cache import RelayoutCache, Relayouts
 from magmath.engine.remote_array import RemoteArray, leaf_of, no_value_error, remote_array_of
@@ -53,7 +54,7 @@ NO_CONTEXT = nullcontext()
 
 
 class Target(Protocol):
-    """A variable, as the engine sees it."""
+    """The methods of a variable that the engine uses."""
 
     def release(self) -> list[Node]:
         """Return a list with the value's leaf, which only the list, the variable and user code
@@ -74,6 +75,7 @@ class Engine:
         self.initial_rng_state = RngState(pool.seed, INITIAL_STREAMS)
         self._programs: OrderedDict[Hashable, Compiled] = OrderedDict()
         self._kept: deque[ref[Node]] = deque()
+        self.updates = PendingUpdates()
         self._last: RunHandle | None = None
         self.recorder: Callable[[RunHandle], object] | None = None  # receives runs to profile
         self.copies = RelayoutCache(pool.workers, pool.memory_limit)
@@ -244,14 +246,17 @@ class Engine:
 
         `overwritten` maps the new values of variables to the leaves of the former values.
         """
-        order, results = topological(wanted, cut=True), wanted
-        asked, held = len(wanted), live_intermediates(order, wanted)
+        asked, order = len(wanted), topological(wanted, cut=True)
+        if updates := self.updates.reading(order):
+            wanted = (*wanted, *updates)
+            order = topological(wanted, cut=True)
+        held, results = live_intermediates(order, wanted), wanted
         expression = order
+        if len(order) <= MAX_INTERMEDIATE_SEARCH and self.pool.memory_limit is None:
+            wanted = results = (*wanted, *worthwhile_intermediates(order, held))
         if any(node.operation.lower_to and node.value is None for node in order):
             simpler = expand(self.cut(Graph(wanted)))
             order, results = simpler.nodes, simpler.outputs
-        elif len(order) <= MAX_INTERMEDIATE_SEARCH and self.pool.memory_limit is None:
-            wanted = results = (*wanted, *worthwhile_intermediates(order, held))
         given = self._small(order, results)
         targets: tuple[Node | None, ...] = ()
         if given is None and results is wanted:
@@ -271,13 +276,17 @@ class Engine:
                     set_value(node, leaf)
         record_provenance(known, expression, held)
         for node in wanted[asked:]:
+            array = node.handle() if node.handle is not None else None
+            if array is not None and array.node is node:
+                array.set_known(known[node])
+                continue
             set_value(node, known[node])
             if not node.operation.overwrites_first:  # its value cannot be recomputed
                 self._keep(node)
         return known
 
     def _keep(self, node: Node) -> None:
-        """Keep the value of an intermediate node for user code that references the node.
+        """Keep the value of an intermediate node for pending expressions that read the node.
 
         Drops the oldest such value if no array owns it by now.
         """
@@ -331,7 +340,7 @@ class Engine:
         return leaf
 
     def should_evaluate_now(self, own: Sequence[Node]) -> bool:
-        """True if a written array, the first of `own`, should be computed at once.
+        """Return True if a written array, the first of `own`, should be computed at once.
 
         That is so if no live reference outside `own` could be differentiated later. A write that
         depends on an earlier pending write stays pending.
@@ -350,13 +359,15 @@ class Engine:
         pool, most = self.pool, self.at_once_bytes
         small = pool.is_inline and not self.environment.deterministic and self.recorder is None
         small &= not any(node.operation.leaf or node.operation is CONSTANT for node in wanted)
+        if VARIABLE in [node.operation for node in order]:
+            raise no_value_error()
         given: dict[Node, int] = {}
         for node in order:
+            if not small:
+                return None
             operation, form = node.operation, node.signature
             if operation is PARAMETER and node.value is not None:
                 continue
-            if operation is VARIABLE:
-                raise no_value_error()
             if node.value is not None or operation.leaf:
                 data = remote_array_of(node)
                 small = small and data.layout.is_on_single_worker and data.nbytes <= most
@@ -392,12 +403,12 @@ class Engine:
 
 
 def _is_pending(node: Node) -> bool:
-    """True for a node whose value is still to be computed."""
+    """Return True for a node without a computed value."""
     return node.value is None or node.operation is PARAMETER
 
 
 def can_fail(node: Node) -> bool:
-    """True for an operation that fails for some values of its operands.
+    """Return True for an operation that fails for some values of its operands.
 
     Examples are singular matrices and indices out of range.
     """
@@ -428,7 +439,7 @@ def _with_former_values(
 
 
 def _is_copy(node: Node) -> bool:
-    """True for the redistribution of an evaluated array."""
+    """Return True for the redistribution of an evaluated array."""
     if node.operation is not REDISTRIBUTE or node.value is not None:
         return False
     source = node.inputs[0]

@@ -16,12 +16,12 @@ from magmath.graph import Node, provenance_of, topological
 from magmath.graph.provenance import VersionOperand
 
 FEWEST = 1024
-"""Number of references from which those to arrays that are released, or keep no values, are
-dropped."""
+"""Number of registered references above which those to released arrays, and to arrays that keep no
+values, are dropped."""
 
 
 class Reader(Protocol):
-    """An array, as this module sees it."""
+    """The attributes of an array that this module uses."""
 
     @property
     def node(self) -> Node:
@@ -29,10 +29,10 @@ class Reader(Protocol):
 
     @property
     def keeps_values(self) -> bool:
-        """True if this array keeps values of variables alive."""
+        """True if this array references values of variables."""
 
     def is_known(self) -> bool:
-        """True if the value has been computed."""
+        """Return True if the value has been computed."""
 
     def forget_values(self) -> None:
         """Release the values of variables that the evaluated expression has read."""
@@ -55,7 +55,8 @@ class _Reader:
         return handle if handle is not None and handle.keeps_values else None
 
     def reads_former_value(self, variable: Node, value: Node) -> bool:
-        """True if it reads a former value of the variable with this leaf; `value` is current."""
+        """Return True if it reads a former value of the variable with this leaf; `value` is
+        current."""
         if self._values is None:
             handle = self._handle()
             self._values = [] if handle is None else _values_read(handle)

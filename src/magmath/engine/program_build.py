@@ -58,7 +58,7 @@ def build_program(graph: Graph, environment: Environment, device: str) -> Compil
 
 
 def environment_of(pool: Pool) -> Environment:
-    """Return the environment of a pool, for planners."""
+    """Return the environment of a pool, for the passes."""
     topology, machine = pool.topology, current_machine()
     shared = topology.shares_memory and topology.device == "cpu"
     return Environment(

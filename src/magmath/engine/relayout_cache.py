@@ -1,8 +1,8 @@
 """The cache of redistributed copies of evaluated arrays (dMath's "keep what you've seen").
 
 Array values never change, so a copy is never stale. A copy is released with its array, or in
-least-recently-used order when the copies exceed their budget. `Relayouts` tells which copies the
-program of a graph can use.
+least-recently-used order when the copies exceed their budget. `Relayouts` returns the copies that
+the program of a graph can use.
 """
 
 from __future__ import annotations

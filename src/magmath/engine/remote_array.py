@@ -79,7 +79,7 @@ def remote_array_of(leaf: Node) -> RemoteArray:
 def no_value_error() -> TracingError:
     """Return the error for reading a value that does not exist while a function is traced."""
     return TracingError(
-        "a value was asked for while mm.compile traces a function (or mm.vmap, mm.cond, mm.scan, "
+        "a value was requested while mm.compile traces a function (or mm.vmap, mm.cond, mm.scan, "
         "mm.remat): its arguments have none then; return the array and use its value outside of "
         "the function; choose with mm.where or mm.cond; a number that must be known "
         "(in a shape, an axis, a range) is given before: mm.compile(functools.partial(f, n=3))"

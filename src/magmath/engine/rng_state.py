@@ -40,7 +40,7 @@ class RngState:
         """
         if tracing.current() is not self._trace:
             raise TracingError(
-                "random.seed: a compiled function cannot start the numbers of its caller over; "
+                "random.seed: a compiled function cannot restart the generator of its caller; "
                 "seed before the call, or draw from mm.random.Generator(seed) in it"
             )
         self.seed, self.next = seed, self.first

@@ -20,7 +20,7 @@ from magmath.ops.leaves import constant, parameter, version
 
 
 class VariableState(Protocol):
-    """A variable, as a trace sees it: its leaf, and the version number of its value."""
+    """A variable in a trace: its leaf, and the version number of its value."""
 
     leaf: Node
     number: int
@@ -31,7 +31,7 @@ class VariableState(Protocol):
 
 
 class UpdatedArray(Protocol):
-    """An array that is updated in place, as a trace sees it."""
+    """The attributes of an array that is updated in place during a trace."""
 
     @property
     def shape(self) -> Shape:
@@ -42,7 +42,7 @@ class UpdatedArray(Protocol):
 
 
 class Streams(Protocol):
-    """A random number generator, as a trace sees it."""
+    """The methods of a random number generator that a trace uses."""
 
     seed: int
 
@@ -137,7 +137,7 @@ class Trace:
 
     @property
     def is_same_in_each_run(self) -> bool:
-        """True if each run gets no numbers other than the function's arguments."""
+        """Return True if each run gets no numbers other than the function's arguments."""
         return not (self._draws or self.numbers)
 
     def numbers_of_run(self, steps: int = 1, origin: int = 0) -> Mapping[Node, float]:

@@ -37,7 +37,7 @@ def user_line(inside: int = 1) -> Line:
 
 
 def _is_library(file: str) -> bool:
-    """True for files of Python's standard library, through which magmath may call itself."""
+    """Return True for files of Python's standard library, through which magmath may call itself."""
     return file.startswith(_LIBRARY) and "site-packages" not in file
 
 

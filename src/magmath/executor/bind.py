@@ -92,7 +92,7 @@ class Calls:
 
     def _bind(self, instruction: Instruction, position: int, tensors: Tensors) -> AsyncMove | None:
         """Add the ready calls of an instruction; return the transfer that they start, if any."""
-        with _blaming(instruction):
+        with _with_user_line(instruction):
             carried = _carried(instruction, tensors)
             ready = _ready(instruction, tensors) if carried is None else (carried.begin,)
         self._add(ready, instruction, position)
@@ -297,7 +297,7 @@ def _ready(instruction: Instruction, tensors: Tensors) -> list[Ready]:
 
 
 @contextmanager
-def _blaming(instruction: Instruction) -> Iterator[None]:
+def _with_user_line(instruction: Instruction) -> Iterator[None]:
     try:
         yield
     except Exception as error:
@@ -309,11 +309,11 @@ def _ready_call(call: Call, tensors: Tensors) -> list[Ready]:
     context, operation = tensors.context, OPERATIONS[call.operation]
     if call.workspace is not None:
         ready = [_collective_call(call, call.workspace, tensors)]
-        return [partial(_meeting, ready, context, nullcontext)]
+        return [partial(_run_and_synchronise, ready, context, nullcontext)]
     ready = _local_calls(call, tensors)
     alone = tensors.program.slots[call.out].layout.mesh.size == 1
     if operation.lapack and alone and context.comm.size > 1:
-        return [partial(_meeting, ready, context, context.threads_of_all)]
+        return [partial(_run_and_synchronise, ready, context, context.threads_of_all)]
     return ready
 
 
@@ -381,7 +381,7 @@ def _delivered(ready: Ready, out: torch.Tensor, result: torch.Tensor) -> None:
     out.copy_(result)
 
 
-def _meeting(
+def _run_and_synchronise(
     calls: Sequence[Ready], context: Context, within: Callable[[], AbstractContextManager[None]]
 ) -> None:
     """Make calls, then wait for the other workers.

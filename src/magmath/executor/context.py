@@ -1,4 +1,5 @@
-"""What a worker lends to the programs it runs: communication, memory, a device, and settings."""
+"""The resources that a worker provides to its programs: communication, memory, a device,
+settings."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ class Memory(Protocol):
 
 
 def no_progress_thread() -> ProgressThread | None:
-    """Return None, for a worker that does everything in one thread."""
+    """Return None, for a worker without a progress thread."""
     return None
 
 
@@ -62,7 +63,7 @@ class Context:
     def threads_of_all(self) -> AbstractContextManager[None]:
         """Return a context in which kernels use the threads of all workers of this host, which
         wait."""
-        from magmath.kernels.threads import more_threads
+        from magmath.kernels.thread_count import more_threads
 
         return more_threads(self.comm.size if self.comm.shares_memory else 1)
 
@@ -100,9 +101,15 @@ class Context:
         dilation: tuple[int, ...],
         groups: int,
         repeated: bool,
+        version: torch.Tensor | None = None,
+        bias: torch.Tensor | None = None,
+        residual: torch.Tensor | None = None,
+        activation: str = "none",
     ) -> Callable[[], object]:
         """Return a ready call of one pass of a convolution: "forward" computes y, "data" x, and
         "filter" w (`kernels/convolution_problem.py`).
+
+        y = activation(y + bias + residual); `version` is the same number as long as w is the same.
 
         Results that several workers compute must have the same bits, so only the default candidate
         computes them.
@@ -110,7 +117,11 @@ class Context:
         from magmath.kernels.convolution import bind_convolution
         from magmath.kernels.convolution_problem import ConvolutionProblem
         from magmath.kernels.dispatch.tuner import tuner_for
+        from magmath.kernels.epilogue import Epilogue
 
-        problem = ConvolutionProblem(direction, x, w, y, offset, stride, dilation, groups)
+        epilogue = Epilogue(bias, residual, activation)
+        problem = ConvolutionProblem(
+            direction, x, w, y, offset, stride, dilation, groups, epilogue, version
+        )
         tuner = tuner_for(self.deterministic or repeated)
         return bind_convolution(problem, tuner=tuner, winograd=self.winograd)

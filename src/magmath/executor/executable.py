@@ -105,16 +105,16 @@ class Executable:
     ) -> list[float]:
         key = _places(inputs, outputs)
         binding = self._begin(key, inputs, outputs, parameters)
-        self._meet()
+        self._synchronise()
         if steps == 1:
             values = without_fp_warnings(self._tiers.run, binding)
         else:
             values = self._loop(self._chooser(key, binding, inputs, outputs), steps, poll)
-        self._meet()
+        self._synchronise()
         self._raise_failures()
         return values
 
-    def _meet(self) -> None:
+    def _synchronise(self) -> None:
         """Synchronise workers that read one another's memory, before and after a run."""
         if self._fenced:
             self.context.comm.barrier()
@@ -140,9 +140,9 @@ class Executable:
         return progress_thread.submit(partial(self._apart._replay, binding))
 
     def _replay(self, binding: Binding) -> None:
-        self._meet()
+        self._synchronise()
         without_fp_warnings(binding.once, binding.step)
-        self._meet()
+        self._synchronise()
 
     def _raise_failures(self) -> None:
         """Raise the first recorded failure of a completed run on this worker."""

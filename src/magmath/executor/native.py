@@ -10,7 +10,7 @@ depends only on shapes and strides, so workers with equal tiles share one compil
 `write_loop` writes all steps of a program as one function, in which barriers and reads of peers'
 memory are plain loads and stores. `write_segments` writes each maximal run of instructions that
 have a native form and do not synchronise workers; the others remain ready calls between the
-segments (`executor/segments.py`).
+segments (`executor/native_segments.py`).
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class _Lowering:
         self.lines: list[str] = []
         self.parts: dict[tuple[str, tuple[str, ...]], str] = {}
         self.emits = 0
-        # Data that are wrong must be found before anything is overwritten.
+        # Invalid data must be found before anything is overwritten.
         self.arguments = Arguments(tensors, can_fault=whole or not program.donated)
         self.loops = FusedLoops(self.arguments, self._part)
 

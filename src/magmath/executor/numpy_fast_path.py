@@ -14,6 +14,7 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 import torch
 
+from magmath.core.cpu import has_avx512
 from magmath.core.dtypes import DTYPES, DType, bfloat16, complex64, complex128, float16
 from magmath.graph.operation import NumpyUfunc
 
@@ -43,7 +44,8 @@ def without_fp_warnings(
 def is_faster_by_numpy(brief: NumpyUfunc, size: int, dtypes: Iterable[DType]) -> bool:
     """Return True if NumPy's function is faster for a result of this size on the CPU, and supports
     these types of result and operands."""
-    return 0 < size <= brief.most and _TYPES.issuperset(dtypes)
+    wide = brief.avx512 and has_avx512() and torch.get_num_threads() == 1
+    return size > 0 and (wide or size <= brief.most) and _TYPES.issuperset(dtypes)
 
 
 def numpy_call(

@@ -22,9 +22,9 @@ from magmath.errors import WorkerLost
 from magmath.executor.bind import Binding, Calls
 from magmath.executor.context import Context
 from magmath.executor.native import write_loop, write_segments
+from magmath.executor.native_segments import NativeSegments
 from magmath.executor.native_source import NativeSource
-from magmath.executor.segments import Segments
-from magmath.kernels.threads import single_threaded
+from magmath.kernels.thread_count import single_threaded
 
 if TYPE_CHECKING:
     from magmath.codegen.background_build import BackgroundBuild
@@ -37,7 +37,7 @@ WORTH_SECONDS = float(os.environ.get("MAGMATH_COMPILE_AFTER", "0.3"))
 
 
 class Alternative(ABC):
-    """One of several means to execute a program, of which the fastest is selected."""
+    """One of several executors of a program, of which the fastest is selected."""
 
     name: str
 
@@ -140,7 +140,7 @@ class Segmented(Executor):
 
     name = "segments"
 
-    def __init__(self, segments: Segments | None, binding: Binding) -> None:
+    def __init__(self, segments: NativeSegments | None, binding: Binding) -> None:
         self._binding = binding
         self._segments = segments
         self._calls: Calls | None = None
@@ -257,7 +257,8 @@ class Choice(Generic[Kind]):
             self._reconsider(ready)
             following = self._comm.allreduce_max(self._next(ready) if self._comm.rank == 0 else 0)
             if following != self._current and self._trials[self._current] > TRIALS + 1:
-                # The fastest has become slow, perhaps because the machine is busy: soon again.
+                # The fastest has become slow, perhaps because the machine is busy: time the others
+                # soon.
                 self._chunks, self._recheck = 0, RECHECK
             self._current = following
 
@@ -342,5 +343,5 @@ def native_executors(binding: Binding, context: Context) -> list[Executor]:
     source = write_segments(program, tensors, exact=context.deterministic)
     if not context.comm.allreduce_max(int(source is not None)):
         return []
-    segments = None if source is None else Segments(source, exact=context.deterministic)
+    segments = None if source is None else NativeSegments(source, exact=context.deterministic)
     return [Segmented(segments, binding)]

@@ -25,7 +25,7 @@ from magmath.executor.context import Context
 from magmath.executor.native import write_loop
 from magmath.executor.select import Executor, Native
 from magmath.kernels.denormals import flushed_here, is_flushing
-from magmath.kernels.threads import single_threaded_blas
+from magmath.kernels.thread_count import single_threaded_blas
 from magmath.memory.heap import Block, Heap
 from magmath.memory.local_array import LocalArray
 from magmath.program.arena import arrange
@@ -36,7 +36,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class LaneMemory:
-    """The view that lanes have of the worker's heap: one arena each, all other blocks shared."""
+    """The worker's heap as the lanes use it: one arena for each lane, all other blocks shared."""
 
     heap: Heap
     arena: Block | None
@@ -102,16 +102,16 @@ class Team(Executor):
         return next(filter(None, (lane.error() for lane in self._lanes)), "")
 
     def start(self) -> None:
-        self._together([binding.start for binding in self._bindings])
+        self._in_lanes([binding.start for binding in self._bindings])
 
     def replay(self, steps: int) -> list[float]:
         def work(lane: Native) -> Callable[[], list[float]]:
             return lambda: lane.replay(steps)
 
         with single_threaded_blas():
-            return self._together([work(lane) for lane in self._lanes])
+            return self._in_lanes([work(lane) for lane in self._lanes])
 
-    def _together(self, work: Sequence[Callable[[], Result]]) -> Result:
+    def _in_lanes(self, work: Sequence[Callable[[], Result]]) -> Result:
         """Run one function in each lane; return the result of lane 0, which is this thread.
 
         The lanes treat denormal numbers as this thread does.

@@ -5,10 +5,10 @@ program many times with one step each. After `LEAST_RUNS` runs, and the seconds 
 compilation, the runs of instructions that have a native form are compiled in the background. The
 compiled segments are then timed on the current runs, and the faster tier continues.
 
-A result must not depend on how often a program has run before. Segments therefore contain only
-instructions whose native form gives the bits of their kernel (`Operation.same_bits`); the others
-remain ready calls. For the same reason each worker can decide alone: its messages and barriers are
-the same in both tiers.
+A result must not depend on how often a program has run before. Native segments therefore contain
+only instructions whose native form gives the bits of their kernel (`Operation.same_bits`); the
+others remain ready calls. For the same reason each worker can decide alone: its messages and
+barriers are the same in both tiers.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import final
 
 from magmath.executor.bind import Binding, Calls
 from magmath.executor.native import write_segments
-from magmath.executor.segments import Segments
+from magmath.executor.native_segments import NativeSegments
 from magmath.executor.select import WORTH_SECONDS, Alternative, Choice
 from magmath.kernels.free_processors import adapt_threads
 
-LEAST_RUNS = 8
+LEAST_RUNS = 3
 SAMPLE_SECONDS = 2e-3
 """Runs are timed in samples of at least this many seconds."""
 HISTORY = 64
@@ -52,12 +52,12 @@ class _Native(Alternative):
     name = "segments"
 
     def __init__(self) -> None:
-        self.forms: dict[Hashable, Segments | None] = {}
+        self.forms: dict[Hashable, NativeSegments | None] = {}
 
     def write(self, binding: Binding) -> bool:
         """Start compiling the segments of a binding; return False if it has none."""
         source = write_segments(binding.tensors.program, binding.tensors, exact=True)
-        segments = None if source is None else Segments(source, exact=True)
+        segments = None if source is None else NativeSegments(source, exact=True)
         self.forms[binding.signature] = segments
         return segments is not None
 

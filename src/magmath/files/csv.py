@@ -80,7 +80,9 @@ class _Table:
         try:
             read_table_spec = _parse_text(data.decode("utf-8-sig"), delimiter, dtype)
             if read_table_spec.shape != shape:
-                raise ValueError(f"{shape[0]} rows of {shape[1]} were found before, not these")
+                raise ValueError(
+                    f"{shape[0]} rows of {shape[1]} were found at first; the file has changed"
+                )
         except UnicodeDecodeError as error:
             raise DataError(f"{self._path} is not text in UTF-8: {error}") from None
         except (ValueError, DeprecationWarning, UserWarning) as error:
@@ -119,10 +121,10 @@ def read_table_spec(
 ) -> tuple[ArraySpec, CsvRows]:
     """Return the shape and type of the table of a file, and the byte offsets of its rows.
 
-    `header`: whether the first row holds names and is skipped; "auto" skips it if none of its
-    fields is a number. `dtype` is the type of the numbers; if it is None, that of
-    `TableTypeScanner`. Raises DataError where the file is empty or no text, or where float64 would
-    round one of its integers, DTypeError for a dtype other than real numbers.
+    `header`: True if the first row has names and is skipped; "auto" skips it if none of its fields
+    is a number. `dtype` is the type of the numbers; if it is None, that of `TableTypeScanner`.
+    Raises DataError if the file is empty or not text, or if float64 would round one of its
+    integers, DTypeError for a dtype other than real numbers.
     """
     if dtype is not None and dtype.kind not in ("int", "uint", "float"):
         raise DTypeError(f"{path} holds real numbers, not {dtype}; use float32, int64, …")
@@ -300,7 +302,7 @@ def _check_fields(
         if reason := fault(field.strip(), dtype):
             raise DataError(
                 f"{path}, line {line}, column {column}: {field[:40]!r} {reason}; "
-                "correct the field, or give header=True where this is the header"
+                "correct the field, or give header=True if this is the header"
             )
 
 

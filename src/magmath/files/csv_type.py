@@ -75,8 +75,8 @@ class TableTypeScanner:
                     return dtype
         if self._rounded:
             raise DataError(
-                f"{self._path} holds the integer {self._rounded[:40]}, and numbers that no integer "
-                f"type holds; float64, which does, rounds that integer: give a type, as in "
-                f"mm.load(path, dtype='float64')"
+                f"{self._path} has the integer {self._rounded[:40]} and numbers that no integer "
+                "type can represent; float64 would round that integer: give a type, as in "
+                "mm.load(path, dtype='float64')"
             )
         return float64

@@ -30,8 +30,8 @@ def _no_finish(path: str, specs: Mapping[str, ArraySpec]) -> None:
 class Format:
     """A file format.
 
-    single, named   whether a file can hold one array without a name, arrays with names
-    typed           whether a file says the element types of its arrays; text does not
+    single, named  True if a file can hold one array without a name, or arrays with names
+    typed           True if a file contains the element types of its arrays; text does not
     entries         path → the arrays in a file, by name ("": the one without); reads headers only
     create          (path, what each array is) → a new file with room for them
     finish          (path, what each array is) → completes the file after the workers have written

@@ -56,8 +56,8 @@ class RawBytes(msgspec.Struct, frozen=True, tag="raw", forbid_unknown_fields=Tru
 
     @property
     def chunks(self) -> None:
-        """None: elements are accessible individually. For other records, the shape of the file's
-        chunks, each of which should be read or written by one worker."""
+        """None, since elements are accessible individually. For other records, the shape of the
+        file's chunks, each of which should be read or written by one worker."""
 
     @contextmanager
     def open(self, path: str, spec: ArraySpec, writing: bool) -> Iterator[Elements]:
@@ -75,7 +75,7 @@ class RawBytes(msgspec.Struct, frozen=True, tag="raw", forbid_unknown_fields=Tru
         with open(path, "rb") as file:
             have, need = os.fstat(file.fileno()).st_size, self.offset + spec.nbytes
             if have < need:  # access to a mapping beyond the end would kill the process
-                raise DataError(f"{path} has {have} bytes where its header announces {need}")
+                raise DataError(f"{path} has {have} bytes but its header announces {need}")
             if not spec.nbytes:
                 yield np.empty(spec.shape, stored)
                 return
@@ -133,7 +133,7 @@ def spec_of_numpy(path: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Ar
 
 
 def is_byte_swapped(dtype: np.dtype[Any]) -> bool:
-    """True for non-native byte order."""
+    """Return True for non-native byte order."""
     return not dtype.isnative
 
 

@@ -10,6 +10,7 @@ from magmath.graph.operation import (
     Node,
     Operation,
     WeakResult,
+    set_handle,
     set_value,
 )
 from magmath.graph.provenance import (
@@ -40,6 +41,7 @@ __all__ = [
     "provenance_of",
     "recipe_of",
     "rewrite",
+    "set_handle",
     "set_provenance",
     "set_value",
     "topological",

@@ -49,7 +49,10 @@ def applied(
     signature = _signatures.get(key)
     if signature is None:
         signature = store_bounded(
-            _signatures, key, Signature(*operation.infer(*inputs, **attributes)), _MOST_SIGNATURES
+            _signatures,
+            key,
+            Signature(key, *operation.infer(*inputs, **attributes)),
+            _MOST_SIGNATURES,
         )
     if line is None and inputs:
         line = inputs[0].line

@@ -152,12 +152,10 @@ class Graph:
 def _entry(node: Node, number: dict[Node, int]) -> Hashable:
     if node.is_leaf:
         return node.name, node.shape, node.dtype.name, node.layout
-    return (
-        node.name,
-        tuple(node.attributes.items()),
-        tuple([number[source] for source in node.inputs]),
-        node.layout,
-    )
+    sources = tuple([number[source] for source in node.inputs])
+    if node.signature is not None:
+        return node.signature, sources, node.layout
+    return node.name, tuple(node.attributes.items()), sources, node.layout
 
 
 Rule = Callable[[Node], Node | None]

@@ -1,7 +1,7 @@
 """The arguments of kernels: what the executor gives to a kernel that binds a ready call.
 
 A kernel of one worker receives a `KernelCall`, and a collective kernel a `DistributedCall`. Neither
-knows nodes: a kernel computes on local tensors.
+contains nodes: a kernel computes on local tensors.
 """
 
 from __future__ import annotations
@@ -56,6 +56,10 @@ class KernelContext(Protocol):
         dilation: tuple[int, ...],
         groups: int,
         repeated: bool,
+        version: torch.Tensor | None = None,
+        bias: torch.Tensor | None = None,
+        residual: torch.Tensor | None = None,
+        activation: str = "none",
     ) -> Callable[[], object]:
         """Return a ready call of one pass of a convolution: "forward" computes y, "data" x, and
         "filter" w (`kernels/convolution_problem.py`). `repeated`: other workers compute the

@@ -43,14 +43,15 @@ class Node(Arithmetic):
     searches for pending ones. `depth` is the largest number of operations between the node and a
     leaf. `signature` holds the properties that the node shares with equal applications, or None.
 
-    Three slots are the evaluation state of the node. They change while it is evaluated, and only by
-    `set_value`, `set_result` and `provenance.set_provenance`:
+    Four slots are the evaluation state of the node. They change while it is evaluated, and only by
+    `set_value`, `set_result`, `set_handle` and `provenance.set_provenance`:
 
     value       the data of an `input`, a weak reference to the variable of a `variable`, and the
                 number of a `parameter`; for any other node the leaf that holds the node's value,
                 once it is computed
     result      a weak reference to the leaf that will hold the value of a pending node, for objects
                 that do not hold the node itself
+    handle      a weak reference to the latest array of the user's code that refers to the node
     provenance  how the value of a leaf was computed (`provenance.provenance_of` returns it)
 
     In addition, `set_variable_layout` changes the layout of a variable's leaf. Assignments to
@@ -62,6 +63,7 @@ class Node(Arithmetic):
         "attributes",
         "depth",
         "dtype",
+        "handle",
         "inputs",
         "layout",
         "line",
@@ -97,6 +99,7 @@ class Node(Arithmetic):
         self.value: Final = value
         self.provenance: Final[object] = None
         self.result: Final[WeakResult | None] = None
+        self.handle: Final[Callable[[], Any] | None] = None
         depth = 1 if inputs else 0
         reads_version = operation.version
         for node in inputs:
@@ -211,6 +214,8 @@ def _nothing() -> None:
 # The evaluation state of nodes. These functions are the setters of the slots.
 set_value: Callable[[Node, Any], None] = Node.__dict__["value"].__set__
 set_result: Callable[[Node, WeakResult], None] = Node.__dict__["result"].__set__
+set_handle: Callable[[Node, Callable[[], Any]], None] = Node.__dict__["handle"].__set__
+"""Set a weak reference to the array of the user's code that refers to the node."""
 _set_layout: Callable[[Node, Layout], None] = Node.__dict__["layout"].__set__
 
 
@@ -230,11 +235,13 @@ class NumpyUfunc(NamedTuple):
     """NumPy's function for an operation, called with the operands and the result.
 
     It is faster than torch's on results of up to `most` elements, where the call takes longer than
-    the arithmetic.
+    the arithmetic. With `avx512`, it is faster on any number of elements on one thread of a
+    processor with these instructions.
     """
 
     function: Callable[..., Any]
     most: int
+    avx512: bool = False
 
 
 Inference = tuple[Shape, DType]
@@ -331,8 +338,9 @@ class Operation:
                       value)
     epilogues         what its kernel can apply to the result before storing it, each an attribute
                       of the record's nodes: "convert" (to another type), "bias" (add a row),
-                      "accumulate" (c + alpha·result), or an activation by name; the fuse pass folds
-                      such nodes into it
+                      "residual" (add an array), "accumulate" (c + alpha·result), or an activation
+                      by name; the fuse pass folds such nodes into it
+    bias_axis         the dimension of the result along which a bias varies
     efficiency        (node, shape of a local result) → share of the full speed that such a piece
                       reaches
     decompositions    (node, its operands' layouts) → graphs of other operations on the same inputs
@@ -375,6 +383,7 @@ class Operation:
     flops: Callable[[Node], float]
     same_bits: SameBits = no_same_bits
     epilogues: frozenset[str] = frozenset()
+    bias_axis: int = -1
     efficiency: Callable[[Node, Shape], float] = full_speed
     decompositions: Decompositions = no_decomposition
     derived_split: DerivedSplit | None = None

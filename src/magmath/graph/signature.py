@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from math import prod
 from typing import Any
 
@@ -15,14 +16,25 @@ class Signature:
     operands of the same shapes and types.
 
     These are the shape and type of the result, and, once they are computed, the index notation and
-    (`ready`) the prepared step that computes such a node eagerly.
+    (`ready`) the prepared step that computes such a node eagerly. Signatures with the same `key`,
+    of operation, attributes and operands, are equal; most of them are identical, so that a graph of
+    many nodes is compared fast.
     """
 
-    __slots__ = ("dtype", "index_notation", "nbytes", "ready", "shape")
+    __slots__ = ("_hash", "_key", "dtype", "index_notation", "nbytes", "ready", "shape")
 
-    def __init__(self, shape: Shape, dtype: DType) -> None:
+    def __init__(self, key: Hashable, shape: Shape, dtype: DType) -> None:
+        self._key, self._hash = key, hash(key)
         self.shape = shape
         self.dtype = dtype
         self.nbytes = prod(shape) * dtype.itemsize
         self.ready: Any = None
         self.index_notation: IndexNotation | None = None
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, Signature) and self._key == other._key

@@ -1,7 +1,7 @@
 """Sums over workers by messages: along a ring, and along a binary tree.
 
-Unlike the collectives of `comm`, which choose their own way, these follow the textbook algorithms,
-so their messages can be counted and compared. Both give every worker the same bits.
+Unlike the collectives of `comm`, which choose an algorithm by size, these follow the textbook
+algorithms, so their messages can be counted and compared. Both give every worker the same bits.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ nothing, so that the first step of a large network starts at once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -15,7 +17,9 @@ from magmath.kernels.convolution_problem import ConvolutionProblem, key
 from magmath.kernels.dispatch.online import OnlineCall, Option
 from magmath.kernels.dispatch.registry import Candidate, candidates
 from magmath.kernels.dispatch.tuner import Call, Tuner, no_wait
+from magmath.kernels.epilogue import NO_EPILOGUE, blocks, finish
 from magmath.kernels.gemm import bind_gemm
+from magmath.kernels.gemm_candidates import sequence
 
 __all__ = ["bind_convolution", "candidates_for"]
 
@@ -52,7 +56,17 @@ def bind_convolution(problem: ConvolutionProblem, *, tuner: Tuner, winograd: boo
     offered = candidates_for(problem, tuner.workspace_limit, winograd=winograd)
     inner = partial(bind_gemm, tuner=tuner)
     if len(offered) == 1 or not tuner.enabled:
-        return offered[0].bind(problem, inner)
-    options = {c.name: Option(partial(c.bind, problem, inner), c.is_ready) for c in offered}
+        return _bound(offered[0], problem, inner)
+    options = {c.name: Option(partial(_bound, c, problem, inner), c.is_ready) for c in offered}
     wait = torch.cuda.synchronize if problem.x.is_cuda else no_wait
     return OnlineCall(tuner, key(problem), options, wait)
+
+
+def _bound(candidate: Candidate, problem: ConvolutionProblem, inner: Callable[..., Call]) -> Call:
+    """Bind a candidate, with the epilogue after it if the candidate does not apply it itself."""
+    epilogue, y = problem.epilogue, problem.y
+    if candidate.fuses or not epilogue:
+        return candidate.bind(problem, inner)
+    source = torch.empty_like(y) if epilogue.accumulates(y) else y
+    call = candidate.bind(replace(problem, y=source, epilogue=NO_EPILOGUE), inner)
+    return sequence(call, partial(finish, source, y, epilogue, blocks(y)))

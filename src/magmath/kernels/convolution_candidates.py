@@ -7,20 +7,21 @@ preference; `kernels/convolution.py` chooses among them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import torch
 
 from magmath.codegen.background_build import compile_in_background
-from magmath.kernels import depthwise, winograd
+from magmath.kernels import depthwise, packed_convolution, winograd
 from magmath.kernels.convolution_problem import ConvolutionProblem
 from magmath.kernels.dispatch.registry import Candidate
 from magmath.kernels.dispatch.tuner import Call
+from magmath.kernels.epilogue import blocks, finish
 from magmath.kernels.gemm_candidates import sequence
+from magmath.kernels.surrounded import Surrounded, inside
 from magmath.kernels.winograd_loops import is_compiled
 
-Range = tuple[int, int]
 Function = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
@@ -39,54 +40,6 @@ def _bilinear(function: Function, a: torch.Tensor, b: torch.Tensor) -> torch.Ten
     return torch.complex(real, function(a.real, b.imag) + function(a.imag, b.real))
 
 
-def _reach(problem: ConvolutionProblem) -> list[Range]:
-    """Return the ranges of x that y needs; they may exceed the bounds of x."""
-    return [
-        (start, start + stride * (n - 1) + dilation * (k - 1) + 1)
-        for start, stride, dilation, n, k in zip(
-            problem.offset, problem.stride, problem.dilation, problem.y.shape[2:], problem.kernel,
-            strict=True,
-        )
-    ]  # fmt: skip
-
-
-def _inside(problem: ConvolutionProblem) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Return the indices of the elements of x that y needs: in the range that it needs, and in
-    x."""
-    ranges = zip(_reach(problem), problem.x.shape[2:], strict=True)
-    common = [(start, max(start, 0), min(stop, n)) for (start, stop), n in ranges]
-    bounds = [(start, low, max(low, high)) for start, low, high in common]
-    return (
-        (..., *[slice(low - start, high - start) for start, low, high in bounds]),
-        (..., *[slice(low, high) for _, low, high in bounds]),
-    )
-
-
-class _Surrounded:
-    """The range of x that y needs, with zeros out of bounds, filled in each run.
-
-    If equally many zeros are missing on both sides, torch supplies them: `tensor` is x itself and
-    `padding` is their number.
-    """
-
-    def __init__(self, problem: ConvolutionProblem) -> None:
-        x, reach = problem.x, _reach(problem)
-        lows = [-start for start, _ in reach]
-        highs = [stop - n for (_, stop), n in zip(reach, x.shape[2:], strict=True)]
-        self.tensor, self.padding = x, lows
-        self._target: torch.Tensor | None = None
-        if lows != highs or min(lows) < 0:
-            extents = [stop - start for start, stop in reach]
-            self.tensor, self.padding = x.new_zeros((*x.shape[:2], *extents)), [0] * len(reach)
-            there, here = _inside(problem)
-            self._target, self._source = self.tensor[there], x[here]
-
-    def fill(self) -> None:
-        """Copy the current elements of x."""
-        if self._target is not None:
-            self._target.copy_(self._source)
-
-
 def _unchanged(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
@@ -100,22 +53,29 @@ def _bind_torch(
 
 
 def _bind_forward(problem: ConvolutionProblem, convert: Callable[..., torch.Tensor]) -> Call:
-    around, y, w = _Surrounded(problem), problem.y, problem.w
+    around, y, w, epilogue = Surrounded(problem), problem.y, problem.w, problem.epilogue
+    bias = None
+    if epilogue.bias is not None and not w.is_complex():
+        bias, epilogue = epilogue.bias.reshape(-1), replace(epilogue, bias=None)
+    parts = blocks(y) if epilogue else [(slice(None),)]
 
     def correlated(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = torch.ops.aten.convolution(
-            convert(x), convert(w), None, problem.stride, around.padding, problem.dilation,
+            convert(x), convert(w), bias, problem.stride, around.padding, problem.dilation,
             False, [0] * len(around.padding), problem.groups,
         )  # fmt: skip
         return result
 
-    return sequence(around.fill, lambda: y.copy_(_bilinear(correlated, around.tensor, w)))
+    def run() -> None:
+        finish(_bilinear(correlated, around.tensor, w), y, epilogue, parts)
+
+    return sequence(around.fill, run)
 
 
 def _bind_data(problem: ConvolutionProblem, convert: Callable[..., torch.Tensor]) -> Call:
     """Bind the transposed convolution, whose whole result is the range of x that y needs."""
     x, w, y = problem.x, problem.w, problem.y
-    there, here = _inside(problem)
+    there, here = inside(problem)
     nothing = [0] * len(problem.stride)
 
     def transposed(y: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -132,7 +92,7 @@ def _bind_data(problem: ConvolutionProblem, convert: Callable[..., torch.Tensor]
 
 
 def _bind_filter(problem: ConvolutionProblem, convert: Callable[..., torch.Tensor]) -> Call:
-    around, y, w = _Surrounded(problem), problem.y, problem.w
+    around, y, w = Surrounded(problem), problem.y, problem.w
     like = w.real if w.is_complex() else w
 
     def contributed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -196,7 +156,7 @@ def _is_depthwise_ready() -> bool:
 
 
 def _products_take(problem: ConvolutionProblem) -> bool:
-    """True for filters of one element that cover each element of x once."""
+    """Return True for filters of one element that cover each element of x once."""
     same = problem.x.shape[2:] == problem.y.shape[2:] and not any(problem.offset)
     single = {*problem.kernel, *problem.stride} == {1} and problem.groups == 1
     return same and single and problem.x.ndim == 4 and _rows(problem) is not None
@@ -247,12 +207,20 @@ def _bind_filter_products(
 CANDIDATES: Mapping[str, Candidate] = {
     candidate.name: candidate
     for candidate in (
-        Candidate("torch", _any_problem, _bind_torch),
+        Candidate("torch", _any_problem, _bind_torch, fuses=True),
         Candidate(
             "channels-last",
             _channels_last_takes,
             partial(_bind_torch, convert=_to_channels_last),
             _channels_last_workspace,
+            fuses=True,
+        ),
+        Candidate(
+            "packed",
+            packed_convolution.takes,
+            packed_convolution.bind,
+            packed_convolution.workspace,
+            fuses=True,
         ),
         _winograd(4),
         _winograd(2),

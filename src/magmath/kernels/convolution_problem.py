@@ -15,6 +15,8 @@ from typing import Final
 
 import torch
 
+from magmath.kernels.epilogue import NO_EPILOGUE, Epilogue
+
 PASSES: Final = ("forward", "data", "filter")
 
 
@@ -27,6 +29,8 @@ class ConvolutionProblem:
     offset           for each spatial dimension, the element of x under the first element of w at
                      the first element of y; negative in the padding
     stride, dilation, groups    of the module's equation
+    epilogue         what is applied to the result of the pass "forward"
+    version          a 0-d tensor whose value is the same in two calls only if w is; None: unknown
     """
 
     direction: str
@@ -37,6 +41,8 @@ class ConvolutionProblem:
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
     groups: int
+    epilogue: Epilogue = NO_EPILOGUE
+    version: torch.Tensor | None = None
 
     @property
     def out(self) -> torch.Tensor:
@@ -86,6 +92,15 @@ def order(tensor: torch.Tensor) -> str:
     return "last, in part" if tensor.stride(1) == 1 else "strided"
 
 
+def _added(problem: ConvolutionProblem) -> list[str]:
+    """Return the epilogue in words, and whether w is the same in most calls."""
+    epilogue = problem.epilogue
+    words = ["frozen"] * (problem.version is not None) + ["bias"] * (epilogue.bias is not None)
+    if epilogue.residual is not None:
+        words.append("accumulated" if epilogue.accumulates(problem.y) else "residual")
+    return words + [epilogue.activation] * (epilogue.activation != "none")
+
+
 def key(problem: ConvolutionProblem) -> str:
     """Return the form of a problem: pass, sizes, type, memory orders and device."""
     x, w, y = ("×".join(map(str, tensor.shape)) for tensor in (problem.x, problem.w, problem.y))
@@ -102,4 +117,5 @@ def key(problem: ConvolutionProblem) -> str:
     orders = "/".join(order(tensor) for tensor in (problem.x, problem.w, problem.y))
     dtype = str(problem.x.dtype).removeprefix("torch.")
     words = [f"convolution {problem.direction} {x} with {w} to {y}", *details, dtype, orders]
+    words += _added(problem)
     return ", ".join([*words, problem.x.device.type])

@@ -71,8 +71,8 @@ def set_of_record(record: int64):
 
 @contextmanager
 def flushed(flush: bool = True) -> Iterator[None]:
-    """Let denormal numbers count as zero, on the calling thread and those that compute for it, or
-    not; restore the previous mode at the end."""
+    """Set whether denormal numbers count as zero, on the calling thread and those that compute for
+    it, within the block; restore the previous mode at the end."""
     previous = is_flushing()
     if previous == flush:
         yield

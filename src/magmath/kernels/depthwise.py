@@ -1,4 +1,4 @@
-"""Depthwise convolution of float32 images in NCHW order: each channel has filters of its own.
+"""Depthwise convolution of float32 images in NCHW order: each channel has its own filters.
 
 The sums stay in registers (`kernels/depthwise_rows.py`); the threads take planes, of one image and
 channel, from a counter. The gradient of the images is the same with filters turned by 180°.

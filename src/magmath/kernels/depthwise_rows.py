@@ -103,9 +103,9 @@ rows in elements, and its extents.
 `add_correlated(x, pitch, rows, columns, row, column, w, w_rows, w_columns, w_row, w_column, down,
 right, y, y_pitch, lines, lanes)`: add to `lines` rows of `lanes` numbers of y, of at most ROWS and
 the vector width, the correlation of x with the filter w. Its first element is on the pixel (row,
-column) for the first number of y; the next ones `down` and `right` of it.
-`add_products(x, pitch, rows, columns, row, column, y, y_pitch, y_rows, y_columns, total)`: add the
-products of y and of x, shifted by (row, column), to the vector `total`, which is to be summed.
+column) for the first number of y; the next ones `down` and `right` of it. `add_products(x, pitch,
+rows, columns, row, column, y, y_pitch, y_rows, y_columns, total)`: add the products of y and of x,
+shifted by (row, column), to the vector `total`, whose elements the caller adds.
 """
 
 CONSTANTS: Final = {"LINES": ROWS, "WIDTH": VECTOR_BYTES // 4, "VECTOR_BYTES": VECTOR_BYTES}

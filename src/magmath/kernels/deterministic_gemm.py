@@ -24,7 +24,11 @@ def bind_deterministic(
     out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 0.0, **rest: Any
 ) -> Call:
     """Return a call like `bind_gemm`, on contiguous and aligned operands or copies."""
-    own_out, own_a, own_b = _settled(out), _settled(a), _settled(b)
+    own_out, own_a, own_b = (
+        _contiguous_or_transposed(out),
+        _contiguous_or_transposed(a),
+        _contiguous_or_transposed(b),
+    )
     calls: list[Call] = [
         partial(own.copy_, x) for own, x in ((own_a, a), (own_b, b)) if own is not x
     ]
@@ -57,7 +61,7 @@ def _aligned(x: torch.Tensor) -> torch.Tensor:
     return x if x.stride() == own.stride() and x.data_ptr() % ALIGNMENT == 0 else own
 
 
-def _settled(x: torch.Tensor) -> torch.Tensor:
+def _contiguous_or_transposed(x: torch.Tensor) -> torch.Tensor:
     """Return x if it, or its transpose, is contiguous and aligned; otherwise new memory of its
     shape that is.
 
@@ -65,7 +69,7 @@ def _settled(x: torch.Tensor) -> torch.Tensor:
     """
     if not x.is_contiguous() and x.mT.is_contiguous():
         turned = x.mT
-        settled = _settled(turned)
+        settled = _contiguous_or_transposed(turned)
         return x if settled is turned else settled.mT
     settled = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     usable = x.stride() == settled.stride() and x.data_ptr() % ALIGNMENT == 0

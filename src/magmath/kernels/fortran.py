@@ -32,12 +32,12 @@ _OF_COMPLEX = {"syevd": "heevd", "orgqr": "ungqr"}
 
 
 def takes(tensor: Tensor) -> bool:
-    """True for tensors in host memory, which these routines accept."""
+    """Return True for tensors in host memory, which these routines accept."""
     return tensor.device.type == "cpu"
 
 
 def has(library: str, dtype: torch.dtype, *routines: str) -> bool:
-    """True if a library has these routines for a type."""
+    """Return True if a library has these routines for a type."""
     return all(LIBRARIES[library](_name(routine, dtype)) for routine in routines)
 
 
@@ -97,7 +97,7 @@ def _in_scipy(name: str) -> int:
     """Return the address of a routine in SciPy's BLAS or LAPACK; 0 if it has none."""
     from scipy.linalg import cython_blas, cython_lapack
 
-    from magmath.kernels.threads import limit_loaded
+    from magmath.kernels.thread_count import limit_loaded
 
     capsule = {**cython_lapack.__pyx_capi__, **cython_blas.__pyx_capi__}.get(name)
     if capsule is None:

@@ -1,11 +1,12 @@
-"""The number of threads that find a processor: fewer while other processes use the processors.
+"""The number of threads of kernels: fewer while other processes use the processors.
 
 The threads of OpenMP and of a BLAS divide each kernel evenly and wait for the last one. If another
 process uses one of the processors, every kernel lasts until the thread that has none gets its next
-time slice, some milliseconds. So a program that shares its machine slows down by the number of its
-kernels instead of in proportion. Linux counts how long each thread was ready and had no processor
-(`/proc/self/task/*/schedstat`). If the threads of this process have waited, as many fewer compute;
-all of them are tried again later, at intervals that double while this does not help.
+time slice, some milliseconds. So a program on a shared machine slows down in proportion to the
+number of its kernels. Linux counts the time for which each thread was ready and had no processor
+(`/proc/self/task/*/schedstat`). If threads of this process have waited, the number of threads is
+reduced by as many; all of them are tried again later, at intervals that double as long as threads
+still wait.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ from typing import Final, final
 
 import torch
 
-from magmath.kernels.threads import limit_running
+from magmath.kernels.thread_count import limit_running
 
 CHECK_SECONDS = 0.05
-"""Time between looks at the waits; infinite for a fixed number of threads."""
+"""Seconds between two readings of the waits; infinite for a fixed number of threads."""
 CONTENDED: Final = 0.1
-"""Threads that wait on average, from which fewer compute."""
+"""Average number of waiting threads above which fewer threads compute."""
 RETRY_SECONDS: Final = (0.5, 8.0)
 """The shortest and the longest time until all threads are tried again."""
 _TASKS: Final = Path("/proc/self/task")
 
 
 def waited_seconds() -> float:
-    """Return how long the threads of this process have waited for a processor in total; 0 where
-    the system does not count it."""
+    """Return the seconds for which the threads of this process have waited for a processor in
+    total; 0 if the system does not count them."""
     total = 0
     with suppress(OSError):
         for task in os.listdir(_TASKS):
@@ -61,7 +62,7 @@ class FreeProcessors:
         self._retry, self._pause = 0.0, RETRY_SECONDS[0]
 
     def adapt(self) -> None:
-        """Change the number of threads if that is due; called before work that takes long."""
+        """Change the number of threads if a change is due; called before work that takes long."""
         now = self._clock()
         if now < self._due:
             return
@@ -77,7 +78,7 @@ class FreeProcessors:
     def _decide(self, now: float, waiting: float) -> None:
         """Set the number of threads, of which `waiting` had no processor on average."""
         if waiting > CONTENDED and self._used > 1:
-            if self._used == self._all:  # it was tried in vain, or for the first time
+            if self._used == self._all:  # the last trial did not help, or this is the first one
                 self._retry, longest = now + self._pause, RETRY_SECONDS[1]
                 self._pause = min(2 * self._pause, longest)
             self._set(max(1, self._used - ceil(waiting)))

@@ -15,7 +15,14 @@ import torch
 from magmath.kernels.dispatch.registry import Candidate
 from magmath.kernels.dispatch.tuner import Call, Tuner, tuner_for, wake_thread_pool
 from magmath.kernels.gemm_candidates import candidates_for, sequence
-from magmath.kernels.gemm_problem import GemmProblem, Number, check_product, key, reduced, stand_in
+from magmath.kernels.gemm_problem import (
+    GemmProblem,
+    Number,
+    check_product,
+    dummy_operands,
+    key,
+    reduced,
+)
 
 __all__ = ["bind_gemm", "tuner_for"]
 
@@ -63,7 +70,7 @@ def _bind(product: GemmProblem, tuner: Tuner) -> Call:
     offered = {c.name: c for c in candidates_for(product, tuner.workspace_limit)}
     name = next(iter(offered))
     if product.extents[2] > 0:
-        operands = cache(partial(stand_in, product))
+        operands = cache(partial(dummy_operands, product))
 
         around = wake_thread_pool() if product.out.device.type == "cpu" else _nothing
 
@@ -77,7 +84,7 @@ def _bind(product: GemmProblem, tuner: Tuner) -> Call:
 
 
 def _nothing() -> None:
-    """The call for a product without elements."""
+    """Return the call for a product without elements."""
 
 
 @cache

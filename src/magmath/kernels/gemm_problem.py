@@ -1,8 +1,8 @@
 """The matrix product that candidates receive: two or three dimensions, types that kernels support.
 
 `reduced` converts a general product (any number of batch dimensions, broadcasting, unsigned
-integers) to that form without copying elements; `stand_in` creates operands of the same form for
-measurements, and `key` returns the form as the tuner's key.
+integers) to that form without copying elements; `dummy_operands` creates operands of the same form
+for measurements, and `key` returns the form as the tuner's key.
 """
 
 from __future__ import annotations
@@ -50,6 +50,13 @@ class GemmProblem:
     def extents(self) -> tuple[int, int, int]:
         """m, n and k."""
         return self.out.shape[-2], self.out.shape[-1], self.a.shape[-1]
+
+    @property
+    def is_gram(self) -> bool:
+        """True for the product of a matrix with its own transpose, which is symmetric."""
+        a, turned = self.a, self.b.mT
+        same = a.data_ptr() == turned.data_ptr() and a.stride() == turned.stride()
+        return same and a.shape == turned.shape and a.ndim == 2 and not a.is_complex()
 
     @property
     def is_plain(self) -> bool:
@@ -112,7 +119,7 @@ def _check_whole(product: GemmProblem) -> None:
             raise DTypeError("gemm: for bool, alpha must be 1 and beta 0 or 1")
     elif any(isinstance(factor, complex) or factor % 1 for factor in factors):
         raise DTypeError(
-            f"gemm: alpha and beta must be whole numbers for {product.dtype}, were given "
+            f"gemm: alpha and beta must be integers for {product.dtype}, were given "
             f"{' and '.join(map(str, factors))}"
         )
 
@@ -194,6 +201,7 @@ def key(product: GemmProblem) -> str:
         product.out.device.type,
     ]
     words += ["widening"] * product.widens
+    words += ["Gram"] * product.is_gram
     if not product.is_plain:
         words.append("accumulated" if product.beta else "scaled")
     if product.bias is not None:
@@ -202,14 +210,15 @@ def key(product: GemmProblem) -> str:
     return " ".join(words)
 
 
-def stand_in(product: GemmProblem) -> GemmProblem:
+def dummy_operands(product: GemmProblem) -> GemmProblem:
     """Return a product of the same form on new operands, with the extents of the measurement."""
     m, n, k = _measured_extents(product)
+    a = _like(product.a, m, k, _measured_batch(product))
     return replace(
         product,
         out=_like(product.out, m, n, _measured_batch(product)),
-        a=_like(product.a, m, k, _measured_batch(product)),
-        b=_like(product.b, k, n, _measured_batch(product)),
+        a=a,
+        b=a.mT if product.is_gram else _like(product.b, k, n, _measured_batch(product)),
         bias=_bias_like(product.bias, n) if product.bias is not None else None,
         alpha=product.sample_alpha(),
     )

@@ -304,7 +304,7 @@ def eigvals(out: Tensor, a: Tensor) -> None:
 
 
 def _is_direct(a: Tensor) -> bool:
-    """True for matrices that are factorised by LAPACK routines called by pointer."""
+    """Return True for matrices that are factorised by LAPACK routines called by pointer."""
     return a.device.type == "cpu" and min(a.shape[-2:]) >= DIRECT and a.numel() > 0
 
 

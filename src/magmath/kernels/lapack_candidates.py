@@ -125,7 +125,7 @@ def _rounded(extent: int) -> int:
 
 
 def _is_turned(x: Tensor) -> bool:
-    """True for a matrix that is stored transposed."""
+    """Return True for a matrix that is stored transposed."""
     down, along = x.stride()
     return along > 1 and down == 1
 

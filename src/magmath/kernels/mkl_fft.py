@@ -72,7 +72,7 @@ def routine(
 
 
 def same(x: Tensor, y: Tensor) -> bool:
-    """True if both tensors have the same address, strides and type."""
+    """Return True if both tensors have the same address, strides and type."""
     return (x.data_ptr(), x.stride(), x.dtype) == (y.data_ptr(), y.stride(), y.dtype)
 
 

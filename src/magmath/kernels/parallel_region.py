@@ -18,8 +18,8 @@ def run_on_threads(function: int, record: int, threads: int) -> None:
     """Call the function at an address on several threads at once, and wait for all of them. Each
     call receives the address `record`.
 
-    Without an OpenMP runtime, one call is made. So the function must do all the work in any number
-    of calls: it takes parts of it from a counter in the record.
+    Without an OpenMP runtime, one call is made. The function must therefore do all the work in any
+    number of calls: each call takes parts of the work from a counter in the record.
     """
     parallel = _parallel()
     if threads == 1 or parallel is None:
@@ -36,7 +36,7 @@ def _parallel() -> Any:
     """Return GOMP_parallel(function, argument, threads, flags) of torch's OpenMP runtime, or None.
     LLVM's and Intel's runtimes have it too.
 
-    Other packages, such as scikit-learn, contain runtimes of their own, with other threads. If
+    Other packages, such as scikit-learn, contain their own runtimes, with other threads. If
     torch contains none, it uses that of the system.
     """
     home = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep

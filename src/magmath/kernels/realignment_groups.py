@@ -41,7 +41,8 @@ Index = npt.NDArray[np.int64]
 @final
 @dataclass(frozen=True)
 class Groups:
-    """The division of the rows of an R×C matrix into groups, and where each saves its elements.
+    """The division of the rows of an R×C matrix into groups, and the positions of the elements that
+    each of them saves.
 
     `cuts` has the bounds of the rows, one more than groups. Positions are in elements.
     """

@@ -3,8 +3,8 @@ arithmetic.
 
 A program of the grid moves one group of rows in blocks of elements: for ShiftRight from the last
 block to the first. Blocks of threads cannot wait for each other within a kernel, so a first kernel
-saves the damaged elements and a second one moves. In the second one a barrier stands between
-reading and writing a block, because the threads of a program run independently too.
+saves the damaged elements and a second one moves. The second kernel has a barrier between reading
+and writing a block, because the threads of a program run independently too.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _left(
 
 
 def shift_right(buffer: torch.Tensor, rows: int, columns: int, value: float = 1) -> None:
-    """Do what `realignment.shift_right` does."""
+    """Insert a column, as `realignment.shift_right` does."""
     if columns == 0:
         buffer.fill_(value)
         return
@@ -94,7 +94,7 @@ def shift_right(buffer: torch.Tensor, rows: int, columns: int, value: float = 1)
 
 
 def shift_left(buffer: torch.Tensor, rows: int, columns: int) -> None:
-    """Do what `realignment.shift_left` does."""
+    """Remove a column, as `realignment.shift_left` does."""
     if columns == 0:
         return
     groups = Groups.even(rows, columns, min(rows, PROGRAMS))

@@ -1,10 +1,10 @@
 """Requests and replies between workers, for data-dependent access to elements of other workers.
 
 A worker has requests, each for one owner. With shared memory, it answers them itself from the
-memory of the owner. Without, the requests are sent to the owners, which send the answers back (the
-inspector and executor of PARTI, Saltz et al. 1990, repeated for each call). This happens in rounds
-of a bounded number of requests, so that a worker that owns the elements of many requests needs no
-more memory than the others. `send` is the first half: messages to owners.
+memory of the owner. Without shared memory, the requests are sent to the owners, which send the
+answers back (the inspector and executor of PARTI, Saltz et al. 1990, repeated for each call). This
+happens in rounds of a bounded number of requests, so that a worker that owns the elements of many
+requests needs no more memory than the others. `send` is the first half: messages to owners.
 """
 
 from __future__ import annotations

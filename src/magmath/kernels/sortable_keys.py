@@ -23,6 +23,9 @@ Keys: TypeAlias = "NDArray[Any]"
 BLOCK = 1 << 16  # elements that are encoded at a time, so that they stay in the cache
 POSITION_BITS = 32  # lower bits of an integer that also contains a key of up to 32 bits
 MOST_POSITIONS = 1 << POSITION_BITS
+MOST_COUNTED = 1 << 16  # largest range of keys that are counted, or sorted by two digits of 8 bits
+MOST_PARTITIONS = 16  # largest number of positions for which a partition is faster than sorting
+LEAST_COUNTED = 1 << 10  # minimum number of keys for which it is worthwhile to find their range
 
 _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 _SIGNED = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
@@ -105,8 +108,21 @@ class KeyCode:
 
 
 def sort_keys(keys: Keys, axis: int = -1) -> None:
-    """Sort in place; equal keys are indistinguishable."""
-    keys.sort(axis=axis, kind="stable" if keys.itemsize == 1 else None)  # counting sort for bytes
+    """Sort in place; equal keys are indistinguishable, so keys in a small range are counted."""
+    least = _least_in_range(keys) if keys.ndim == 1 and keys.itemsize > 1 else None
+    if least is None:
+        keys.sort(axis=axis, kind="stable" if keys.itemsize == 1 else None)  # counts bytes
+        return
+    counts = np.bincount((keys - least).astype(np.intp, copy=False))
+    keys[...] = np.repeat(np.arange(len(counts), dtype=keys.dtype) + least, counts)
+
+
+def _least_in_range(keys: Keys) -> Any:
+    """Return the least key if there are many keys in a range of 16 bits, otherwise None."""
+    if keys.size < LEAST_COUNTED:
+        return None
+    least, largest = keys.min(), keys.max()
+    return least if largest - least < min(keys.size, MOST_COUNTED) else None
 
 
 def sort(x: torch.Tensor, out: torch.Tensor, *, axis: int, descending: bool) -> None:
@@ -118,17 +134,27 @@ def sort(x: torch.Tensor, out: torch.Tensor, *, axis: int, descending: bool) -> 
     code.decode(keys, target)
 
 
+def order_statistics(
+    x: torch.Tensor, out: torch.Tensor, *, axis: int, positions: tuple[int, ...]
+) -> None:
+    """Fill `out` with the elements at these positions of x sorted along an axis."""
+    code, target = KeyCode(x.dtype, descending=False), bits_of(out)
+    keys = np.empty(tuple(x.shape), code.key)
+    code.encode(bits_of(x), keys)
+    if len(positions) > MOST_PARTITIONS:
+        sort_keys(keys, axis)
+    else:
+        keys.partition(sorted(set(positions)), axis)
+    code.decode(np.take(keys, positions, axis), target)
+
+
 def argsort(x: torch.Tensor, out: torch.Tensor, *, axis: int, descending: bool) -> None:
     """Fill `out`, int64, with the positions along an axis that sort x stably."""
     code, target = KeyCode(x.dtype, descending, zeros_differ=False), bits_of(out)
     places = target if target.flags.c_contiguous else np.empty(target.shape, np.uint64)
-    if x.ndim == 1 and code.key.itemsize <= 4:
-        code.packed(bits_of(x), 0, places)
-        _order_packed(places, axis)
-    else:
-        keys = np.empty(target.shape, code.key)
-        code.encode(bits_of(x), keys)
-        order_keys(keys, places, axis)
+    keys = np.empty(target.shape, code.key)
+    code.encode(bits_of(x), keys)
+    order_keys(keys, places, axis)
     if places is not target:
         target[...] = places
 
@@ -137,9 +163,15 @@ def order_keys(keys: Keys, places: NDArray[np.uint64], axis: int = -1) -> None:
     """Fill `places` with the positions along an axis that sort the keys stably.
 
     Keys of 64 bits are sorted by their lower half first, then stably by their upper half; keys in
-    a range of 32 bits, such as labels, by their differences from the smallest.
+    a range of 32 bits by their differences from the smallest. NumPy sorts those in a range of 16
+    bits, such as labels, by their digits.
     """
     count = keys.shape[axis]
+    least = _least_in_range(keys) if count >= LEAST_COUNTED else None
+    if least is not None:
+        digits = (keys - least).astype(np.uint16)
+        places.view(np.int64)[...] = np.argsort(digits, axis=axis, kind="stable")
+        return
     numbers = np.arange(count, dtype=np.uint64)
     numbers = numbers.reshape([-1 if d == axis % keys.ndim else 1 for d in range(keys.ndim)])
     if keys.itemsize == 8 and keys.size:

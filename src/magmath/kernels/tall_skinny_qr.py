@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from magmath.kernels.fortran import invoke
-from magmath.kernels.threads import single_threaded_blas
+from magmath.kernels.thread_count import single_threaded_blas
 
 if TYPE_CHECKING:
     from magmath.comm import Communicator
@@ -147,7 +147,7 @@ def _sweep(work: Callable[[int, Tensor], None], blocks: int, like: Tensor) -> Te
 
 
 def _by_pointer(*tensors: Tensor) -> bool:
-    """True for tensors that OpenBLAS's routines can use without a copy."""
+    """Return True for tensors that OpenBLAS's routines can use without a copy."""
     dense = all(t.is_contiguous() for t in tensors)
     return dense and tensors[0].device.type == "cpu" and not tensors[0].is_complex()
 

@@ -42,7 +42,8 @@ _PAGE = 4096
 
 
 def takes(problem: ConvolutionProblem, tile: int) -> bool:
-    """Return True for problems that F(tile×tile, 3×3) computes and that are worth it."""
+    """Return True for problems that F(tile×tile, 3×3) can compute and is likely to compute
+    faster."""
     tensors = (problem.x, problem.w, problem.y)
     if problem.kernel != (TAPS, TAPS) or {*problem.stride, *problem.dilation} != {1}:
         return False
@@ -56,7 +57,7 @@ def takes(problem: ConvolutionProblem, tile: int) -> bool:
 
 
 def _is_readable(tensor: torch.Tensor) -> bool:
-    """True if the pixels of a row or the channels of a pixel are contiguous."""
+    """Return True if the pixels of a row or the channels of a pixel are contiguous."""
     return tensor.stride(3) == 1 or tensor.stride(1) == 1
 
 

@@ -18,7 +18,7 @@ Box: TypeAlias = tuple[tuple[int, int], ...]
 
 
 def box_size(box: Box) -> int:
-    """The number of elements in a box."""
+    """Return the number of elements in a box."""
     return math.prod([stop - start for start, stop in box])
 
 

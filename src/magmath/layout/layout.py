@@ -26,15 +26,15 @@ from magmath.layout.split import HaloRanges, Split
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Layout:
-    """How an array of `shape` is divided over `mesh`.
+    """The distribution of an array of `shape` over `mesh`.
 
-    `splits[d]`: how dimension d is divided, or None where it is whole. A mesh axis splits at most
-    one dimension. `partial[a]`: the reduction that is pending along mesh axis a, or None; `()`
-    stands for none at all; all pending reductions of an array are of one name.
-    `boxes`: ((box, worker), …) that tile the array exactly, instead of splits and partial; a worker
-    stores its boxes one after another, in this order, each in C order, in one flat buffer.
-    `shared`: an array replicated on the whole mesh that is stored once per host, in the window of
-    the host's first worker.
+    `splits[d]`: the split of dimension d, or None if it is whole. A mesh axis splits at most one
+    dimension. `partial[a]`: the reduction that is pending along mesh axis a, or None; `()` means
+    that no reduction is pending. All pending reductions of an array have one name. `boxes`: ((box,
+    worker), …) that tile the array exactly, instead of splits and partial; a worker stores its
+    boxes one after another, in this order, each in C order, in one flat buffer. `shared`: an array
+    replicated on the whole mesh that is stored once per host, in the window of the host's first
+    worker.
 
     Raises LayoutError if the parts contradict each other.
     """
@@ -265,7 +265,7 @@ class Layout:
         return tile_shape(tiles[0]) if tiles else (0,) * max(self.ndim, 1)
 
     def local_size(self, worker: int) -> int:
-        """The number of elements that a worker stores."""
+        """Return the number of elements that a worker stores."""
         return math.prod(self.local_shape(worker))
 
     def tile_spans(self, worker: int) -> tuple[tuple[int, tuple[int, ...]], ...]:

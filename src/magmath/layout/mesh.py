@@ -31,7 +31,7 @@ def _require_integers(what: str, given: Any) -> tuple[int, ...]:
         return tuple(map(index, given))
     except TypeError:
         raise LayoutError(
-            f"Mesh: {what} must be whole numbers, such as (2, 2), was given {given!r}"
+            f"Mesh: {what} must be integers, such as (2, 2), was given {given!r}"
         ) from None
 
 
@@ -78,7 +78,7 @@ class Mesh:
 
     @cached_property
     def strides(self) -> tuple[int, ...]:
-        """Distance in `workers` between neighbours along each axis."""
+        """The distance in `workers` between neighbours along each axis."""
         return tuple([math.prod(self.shape[axis + 1 :]) for axis in range(self.ndim)])
 
     @cached_property
@@ -168,7 +168,8 @@ class Mesh:
 
     @property
     def suffix(self) -> str:
-        """ " on 4-7" for other workers than all of the current pool in order; for short prints."""
+        """Text such as " on 4-7", empty if the mesh has all workers of the current pool in
+        order."""
         if self.workers == tuple(range(max(self.size, _pool_size()))):
             return ""
         first, last = self.workers[0], self.workers[-1]

@@ -2,7 +2,8 @@
 
 The tiles of a product layout are products over dimensions, so they are intersected dimension by
 dimension and the results combined; boxes are matched by vectorised comparison of corners. Among
-replicas, a worker copies from itself if it can, otherwise from the replica that has sent least.
+replicas, a worker copies from itself if it can, otherwise from the replica that sends the fewest
+elements so far.
 """
 
 from __future__ import annotations
@@ -183,7 +184,8 @@ def _pieces(layout: Layout) -> Iterator[tuple[Tile, list[int]]]:
 
 
 class _SourceChooser:
-    """Chooses the workers that send each part, and balances what each of them sends."""
+    """Chooses the workers that send each part, and balances the elements that each of them
+    sends."""
 
     def __init__(self, source: Layout, reduced: Sequence[int]) -> None:
         self.mesh = source.mesh

@@ -1,4 +1,4 @@
-"""Redistribution plans: which worker sends which part of its tile to which worker.
+"""Redistribution plans: the part of its tile that each worker sends to each other one.
 
 `plan` intersects the tiles of any two layouts of one shape: any cuts, meshes of the same or other
 workers, replicas, boxes, pending reductions. It depends on the layouts only and gives the same
@@ -141,10 +141,10 @@ class Redistribution:
 def plan(source: Layout, target: Layout) -> Redistribution:
     """Return the redistribution of an array from layout `source` to layout `target`.
 
-    Pending reductions of the source are done, except those that the target has along the same axes
-    of the same mesh, which stay pending. Where only the target has one, the contributor at
-    coordinate 0 gets the value and the others the identity. A large reduction to replicas has two
-    stages: a reduce-scatter, then an allgather. Raises ShapeError where the shapes differ.
+    Pending reductions of the source are completed, except those that the target has along the same
+    axes of the same mesh, which stay pending. If only the target has one, the contributor at
+    coordinate 0 has the value and the others have the identity. A large reduction to replicas has
+    two stages: a reduce-scatter, then an allgather. Raises ShapeError if the shapes differ.
     """
     if source.shape != target.shape:
         raise ShapeError(

@@ -44,7 +44,7 @@ class Term:
 
 @dataclass(frozen=True)
 class UnboundLayout:
-    """What a `Rule` says: how dimensions are split, before their extents and the workers are
+    """The content of a `Rule`: the splits of dimensions, before their extents and the workers are
     known."""
 
     terms: tuple[Term, ...] = ()
@@ -181,12 +181,12 @@ def _index(what: str, value: object) -> int:
     try:
         return index(value)  # type: ignore[arg-type]
     except TypeError:
-        raise LayoutError(f"{what} must be a whole number, was given {value!r}") from None
+        raise LayoutError(f"{what} must be an integer, was given {value!r}") from None
 
 
 def _indices(what: str, values: Sequence[object]) -> tuple[int, ...]:
     if isinstance(values, str) or not isinstance(values, Iterable):
-        raise LayoutError(f"{what} must be a sequence of whole numbers, was given {values!r}")
+        raise LayoutError(f"{what} must be a sequence of integers, was given {values!r}")
     return tuple([_index(what, value) for value in values])
 
 

@@ -59,11 +59,11 @@ class Blocks:
 
     @property
     def span(self) -> int:
-        """One more than the highest owner: the least length of a mesh axis that this needs."""
+        """One more than the highest owner: the minimum length of a mesh axis for this split."""
         return max(self.owners, default=-1) + 1
 
     def indices_at(self, coordinate: int) -> IndexSet:
-        """The indices that the coordinate owns; empty for one that owns nothing."""
+        """Return the indices that the coordinate owns, possibly none."""
         return self._by_owner.get(coordinate, _NOTHING)
 
     @cached_property
@@ -80,7 +80,7 @@ class Blocks:
         }
 
     def describe(self, length: int) -> str:
-        """What distinguishes this from an even split on an axis of `length`, for short prints."""
+        """Return the difference from an even split on an axis of `length`, for short prints."""
         count = len(self.owners)
         in_order = self.owners == tuple(range(count))
         if in_order and count == length and self.cuts == even_cuts(self.extent, count):
@@ -94,7 +94,7 @@ class Blocks:
 class Cyclic:
     """Blocks of `block` indices, assigned in turn to the coordinates 0 … count - 1.
 
-    Raises LayoutError where the extent is negative, or block or count is below 1.
+    Raises LayoutError if the extent is negative, or block or count is below 1.
     """
 
     extent: int
@@ -110,11 +110,11 @@ class Cyclic:
 
     @property
     def span(self) -> int:
-        """The least length of a mesh axis that this needs."""
+        """The minimum length of a mesh axis for this split."""
         return self.count
 
     def indices_at(self, coordinate: int) -> IndexSet:
-        """The indices that the coordinate owns; empty for one that owns nothing."""
+        """Return the indices that the coordinate owns, possibly none."""
         if not 0 <= coordinate < self.count:
             return _NOTHING
         return IndexSet.regular(
@@ -130,7 +130,7 @@ class Cyclic:
         return Blocks(cuts, tuple([piece % self.count for piece in range(count)]))
 
     def describe(self, length: int) -> str:
-        """What distinguishes this from an even split on an axis of `length`, for short prints."""
+        """Return the difference from an even split on an axis of `length`, for short prints."""
         return f" by {self.block}"
 
 
@@ -154,7 +154,7 @@ class HaloRanges:
 
     @property
     def span(self) -> int:
-        """The least length of a mesh axis that this needs."""
+        """The minimum length of a mesh axis for this split."""
         return len(self.ranges)
 
     def indices_at(self, coordinate: int) -> IndexSet:
@@ -164,7 +164,7 @@ class HaloRanges:
         return IndexSet.range(*self.ranges[coordinate])
 
     def describe(self, length: int) -> str:
-        """What distinguishes this from an even split on an axis of `length`, for short prints."""
+        """Return the difference from an even split on an axis of `length`, for short prints."""
         seen = sum([stop - start for start, stop in self.ranges])
         return f": windows {seen - self.extent:+}"
 
@@ -232,7 +232,7 @@ class Split:
         return Split(self.axis, HaloRanges(extent, tuple(ranges)))
 
     def encode(self) -> tuple[Any, ...]:
-        """Nested tuples of plain integers and strings."""
+        """Return nested tuples of plain integers and strings."""
         if isinstance(self.pieces, HaloRanges):
             return self.axis, "halos", (self.pieces.extent,), self.pieces.ranges
         if isinstance(self.pieces, Cyclic):

@@ -31,7 +31,7 @@ _MARGIN, _LINE, _GAP, _DEPTH = 6, 17, 20, 6
 
 
 class DrawnLayout(LayoutParts, Protocol):
-    """A `Layout`, as a picture sees it."""
+    """The attributes of a `Layout` that a picture uses."""
 
     @property
     def shared(self) -> bool:
@@ -49,7 +49,7 @@ class DrawnLayout(LayoutParts, Protocol):
         """Return the dimension that mesh axis `axis` splits, or None."""
 
     def local_size(self, worker: int) -> int:
-        """The number of elements that a worker stores."""
+        """Return the number of elements that a worker stores."""
 
     def encode(self) -> tuple[Any, ...]:
         """Return nested tuples that are equal for equal layouts."""

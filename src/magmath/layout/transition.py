@@ -39,7 +39,7 @@ _NAMES = {("S", "R"): "allgather", ("P", "R"): "allreduce", ("P", "S"): "reduce_
 
 
 def has_same_tiles(source: Layout, target: Layout) -> bool:
-    """True if every worker stores the same tensor with the same meaning in both layouts."""
+    """Return True if every worker stores the same tensor with the same meaning in both layouts."""
     if source == target:
         return True
     if source.shared != target.shared or (source.boxes is None) != (target.boxes is None):

@@ -80,7 +80,7 @@ class WindowSource(ChunkSource):
 
 
 class Block(NamedTuple):
-    """A piece of the heap: `nbytes` at `offset` in chunk number `chunk`; the same on each worker.
+    """A block of the heap: `nbytes` at `offset` in chunk number `chunk`; the same on each worker.
 
     A block of no bytes is in no chunk: its number is -1.
     """
@@ -119,10 +119,10 @@ class Heap:
 
     alignment     bytes to which blocks are aligned, a power of two
     chunk_bytes   usual size of a chunk; a larger block gets a chunk of its own
-    limit         most bytes of all chunks in total, or None
+    limit        maximum bytes of all chunks in total, or None
 
-    Counters: `allocations` (calls), `chunks` (held), and in bytes `in_use`, `peak` (the largest
-    that `in_use` has been) and `reserved` (in chunks).
+    Counters: `allocations` (calls), `chunks` (allocated), and in bytes `in_use`, `peak` (the
+    largest that `in_use` has been) and `reserved` (in chunks).
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class Heap:
         return len(self._lengths)
 
     def statistics(self) -> dict[str, int]:
-        """The counters by name."""
+        """Return the counters by name."""
         names = ("allocations", "chunks", "in_use", "peak", "reserved")
         return {name: getattr(self, name) for name in names}
 

@@ -55,7 +55,7 @@ class MemoryManager:
     HOST. Use it in a `with` statement, `close` it, or let it be collected.
 
     Raises DeviceError for a kind or device that the machine lacks, ShapeError for a negative count,
-    TypeError for one that is no whole number.
+    TypeError for one that is not an integer.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ class MemoryManager:
         memory = self._allocation.sides.get(side)
         if memory is None:
             raise DeviceError(
-                f"{self} has no copy on the {side}; take memory of kind MANAGED or CUDA_MANAGED, "
+                f"{self} has no copy on the {side}; use memory of kind MANAGED or CUDA_MANAGED, "
                 f"or use copy_to"
             )
         return memory.view(to_torch(self.dtype))
@@ -289,7 +289,7 @@ def _check_element_count(count: int) -> int:
         number = operator.index(count)
     except TypeError:
         raise TypeError(
-            f"MemoryManager: count must be a whole number, was given {count!r}; it comes first, "
+            f"MemoryManager: count must be an integer, was given {count!r}; it comes first, "
             f"before the element type and the kind: MemoryManager(1000, 'float32', kind)"
         ) from None
     if number < 0:

@@ -39,7 +39,7 @@ _depth = 0
 
 
 def is_abstract_call() -> bool:
-    """True within `trace_call`, where inputs have a shape but are no data."""
+    """Return True within `trace_call`, where inputs have a shape but no values."""
     return _depth > 0
 
 
@@ -57,14 +57,14 @@ def inputs_of(operation: str, shapes: Sequence[Any], dtype: DTypeLike) -> tuple[
 
 
 def call(module: Callable[..., Any], inputs: Any) -> Any:
-    """Call a module: a tuple has its arguments, a dictionary its keyword arguments."""
+    """Call a module with one input, a tuple of arguments, or a dictionary of keyword arguments."""
     if isinstance(inputs, dict):
         return module(**inputs)
     return module(*inputs) if isinstance(inputs, tuple) else module(inputs)
 
 
 def trace_call(module: Callable[..., Any], inputs: Any) -> Any:
-    """Call a module with abstract arrays; the abstract outputs, nested as the outputs are.
+    """Call a module with abstract arrays; return abstract outputs, nested as the outputs are.
 
     Computes and draws only the initial values of parameters; assigns no variables.
     """

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from magmath.arrays.tree import flatten
 from magmath.arrays.variable import Variable
 from magmath.nn.abstract import inputs_of, trace_call
+from magmath.nn.forward_hooks import forward_hook
 from magmath.nn.inventory import joined
-from magmath.nn.observers import observing
 from magmath.nn.variables import Deferred
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _PLAIN = (bool, int, float, complex, str, type(None))
 
 
 class Walked(Protocol):
-    """The parts of a module, as the table needs them."""
+    """The parts of a module that the table uses."""
 
     @property
     def variables(self) -> Mapping[str, Variable]:
@@ -27,34 +27,35 @@ class Walked(Protocol):
 
     @property
     def modules(self) -> Mapping[str, Described]:
-        """By path; the module itself under ""."""
+        """The modules by path; the module itself under ""."""
 
 
 class Described(Protocol):
-    """A module, as its text needs it."""
+    """The methods of a module from which its text is made."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The outputs for these inputs."""
+        """Return the outputs for these inputs."""
 
     def parts(self) -> Iterable[tuple[str, Any]]:
-        """The attributes by name."""
+        """Return the attributes by name."""
 
     def named_parameters(self) -> Sequence[tuple[str, Variable]]:
-        """The parameters with their paths."""
+        """Return the parameters with their paths."""
 
     def parameters(self) -> Sequence[Variable]:
-        """The parameters."""
+        """Return the parameters."""
 
     def trainable(self) -> Sequence[Variable]:
-        """Those that are not frozen."""
+        """Return the parameters that are not frozen."""
 
     def _built(self, operation: str) -> Walked:
-        """The parts. MagmathError in the name of the operation where one has no shape yet."""
+        """Return the parts. Raises MagmathError, which names the operation, if a parameter has no
+        shape yet."""
 
 
 def representation(module: Described, kind: type[Described]) -> str:
-    """The class with its settings, and the modules in it, one to a line; `kind` is the class of all
-    modules."""
+    """Return the class with its settings and, one per line, the modules in it; `kind` is the class
+    of all modules."""
     children = list(_children(module, kind))
     head = f"{type(module).__name__}({', '.join(_settings(module, kind))}"
     if not children:
@@ -67,7 +68,7 @@ def representation(module: Described, kind: type[Described]) -> str:
 
 
 def _children(module: Described, kind: type[Described]) -> list[tuple[str, Described]]:
-    """The modules in its attributes, also in nested lists, tuples and dictionaries."""
+    """Return the modules in the attributes, including nested lists, tuples and dictionaries."""
     found: list[tuple[str, Described]] = []
     stack = list(reversed(list(module.parts())))
     while stack:
@@ -81,7 +82,7 @@ def _children(module: Described, kind: type[Described]) -> list[tuple[str, Descr
 
 
 def _settings(module: Described, kind: type[Described]) -> list[str]:
-    """The attributes that are numbers, texts, or functions, as arguments."""
+    """Return the attributes that are numbers, strings or functions, as arguments."""
     found = []
     for name, value in module.parts():
         hidden = name.startswith("_") or name == "training"
@@ -98,14 +99,15 @@ def _settings(module: Described, kind: type[Described]) -> list[str]:
 def summary(
     module: Described, kind: type[Described], shapes: Sequence[Any], dtype: DTypeLike
 ) -> str:
-    """One line for each module, with the shape of its output and its own parameters."""
+    """Return a table with one row per module: the shape of its output and the number of its own
+    parameters."""
     shown: dict[int, Any] = {}
 
-    def observer(called: object, outputs: Any) -> None:
+    def record(called: object, outputs: Any) -> None:
         shown[id(called)] = outputs
 
     inputs = inputs_of("summary", shapes, dtype)
-    with observing(observer):
+    with forward_hook(record):
         trace_call(module, inputs)
     inventory = module._built("summary")
     rows = [("layer", "output", "parameters")]
@@ -147,7 +149,7 @@ def _shapes(outputs: Any) -> str:
 
 
 def _own_size(inventory: Walked, path: str, module: Described) -> int:
-    """The number of elements of the parameters in the attributes of this module itself."""
+    """Return the number of elements of the parameters in the attributes of this module itself."""
     parameters = {id(p) for _, p in module.named_parameters()}
     inner = [f"{other}." for other in inventory.modules if other.startswith(f"{path}.")]
     return sum(

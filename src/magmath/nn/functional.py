@@ -28,14 +28,14 @@ from magmath.core.shapes import normalize_axes, size_of
 from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Shape, apply
-from magmath.nn.convolutions import conv as conv
-from magmath.nn.convolutions import conv_transpose as conv_transpose
-from magmath.nn.pools import adaptive_avg_pool as adaptive_avg_pool
-from magmath.nn.pools import adaptive_max_pool as adaptive_max_pool
-from magmath.nn.pools import avg_pool as avg_pool
-from magmath.nn.pools import global_avg_pool as global_avg_pool
-from magmath.nn.pools import global_max_pool as global_max_pool
-from magmath.nn.pools import max_pool as max_pool
+from magmath.nn.convolution import conv as conv
+from magmath.nn.convolution import conv_transpose as conv_transpose
+from magmath.nn.pooling import adaptive_avg_pool as adaptive_avg_pool
+from magmath.nn.pooling import adaptive_max_pool as adaptive_max_pool
+from magmath.nn.pooling import avg_pool as avg_pool
+from magmath.nn.pooling import global_avg_pool as global_avg_pool
+from magmath.nn.pooling import global_max_pool as global_max_pool
+from magmath.nn.pooling import max_pool as max_pool
 from magmath.nn.resampling import interpolate as interpolate
 from magmath.nn.resampling import pad as pad
 from magmath.ops import creation, realignment
@@ -46,17 +46,17 @@ from magmath.ops.pooling import SUM_POOL
 
 
 def identity(x: Array) -> Array:
-    """x."""
+    """Return x."""
     return as_array("identity", x)
 
 
 def tanh(x: Array) -> Array:
-    """The hyperbolic tangent."""
+    """Return the hyperbolic tangent."""
     return elementwise.tanh(floating("tanh", x))
 
 
 def leaky_relu(x: Array, negative_slope: float = 0.01) -> Array:
-    """x where x ≥ 0, otherwise negative_slope · x."""
+    """Return x where x ≥ 0, otherwise negative_slope · x."""
     x = floating("leaky_relu", x)
     return where(x >= 0, x, negative_slope * x)
 
@@ -67,18 +67,18 @@ def relu6(x: Array) -> Array:
 
 
 def hardtanh(x: Array, minimum: float = -1.0, maximum: float = 1.0) -> Array:
-    """x, limited to [minimum, maximum]."""
+    """Return x, limited to [minimum, maximum]."""
     return elementwise.clip(floating("hardtanh", x), minimum, maximum)
 
 
 def elu(x: Array, alpha: float = 1.0) -> Array:
-    """x where x > 0, otherwise alpha · (exp(x) - 1)."""
+    """Return x where x > 0, otherwise alpha · (exp(x) - 1)."""
     x = floating("elu", x)
     return where(x > 0, x, alpha * elementwise.expm1(elementwise.minimum(x, 0.0)))
 
 
 def celu(x: Array, alpha: float = 1.0) -> Array:
-    """x where x > 0, otherwise alpha · (exp(x / alpha) - 1)."""
+    """Return x where x > 0, otherwise alpha · (exp(x / alpha) - 1)."""
     x = floating("celu", x)
     return where(x > 0, x, alpha * elementwise.expm1(elementwise.minimum(x, 0.0) / alpha))
 
@@ -90,7 +90,7 @@ def selu(x: Array) -> Array:
 
 
 def silu(x: Array) -> Array:
-    """x · sigmoid(x), also called swish."""
+    """Return x · sigmoid(x), also called swish."""
     x = floating("silu", x)
     return x * sigmoid(x)
 
@@ -110,17 +110,22 @@ def log_sigmoid(x: Array) -> Array:
 
 
 def mish(x: Array) -> Array:
-    """x · tanh(softplus(x))."""
+    """Return x · tanh(softplus(x))."""
     x = floating("mish", x)
     return x * elementwise.tanh(softplus(x))
 
 
-def gelu(x: Array) -> Array:
-    """x · (1 + tanh(√(2/π) · (x + 0.044715 · x³))) / 2: PyTorch's gelu(x, approximate="tanh").
+def gelu(x: Array, approximate: str = "none") -> Array:
+    """Return x · (1 + erf(x / √2)) / 2, or x · (1 + tanh(√(2/π) · (x + 0.044715 · x³))) / 2 with
+    approximate="tanh", as in PyTorch.
 
-    Source: Hendrycks and Gimpel (2016), section 2.
+    Raises ValueError for another `approximate`. Source: Hendrycks and Gimpel (2016), section 2.
     """
     x = floating("gelu", x)
+    if approximate not in ("none", "tanh"):
+        raise ValueError(f"gelu: approximate must be 'none' or 'tanh', was given {approximate!r}")
+    if approximate == "none":
+        return 0.5 * x * (1.0 + elementwise.erf(0.7071067811865476 * x))
     return 0.5 * x * (1.0 + elementwise.tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x))))
 
 
@@ -130,12 +135,12 @@ def hard_sigmoid(x: Array) -> Array:
 
 
 def hard_swish(x: Array) -> Array:
-    """x · hard_sigmoid(x)."""
+    """Return x · hard_sigmoid(x)."""
     return x * hard_sigmoid(x)
 
 
 def softsign(x: Array) -> Array:
-    """x / (1 + |x|)."""
+    """Return x / (1 + |x|)."""
     x = floating("softsign", x)
     return x / (1.0 + elementwise.abs(x))
 

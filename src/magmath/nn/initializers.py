@@ -130,7 +130,7 @@ class TruncatedNormal(Initializer):
         quantile = _normal_quantile(
             rng.uniform(least, 1 - least, shape, dtype=compute_dtype(dtype))
         )
-        inside = elementwise.clip(quantile, -TRUNCATED_AT, TRUNCATED_AT)  # but for rounding it is
+        inside = elementwise.clip(quantile, -TRUNCATED_AT, TRUNCATED_AT)  # rounding may exceed it
         return astype(inside * self.std + self.mean, dtype, copy=False)
 
 
@@ -231,15 +231,15 @@ class Mask(Initializer):
 
 def _check_floating(name: str, dtype: DType) -> None:
     if not dtype.is_floating:
-        raise DTypeError(f"{name}: makes floating point numbers, was asked for {dtype}")
+        raise DTypeError(f"{name}: needs a floating point type, was given {dtype}")
 
 
 def _fans(shape: Shape) -> tuple[int, int]:
     """Return the number of inputs of each output and of outputs of each input."""
     if len(shape) < 2:
         raise ShapeError(
-            f"VarianceScaling: a shape of 2 dimensions or more says how many inputs and outputs "
-            f"there are, was given {shape}; for a bias take zeros"
+            "VarianceScaling: needs a shape of 2 dimensions or more, (inputs, outputs, …), was "
+            f"given {shape}; for a bias use zeros"
         )
     if len(shape) == 2:
         return shape[0], shape[1]

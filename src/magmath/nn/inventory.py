@@ -1,13 +1,15 @@
 """The parts of a module: variables and modules by path, found in one walk over its attributes.
 
 The result is cached until an attribute of any module is replaced, or a list or dictionary of parts
-has other items, so a training step does not walk.
+has other items, so a training step does not walk. The cache belongs to the module, so it refers to
+the module weakly: the memory of a network is freed with its last reference.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar, final
+from weakref import ref
 
 from magmath.arrays.variable import Variable
 from magmath.errors import MagmathError
@@ -25,10 +27,10 @@ def note_change() -> None:
 
 
 class Composite(Protocol):
-    """A module, as a walk sees it."""
+    """The interface of a module to the walk."""
 
     def parts(self) -> Iterable[tuple[str, Any]]:
-        """The attributes by name, among which modules and variables are looked for."""
+        """Return the attributes by name, in which the walk finds modules and variables."""
 
 
 Kind = TypeVar("Kind", bound=Composite)
@@ -41,13 +43,14 @@ class Inventory(Generic[Kind]):
     kind       the class of all modules
     variables  by path; `modules` likewise, the module itself under ""
     aliases    further paths of variables, and the path under which `variables` has them
-    deferred   what has no shape yet
+    deferred    the variables without a shape so far
     """
 
     def __init__(self, root: Kind, kind: type[Kind]) -> None:
         self._kind = kind
         self.variables: dict[str, Variable] = {}
-        self.modules: dict[str, Kind] = {}
+        self._root = ref(root)
+        self._inner: dict[str, Kind] = {}
         self.aliases: dict[str, str] = {}
         self.deferred: dict[str, Deferred] = {}
         self._paths: dict[int, str] = {}  # paths of found parts, by id
@@ -60,8 +63,15 @@ class Inventory(Generic[Kind]):
         self._check_names()
 
     @property
+    def modules(self) -> dict[str, Kind]:
+        """The modules by path, the module itself first."""
+        root = self._root()
+        assert root is not None, "the module owns its inventory"
+        return {"": root, **self._inner}
+
+    @property
     def is_current(self) -> bool:
-        """True if another walk would find the same parts."""
+        """Return True if another walk would find the same parts."""
         return self._generation == _generation and all(
             _is_same(_items(container), items) for container, items in self._containers
         )
@@ -84,7 +94,8 @@ class Inventory(Generic[Kind]):
                 self._repeated.append((path, self._paths[id(module)]))
             return
         self._paths[id(module)] = path
-        _put(self.modules, path, module)
+        if path:
+            _put(self._inner, path, module)
         self._open.add(id(module))
         for name, part in module.parts():
             self._visit(part, joined(path, name))

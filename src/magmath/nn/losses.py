@@ -258,7 +258,7 @@ def _check_labels(name: str, outputs: Array, labels: Array) -> None:
 
 
 def _class_factors(weight: Any, outputs: Array) -> Array:
-    """The factors of classes, to be multiplied with the outputs."""
+    """Return the factors of the classes, in a shape that broadcasts with the outputs."""
     factors = astype(asarray(weight), outputs.dtype, copy=False)
     if factors.shape != (outputs.shape[1],):
         raise ShapeError(

@@ -139,7 +139,7 @@ def _top_hits(k: int, outputs: Array, targets: Array) -> Counts:
 
 
 def _total(values: Array) -> Counts:
-    """The sum of values, and how many there are."""
+    """Return the sum and the number of the values."""
     return statistics.sum(astype(values, float64)), full((), values.size, dtype=float64)
 
 
@@ -207,8 +207,8 @@ def _labels(outputs: Array, targets: Array, classes: int | None) -> tuple[Array,
         classes = targets.shape[1]
     if classes is None:
         raise MagmathError(
-            f"metric: outputs {outputs.shape} do not say how many classes there are; give "
-            f"classes=…, or outputs (N, classes)"
+            f"metric: outputs {outputs.shape} do not determine the number of classes; give "
+            "classes=…, or outputs (N, classes)"
         )
     predicted, truth = _class_of(outputs), _class_of(targets)
     _check_equal_shapes("metric", predicted, truth)
@@ -228,14 +228,14 @@ def _class_of(x: Array) -> Array:
 
 
 def _first_maximum(rows: Array) -> Array:
-    """What `argmax` of each row gives, in operations that have a native form; the number of columns
-    for rows with nan."""
+    """Return `argmax` of each row, by operations that have a native form; the number of columns for
+    rows with nan."""
     largest = rows == statistics.max(rows, axis=1, keepdims=True)
     return statistics.min(where(largest, _columns(rows), rows.shape[1]), axis=1)
 
 
 def _columns(rows: Array) -> Array:
-    """The number of its column at each element."""
+    """Return the column number of each element."""
     return Array(apply(creation.IOTA, shape=rows.shape, dtype=int64, axis=1))
 
 

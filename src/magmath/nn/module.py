@@ -23,10 +23,10 @@ from magmath.engine.captured_arrays import note_update
 from magmath.errors import MagmathError
 from magmath.nn.abstract import inputs_of, trace_call
 from magmath.nn.describe import representation, summary
+from magmath.nn.forward_hooks import active_hooks
 from magmath.nn.inventory import Inventory, named, note_change
-from magmath.nn.observers import observers
+from magmath.nn.state_file import assign_state, load, save
 from magmath.nn.variables import Buffer, Deferred, Parameter, RngState
-from magmath.nn.weights import assign_state, load, save
 
 if TYPE_CHECKING:
     from magmath.api.creation import DTypeLike
@@ -47,22 +47,23 @@ _forced = 0
 """Number of active `Module.mode` blocks; in these the mode does not depend on modules' state."""
 
 
-def _observed(call: Call) -> Call:
-    """Return a module's `__call__`, wrapped so that traces and observers record it."""
+def _with_hooks(call: Call) -> Call:
+    """Return a module's `__call__`, wrapped so that traces note its state and hooks run after
+    it."""
 
     @wraps(call)
-    def observed(self: Module, *args: Any, **kwargs: Any) -> Any:
+    def with_hooks(self: Module, *args: Any, **kwargs: Any) -> Any:
         trace = tracing.current()
         if trace is not None:
             trace.note_state(self)
             if not _forced:
                 trace.note_state(vars(self).setdefault("_mode", object()))
         outputs = call(self, *args, **kwargs)
-        for observer in observers:
-            observer(self, outputs)
+        for hook in active_hooks:
+            hook(self, outputs)
         return outputs
 
-    return observed
+    return with_hooks
 
 
 class Module:
@@ -86,7 +87,7 @@ class Module:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "__call__" in vars(cls):
-            cls.__call__ = _observed(vars(cls)["__call__"])  # type: ignore[method-assign]
+            cls.__call__ = _with_hooks(vars(cls)["__call__"])  # type: ignore[method-assign]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the outputs for these inputs; each module class defines it."""
@@ -136,7 +137,7 @@ class Module:
                 setattr(self, name, part.make(shape, dtype))
 
     def _walked(self) -> Inventory[Module]:
-        """The parts, whether or not all have been built."""
+        """Return the parts, whether or not all are built."""
         found = self._inventory
         if found is None or not found.is_current:
             found = Inventory(self, Module)
@@ -145,7 +146,8 @@ class Module:
         return found
 
     def _built(self, operation: str) -> Inventory[Module]:
-        """The parts. MagmathError in the name of the operation where one has no shape yet."""
+        """Return the parts. Raises MagmathError, which names the operation, if a parameter has no
+        shape yet."""
         found = self._walked()
         if found.deferred:
             path = next(iter(found.deferred))
@@ -154,7 +156,7 @@ class Module:
             where = f" {owner!r}" if owner else ""
             raise MagmathError(
                 f"{operation}: the layer{where} ({type(layer).__name__}) has no "
-                f"{path.rpartition('.')[2]} yet, because it has seen no input; call "
+                f"{path.rpartition('.')[2]} yet, because it has received no input; call "
                 f"module.build(shape) with the shape of an input, or call the module, before"
             )
         return found
@@ -272,7 +274,7 @@ class Module:
         """Make all parameters for inputs of these shapes, batch included; return the module.
 
         `module.build((1, 784))` traces a call with an input of that shape and computes only the
-        initial values of the parameters. Several shapes stand for several arguments; for keyword
+        initial values of the parameters. Several shapes are those of several arguments; for keyword
         arguments or nested inputs use `nn.abstract.trace_call`. dtype: the type of the inputs, by
         default the default floating point type.
         """
@@ -347,4 +349,4 @@ def check_module(operation: str, module: object) -> Module:
         remedy = f'for an activation write mm.nn.Activation("{module}")'
     elif callable(module):
         remedy = "make a module of a function with mm.nn.Lambda(function)"
-    raise MagmathError(f"{operation}: {module!r} is no module; {remedy}")
+    raise MagmathError(f"{operation}: {module!r} is not a module; {remedy}")

@@ -123,7 +123,7 @@ def _first_value(
         if callable(value):
             if extents is None:
                 raise ShapeError(
-                    f"{kind}: a function that makes the first value needs a shape: "
+                    f"{kind}: a function that returns the initial value needs a shape: "
                     f"mm.nn.{kind}(function, shape)"
                 )
             element = get_default_dtype() if dtype is None else as_dtype(dtype)
@@ -164,10 +164,10 @@ def deferred(initial: Initial, kind: type[Parameter] | type[Buffer] = Parameter)
 
 
 def zeros(shape: Shape, dtype: DType) -> Array:
-    """First values 0."""
+    """Return an array of zeros, as initial values."""
     return creation.zeros(shape, dtype=dtype)
 
 
 def ones(shape: Shape, dtype: DType) -> Array:
-    """First values 1."""
+    """Return an array of ones, as initial values."""
     return creation.ones(shape, dtype=dtype)

@@ -1,7 +1,7 @@
 """argmax and argmin: the position of the first largest or smallest element along an axis.
 
 NaN counts as the extremum. If the axis is split, each worker finds the position in each of its
-segments (*pieces* in the code); all workers receive the elements at these positions, which are few
+segments; all workers receive the elements at these positions, which are few
 numbers, and select the first extremum of them.
 """
 
@@ -24,10 +24,10 @@ from magmath.ops.along_axis import TAKE_ALONG
 from magmath.ops.axis_segments import (
     Cuts,
     cuts_along,
-    each_piece,
-    follow_pieces,
+    each_segment,
     letters_of,
-    number_held,
+    local_number,
+    split_of_segments,
 )
 from magmath.ops.infer_rules import (
     LETTERS,
@@ -64,7 +64,7 @@ def _axes(node: Node) -> str:
     return f"{operand}->{result}"
 
 
-def _ways(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
+def _decompositions(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
     """Return the search by segments, if the axis is split: the first extremum of their extrema."""
     (x,), axis = node.inputs, node.attributes["axis"]
     cuts = cuts_along(layouts[0], axis)
@@ -109,61 +109,61 @@ POSITIONS = tuple(
         native=None,
         reference=reference,
         flops=lambda node: float(node.inputs[0].size),
-        decompositions=_ways,
+        decompositions=_decompositions,
     )
     for name, reference in REFERENCES.items()
 )
 
 
-def _pieces_infer(x: Node, *, axis: int, cuts: Cuts, name: str) -> tuple[Shape, DType]:
-    require_kind("piece_positions", "real", x.dtype)
+def _segments_infer(x: Node, *, axis: int, cuts: Cuts, name: str) -> tuple[Shape, DType]:
+    require_kind("segment_positions", "real", x.dtype)
     return (*x.shape[:axis], len(cuts) - 1, *x.shape[axis + 1 :]), int64
 
 
-def _pieces_axes(node: Node) -> str:
+def _segments_axes(node: Node) -> str:
     letters = LETTERS[: node.ndim]
     return f"{letters}->{letters_of(letters, node.attributes['axis'], str.upper)}"
 
 
-def _pieces_kernel(call: KernelCall) -> Callable[[], object]:
+def _segments_kernel(call: KernelCall) -> Callable[[], object]:
     (x,), out, name = call.inputs, call.out, call.attributes["name"]
     axis, cuts = call.attributes["axis"], call.attributes["cuts"]
     parts = [
-        (out.select(axis, number_held(call.tile[axis], number)), first, piece)
-        for number, first, piece in each_piece(x, call.tiles[0][axis], axis, cuts)
+        (out.select(axis, local_number(call.tile[axis], number)), first, segment)
+        for number, first, segment in each_segment(x, call.tiles[0][axis], axis, cuts)
     ]
 
     def run() -> None:
-        for target, first, piece in parts:
-            _find(name, piece, axis, False, target)
+        for target, first, segment in parts:
+            _find(name, segment, axis, False, target)
             target.add_(first)
 
     return run
 
 
-def _pieces_reference(x: Any, *, axis: int, cuts: Cuts, name: str) -> Any:
+def _segments_reference(x: Any, *, axis: int, cuts: Cuts, name: str) -> Any:
     found = [a + REFERENCES[name](x.take(range(a, b), axis), axis) for a, b in pairwise(cuts)]
     return np.stack(found, axis)
 
 
 PIECE_POSITIONS = Operation(  # the position of the extremum in each segment of an axis
-    name="piece_positions",
-    infer=_pieces_infer,
-    axes=_pieces_axes,
+    name="segment_positions",
+    infer=_segments_infer,
+    axes=_segments_axes,
     reduction=None,
     vjp=no_gradient,
-    kernel=_pieces_kernel,
+    kernel=_segments_kernel,
     native=None,
-    reference=_pieces_reference,
+    reference=_segments_reference,
     flops=lambda node: float(node.inputs[0].size),
-    derived_split=follow_pieces,
+    derived_split=split_of_segments,
 )
 
 
 def _elements_infer(x: Node, positions: Node, *, axis: int, cuts: Cuts) -> tuple[Shape, DType]:
-    if (positions.shape, positions.dtype) != _pieces_infer(x, axis=axis, cuts=cuts, name=""):
+    if (positions.shape, positions.dtype) != _segments_infer(x, axis=axis, cuts=cuts, name=""):
         raise DTypeError(
-            f"piece_elements: needs an int64 position for each piece, was given "
+            f"segment_elements: needs an int64 position for each segment, was given "
             f"{positions.shape} {positions.dtype}"
         )
     return positions.shape, x.dtype
@@ -171,28 +171,28 @@ def _elements_infer(x: Node, positions: Node, *, axis: int, cuts: Cuts) -> tuple
 
 def _elements_axes(node: Node) -> str:
     letters = LETTERS[: node.ndim]
-    pieces = letters_of(letters, node.attributes["axis"], str.upper)
-    return f"{letters},{pieces}->{pieces}"
+    segments = letters_of(letters, node.attributes["axis"], str.upper)
+    return f"{letters},{segments}->{segments}"
 
 
 def _elements_kernel(call: KernelCall) -> Callable[[], object]:
     x, positions, out = as_signed(call.inputs[0]), call.inputs[1], as_signed(call.out)
     axis, held, numbers = call.attributes["axis"], call.tiles[0][call.attributes["axis"]], call.tile
     parts = [
-        (number_held(numbers[axis], number), first, piece)
-        for number, first, piece in each_piece(x, held, axis, call.attributes["cuts"])
+        (local_number(numbers[axis], number), first, segment)
+        for number, first, segment in each_segment(x, held, axis, call.attributes["cuts"])
     ]
 
     def run() -> None:
-        for place, first, piece in parts:
+        for place, first, segment in parts:
             index = positions.narrow(axis, place, 1) - first
-            out.narrow(axis, place, 1).copy_(piece.gather(axis, index))
+            out.narrow(axis, place, 1).copy_(segment.gather(axis, index))
 
     return run
 
 
 PIECE_ELEMENTS = Operation(  # the elements at one position in each segment of an axis
-    name="piece_elements",
+    name="segment_elements",
     infer=_elements_infer,
     axes=_elements_axes,
     reduction=None,
@@ -201,7 +201,7 @@ PIECE_ELEMENTS = Operation(  # the elements at one position in each segment of a
     native=None,
     reference=lambda x, positions, *, axis, cuts: np.take_along_axis(x, positions, axis),
     flops=lambda node: 0.0,
-    derived_split=follow_pieces,
+    derived_split=split_of_segments,
     reads_subset=True,
 )
 

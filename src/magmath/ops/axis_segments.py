@@ -1,4 +1,4 @@
-"""Segments of an axis (*pieces* in the code), for each of which a worker contributes a number.
+"""Segments of an axis, for each of which a worker contributes a number.
 
 Cuts are ascending boundaries from 0 to the extent; they are attributes of an operation. A dimension
 with one number per segment follows the dimension that is cut: a worker that stores a segment stores
@@ -44,49 +44,49 @@ def cuts_of(layout: Layout | None, axis: int) -> set[int]:
 
 
 def _listed(split: Split) -> set[int]:
-    pieces = split.as_blocks()
-    return set() if pieces is None else set(pieces.cuts)
+    segments = split.as_blocks()
+    return set() if segments is None else set(segments.cuts)
 
 
-def between_pieces(split: Split, cuts: Cuts, positions: Sequence[int]) -> Split | None:
+def split_between_segments(split: Split, cuts: Cuts, positions: Sequence[int]) -> Split | None:
     """Return the split of a dimension in which `positions` are the boundaries of the segments.
 
     `positions` correspond to `cuts` of the dimension with layout `split`. Returns None if that
     dimension is split elsewhere than between segments.
     """
     known = dict(zip(cuts, positions, strict=True))
-    pieces = split.as_blocks()
-    if pieces is None or not set(pieces.cuts) <= set(known):
+    segments = split.as_blocks()
+    if segments is None or not set(segments.cuts) <= set(known):
         return None
     return split.map_positions(known.__getitem__)
 
 
-def follow_pieces(node: Node, letter: str, split: Split, operand: int | None) -> Split | None:
+def split_of_segments(node: Node, letter: str, split: Split, operand: int | None) -> Split | None:
     """Return the split of a dimension of one number per segment, which follows the segments."""
     cuts = node.attributes["cuts"]
-    return between_pieces(split, cuts, range(len(cuts)))
+    return split_between_segments(split, cuts, range(len(cuts)))
 
 
-def pieces_held(held: IndexSet, cuts: Cuts) -> Iterator[tuple[int, int, int, int]]:
+def held_segments(held: IndexSet, cuts: Cuts) -> Iterator[tuple[int, int, int, int]]:
     """Yield number, first global index, local start and local stop of each stored segment."""
     for number, (start, stop) in enumerate(pairwise(cuts)):
-        piece = held.intersect(IndexSet.range(start, stop))
-        if piece.size:
-            local = held.locate(piece)
+        segment = held.intersect(IndexSet.range(start, stop))
+        if segment.size:
+            local = held.locate(segment)
             yield number, start, local.start, local.stop
 
 
-def each_piece(
+def each_segment(
     tensor: torch.Tensor, held: IndexSet, axis: int, cuts: Cuts
 ) -> list[tuple[int, int, torch.Tensor]]:
     """Return number, first global index and view of each segment that a local tensor stores."""
     return [
         (number, first, tensor.narrow(axis, start, stop - start))
-        for number, first, start, stop in pieces_held(held, cuts)
+        for number, first, start, stop in held_segments(held, cuts)
     ]
 
 
-def number_held(held: IndexSet, number: int) -> int:
+def local_number(held: IndexSet, number: int) -> int:
     """Return the local position of segment `number` among the numbers that a worker stores."""
     return held.locate(IndexSet.range(number, number + 1)).start
 

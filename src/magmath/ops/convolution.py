@@ -35,6 +35,15 @@ _N, _C, _K = tuple(LETTERS[:3])  # batch, channels, outputs; the letters after t
 _SPACE = LETTERS[3:]
 
 
+OPTIONAL = ("frozen", "bias", "residual")
+"""The operands that a correlation has in addition if its attribute of the same name is True, in
+this order; the passes set them.
+
+frozen    a number, equal in two runs only if w is
+bias      a number for each output, (1, outputs, 1, …), which is added
+residual  an array like y, which is added
+"""
+
 # shapes -----------------------------------------------------------------------------------------
 
 
@@ -47,9 +56,10 @@ def _check(name: str, a: Node, b: Node, *, fits: bool) -> None:
 
 
 def _correlation_infer(
-    x: Node, w: Node, *, groups: int, stride: Numbers, **attributes: Any
+    x: Node, w: Node, *more: Node, groups: int, stride: Numbers, **attributes: Any
 ) -> tuple[Shape, DType]:
     fits = x.ndim == w.ndim == len(stride) + 2 and x.shape[1] == w.shape[1] * groups
+    fits = fits and len(more) == sum(attributes.get(name, False) for name in OPTIONAL)
     _check("correlation", x, w, fits=fits and w.shape[0] % groups == 0 and min(w.shape[2:]) > 0)
     space = []
     for d, n in enumerate(x.shape[2:]):
@@ -94,7 +104,15 @@ def _letters(node: Node, channels: int) -> tuple[str, str, str]:
 def _correlation_axes(node: Node) -> str:
     space = _SPACE[: node.ndim - 2]
     x, w, y = _letters(node, node.inputs[0].shape[1])
-    return f"{_N}{x}{space.upper()},{w}{'.' * len(space)}->{_N}{y}{space}"
+    of_y = f"{_N}{y}{space}"
+    more = {"frozen": "", "bias": f".{y}{'.' * len(space)}", "residual": of_y}
+    operands = [f"{_N}{x}{space.upper()}", f"{w}{'.' * len(space)}"]
+    epilogue = ("bias", "residual", "activation")
+    folded = any(node.attributes.get(name) for name in epilogue)
+    if folded and y == _K:  # an epilogue must not apply to each partial sum
+        operands = [text.replace(_C, ".") for text in operands]
+    operands += [more[name] for name in OPTIONAL if node.attributes.get(name)]
+    return f"{','.join(operands)}->{of_y}"
 
 
 def _input_axes(node: Node) -> str:
@@ -131,7 +149,8 @@ def _channels_last(x: Node) -> MemoryOrder | None:
 
 def _map_orders(node: Node) -> Sequence[MemoryOrder | None]:
     """Prefer adjacent channels in the maps; the kernel w, the second operand, has few elements."""
-    return _channels_last(node.inputs[0]), None, _channels_last(node)
+    more = [_channels_last(x) if x.shape == node.shape else None for x in node.inputs[2:]]
+    return _channels_last(node.inputs[0]), None, *more, _channels_last(node)
 
 
 def _kernel_orders(node: Node) -> Sequence[MemoryOrder | None]:
@@ -181,12 +200,12 @@ def _kernel_vjp(node: Node, g: Node) -> Gradients:
 # correlation by Fourier transforms --------------------------------------------------------------
 
 
-def _correlation_ways(node: Node, layouts: Sequence[Layout]) -> list[Node]:
+def _correlation_decompositions(node: Node, layouts: Sequence[Layout]) -> list[Node]:
     """Return the product of spectra, for one signal and one kernel, unless `direct` is set.
 
     The result has other rounding errors than the direct sum.
     """
-    x, w = node.inputs
+    x, w, *_ = node.inputs
     attributes = node.attributes
     one = x.shape[:2] == w.shape[:2] == (1, 1)
     dense = set(attributes["stride"]) == set(attributes["dilation"]) == {1}
@@ -240,9 +259,11 @@ CORRELATION: Operation = Operation(
     reference=kernels.correlation_reference,
     flops=lambda node: _flops(node.inputs[1].shape, node.shape),
     efficiency=_efficiency,
-    decompositions=_correlation_ways,
+    decompositions=_correlation_decompositions,
     derived_split=_follow,
     memory_orders=_map_orders,
+    epilogues=frozenset({"bias", "residual", "relu"}),
+    bias_axis=1,
 )
 
 CORRELATION_INPUT: Operation = Operation(

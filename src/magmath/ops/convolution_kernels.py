@@ -81,7 +81,7 @@ def _padded(x: Any, y: Sequence[int], kernel: Sequence[int], attributes: Attribu
     return result
 
 
-def correlation_reference(x: Any, w: Any, *, direct: bool, **attributes: Any) -> Any:
+def correlation_reference(x: Any, w: Any, *more: Any, direct: bool, **attributes: Any) -> Any:
     """Return the correlation of NumPy arrays."""
     space = [
         (n + low + high - d * (k - 1) - 1) // s + 1
@@ -92,7 +92,9 @@ def correlation_reference(x: Any, w: Any, *, direct: bool, **attributes: Any) ->
     ]  # fmt: skip
     y = np.zeros((x.shape[0], w.shape[0], *space), x.dtype)
     _add_correlation(np.einsum, _padded(x, space, w.shape[2:], attributes), w, y, attributes)
-    return y
+    for added in more[1:] if attributes.get("frozen") else more:  # bias and residual
+        y = y + added
+    return np.maximum(y, 0) if attributes.get("activation") == "relu" else y
 
 
 def input_reference(y: Any, w: Any, *, space: Sequence[int], **attributes: Any) -> Any:
@@ -120,7 +122,7 @@ Ready = Callable[[], object]
 
 
 def _is_native(x: torch.Tensor) -> bool:
-    """True for tensors that torch's convolutions accept."""
+    """Return True for tensors that torch's convolutions accept."""
     return (x.is_floating_point() or x.is_complex()) and 3 <= x.ndim <= 5
 
 
@@ -155,17 +157,40 @@ def _bind_native(
         direction, x, w, y,
         offset=tuple(stride * of_y - pad - of_x for of_x, of_y, stride, pad in steps),
         stride=tuple(attributes["stride"]), dilation=tuple(attributes["dilation"]),
-        groups=x.shape[1] // w.shape[1], repeated=call.repeated,
+        groups=x.shape[1] // w.shape[1], repeated=call.repeated, **_added(call),
     )  # fmt: skip
+
+
+def _added(call: KernelCall) -> dict[str, Any]:
+    """Return the version of w, and the epilogue."""
+    attributes = call.attributes
+    names = [name for name in ("frozen", "bias", "residual") if attributes.get(name)]
+    found: dict[str, Any] = dict(zip(names, call.inputs[2:], strict=True))
+    if "frozen" in found:
+        found["version"] = found.pop("frozen")
+    return {**found, "activation": attributes.get("activation", "none")}
+
+
+def _bind_empty(call: KernelCall) -> Ready:
+    """Bind the correlation of no elements: zeros, and the epilogue."""
+    from magmath.kernels.epilogue import Epilogue, blocks, finish
+
+    added, y = _added(call), call.out
+    added.pop("version", None)
+    epilogue = Epilogue(**added)
+    if not epilogue:
+        return y.zero_
+    zeros = y.new_zeros(()).expand(y.shape)
+    return lambda: finish(zeros, y, epilogue, blocks(y))
 
 
 def bind_correlation(call: KernelCall) -> Ready:
     """Bind the computation of y from w and the range of x that it covers."""
     import torch
 
-    (x, w), y = call.inputs, call.out
+    (x, w, *_), y = call.inputs, call.out
     if not x.numel() or not w.numel():
-        return y.zero_
+        return _bind_empty(call)
     if _is_native(x):
         return _bind_native(call, "forward", x, w, y, (call.tiles[0], call.tile))
     attributes = {**call.attributes, "groups": x.shape[1] // w.shape[1]}

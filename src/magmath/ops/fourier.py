@@ -113,7 +113,7 @@ def _c2c_reference(x: Any, *, axes: tuple[int, ...], inverse: bool, norm: Any) -
     return (np.fft.ifftn if inverse else np.fft.fftn)(x, axes=axes, norm=norm)
 
 
-def _c2c_ways(node: Node, layouts: Sequence[Layout]) -> list[Node]:
+def _c2c_decompositions(node: Node, layouts: Sequence[Layout]) -> list[Node]:
     """Return transforms over the whole axes first, then over the others, at once or one by one.
 
     A single split axis is transformed in four steps or by Bluestein's algorithm.
@@ -128,10 +128,10 @@ def _c2c_ways(node: Node, layouts: Sequence[Layout]) -> list[Node]:
     split = tuple(d for d in axes if layout.splits[d] is not None) or axes[:1]
     whole = tuple(d for d in axes if d not in split)
     alone = [(d,) for d in split]
-    ways = [[whole, split]] if whole else []
+    sequences = [[whole, split]] if whole else []
     if len(split) > 1:
-        ways.append([whole, *alone] if whole else alone)
-    return [_in_turn(node, groups) for groups in ways]
+        sequences.append([whole, *alone] if whole else alone)
+    return [_in_turn(node, groups) for groups in sequences]
 
 
 def _c2c_chirped(node: Node, axis: int) -> list[Node]:
@@ -171,7 +171,7 @@ FFT: Operation = Operation(
     reference=_c2c_reference,
     flops=_fft_flops,
     efficiency=_efficiency,
-    decompositions=_c2c_ways,
+    decompositions=_c2c_decompositions,
     in_place=True,
 )
 
@@ -216,7 +216,7 @@ def _r2c_vjp(node: Node, g: Node) -> Gradients:
     return (apply(FFT_TO_REAL, half, n=n, **node.attributes),)
 
 
-def _r2c_ways(node: Node, layouts: Sequence[Layout]) -> list[Node]:
+def _r2c_decompositions(node: Node, layouts: Sequence[Layout]) -> list[Node]:
     """Return the transform in four steps, or as a complex one, for a split axis."""
     x, axis, inverse = node.inputs[0], node.attributes["axis"], node.attributes["inverse"]
     if layouts[0].splits[axis] is None:
@@ -249,7 +249,7 @@ FFT_OF_REAL: Operation = Operation(
     reference=_r2c_reference,
     flops=_fft_flops,
     efficiency=_efficiency,
-    decompositions=_r2c_ways,
+    decompositions=_r2c_decompositions,
 )
 
 
@@ -289,7 +289,7 @@ def _c2r_vjp(node: Node, g: Node) -> Gradients:
     return (where(edges, spectrum, spectrum * 2.0),)
 
 
-def _c2r_ways(node: Node, layouts: Sequence[Layout]) -> list[Node]:
+def _c2r_decompositions(node: Node, layouts: Sequence[Layout]) -> list[Node]:
     """Return the transform in four steps, or as a complex one, for a split axis."""
     axis, n, inverse = (node.attributes[name] for name in ("axis", "n", "inverse"))
     if layouts[0].splits[axis] is None:
@@ -329,7 +329,7 @@ FFT_TO_REAL: Operation = Operation(
     reference=_c2r_reference,
     flops=_fft_flops,
     efficiency=_efficiency,
-    decompositions=_c2r_ways,
+    decompositions=_c2r_decompositions,
 )
 
 

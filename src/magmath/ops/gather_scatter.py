@@ -152,7 +152,8 @@ def _take_kernel(call: KernelCall) -> Callable[[], object]:
 
 
 def is_row_choice(axes: Axis, at: int, dims: int) -> bool:
-    """True for the common case: one list of positions along one axis, in the axis's place."""
+    """Return True for the common case: one list of positions along one axis, in the axis's
+    place."""
     return axes == (at,) and dims == 1
 
 

@@ -161,7 +161,8 @@ def emit_gemm(w: Writer, call: NativeCall) -> bool:
 
 
 def _tiles_well(m: int, n: int, k: int) -> bool:
-    """True if the tiled product is faster than OpenBLAS, both single-threaded in native code."""
+    """Return True if the tiled product is faster than OpenBLAS, both single-threaded in native
+    code."""
     return min(m, n) > 1 and m * n * k <= TILED_MOST
 
 

@@ -104,7 +104,7 @@ def torch_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
 
 
 def is_numpy_only(*tensors: torch.Tensor) -> bool:
-    """True if a tensor has a type that torch stores but supports in few operations."""
+    """Return True if a tensor has a type that torch stores but supports in few operations."""
     return not _numpy_only().isdisjoint([tensor.dtype for tensor in tensors])
 
 

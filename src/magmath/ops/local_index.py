@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from magmath.core.index_set import IndexSet
 
 if TYPE_CHECKING:
@@ -68,12 +70,22 @@ def normalised(
     import torch
 
     positions = indices.long()
+    if _are_positions(positions, extent):
+        return positions, None
     positions = torch.where(positions < 0, positions + extent, positions)
     outside = (positions < 0) | (positions >= extent)
     if not outside.any():
         return positions, None
     wrong = int(indices.long()[outside].flatten()[0])
     return positions.masked_fill(outside, 0), picked_out_of_range(wrong, axis, extent)
+
+
+def _are_positions(indices: torch.Tensor, extent: int) -> bool:
+    """True if all int64 indices in host memory are in 0 … extent - 1, which one pass finds: a
+    negative number is a large one without its sign."""
+    if indices.device.type != "cpu" or not indices.numel():
+        return False
+    return int(indices.numpy().view(np.uint64).max()) < extent
 
 
 def front(tensor: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:

@@ -73,7 +73,7 @@ def _regrouped(old: Shape, new: Shape) -> Iterator[tuple[list[int], list[int]]]:
         yield before, after
 
 
-def _reshape_ways(node: Node, layouts: Sequence[Layout]) -> list[Node]:
+def _reshape_decompositions(node: Node, layouts: Sequence[Layout]) -> list[Node]:
     """Return a reshape by way of the flat array, if rows of one shape do not divide the other's.
 
     The flat array is redistributed between the two reshapes.
@@ -106,7 +106,7 @@ RESHAPE = Operation(
     reference=lambda x, *, shape: np.reshape(x, shape),
     flops=_no_flops,
     same_bits=same_bits_always,
-    decompositions=_reshape_ways,
+    decompositions=_reshape_decompositions,
     derived_split=_reshape_follow,
 )
 

@@ -1,7 +1,7 @@
-"""Selection of elements by a boolean mask: `count_pieces`, `compress` and `expand`.
+"""Selection of elements by a boolean mask: `segment_counts`, `compress` and `expand`.
 
-The number of elements depends on the mask's values, so `count_pieces` counts them first, for each
-segment (*piece* in the code) along the mask's first dimension. With the counts in the program, each
+The number of elements depends on the mask's values, so `segment_counts` counts them first, for each
+segment along the mask's first dimension. With the counts in the program, each
 worker selects the elements that it stores: the result is split between the same segments as the
 operand.
 """
@@ -9,6 +9,7 @@ operand.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.layout import Split
-from magmath.ops.axis_segments import Cuts, between_pieces
+from magmath.ops.axis_segments import Cuts, split_between_segments
 from magmath.ops.infer_rules import LETTERS, as_signed, no_gradient, require_kind
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def _no_flops(node: Node) -> float:
 
 
 def _count_infer(mask: Node, *, cuts: Cuts) -> tuple[Shape, DType]:
-    require_kind("count_pieces", "bool", mask.dtype)
+    require_kind("segment_counts", "bool", mask.dtype)
     return (len(cuts) - 1,), int64
 
 
@@ -43,8 +44,8 @@ def _count_kernel(call: KernelCall) -> Callable[[], object]:
     (mask,), out, held = call.inputs, call.out, call.tiles[0][0]
     parts: list[torch.Tensor] = []
     for start, stop in pairwise(call.attributes["cuts"]):
-        piece = held.intersect(IndexSet.range(start, stop))
-        parts.append(mask[held.locate(piece).selector()])
+        segment = held.intersect(IndexSet.range(start, stop))
+        parts.append(mask[held.locate(segment).selector()])
 
     def run() -> None:
         for i, part in enumerate(parts):
@@ -58,7 +59,7 @@ def _count_reference(mask: Any, *, cuts: Cuts) -> Any:
 
 
 COUNT_PIECES = Operation(
-    name="count_pieces",
+    name="segment_counts",
     infer=_count_infer,
     axes=lambda node: f"{LETTERS[: node.inputs[0].ndim]}->.",
     reduction="sum",
@@ -91,7 +92,7 @@ def _follow(node: Node, letter: str, split: Split, operand: int | None) -> Split
     if letter != LETTERS[attributes["axis"]]:
         return None
     before = tuple(accumulate(attributes["counts"], initial=0))
-    return between_pieces(split, attributes["cuts"], before)
+    return split_between_segments(split, attributes["cuts"], before)
 
 
 def _compress_infer(
@@ -114,8 +115,19 @@ def _compress_axes(node: Node) -> str:
 
 def _compress_kernel(call: KernelCall) -> Callable[[], object]:
     (x, mask), out = map(as_signed, call.inputs), as_signed(call.out)
-    where = (*(slice(None),) * call.attributes["axis"], mask)
+    axis = call.attributes["axis"]
+    if x.device.type == "cpu" and mask.ndim == 1:
+        return partial(_compress_axis, x, mask, axis, out)
+    where = (*(slice(None),) * axis, mask)
     return lambda: out.copy_(x[where])
+
+
+def _compress_axis(x: torch.Tensor, mask: torch.Tensor, axis: int, out: torch.Tensor) -> None:
+    """Copy the elements of one axis, by their positions: half the time of a mask in torch."""
+    import torch
+
+    positions = torch.from_numpy(np.flatnonzero(mask.numpy()))
+    torch.index_select(x, axis, positions, out=out)
 
 
 def _compress_reference(x: Any, mask: Any, *, axis: int, cuts: Cuts, counts: Any) -> Any:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import torch
 
 Axis = tuple[int, ...]
+BLOCK_BYTES = 1 << 20
 
 # index notation and gradients ---------------------------------------------------------------------
 
@@ -41,18 +42,14 @@ def _summed_axes(x: Node, m: Node) -> Axis | None:
 
 def _affine_vjp(node: Node, g: Node) -> Gradients:
     x, m, a, b = node.inputs
-    axis = _summed_axes(x, m)
-    if axis is not None and x.shape == node.shape and a.shape == m.shape == b.shape:
+    axis, by_x = _summed_axes(x, m), multiply(g, a)
+    if axis is not None and x.shape == node.shape and a.shape == m.shape:
+        total = sum_(g, axis, True)  # a is constant over the axis: no sum of g·a
         factor = apply(CENTRED_DOT, g, x, m, axis=axis)
-    else:
-        factor = sum_to(multiply(g, subtract(x, m)), a.shape)
-    by_x = multiply(g, a)
-    return (
-        sum_to(by_x, x.shape),
-        negative(sum_to(by_x, m.shape)),
-        factor,
-        sum_to(g, b.shape),
-    )
+        by_b = total if b.shape == m.shape else sum_to(total, b.shape)
+        return by_x, negative(multiply(total, a)), factor, by_b
+    factor = sum_to(multiply(g, subtract(x, m)), a.shape)
+    return sum_to(by_x, x.shape), negative(sum_to(by_x, m.shape)), factor, sum_to(g, b.shape)
 
 
 def _sums_infer(name: str, x: Node, m: Node, axis: Axis) -> tuple[Shape, DType]:
@@ -100,7 +97,8 @@ def _squares_vjp(node: Node, h: Node) -> Gradients:
 
 
 def _channels(x: torch.Tensor, *vectors: torch.Tensor) -> bool:
-    """True if torch's batch normalization takes x: vectors vary along dimension 1 at most."""
+    """Return True if torch's batch normalization takes x: vectors vary along dimension 1 at
+    most."""
     if x.ndim < 2:
         return False
     shape = (1, x.shape[1], *(1,) * (x.ndim - 2))
@@ -120,7 +118,8 @@ def _bind_affine(call: KernelCall) -> Callable[[], object]:
     import torch
 
     (x, m, a, b), y = call.inputs, call.out
-    if _channels(x, m, a, b) and x.shape == y.shape and x.stride() == y.stride():
+    apart = all(v.data_ptr() != y.data_ptr() for v in (m, a, b))
+    if apart and _channels(x, m, a, b) and x.shape == y.shape and x.stride() == y.stride():
         ones, nothing = x.new_ones(x.shape[1]), (x.new_empty(0), x.new_empty(0))
         flat = [v.reshape(-1).expand(x.shape[1]) for v in (m, a, b)]
         run = torch.ops.aten.native_batch_norm.out
@@ -154,12 +153,22 @@ def _bind_squares(call: KernelCall) -> Callable[[], object]:
     if not x.numel():
         return out.zero_
     wide = torch.promote_types(x.dtype, torch.float32)
+    blocks: list[Any] = _blocks(x) if 0 in axis else [...]
 
     def run() -> None:
-        squares = torch.sub(x.to(wide), m).square_()
-        out.copy_(_summed(squares, axis))
+        total: Any = 0.0
+        for block in blocks:
+            squares = torch.sub(x[block].to(wide), m).square_()
+            total = _summed(squares, axis) + total
+        out.copy_(total)
 
     return run
+
+
+def _blocks(x: torch.Tensor) -> list[slice]:
+    """Return parts of the first dimension of about `BLOCK_BYTES`, which stay in a cache."""
+    step = max(1, BLOCK_BYTES * len(x) // x.nbytes)
+    return [slice(first, first + step) for first in range(0, len(x), step)]
 
 
 def _summed(x: torch.Tensor, axis: Axis) -> torch.Tensor:

@@ -61,9 +61,9 @@ def _added(total: Node, panel: Node) -> Node:
     return apply(panel.operation, *operands, line=panel.line, **attributes)
 
 
-def panels_of(node: Node, way: Node) -> int:
-    """Return the number of products that the decomposition `way` of `node` sums."""
-    count, seen, stack = 0, set(node.inputs), [way]
+def panels_of(node: Node, decomposition: Node) -> int:
+    """Return the number of products that the decomposition of `node` sums."""
+    count, seen, stack = 0, set(node.inputs), [decomposition]
     while stack:
         current = stack.pop()
         if current not in seen:

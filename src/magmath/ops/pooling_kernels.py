@@ -247,7 +247,7 @@ def sum_input_reference(g: Any, *, space: Space, **attributes: Any) -> Any:
 
 
 def _has_torch(x: torch.Tensor, attributes: Attributes, *, sums: bool) -> bool:
-    """True if torch pools such tensors; it has no sums with dilation."""
+    """Return True if torch pools such tensors; it has no sums with dilation."""
     if not x.is_floating_point() or not 1 <= len(attributes["kernel"]) <= 3:
         return False
     return not sums or set(attributes["dilation"]) == {1}

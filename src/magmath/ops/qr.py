@@ -104,7 +104,8 @@ def _qr_reference(a: Any, *, full: bool) -> Any:
 
 
 def _by_rows(node: Node, workers: int) -> bool:
-    """True for tall matrices of which each worker stores at least as many rows as columns."""
+    """Return True for tall matrices of which each worker stores at least as many rows as
+    columns."""
     m, n = node.inputs[0].shape
     return is_tall(m, n) and not node.attributes["full"] and m // workers >= n
 

@@ -93,6 +93,8 @@ def _kernel(name: str, torch_name: str, reference: Callable[..., Any]) -> Kernel
             return reference_call(call, reference)
         if name == "prod":
             return _prod_call(x, out, axis)
+        if name in ("any", "all") and x.device.type == "cpu" and len(axis) == x.ndim:
+            return partial(reference, x.numpy(), axis, out=out.numpy(), keepdims=keepdims)
         function = getattr(torch, torch_name)
         extra = {"dtype": out.dtype} if name == "sum" else {}
         return lambda: function(x, axis, keepdim=keepdims, out=out, **extra)

@@ -76,7 +76,7 @@ class IndexedAccess:
         return size_of(self.shape[axis] for axis in self.order[1:])
 
     def is_divided(self) -> bool:
-        """True if both the array and the indices can be split."""
+        """Return True if both the array and the indices can be split."""
         several = bool(self.common) and self.common[self.dim] > 1 and self.shape[self.axis] > 1
         return several and size_of(self.shape) > 0 and size_of(self.common) > 0
 
@@ -360,7 +360,7 @@ def bind_replace(
 ) -> Callable[[], object]:
     """Bind the first operand with elements replaced by the second operand's elements.
 
-    If several values have the same index, the last one counts, whichever worker sends it.
+    If several values have the same index, the last one counts, regardless of its sender.
     """
     import torch
 

@@ -2,7 +2,7 @@
 
 If the axis is split, each worker computes the totals of its segments, all workers receive the
 totals, which are few numbers, and each worker starts the scan of a segment with the total of the
-segments before it (Blelloch 1990). The code calls segments *pieces*.
+segments before it (Blelloch 1990).
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from magmath.graph.operation import Gradients, Kernel, Vjp
 from magmath.layout import Layout, Split
 from magmath.ops.axis_segments import (
     Cuts,
-    between_pieces,
     cuts_along,
-    each_piece,
-    follow_pieces,
+    each_segment,
+    held_segments,
     letters_of,
-    number_held,
-    pieces_held,
+    local_number,
+    split_between_segments,
+    split_of_segments,
 )
 from magmath.ops.elementwise import call as pointwise
 from magmath.ops.elementwise import where
@@ -89,7 +89,7 @@ def _cumulative_axes(node: Node) -> str:
     return f"{letters}->{letters}"
 
 
-def _cumulative_ways(name: str, node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
+def _cumulative_decompositions(name: str, node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
     """Return the scan by segments, whose totals are computed first, if the axis is split."""
     (x,), axis = node.inputs, node.attributes["axis"]
     cuts = cuts_along(layouts[0], axis)
@@ -141,7 +141,7 @@ def _cumulative(name: str, vjp: Vjp) -> Operation:
         native=None,
         reference=SCANS[name][1],
         flops=lambda node: float(node.size),
-        decompositions=partial(_cumulative_ways, name),
+        decompositions=partial(_cumulative_decompositions, name),
     )
 
 
@@ -160,7 +160,7 @@ def long_sum_dtype(dtype: DType) -> DType:
 
 
 def _totals_infer(x: Node, *, axis: int, cuts: Cuts, name: str) -> tuple[Shape, DType]:
-    require_kind("piece_totals", "numeric", x.dtype)
+    require_kind("segment_totals", "numeric", x.dtype)
     return (*x.shape[:axis], len(cuts) - 1, *x.shape[axis + 1 :]), long_sum_dtype(x.dtype)
 
 
@@ -179,15 +179,15 @@ def _totals_kernel(call: KernelCall) -> Callable[[], object]:
         getattr(torch, COMBINE[name]),
     )
     parts = [
-        (out.narrow(axis, number_held(call.tile[axis], number), 1), piece)
-        for number, _, piece in each_piece(x, call.tiles[0][axis], axis, cuts)
+        (out.narrow(axis, local_number(call.tile[axis], number), 1), segment)
+        for number, _, segment in each_segment(x, call.tiles[0][axis], axis, cuts)
     ]
 
     def run() -> None:
         out.fill_(int(name == "prod"))
-        for target, piece in parts:
-            for rows, start, count in _blocks(piece, axis):
-                block = _summable(piece[rows].narrow(axis, start, count), out)
+        for target, segment in parts:
+            for rows, start, count in _blocks(segment, axis):
+                block = _summable(segment[rows].narrow(axis, start, count), out)
                 total = getattr(block, name)(axis, keepdim=True, dtype=_block_type(block, out))
                 combine(target[rows], total, out=target[rows])
 
@@ -228,12 +228,12 @@ def _summable(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
 
 def _totals_reference(x: Any, *, axis: int, cuts: Cuts, name: str) -> Any:
     function = np.sum if name == "sum" else np.prod
-    pieces = [x.take(range(a, b), axis) for a, b in pairwise(cuts)]
-    return np.stack([function(piece, axis) for piece in pieces], axis)
+    segments = [x.take(range(a, b), axis) for a, b in pairwise(cuts)]
+    return np.stack([function(segment, axis) for segment in segments], axis)
 
 
 PIECE_TOTALS = Operation(  # the sum or product of each segment of an axis
-    name="piece_totals",
+    name="segment_totals",
     infer=_totals_infer,
     axes=_totals_axes,
     reduction=None,
@@ -242,7 +242,7 @@ PIECE_TOTALS = Operation(  # the sum or product of each segment of an axis
     native=None,
     reference=_totals_reference,
     flops=lambda node: float(node.inputs[0].size),
-    derived_split=follow_pieces,
+    derived_split=split_of_segments,
 )
 
 
@@ -250,7 +250,7 @@ def _scan_infer(x: Node, totals: Node, *, axis: int, cuts: Cuts, name: str) -> t
     needed = _totals_infer(x, axis=axis, cuts=cuts, name=name)
     if (totals.shape, totals.dtype) != needed:
         raise DTypeError(
-            f"piece_scan: needs totals {needed}, was given {totals.shape} {totals.dtype}"
+            f"segment_scan: needs totals {needed}, was given {totals.shape} {totals.dtype}"
         )
     return x.shape, accumulator_dtype(x.dtype)
 
@@ -264,7 +264,7 @@ def _scan_axes(node: Node) -> str:
 
 def _follow_between(node: Node, letter: str, split: Split, operand: int | None) -> Split | None:
     cuts = node.attributes["cuts"]
-    return between_pieces(split, cuts, cuts)
+    return split_between_segments(split, cuts, cuts)
 
 
 def _scan_kernel(call: KernelCall) -> Callable[[], object]:
@@ -274,10 +274,10 @@ def _scan_kernel(call: KernelCall) -> Callable[[], object]:
     axis, cuts, name = (call.attributes[key] for key in ("axis", "cuts", "name"))
     totals = as_signed(totals)
     parts = [
-        (number, piece, out.narrow(axis, start, stop - start))
-        for (number, _, piece), (_, _, start, stop) in zip(
-            each_piece(x, call.tiles[0][axis], axis, cuts),
-            pieces_held(call.tile[axis], cuts),
+        (number, segment, out.narrow(axis, start, stop - start))
+        for (number, _, segment), (_, _, start, stop) in zip(
+            each_segment(x, call.tiles[0][axis], axis, cuts),
+            held_segments(call.tile[axis], cuts),
             strict=True,
         )
     ]
@@ -323,7 +323,7 @@ def _scan_reference(x: Any, totals: Any, *, axis: int, cuts: Cuts, name: str) ->
 
 
 PIECE_SCAN = Operation(  # scans of segments that start with the total of the segments before
-    name="piece_scan",
+    name="segment_scan",
     infer=_scan_infer,
     axes=_scan_axes,
     reduction=None,

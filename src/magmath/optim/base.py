@@ -234,8 +234,8 @@ class Optimizer(ABC):
         learning_rates = self._groups.learning_rates
         if trace is not None and trace.is_loop and any(map(callable, learning_rates)):
             raise MagmathError(
-                "fori_loop: a loop on the workers cannot ask for a learning rate that is a "
-                "function of the step; loop in Python over a compiled step, or give a number"
+                "fori_loop: a loop on the workers cannot call a learning rate that is a function "
+                "of the step; loop in Python over a compiled step, or give a number"
             )
         asked = [self._rate_source(i) for i in range(len(learning_rates))]
         if trace is not None:
@@ -277,7 +277,7 @@ class Optimizer(ABC):
         steps = require_integer("minimize: steps", steps, 1)
         if tracing.current() is not None:
             raise MagmathError(
-                "minimize: returns a number, which a compiled function has none of while it is "
+                "minimize: returns a number, which does not exist while a compiled function is "
                 "traced; take the step with optimizer.update({v: mm.grad(loss, v), …}) in it"
             )
         if any(map(callable, self._groups.learning_rates)):
@@ -325,7 +325,7 @@ class Optimizer(ABC):
         given = dict(state)
         if "steps" not in given:
             raise MagmathError(
-                f"load_state_dict: needs what state_dict returned, with the entry 'steps'; was "
+                "load_state_dict: needs the result of state_dict, with the entry 'steps'; was "
                 f"given the entries {sorted(given)}"
             )
         self._steps = int(given.pop("steps"))

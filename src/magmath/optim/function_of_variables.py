@@ -1,8 +1,8 @@
 """Conversion of an expression to a function of its variables.
 
-`minimize` starts from the current values of variables, whatever values the expression has read at
-the line that wrote it. Everything else that the expression reads is constant: plain arrays, former
-values of variables, and random arrays that user code references.
+`minimize` starts from the current values of variables, independently of the values that the
+expression has read at the line that wrote it. Everything else that the expression reads is
+constant: plain arrays, former values of variables, and random arrays that user code references.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class FunctionOfVariables:
         (node,), lost = with_expressions([expression.node], (), varies, replaced)
         if lost:
             raise MagmathError(
-                f"minimize: the expression depends on variables through an array of shape "
-                f"{next(iter(lost)).shape} that was computed, and what that was computed from does "
-                f"not exist any more; build the expression again"
+                "minimize: the expression depends on variables through an array of shape "
+                f"{next(iter(lost)).shape} that was computed from operands that no longer exist; "
+                "build the expression again"
             )
         self.reads_present_values = all(map(_is_present, newest, newest.values()))
         self._present = {v: n for v, n in newest.items() if v not in targets and _is_present(v, n)}
@@ -82,7 +82,8 @@ class FunctionOfVariables:
         self.key: Hashable = (graph.key, *read, *order)
 
     def is_of(self, expression: Array, variables: Sequence[Variable]) -> bool:
-        """True if it was made of this expression and these variables, and is still valid."""
+        """Return True if it was made from this expression and these variables, and is still
+        valid."""
         if self._node() is not expression.node or self._targets != [id(v) for v in variables]:
             return False
         present = self._present.items()  # for these, evaluated arrays are constants
@@ -124,7 +125,7 @@ def _newest_values(output: Node) -> dict[Node, int]:
 
 
 def _is_present(variable: Node, number: int) -> bool:
-    """True if this is the version number of a variable's current value."""
+    """Return True if this is the version number of a variable's current value."""
     owner = variable.value()
     return owner is not None and owner.number == number
 

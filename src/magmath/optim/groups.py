@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import Field, fields, replace
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, final
+from weakref import ref
 
 from magmath.errors import MagmathError
 from magmath.optim.rates import LearningRate
@@ -19,7 +20,7 @@ OF_ALL = ("clip_value", "clip_norm", "groups")
 
 
 class Grouped(Protocol):
-    """An optimizer, as its groups see it: a dataclass whose fields are its settings."""
+    """An optimizer for its groups: a dataclass whose fields are its settings."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
@@ -39,19 +40,28 @@ Rule = TypeVar("Rule", bound=Grouped)
 class Groups(Generic[Rule]):
     """The groups of an optimizer; number 0 is the optimizer itself, for all other variables.
 
-    `members` are the optimizers, `rate_index` the index of each one's learning rate.
+    `members` are the optimizers, `rate_index` the index of each one's learning rate. The optimizer
+    owns its groups, so these refer to it weakly: its states are freed with its last reference.
     """
 
     def __init__(self, optimizer: Rule) -> None:
         self._patterns = list(optimizer.groups)
-        self.members = [optimizer]
+        self._optimizer = ref(optimizer)
+        self._others: list[Rule] = []
         self.rate_index = [0]
         self._own_rates: list[Rule] = []
         for pattern, settings in optimizer.groups.items():
-            self.members.append(_member(optimizer, pattern, settings))
+            self._others.append(_member(optimizer, pattern, settings))
             if "learning_rate" in settings:
-                self._own_rates.append(self.members[-1])
+                self._own_rates.append(self._others[-1])
             self.rate_index.append(len(self._own_rates) if "learning_rate" in settings else 0)
+
+    @property
+    def members(self) -> list[Rule]:
+        """The optimizer and those of the groups, by number."""
+        optimizer = self._optimizer()
+        assert optimizer is not None, "the optimizer owns its groups"
+        return [optimizer, *self._others]
 
     @property
     def learning_rates(self) -> list[LearningRate]:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, final
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 from magmath.api.creation import variable
 from magmath.arrays.array import Array
@@ -40,31 +40,37 @@ KEPT_PROGRAMS = 64
 
 
 class Updating(Protocol):
-    """An optimizer, as its programs see it."""
+    """The methods of an optimizer that its programs use."""
 
     @property
     def kept(self) -> States:
-        """What it keeps of the variables that were updated."""
+        """The states of the updated variables."""
 
     def rates(self, step: int) -> list[float]:
-        """The learning rate at a step, and those of groups that have their own."""
+        """Return the learning rate at a step, and those of groups that have their own."""
 
     def next_values(
         self, slots: Sequence[OptimizerSlot], gradients: Sequence[Node], rates: Sequence[Node]
     ) -> list[tuple[Node, Node]]:
-        """The nodes of parameters and of their states, each with the node of its next value."""
+        """Return pairs of each node of parameters and states and the node of its next value."""
 
 
 @final
 class Minimizer:
-    """Minimizes expressions for an optimizer, and caches the programs."""
+    """Minimizes expressions for the optimizer that owns it, and caches the programs."""
 
     def __init__(self, optimizer: Updating) -> None:
-        self._optimizer = optimizer
+        self._owner = ref(optimizer)
         self._programs: RecentlyUsed[Hashable, _Program] = RecentlyUsed(KEPT_PROGRAMS)
         self._minimized: WeakSet[Node] = WeakSet()
         self._function: FunctionOfVariables | None = None
         self._recent: _Recent | None = None
+
+    @property
+    def _optimizer(self) -> Updating:
+        optimizer = self._owner()
+        assert optimizer is not None, "the optimizer owns its minimizer"
+        return optimizer
 
     def run(
         self,
@@ -132,7 +138,7 @@ class _Recent:
     program: _Program
 
     def is_for(self, engine: Engine, function: FunctionOfVariables, owned: list[int]) -> bool:
-        """True if the program is that of this function and these states."""
+        """Return True if the program is that of this function and these states."""
         return self.engine is engine and self.function is function and self.owned == owned
 
 
@@ -299,5 +305,5 @@ def check_finite_losses(values: Sequence[float]) -> None:
             raise NonFiniteLoss(
                 f"minimize: the expression became {value} at step {i + 1} of {len(values)}; lower "
                 f"the learning rate, clip the gradient, or look for nan or huge values in the "
-                f"data; minimize(…, check_finite=False) goes on without looking"
+                f"data; minimize(…, check_finite=False) does not check"
             )

@@ -44,7 +44,7 @@ def rate_at(rate: LearningRate, step: int, epoch: int | None = None) -> float:
 
 
 class Rated(Protocol):
-    """An optimizer, as the rates of an epoch see it."""
+    """The methods of an optimizer that the rates of an epoch use."""
 
     @property
     def steps(self) -> int:
@@ -55,7 +55,7 @@ class Rated(Protocol):
         """True if a learning rate counts steps in `fit` too."""
 
     def rates(self, step: int, epoch: int | None = None) -> list[float]:
-        """The learning rate at a step, and those of groups that have their own."""
+        """Return the learning rate at a step, and those of groups that have their own."""
 
 
 @final

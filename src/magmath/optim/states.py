@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, final
-from weakref import ref
+from weakref import WeakMethod, ref
 
 from magmath.api.creation import asarray, variable, zeros
 from magmath.arrays.variable import Variable
@@ -80,7 +80,7 @@ class Kept:
         return owner.shape
 
     def variables(self) -> Iterator[Variable]:
-        """Yield the variable and its states, in the order of `Slot.nodes`."""
+        """Yield the variable and its states, in the order of `OptimizerSlot.nodes`."""
         owner = self.variable()
         assert owner is not None
         yield owner
@@ -97,10 +97,14 @@ class Kept:
 
 @final
 class States:
-    """The states of an optimizer by variable; `needs` returns which states a variable needs."""
+    """The states of an optimizer by variable.
+
+    needs   a method of the optimizer that returns the states that a variable needs. The optimizer
+            owns its states, so these refer to it weakly
+    """
 
     def __init__(self, needs: Callable[[Variable], Needs]) -> None:
-        self._needs = needs
+        self._needs = WeakMethod(needs)
         self._kept: dict[int, Kept] = {}
         self._loaded: dict[str, Any] = {}
         """Loaded states, by name, of variables that the optimizer has not updated since."""
@@ -130,8 +134,8 @@ class States:
                 continue
             if names.setdefault(v.name, v) is not v:
                 raise MagmathError(
-                    f"state_dict: two variables have the name {v.name!r}, so their states cannot "
-                    f"be told apart; make them with different names"
+                    f"state_dict: two variables have the name {v.name!r}, so their states have "
+                    "equal names; give the variables different names"
                 )
             state |= {f"{v.name}.{name}": one.snapshot() for name, one in kept.states.items()}
             if kept.count is not None:
@@ -157,7 +161,9 @@ class States:
 
     def _first(self, v: Variable) -> Kept:
         """Return loaded or zero states for a variable, in its layout and in float32 at least."""
-        needs, dtype = self._needs(v), compute_dtype(v.dtype)
+        needs_of = self._needs()
+        assert needs_of is not None, "the optimizer owns its states"
+        needs, dtype = needs_of(v), compute_dtype(v.dtype)
         names = (*needs.names, MASTER) if dtype is not v.dtype else needs.names
         states = {name: self._first_value(v, name) for name in names}
         return Kept(ref(v), states, needs, int(self._loaded.pop(f"{v.name}.count", 0)))
@@ -194,5 +200,5 @@ class States:
 
 
 def _on_its_pool(kept: Kept, v: Variable) -> bool:
-    """False for states of an earlier pool, whose arrays no longer exist."""
+    """Return False for states of an earlier pool, whose arrays no longer exist."""
     return all(state.data.pool is v.data.pool for state in kept.variables())

@@ -117,6 +117,6 @@ class CompiledStep:
 
 
 def _are_same(some: Training, other: Training) -> bool:
-    """True if both train the same variables."""
+    """Return True if both train the same variables."""
     same_count = len(some.parameters) == len(other.parameters)
     return same_count and all(map(is_, some.parameters, other.parameters))

@@ -69,7 +69,7 @@ def _parts(node: Node, count: int) -> Node:
 
 
 def sum_on(parts: Array, target: Layout, messages: DType) -> Array:
-    """Return the sum of parts, divided as `target` says; each worker receives, in elements of
+    """Return the sum of parts, in the layout `target`; each worker receives, in elements of
     `messages`, what it adds."""
     dtype = parts.dtype
     divided = _with_parts(target, parts.shape[0])
@@ -116,12 +116,12 @@ class OneBit(NamedTuple):
         return OneBit(packbits(is_positive, axis=1), total / maximum(count, 1.0), rest / others)
 
     def values(self, count: int) -> Array:
-        """Return the parts (workers, count) that the bits stand for."""
+        """Return the parts (workers, count) that the bits represent."""
         is_positive = not_equal(unpackbits(self.signs, axis=1, count=count), 0)
         return where(is_positive, self.positive, self.negative)
 
     def total(self, count: int) -> Array:
-        """Return the sum (count,) of the parts that the bits stand for, on all workers, to which
+        """Return the sum (count,) of the parts that the bits represent, on all workers, to which
         the bits are sent."""
         signs, positive, negative = self
         return Array(sum_signs(signs.node, positive.node, negative.node, count))

@@ -19,7 +19,7 @@ from magmath.graph import Shape
 from magmath.layout import Layout, Split
 from magmath.optim.states import Kept
 from magmath.passes.environment import Environment
-from magmath.passes.partition import Part
+from magmath.passes.parameter_layouts import LayerOptions
 
 OPTIONS = ("data", "model", "rows")
 """The options that planning by cost compares."""
@@ -57,16 +57,18 @@ def _split(shape: Shape, dim: int, environment: Environment) -> Layout:
     return plain.replace_split(dim, Split.even(0, shape[dim], workers))
 
 
-def parts_of(layers: Mapping[str, Sequence[Kept]], environment: Environment) -> list[Part]:
+def layer_options(
+    layers: Mapping[str, Sequence[Kept]], environment: Environment
+) -> list[LayerOptions]:
     """Return the parameters of each layer with their optimizer states, under every option."""
-    return [_part(kept, environment) for kept in layers.values()]
+    return [_options_of(kept, environment) for kept in layers.values()]
 
 
-def _part(layer: Sequence[Kept], environment: Environment) -> Part:
+def _options_of(layer: Sequence[Kept], environment: Environment) -> LayerOptions:
     pairs = [(v, kept) for kept in layer for v in kept.variables()]
     alike = [v for v, kept in pairs if v.shape == kept.shape]
     options = {
         name: tuple([parameter_layout(name, v.shape, environment) for v in alike])
         for name in OPTIONS
     }
-    return Part(tuple([v.leaf for v in alike]), options)
+    return LayerOptions(tuple([v.leaf for v in alike]), options)

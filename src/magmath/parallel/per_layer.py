@@ -14,10 +14,10 @@ from magmath.graph import Graph
 from magmath.layout import Layout
 from magmath.optim.states import Kept
 from magmath.parallel.averaging import Averaging
-from magmath.parallel.layer_layouts import OPTIONS, SPLIT_DIMENSION, parts_of
+from magmath.parallel.layer_layouts import OPTIONS, SPLIT_DIMENSION, layer_options
 from magmath.parallel.strategy import Training
 from magmath.passes.environment import Environment
-from magmath.passes.partition import partition
+from magmath.passes.parameter_layouts import choose_options
 
 
 class PerLayer(Averaging):
@@ -161,7 +161,7 @@ class Auto(PerLayer):
 
     accumulate   the number of parts of a batch whose gradients are added
 
-    See `passes/partition.py`.
+    See `passes/parameter_layouts.py`.
     """
 
     def __init__(self, *, accumulate: int = 1) -> None:
@@ -181,8 +181,8 @@ class Auto(PerLayer):
         kept_of: dict[str, list[Kept]] = {}
         for parameter, kept in zip(training.parameters, training.kept(), strict=True):
             kept_of.setdefault(owner_of[id(parameter)], []).append(kept)
-        found = partition(trace(), parts_of(kept_of, environment), environment)
-        return every | dict(zip(kept_of, found.choice, strict=True)), dict(found.seconds)
+        found = choose_options(trace(), layer_options(kept_of, environment), environment)
+        return every | dict(zip(kept_of, found.options, strict=True)), dict(found.seconds)
 
 
 def _units(training: Training, layer: str, option: str) -> int:

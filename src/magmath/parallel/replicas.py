@@ -20,7 +20,7 @@ from magmath.api.statistics import mean
 from magmath.arrays.array import Array
 from magmath.arrays.tree import flatten, unflatten
 from magmath.arrays.variable import Variable, assign
-from magmath.batching import Operand, batched
+from magmath.batching import BatchOperand, batched
 from magmath.core.integers import require_integer
 from magmath.engine import session
 from magmath.errors import MagmathError, ShapeError
@@ -182,7 +182,7 @@ class Replicas(Strategy):
 
     def _states(self, training: Training) -> dict[Variable, Node]:
         """Return the variables that the optimizer reads and assigns, in the order of its slots,
-        each with the node that stands for its value in one replica.
+        each with the node that represents its value in one replica.
 
         Step counts have one value for all replicas.
         """
@@ -211,7 +211,7 @@ class Replicas(Strategy):
         return loss, outputs, [Array(following[node]) for node in states.values()]
 
     def _assign(
-        self, training: Training, following: Mapping[Variable, Operand], exchanges: bool
+        self, training: Training, following: Mapping[Variable, BatchOperand], exchanges: bool
     ) -> None:
         weights = {id(v) for v in self.updated(training)}
         pairs = []
@@ -222,7 +222,7 @@ class Replicas(Strategy):
             pairs.append((v, node))
         assign(pairs)
 
-    def _assign_buffers(self, assigned: Mapping[Variable, Operand]) -> None:
+    def _assign_buffers(self, assigned: Mapping[Variable, BatchOperand]) -> None:
         """Assign the variables that the module assigns: running statistics of each replica, and
         random states, which are those of all replicas."""
         pairs = []

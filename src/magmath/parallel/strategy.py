@@ -28,7 +28,7 @@ Forward: TypeAlias = Callable[[Any], tuple[Array, Any]]
 
 @dataclass(frozen=True, eq=False)
 class Training:
-    """The module and the optimizer that a strategy serves.
+    """The module and the optimizer that a strategy trains.
 
     parameters   the parameters that are trained
     rates        returns the learning rates of a step as nodes, in the order of `Optimizer.rates`;
@@ -87,7 +87,7 @@ class Strategy(ABC):
     """A way to divide training over the workers.
 
     Pass a strategy, or its name, to `NeuralNetwork.fit` or `Trainer`, or compile a step of a custom
-    loop with `parallel.compile_step`. Derive strategies from `Averaging` (one copy of the
+    loop with `parallel.CompiledStep`. Derive strategies from `Averaging` (one copy of the
     parameters) or `Replicas` (one copy for each logical replica).
     """
 

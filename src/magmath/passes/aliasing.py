@@ -1,7 +1,7 @@
 """Memory aliasing of redistributions and slices: which of them are views, which publish tiles in a
 shared copy, and which move data between workers.
 
-The place, schedule and storage passes and the lowering ask these questions about pairs of layouts;
+The place, schedule and storage passes and the lowering need this for pairs of layouts;
 the answers are cached.
 """
 

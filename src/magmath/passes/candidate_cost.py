@@ -1,8 +1,8 @@
-"""Prices of the candidates of a node (`passes/candidates.py`), by which the place pass chooses.
+"""Costs of the candidates of a node (`passes/candidates.py`), by which the place pass chooses.
 
-A price is the time for moving the operands into place (existing copies are free), for the local
+A cost is the time for moving the operands into place (existing copies are free), for the local
 arithmetic, and for the moves that the result still needs. It depends only on the node's signature,
-the states of its operands, and the wanted layout of its result. Prices are therefore cached by
+the states of its operands, and the wanted layout of its result. Costs are therefore cached by
 these: a network has many equal nodes, and plans of a network for other strategies, or for the same
 strategy again, share most of them.
 """
@@ -25,12 +25,12 @@ from magmath.passes.default_reduction import default_reduction
 from magmath.passes.environment import Environment
 
 RESOLUTION = 5e-7  # seconds; candidates closer than this count as equal, and the first is chosen
-MOST_KNOWN = 20_000  # maximum number of cached prices
+MOST_KNOWN = 20_000  # maximum number of cached costs
 
 
 @dataclass(frozen=True)
-class PricedCandidate:
-    """A candidate with its price: predicted seconds, bytes between workers, messages, and the bytes
+class EvaluatedCandidate:
+    """A candidate with its cost: predicted seconds, bytes between workers, messages, and the bytes
     that a worker needs for moved operands and the result."""
 
     candidate: LayoutCandidate
@@ -59,8 +59,8 @@ class ChosenCandidate(NamedTuple):
     workspace: int
 
 
-class PriceCache:
-    """The cached prices for one environment."""
+class CostCache:
+    """The cached costs for one environment."""
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
@@ -77,15 +77,15 @@ class PriceCache:
         key = (node.signature, operands, wanted)
         best = self._best.get(key) if node.signature is not None else None
         if best is None:
-            best = self._found(Pricing(self, node, operands, wanted))
+            best = self._found(CandidateCosts(self, node, operands, wanted))
             if node.signature is not None:
                 store_bounded(self._best, key, best, MOST_KNOWN)
         return best
 
     @staticmethod
-    def _found(pricing: Pricing) -> ChosenCandidate:
-        cost, candidate = pricing.ranked()[0]
-        return ChosenCandidate(candidate, cost, pricing.needs(candidate))
+    def _found(costs: CandidateCosts) -> ChosenCandidate:
+        cost, candidate = costs.ranked()[0]
+        return ChosenCandidate(candidate, cost, costs.needs(candidate))
 
     def _seconds(self, have: Layout, want: Layout, itemsize: int) -> float:
         return (
@@ -96,30 +96,30 @@ class PriceCache:
 
 
 @lru_cache(maxsize=64)
-def prices_of(environment: Environment) -> PriceCache:
-    """Return the price cache of an environment."""
-    return PriceCache(environment)
+def cost_cache_of(environment: Environment) -> CostCache:
+    """Return the cost cache of an environment."""
+    return CostCache(environment)
 
 
 @dataclass(frozen=True)
-class Pricing:
-    """The prices of a node's candidates, given the states of its operands and the wanted layout of
+class CandidateCosts:
+    """The costs of a node's candidates, given the states of its operands and the wanted layout of
     its result."""
 
-    prices: PriceCache
+    cache: CostCache
     node: Node
     operands: tuple[OperandState, ...]
     wanted: Layout | None
 
     @property
     def environment(self) -> Environment:
-        """The environment of the prices."""
-        return self.prices.environment
+        """The environment of the costs."""
+        return self.cache.environment
 
-    def options(self) -> list[PricedCandidate]:
-        """Return the candidates with their prices, in the order of preference."""
+    def evaluated(self) -> list[EvaluatedCandidate]:
+        """Return the candidates with their costs, in the order of preference."""
         return [
-            PricedCandidate(candidate, self._seconds(candidate), *self._traffic(candidate),
+            EvaluatedCandidate(candidate, self._seconds(candidate), *self._traffic(candidate),
                    self._memory(candidate))
             for _, candidate in self.ranked()
         ]  # fmt: skip
@@ -132,7 +132,7 @@ class Pricing:
         """
         layouts = tuple([operand.layout for operand in self.operands])
         found = list(layout_candidates(self.node, layouts, self.environment, self.wanted))
-        count("priced candidates", len(found))
+        count("evaluated candidates", len(found))
         limit = self.environment.most
         if limit is not None:
             fitting = [c for c in found if self._memory(c) <= limit]
@@ -154,9 +154,9 @@ class Pricing:
     def _lean(self, found: list[LayoutCandidate]) -> list[LayoutCandidate]:
         """Return the candidates, of an operation with a collective kernel, that need little memory.
 
-        A worker may store at most so much more than with the leanest candidate as the environment
-        grants for the workspace of an operation (or for LAPACK), and at most an eighth of its
-        memory limit.
+        Compared with the candidate that needs the least memory, a worker may store at most the
+        additional bytes that the environment allows for the workspace of an operation (or for
+        LAPACK), and at most an eighth of its memory limit.
         """
         stored = [self._stored(c) for c in found]
         spare, limit = self.environment.workspace, self.environment.memory
@@ -254,7 +254,7 @@ class Pricing:
             if layout.mesh == shared.mesh:
                 layout = shared
                 copied = have.max_local_size if operand.is_stored else 0  # otherwise computed there
-        seconds = self.prices.move(have, layout, operand.itemsize)
+        seconds = self.cache.move(have, layout, operand.itemsize)
         return seconds + copied * operand.itemsize / self.environment.bandwidth
 
     def _afterwards(self, candidate: LayoutCandidate) -> float:
@@ -266,16 +266,16 @@ class Pricing:
         cost = 0.0
         if output.is_partial:
             summed = default_reduction(output)
-            cost += self.prices.move(output, summed, itemsize)
+            cost += self.cache.move(output, summed, itemsize)
             cost += reduction_seconds(self.node, summed, self.environment)
             output = summed
         if self.wanted is not None:
-            return cost + self.prices.move(output, self.wanted, itemsize)
+            return cost + self.cache.move(output, self.wanted, itemsize)
         if output.is_replicated or not all(x.is_replicated for x in candidate.inputs):
             return cost
         if self.node.size * itemsize <= self.environment.workspace:  # its users may need all of it
             whole = self.environment.whole(self.node.shape)
-            cost += 0.5 * self.prices.move(output, whole, itemsize)
+            cost += 0.5 * self.cache.move(output, whole, itemsize)
         return cost
 
 

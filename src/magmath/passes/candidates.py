@@ -114,7 +114,7 @@ def algorithm(node: Node, candidate: LayoutCandidate) -> str:
     """Return the name of the algorithm of a candidate for a contraction of two operands, or for a
     LAPACK operation."""
     if node.operation.lapack:
-        return _who(node, candidate)
+        return _lapack_algorithm(node, candidate)
     structure = node.index_notation
     split = set()
     for letters, layout in zip(
@@ -126,12 +126,12 @@ def algorithm(node: Node, candidate: LayoutCandidate) -> str:
     return _ALGORITHMS.get(frozenset(groups), "mixed")
 
 
-def _who(node: Node, candidate: LayoutCandidate) -> str:
+def _lapack_algorithm(node: Node, candidate: LayoutCandidate) -> str:
     if is_distributed(node, candidate.inputs, candidate.output):
-        return "together"
+        return "collective"
     if candidate.output.mesh.size == 1:
-        return "by one for all"
-    return "by every worker" if candidate.output.is_replicated else "each its own"
+        return "one worker"
+    return "replicated" if candidate.output.is_replicated else "batch"
 
 
 _ROWS, _COLUMNS, _SUMMED, _BATCH = (
@@ -141,10 +141,10 @@ _ROWS, _COLUMNS, _SUMMED, _BATCH = (
     (True, True, True),
 )
 _ALGORITHMS = {
-    frozenset[tuple[bool, bool, bool]](): "by every worker",
-    frozenset({_ROWS}): "B everywhere",
-    frozenset({_COLUMNS}): "A everywhere",
-    frozenset({_SUMMED}): "summands",
+    frozenset[tuple[bool, bool, bool]](): "replicated",
+    frozenset({_ROWS}): "B replicated",
+    frozenset({_COLUMNS}): "A replicated",
+    frozenset({_SUMMED}): "partial sums",
     frozenset({_BATCH}): "batch",
     frozenset({_ROWS, _COLUMNS}): "C stationary",
     frozenset({_ROWS, _SUMMED}): "A stationary",
@@ -192,7 +192,7 @@ def _choices(
     axis: int,
     environment: Environment,
 ) -> Iterator[Choice]:
-    """Yield the splits on one mesh axis: each letter with each reasonable way to cut it, then no
+    """Yield the splits on one mesh axis: each letter with each reasonable set of cuts, then no
     split."""
     if mesh.shape[axis] > 1:
         letters = _letters(node, structure, environment)

@@ -30,7 +30,7 @@ from magmath.ops.realignment import INSERT_COLUMN
 from magmath.ops.slicing import SLICE
 from magmath.passes.aliasing import is_slice_view
 from magmath.passes.environment import Environment
-from magmath.passes.price import node_seconds
+from magmath.passes.node_cost import node_seconds
 from magmath.passes.storage_sharing import can_be_part
 
 SEPARATE, EPILOGUE, REALIGNED, WIDENED = FORMS = ("separate", "epilogue", "realigned", "widened")

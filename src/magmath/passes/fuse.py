@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from magmath.graph import Graph, Node, applied, users_of
+from magmath.graph import Graph, Node, Shape, applied, users_of
 from magmath.ops.elementwise import negative
 from magmath.passes.simplify import is_constant, merge_equal
 
@@ -19,7 +19,7 @@ from magmath.passes.simplify import is_constant, merge_equal
 def fuse(graph: Graph, *, bias: bool = True) -> Graph:
     """Return the graph with conversions, biases, activations and updates folded into their
     products; biases only if `bias` is true."""
-    rules = (_conversion, _bias, _activation, _update)
+    rules = (_conversion, _bias, _residual, _activation, _update)
     return merge_equal(_folded(graph, [rule for rule in rules if bias or rule is not _bias]))
 
 
@@ -61,10 +61,14 @@ def _is_open(product: Node, epilogue: str, single: set[Node]) -> bool:
     """Return True if an epilogue can be folded into a node, which has no later epilogue yet."""
     if product not in single or epilogue not in product.operation.epilogues:
         return False
+    if product.name == "correlation" and not product.dtype.is_floating:
+        return False  # its integer kernel has no epilogue
     attributes = product.attributes
     if attributes.get("accumulate") or attributes.get("activation", "none") != "none":
         return False
-    return epilogue in ACTIVATIONS or not attributes.get("bias")
+    if epilogue in ACTIVATIONS:
+        return True
+    return not attributes.get("residual") and (epilogue == "residual" or not attributes.get("bias"))
 
 
 def _conversion(node: Node, single: set[Node]) -> Node | None:
@@ -80,14 +84,32 @@ def _conversion(node: Node, single: set[Node]) -> Node | None:
 
 
 def _bias(node: Node, single: set[Node]) -> Node | None:
-    """Fold product + row."""
+    """Fold product + row, or the sum with another vector along the operation's axis."""
     if node.name != "add":
         return None
     for product, row in (node.inputs, node.inputs[::-1]):
-        fits = row.ndim == 1 and row.shape[0] == node.shape[-1]
-        fits = fits and _is_open(product, "bias", single)
+        fits = _is_open(product, "bias", single) and row.shape == _bias_shape(product)
         if fits and product.layout == node.layout and node.shape == product.shape:
             return _remade(product, node, row, bias=True)
+    return None
+
+
+def _bias_shape(product: Node) -> Shape:
+    """Return the shape of a bias: (n,) along the last axis, otherwise (1, n, 1, …)."""
+    axis, shape = product.operation.bias_axis, product.shape
+    if axis == -1:
+        return shape[-1:]
+    return tuple([n if d == axis else 1 for d, n in enumerate(shape)])
+
+
+def _residual(node: Node, single: set[Node]) -> Node | None:
+    """Fold product + array."""
+    if node.name != "add":
+        return None
+    for product, other in (node.inputs[::-1], node.inputs):
+        fits = _is_open(product, "residual", single) and other.shape == node.shape == product.shape
+        if fits and product.layout == node.layout == other.layout and other is not product:
+            return _remade(product, node, other, residual=True)
     return None
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from magmath.core.stage_times import stage
 from magmath.graph import Graph, Node
 from magmath.graph.operation import MemoryOrder
-from magmath.passes.blocks import reduce_in_blocks
+from magmath.passes.block_reduction import reduce_in_blocks
 from magmath.passes.environment import Environment
 from magmath.passes.fold_bias import SEPARATE, fold_bias
 from magmath.passes.fuse import fuse

@@ -1,6 +1,6 @@
 """Place: chooses a layout for every node and inserts the redistributions that the layouts need.
 
-The candidates of a node (`passes/candidates.py`) are priced (`passes/candidate_cost.py`). The pass
+The candidates of a node (`passes/candidates.py`) have costs (`passes/candidate_cost.py`). The pass
 chooses, node by node, the cheapest candidate that fits the memory. An operation with decompositions
 is placed in each of them, and the cheapest is chosen. The value of the result does not depend on
 the layouts.
@@ -21,12 +21,12 @@ from magmath.ops.panel_products import panels_of
 from magmath.ops.redistribute import redistribute
 from magmath.passes.aliasing import is_materialised
 from magmath.passes.candidate_cost import (
+    CandidateCosts,
+    CostCache,
+    EvaluatedCandidate,
     OperandState,
-    PriceCache,
-    PricedCandidate,
-    Pricing,
+    cost_cache_of,
     is_readable_as,
-    prices_of,
 )
 from magmath.passes.candidates import is_contraction
 from magmath.passes.default_reduction import default_reduction
@@ -79,7 +79,7 @@ class Alternatives:
     """
 
     node: Node
-    options: list[PricedCandidate]
+    options: list[EvaluatedCandidate]
     panels: int
 
 
@@ -136,13 +136,13 @@ class _Placing:
     def _place_cheapest(self, node: Node) -> None:
         """Place a node itself, or the cheapest of its decompositions."""
         layouts = [_layout(self.new[source]) for source in node.inputs]
-        ways = (
+        decompositions = (
             [] if self.environment.deterministic else node.operation.decompositions(node, layouts)
         )
-        if not ways:
+        if not decompositions:
             self.new[node] = self._placed(node)
             return
-        trials = [(way, self._tried(node, way)) for way in (node, *ways)]
+        trials = [(graph, self._trial(node, graph)) for graph in (node, *decompositions)]
         self.taken[node], best = min(trials, key=lambda trial: (trial[1].excess, trial[1].cost))
         self.new.update(best.new.maps[0])
         self.copies.update(best.copies.maps[0])
@@ -154,19 +154,21 @@ class _Placing:
         """Bytes by which the workspace exceeds the limit of the environment."""
         return max(0, self.workspace - self.environment.workspace)
 
-    def _tried(self, node: Node, way: Node) -> _Placing:
-        """Return the state after `node` has been placed as the decomposition `way`."""
-        wanted = {**self.wanted, way: self.wanted[node]} if node in self.wanted else self.wanted
+    def _trial(self, node: Node, decomposition: Node) -> _Placing:
+        """Return the state after `node` has been placed as `decomposition`, or as itself."""
+        wanted = self.wanted
+        if node in wanted:
+            wanted = {**wanted, decomposition: wanted[node]}
         new, copies = self.new.new_child(), self.copies.new_child()
         trial = _Placing(
             self.environment, wanted, new, copies, self.cost,
             lines=self.lines, line=self._line_of(node),
         )  # fmt: skip
-        if way is node:
+        if decomposition is node:
             new[node] = trial._placed(node)
         else:
-            trial._place_all(way)
-            new[node] = new[way]
+            trial._place_all(decomposition)
+            new[node] = new[decomposition]
         return trial
 
     def _line_of(self, node: Node) -> Line:
@@ -184,15 +186,15 @@ class _Placing:
             return node
         return node.replace((), self.environment.whole(node.shape))
 
-    def options(self, node: Node) -> list[PricedCandidate]:
-        """Return the priced candidates of a node with placed operands, in the order of
+    def options(self, node: Node) -> list[EvaluatedCandidate]:
+        """Return the evaluated candidates of a node with placed operands, in the order of
         preference."""
         operands = self._operands([self.new[source] for source in node.inputs])
-        return Pricing(self._prices, node, operands, self.wanted.get(node)).options()
+        return CandidateCosts(self._costs, node, operands, self.wanted.get(node)).evaluated()
 
     @cached_property
-    def _prices(self) -> PriceCache:
-        return prices_of(self.environment)
+    def _costs(self) -> CostCache:
+        return cost_cache_of(self.environment)
 
     def _operands(self, nodes: Sequence[Node]) -> tuple[OperandState, ...]:
         """Return the states of placed nodes as operands."""
@@ -210,7 +212,7 @@ class _Placing:
 
     def _placed(self, node: Node) -> Node:
         operands = [self.new[source] for source in node.inputs]
-        best = self._prices.best(node, self._operands(operands), self.wanted.get(node))
+        best = self._costs.best(node, self._operands(operands), self.wanted.get(node))
         self.cost += best.cost
         self.workspace = max(self.workspace, best.workspace)
         line = self._line_of(node)

@@ -11,6 +11,7 @@ first to its last use.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from magmath.graph import Graph, Node, users_of
@@ -225,12 +226,11 @@ def _in_place(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
         fixed = (
             node in storage.alias or node in storage.window or (node in kept and node not in own)
         )
-        operation = node.operation
-        if fixed or not (operation.elementwise or operation.in_place or operation.overwrites_first):
-            continue
-        for x in node.inputs[:1] if operation.overwrites_first else node.inputs:
+        operands = () if fixed else _replaceable(node)
+        alone = len(operands) == 1 < len(node.inputs)
+        for x in operands:
             root = storage.root(x)
-            if operation.overwrites_first and any(storage.root(v) is root for v in node.inputs[1:]):
+            if alone and any(storage.root(v) is root for v in node.inputs if v is not x):
                 break
             private = not (root.is_leaf or root in kept or root in storage.window)
             read = [root, *[v for v in node.inputs if storage.root(v) is root]]
@@ -242,6 +242,17 @@ def _in_place(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
                     storage.alias[node] = x
                     last[root] = last[node]
                 break
+
+
+def _replaceable(node: Node) -> Sequence[Node]:
+    """Return the operands in whose memory a node can be computed; a single one of several must
+    share no memory with the others."""
+    operation = node.operation
+    if operation.overwrites_first:
+        return node.inputs[:1]
+    if node.attributes.get("residual"):
+        return node.inputs[-1:]
+    return node.inputs if operation.elementwise or operation.in_place else ()
 
 
 def _with_own_storage(graph: Graph, storage: Storage) -> set[Node]:

@@ -135,7 +135,7 @@ class _Lowering:
         else:
             inputs = tuple(self.slot_of(source) for source in node.inputs)
             out = self.slot_of(node)
-            workspace = self.workspace if _meets(node) else None
+            workspace = self.workspace if _is_collective(node) else None
             call = Call(node.name, node.attributes, inputs, out, node.line, workspace)
             self.instructions.append(call)
 
@@ -146,8 +146,8 @@ class _Lowering:
         All operations use the same slot, since they run one after the other. Workers that share
         memory read one another's part of it.
         """
-        meeting = [node for node in self.graph.nodes if _meets(node)]
-        nbytes = max(map(_workspace_bytes, meeting))
+        collective = [node for node in self.graph.nodes if _is_collective(node)]
+        nbytes = max(map(_workspace_bytes, collective))
         workers, shared = self.environment.workers, self.environment.shares_memory
         mesh = Mesh((workers,), None, self.environment.mesh.workers)
         layout = Layout.even((workers, nbytes), mesh, 0)
@@ -190,7 +190,7 @@ class _Lowering:
         return saved
 
 
-def _meets(node: Node) -> bool:
+def _is_collective(node: Node) -> bool:
     """Return True for a node that a collective kernel computes."""
     if node.operation.distributed is None or node.layout is None:
         return False

@@ -1,4 +1,4 @@
-"""Figures for the report, and their conversion to SVG that stands inside an HTML page."""
+"""Figures for the report, and their conversion to SVG that is embedded in an HTML page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WIDTH = 5.0
 def new_figure(height: float = 3.4) -> Figure:
     """Return an empty figure, as wide as the report's column; `height` in inches.
 
-    Several panels go below each other, not next to each other.
+    Several panels are placed below each other, not next to each other.
     """
     from matplotlib.figure import Figure
 
@@ -26,7 +26,7 @@ def new_figure(height: float = 3.4) -> Figure:
 def inline_svg(figure: Figure, name: str) -> str:
     """Return the figure as an SVG element; `name`, a word, makes its identifiers unique in a page.
 
-    Identifiers that nothing refers to are left out. The text stays text.
+    Unused identifiers are removed. Text remains text.
     """
     import matplotlib as mpl
 

@@ -15,9 +15,9 @@ from magmath.reproduce.section import Section
 @final
 @dataclass(frozen=True)
 class Options:
-    """What a user asks of an experiment.
+    """The options of a run of an experiment.
 
-    quick     a look of a minute or two instead of the paper's full sizes
+    quick     one or two minutes instead of the paper's full sizes
     data      the folder of the paper's data set, or None
     peers     names of other frameworks to measure in addition; ("all",) or ("none",) are possible
     console   receives the progress

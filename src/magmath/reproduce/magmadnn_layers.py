@@ -1,7 +1,7 @@
 """MagmaDNN's comparison with other frameworks: training time against the number of dense layers.
 
-The measurement is that of `magmath bench layers`: every framework in a process of its own, in
-turns, on the same cores and data.
+The measurement is that of `magmath bench layers`: every framework in its own process, in
+interleaved rounds, on the same cores and data.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BATCH, WIDTH, IMAGES = 100, 528, 6400
 LAYERS, QUICK_LAYERS = (1, 2, 4, 8, 16), (1, 2, 4)
 OWN = "magmath"
 QUICK_WITHOUT = ("PyTorch compiled", "bare GEMMs")
-"""Systems that a quick run leaves out: they compile for minutes, or are no framework."""
+"""Systems that a quick run omits: they compile for minutes, or are not frameworks."""
 FRAMEWORKS = (OWN, "PyTorch eager", "PyTorch compiled", "JAX", "TensorFlow")
 EPOCH = 60_000
 """The images of an epoch of MNIST, for which times are given."""

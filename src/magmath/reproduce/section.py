@@ -57,10 +57,10 @@ class Plot:
 @final
 @dataclass(frozen=True)
 class Finding:
-    """A statement of the paper, what we find, and whether they agree.
+    """A statement of the paper, our result, and whether they agree.
 
-    agrees   True, False, or None if this run cannot tell
-    reason   why they do not agree, or why the run cannot tell; required in these cases
+    agrees   True, False, or None if this run cannot decide
+    reason   why they do not agree, or why the run cannot decide; required in these cases
     """
 
     statement: str

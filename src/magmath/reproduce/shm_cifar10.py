@@ -1,8 +1,8 @@
 """SHM-Learn-Dist's scaling experiment: loss and accuracy against time on 1, 2, 4 and 8 workers, and
 the times of a parameter server; PyTorch's DDP on the same batches for comparison.
 
-Workers are processes, each with a batch of its own; the gradients are averaged. Without CIFAR-10 a
-smaller data set of this machine and a smaller network take its place.
+Workers are processes, each with its own batch; the gradients are averaged. Without CIFAR-10 a
+smaller data set of this machine and a smaller network replace it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Run:
 @final
 @dataclass(frozen=True)
 class Problem:
-    """The data set, the network, and how much training there is."""
+    """The data set, the network, and the amount of training."""
 
     data: Dataset
     network: str
@@ -194,7 +194,7 @@ def train(problem: Problem, workers: int) -> Run:
             "strategy": "data",
             "metrics": (),
         }
-        problem.build(workers).fit(images, labels, **options)  # compiles what the next one runs
+        problem.build(workers).fit(images, labels, **options)  # compiles the next run
         scores = _Accuracy(data)
         history = network.fit(images, labels, epochs=problem.epochs, callbacks=[scores], **options)
         parameters = sum(p.size for p in network.parameters.values())

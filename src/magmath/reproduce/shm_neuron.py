@@ -1,4 +1,4 @@
-"""SHM-Learn-Dist's experiment with a single neuron: what averaging over workers does to training.
+"""SHM-Learn-Dist's experiment with a single neuron: the effect of averaging over workers.
 
 A sigmoid neuron learns f(x) = [x ≥ 0.5] by stochastic gradient descent, one sample a step for each
 worker. The workers are logical replicas, an axis of the arrays, so the curves do not depend on the

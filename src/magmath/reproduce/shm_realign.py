@@ -59,10 +59,11 @@ def run(options: Options) -> Section:
             "The report stores bias and weights as one matrix, so that one product computes both "
             "and one computes both gradients. The inputs then need a column of ones, which it "
             "inserts by moving the matrix within its buffer (ShiftRight); its index arithmetic "
-            "has slips, and is derived anew here, with a proof, in kernels/realignment_groups.py. "
-            "The fused epilogue adds the bias while the product is stored. In the widened buffer "
-            "the layer below writes its result next to a column of ones, and nothing moves. All "
-            "forms are plans of the same user program, made by the pass fold_bias.",
+            "has errors, and is derived again here, with a proof, in "
+            "kernels/realignment_groups.py. The fused epilogue adds the bias while the product is "
+            "stored. In the widened buffer the layer below writes its result next to a column of "
+            "ones, and nothing moves. All forms are plans of the same user program, made by the "
+            "pass fold_bias.",
             Plot("Time of the layer, relative to the fused epilogue", _figure(shapes, forward)),
             _table("Forward pass: microseconds", forward, FORWARD, 1e6, COPIED),
             _table("Gradients of weights and bias: microseconds", backward, GRADIENTS, 1e6, CHOSEN),

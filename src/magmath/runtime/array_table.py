@@ -18,9 +18,9 @@ from magmath.runtime.async_transfers import AsyncTransfers
 
 
 class ArrayTable:
-    """The arrays of a worker, in `heap`; its progress thread may be transferring some of them.
-
-    With `frees_at_once`, released memory is given back at once, if a transfer must be waited for.
+    """The arrays of a worker, in `heap`; its progress thread may transfer some of them
+    concurrently. With `frees_at_once`, the memory of an array that a transfer uses is freed at its
+    release, after a wait for the transfer.
     """
 
     def __init__(

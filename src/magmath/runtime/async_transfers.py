@@ -58,7 +58,8 @@ class AsyncTransfers:
                 transfer.task.wait()
 
     def release(self, array: int, stored: LocalArray) -> bool:
-        """Defer freeing a released array that a transfer uses; False if no transfer uses it."""
+        """Defer freeing a released array that a transfer uses; return False if no transfer uses
+        it."""
         for transfer in reversed(self._transfers):
             if array in transfer.reads or array in transfer.writes:
                 transfer.released.append(stored)

@@ -63,15 +63,15 @@ AnsweredCommand = (
 
 
 class CommandQueue:
-    """Reaches the workers through `transport`, which this starts.
+    """Sends commands to the workers through `transport`, which the constructor starts.
 
     hellos      the Hello messages of the workers
     direct      true if the one worker lives in this process, where `run` and `compute` reach it
-    failed      told of the outputs of a run that has failed on a worker, and of the failure
-    ended       told when the workers have ended
-    lock        held while the workers are spoken to
+    failed      called with the outputs of a run that has failed on a worker, and with the failure
+    ended       called when the workers have ended
+    lock        held while a thread sends or receives
 
-    Any thread may call; calls take turns.
+    Thread-safe: the lock serialises calls of several threads.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class CommandQueue:
         self._failing: list[PendingCommand] = []
         self._failing_since = 0.0
         self.ended: str | None = None
-        """Why the workers are unreachable; None while the pool is open."""
+        """The reason why the workers are unreachable; None while the pool is open."""
         transport.is_interrupted = lambda: self.interrupts.is_due
         self.hellos = transport.start(self._deliver)
         self._all = range(transport.size)
@@ -103,7 +103,7 @@ class CommandQueue:
         _queues.add(self)
 
     def check_open(self) -> None:
-        """Raise WorkerLost, saying why, once the workers have ended or cannot be reached."""
+        """Raise WorkerLost, with the reason, if the workers have ended or are unreachable."""
         if self.ended is not None:
             raise WorkerLost(self.ended)
 
@@ -251,7 +251,7 @@ class CommandQueue:
                 self._end(WorkerLost("the pool has been closed; start a new one"), force=False)
 
     def forked(self) -> None:
-        """Adapt to being in a fork of the process that started the workers.
+        """Adapt this object in a fork of the process that started the workers.
 
         The fork has a working copy of an inline worker. Other workers only answer the original
         controller. Threads that may have held the lock do not exist in the fork.
@@ -337,11 +337,14 @@ class CommandQueue:
         """Remove a completed command."""
         if self._pending.pop(pending.ticket, None) is not None:
             self._pending_bytes -= pending.nbytes
-        if pending.run is not None and not pending.failures:
-            pending.run.repeat = None
+        if pending.run is not None:
+            pending.run.progress = None  # it may refer to the owner of the run's results
+            if not pending.failures:
+                pending.run.repeat = None
+            pending.run = None
 
     def _waits_for(self, pending: PendingCommand) -> bool:
-        """True if this command, or an earlier one, is unanswered."""
+        """Return True if this command, or an earlier one, is unanswered."""
         return bool(pending.waiting) or next(iter(self._pending), pending.ticket) < pending.ticket
 
     # Failures.

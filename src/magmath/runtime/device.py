@@ -30,7 +30,7 @@ def choose_device(name: str) -> torch.device:
     index = _local_rank() % max(gpus, 1) if device.index is None else device.index
     if index >= gpus:
         raise DeviceError(
-            f"device {name!r} was asked for, this machine ({HOST}) has "
+            f"device {name!r} was requested, this machine ({HOST}) has "
             f'{gpus or "no"} CUDA device{"" if gpus == 1 else "s"}; use device="cpu"'
         )
     return torch.device("cuda", index)

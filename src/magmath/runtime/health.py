@@ -139,7 +139,7 @@ class ProcessWatch:
 
 
 def _is_stopped(pid: int) -> bool:
-    """True for a process that a signal or a debugger has stopped."""
+    """Return True for a process that a signal or a debugger has stopped."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] in "Tt"

@@ -36,7 +36,7 @@ _JOB_PREFIXES: Final = (
 )  # fmt: skip
 """Prefixes of variables by which schedulers describe a job and its hosts to launchers."""
 _THIS_HOST: Final = {"HYDRA_LAUNCHER": "fork", "HYDRA_RMK": "user"}
-"""Make MPICH's mpiexec start processes on this host, without a scheduler."""
+"""Options with which MPICH's mpiexec starts processes on this host, without a scheduler."""
 _OUTPUT_SHOWN: Final = 4_000
 _LINES_SHOWN: Final = 10  # lines of the launcher's output in an error
 _TERMINATION_TIME: Final = 2.0
@@ -164,7 +164,7 @@ class Launch:
             ) from error
 
     def exit_code(self) -> int | None:
-        """The launcher's exit code; None while it runs."""
+        """Return the launcher's exit code; None while it runs."""
         return self._process.poll()
 
     def wait(self, seconds: float) -> bool:

@@ -58,7 +58,7 @@ class Read(Struct, frozen=True, tag="read", forbid_unknown_fields=True):
     path: Text
     storage: StorageSpec
     report: bool
-    """Whether workers send `Progress`, with bytes as steps."""
+    """True if workers send `Progress`, with bytes as steps."""
 
 
 class Write(Struct, frozen=True, tag="write", forbid_unknown_fields=True):
@@ -102,11 +102,11 @@ class Run(Struct, frozen=True, tag="run", forbid_unknown_fields=True):
     Python's."""
     steps: Steps
     report: bool
-    """Whether worker 0 sends `Progress`."""
+    """True if worker 0 sends `Progress`."""
     timed: bool = False
-    """Whether each instruction is timed; every worker then answers with `Values`."""
+    """True if each instruction is timed; every worker then answers with `Values`."""
     asynchronous: bool = False
-    """Whether a program that only moves data runs concurrently with later commands: the workers
+    """True if a program that only moves data runs concurrently with later commands: the workers
     answer when it has started, and wait for it when its outputs are used."""
 
 
@@ -195,7 +195,8 @@ class Failure(Struct, frozen=True, tag="failure", forbid_unknown_fields=True):
     line: Text
     """The user's line that built the failing operation, where known."""
     site: Text
-    """Where in the worker it was raised: equal on all workers if all failed at the same place."""
+    """The place in the worker's code where it was raised: equal on all workers if all failed
+    alike."""
     secondary: bool = False
     """True for a consequence of an earlier failure, or of a failure of another worker."""
     in_step: bool = False

@@ -23,7 +23,7 @@ _SIGKILL: Final = re.compile(r"\bKilled\b|signal 9\b|\bSIGKILL\b")
 
 
 def is_sigkill(cause: str) -> bool:
-    """True if a launcher's description of a process's end means SIGKILL."""
+    """Return True if a launcher's description of a process's end means SIGKILL."""
     return bool(_SIGKILL.search(cause))
 
 
@@ -57,7 +57,8 @@ def _has_risen(before: int | None, now: int | None) -> bool:
 
 
 def _machine_kills(root: Path) -> int | None:
-    """Return how many processes of this machine the kernel has killed for memory since boot."""
+    """Return the number of processes of this machine that the kernel has killed for lack of memory
+    since boot."""
     try:
         found = re.search(r"^oom_kill (\d+)$", (root / "proc/vmstat").read_text(), re.MULTILINE)
     except OSError:

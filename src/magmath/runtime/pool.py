@@ -82,15 +82,17 @@ class OwnerReference(ref[Any]):
 
 
 class Pool:
-    """Workers, reached through `transport`, which this starts.
+    """The workers, through `transport`, which the constructor starts.
 
-    workers, mesh   their number (1 for the worker in this process), and all of them in a line
+    workers, mesh   the number of workers (1 for the worker in this process), and a mesh of one axis
+                    of all workers
     topology        where they are
     deterministic, seed, memory_limit, fold_bias   the settings of the pool, for planners
     memory_bound    bytes that the arrays of a worker may take: `memory_limit`, or its share of the
-                    memory of its host; None on GPUs, which refuse by themselves
+                    memory of its host; None on GPUs, whose allocator raises by itself
 
-    Any thread may call; calls take turns. Every call raises WorkerLost once the pool is closed.
+    Thread-safe: calls of several threads are serialised. Every call raises WorkerLost once the pool
+    is closed.
     """
 
     def __init__(
@@ -142,11 +144,11 @@ class Pool:
 
     @property
     def end_reason(self) -> str | None:
-        """Why the workers are unreachable; None while the pool is open."""
+        """The reason why the workers are unreachable; None while the pool is open."""
         return self._queue.ended
 
     def put(self, tensor: torch.Tensor, layout: Layout) -> int:
-        """Send a CPU tensor to the workers, to each its own tiles; return the number of the array.
+        """Send each worker its tile of a CPU tensor; return the number of the array.
 
         Raises ShapeError, DTypeError or LayoutError if tensor, layout and pool do not match.
         """
@@ -177,7 +179,7 @@ class Pool:
         """
         layout, dtype = self._require_array("get", array)
         _require_complete("get", layout)
-        # For an empty array one worker is still asked, since it may have failed.
+        # Even for an empty array one worker receives a request, since it may have failed.
         ranks = covering_workers(layout) or [layout.mesh.workers[0]]
         pending = self._queue.request(messages.Get(self._queue.ticket(), array), ranks)
         self._require_array("get", array)  # another worker may have failed in the meantime
@@ -215,9 +217,8 @@ class Pool:
     def write(
         self, array: int, path: str, storage: StorageSpec, progress: ProgressCallback | None = None
     ) -> None:
-        """Make the workers write an array into an existing file, each its own part.
-
-        As `read`. Raises LayoutError if a reduction is pending.
+        """Make each worker write its own part of an array into an existing file; see `read`. Raises
+        LayoutError if a reduction is pending.
         """
         layout, _ = self._require_array("write", array)
         _require_complete("write", layout)
@@ -445,11 +446,12 @@ class Pool:
         return bool(self._failed)
 
     def has_failed(self, array: int) -> bool:
-        """True if the run that produces the array is known to have failed."""
+        """Return True if the run that produces the array is known to have failed."""
         return array in self._failed
 
     def was_abandoned(self, array: int) -> bool:
-        """True if the run that produces the array was interrupted between two instructions."""
+        """Return True if the run that produces the array was interrupted between two
+        instructions."""
         failure = self._failed.get(array)
         return failure is not None and failure.kind == "InterruptedError"
 
@@ -508,8 +510,8 @@ def _new_tensor(shape: tuple[int, ...], dtype: DType) -> torch.Tensor:
         return torch.empty(shape, dtype=to_torch(dtype))
     except RuntimeError as error:
         raise MemoryLimitError(
-            f"get: this process has no memory for all of an array of {shape} {dtype}; ask for "
-            f"parts of it, or save it to a file"
+            f"get: this process has no memory for a whole array of {shape} {dtype}; fetch parts of "
+            "it, or save it to a file"
         ) from error
 
 

@@ -33,25 +33,26 @@ def start_pool(
 ) -> Pool:
     """Start a pool.
 
-    workers        0: one worker inside this process; else so many processes
+    workers        0: one worker inside this process; n: n processes
     threads        processor threads of each worker; by default the processors that this process
                    may use (`core/resources.py`) are divided among the workers of a host
     launcher       "mpiexec" (that of the mpich package, or the system's), "srun", a command in
                    which {n} stands for the number of workers, or "threads": a simulated pool
-    endpoint       how processes reach the controller: "ipc", "tcp" or "tcp://ADDRESS"; by default
-                   ipc for "mpiexec" and tcp, encrypted, for other launchers
-    deterministic  the same bits for any number of workers; each computes with one thread, since
-                   threads add in another order
-    memory_limit   bytes that the arrays of one worker may take; by default its share of the memory
+    endpoint       the connection of processes to the controller: "ipc", "tcp" or "tcp://ADDRESS";
+                   by default ipc for "mpiexec" and tcp, encrypted, for other launchers
+    deterministic  results have the same bits for any number of workers; each worker computes with
+                   one thread, since several threads add in another order
+    memory_limit   bytes that the arrays of one worker may use; by default its share of the memory
                    of its host (`core/resources.py`)
     winograd       convolutions may use Winograd's algorithms, except in deterministic mode
     fold_bias      how plans add biases to products: one of FOLD_BIAS
     flush_denormals  numbers below the smallest normal one count as 0 in training steps
     heartbeat_timeout  seconds that a worker may be stopped, or its host silent, until it counts as
-                   lost; None: it is waited for
+                       lost; None: no limit
 
-    More workers than processors: a warning, and they share. Raises WorkerError where the workers do
-    not start, and what they raised while starting (DeviceError for a device that is not there).
+    Warns if there are more workers than processors, which they then share. Raises WorkerError if
+    the workers do not start, and the exception of a worker at its start (DeviceError for a device
+    that does not exist).
     """
     workers, seed = (
         require_integer("init: workers", workers, 0),
@@ -89,8 +90,8 @@ def _check_timeout(seconds: object) -> None:
     number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
     if seconds is not None and not (number and 0 < seconds < math.inf):  # type: ignore[operator]
         raise OptionError(
-            f"init: heartbeat_timeout must be a positive number of seconds, or None to wait for "
-            f"ever, was given {seconds!r}"
+            "init: heartbeat_timeout must be a positive number of seconds, or None for no limit, "
+            f"was given {seconds!r}"
         )
 
 
@@ -102,13 +103,13 @@ def _transport(
     heartbeat_timeout: float | None,
 ) -> Transport:
     if workers == 0:
-        from magmath.kernels.threads import shorten_waits
+        from magmath.kernels.thread_count import shorten_waits
         from magmath.runtime.transport.inline import InlineTransport
 
         shorten_waits()
         return InlineTransport(options)
     if launcher == "threads":
-        from magmath.kernels.threads import shorten_waits
+        from magmath.kernels.thread_count import shorten_waits
         from magmath.runtime.transport.threads import ThreadTransport
 
         shorten_waits()

@@ -19,7 +19,7 @@ import zmq
 from magmath.comm import Communicator
 from magmath.core.resources import processor_count
 from magmath.errors import WorkerError
-from magmath.kernels.threads import set_threads
+from magmath.kernels.thread_count import set_threads
 from magmath.runtime.command_loop import CommandLoop, CommandPort
 from magmath.runtime.device import HOST
 from magmath.runtime.failures import failure_from

@@ -48,7 +48,7 @@ class ProgramPort(Protocol):
         parameters: Sequence[Number],
         steps: int,
     ) -> tuple[list[float], list[float]]:
-        """As `run`, and return the total seconds of each instruction."""
+        """Run as `run` does; return also the total seconds of each instruction."""
 
     def start(
         self,
@@ -68,7 +68,7 @@ class ProgramPort(Protocol):
 
 
 class ProgramOwner(Protocol):
-    """A worker, as its programs see it."""
+    """The attributes of a worker that its programs use."""
 
     comm: Communicator
     heap: Heap

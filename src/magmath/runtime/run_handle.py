@@ -20,7 +20,7 @@ ProgressCallback = Callable[[int, list[float]], None]
 
 
 class PendingCommands(Protocol):
-    """The commands of a pool, as a run sees them."""
+    """The methods of the command queue that a run uses."""
 
     def wait(self, pending: PendingCommand) -> None:
         """Wait until a command and every earlier one have been answered."""

@@ -27,7 +27,7 @@ Deliver: TypeAlias = Callable[[int, Reply, Frame | None], bool]
 """
 
 Expression = TypeVar("Expression")
-"""What the inline worker computes without a program: passed through to the executor."""
+"""The nodes that the inline worker computes without a program, passed through to the executor."""
 
 
 @dataclass(slots=True)
@@ -43,9 +43,9 @@ class WorkerOptions:
     """The start options of a pool's workers.
 
     device          "auto", "cpu", "cuda", or a torch device
-    threads         processor threads of each worker; None: what torch takes by itself
+    threads         processor threads of each worker; None: torch's default
     deterministic   reductions in an order that does not depend on the number of workers
-    memory_limit    bytes that a worker's arrays may take; None: its share of the host's memory
+    memory_limit    bytes that a worker's arrays may use; None: its share of the host's memory
     winograd        convolutions may use Winograd's algorithms
     flush_denormals  numbers below the smallest normal one count as 0 in training steps
     """
@@ -59,7 +59,7 @@ class WorkerOptions:
 
 
 class Transport(ABC):
-    """Reaches the workers 0 … size - 1."""
+    """The connection to the workers 0 … size - 1."""
 
     size: int
     is_inline: bool = False
@@ -100,7 +100,7 @@ class Transport(ABC):
     ) -> list[LocalArray]:
         """Drop the arrays `released`, compute nodes without a program (see `Pool.compute`) and
         store the results as the arrays `outputs`; only where `direct`."""
-        raise AssertionError("workers elsewhere are sent programs")
+        raise AssertionError("workers in other processes receive programs")
 
     def run(
         self,

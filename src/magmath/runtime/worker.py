@@ -41,7 +41,7 @@ _UNBOUNDED = 1 << 62
 
 Answer = tuple[Reply, Frame | None]
 Compute = Callable[[Sequence[Any], Sequence[Any], dict[Any, View]], list[LocalArray]]
-"""The executor's; only the executor knows the type of the expressions."""
+"""A type of the executor, which alone knows the type of the expressions."""
 
 
 @dataclass(slots=True)
@@ -213,7 +213,7 @@ class Worker:
 
     def _read(self, command: messages.Read, payload: Payload) -> Answer:
         stored = self._allocate(command)
-        self.arrays.add(command.array, stored)  # also if reading fails: heaps stay symmetric
+        self.arrays.add(command.array, stored)  # even if reading fails: heaps stay symmetric
         self._transfer(command, stored, writing=False)
         return messages.Done(command.ticket), None
 

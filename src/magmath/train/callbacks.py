@@ -1,4 +1,4 @@
-"""Callbacks: objects whose methods `fit` calls during training."""
+"""Callbacks: objects whose methods `fit` calls at fixed points of training."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Callback(Listener[Trainer]):
-    """The base of callbacks; each method does nothing here."""
+    """The base class of callbacks; its methods do nothing."""
 
 
 class BestWeights(Callback):
@@ -70,7 +70,7 @@ class BestWeights(Callback):
             name = "validation_loss" if "validation_loss" in figures else "loss"
         if name not in figures:
             raise MagmathError(
-                f"{type(self).__name__}: there is no figure {name!r}; there are "
+                f"{type(self).__name__}: no value is recorded as {name!r}; recorded are "
                 f"{', '.join(figures)}; give fit(…, validation=(x, y)) or metrics for others"
             )
         return name, figures[name]

@@ -17,7 +17,7 @@ from magmath.arrays.variable import Variable
 from magmath.engine.rng_state import RngState
 from magmath.errors import WeightsError
 from magmath.nn.module import Module
-from magmath.nn.weights import read, write
+from magmath.nn.state_file import read, write
 from magmath.optim import Optimizer
 from magmath.parallel.strategy import Strategy, Training
 from magmath.train.history import EpochRecord, History
@@ -31,23 +31,23 @@ _MODULE, _OPTIMIZER, _STRATEGY = "module/", "optimizer/", "strategy/"
 
 
 class Resumed(Protocol):
-    """A trainer, as its checkpoint sees it."""
+    """The attributes of a trainer that its checkpoint uses."""
 
     epochs_done: int
 
     @property
     def module(self) -> Module:
-        """What is trained."""
+        """The trained module."""
 
     @property
     def optimizer(self) -> Optimizer:
-        """What updates its parameters."""
+        """The optimizer that updates its parameters."""
 
     def stream(self) -> RngState:
-        """What layers without a random stream of their own draw from."""
+        """Return the generator state of layers without their own."""
 
     def prepared(self) -> tuple[Strategy, Training]:
-        """The strategy, with its variables, and what it trains."""
+        """Return the strategy, with its variables, and the module and optimizer that it trains."""
 
 
 @final
@@ -102,14 +102,14 @@ class Checkpoint:
             k: tuple(v.shape) for k, v in saved.items()
         }:
             raise WeightsError(
-                f"fit: the checkpoint {self.path} is of another strategy than {strategy.label}; "
-                f"give the same strategy, or another folder"
+                f"fit: the checkpoint {self.path} belongs to another strategy than "
+                f"{strategy.label}; give the same strategy, or another folder"
             )
         if {_OPTIMIZER + k for k in kept} != set(states):
             raise WeightsError(
-                f"fit: the checkpoint {self.path} is of the optimizer {content['optimizer']} and "
-                f"other parameters than {trainer.optimizer} updates; give the same optimizer and "
-                f"freeze the same parameters, or another folder"
+                f"fit: the checkpoint {self.path} belongs to the optimizer {content['optimizer']} "
+                f"and other parameters than {trainer.optimizer} updates; give the same optimizer "
+                "and freeze the same parameters, or another folder"
             )
         trainer.module.load_state_dict(
             {k.removeprefix(_MODULE): v for k, v in tensors.items() if k.startswith(_MODULE)}
@@ -127,7 +127,7 @@ class Checkpoint:
             content: dict[str, Any] = json.loads(metadata["training"])
         except (KeyError, ValueError):
             raise WeightsError(
-                f"fit: {self.path} is no checkpoint of fit; give another folder"
+                f"fit: {self.path} is not a checkpoint of fit; give another folder"
             ) from None
         return content
 

@@ -23,7 +23,7 @@ from magmath.graph import Node
 from magmath.nn.metrics import Metric as CountedMetric
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
-from magmath.train.measures import Metric
+from magmath.train.metric_choice import Metric
 
 
 class EpochMetric(Protocol):

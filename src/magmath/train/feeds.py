@@ -1,6 +1,6 @@
-"""Feeds: where the batches of a training step come from.
+"""Feeds: the sources of the batches of a training step.
 
-`ResidentFeed` has a data set on the workers, out of which each step takes its batch; an epoch is
+`ResidentFeed` has a data set on the workers, from which each step selects its batch; an epoch is
 one run of many steps. `StreamFeed` sends the batches of a `data.Loader` to the workers one by one.
 """
 
@@ -22,14 +22,14 @@ from magmath.nn.abstract import AbstractArray
 from magmath.ops import creation, dynamic_slice, gather_scatter
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant, input_leaf
-from magmath.train.dataset import DataSet, check_classes, check_labels
+from magmath.train.resident_data import ResidentData, check_classes, check_labels
 
 ORDER_STREAM = 1 << 41
 """The first stream of sample orders, separate from those that users draw from."""
 EXAMPLE_ROWS = 2
 """Samples that represent a batch of a loader in abstract calls."""
 
-EpochRuns = Iterator[tuple[DataSet, int, int]]
+EpochRuns = Iterator[tuple[ResidentData, int, int]]
 """Operands, samples in a batch, and number of steps of the runs of an epoch."""
 
 
@@ -49,8 +49,8 @@ class Feed(Protocol):
         """The properties that the program of a step depends on."""
 
     @property
-    def example(self) -> DataSet:
-        """A data set with inputs and targets as those of a batch."""
+    def example(self) -> ResidentData:
+        """A data set whose inputs and targets have the types and shapes of a batch."""
 
     def places(self, batch: int) -> list[Node]:
         """Return new leaves for the operands of a step with a batch of `batch` samples."""
@@ -63,8 +63,8 @@ class Feed(Protocol):
     def runs(self, epoch: int) -> EpochRuns:
         """Yield the runs of the epoch with this number."""
 
-    def whole(self) -> Iterator[DataSet]:
-        """Yield data sets that have all samples together."""
+    def whole(self) -> Iterator[ResidentData]:
+        """Yield data sets that together contain all samples."""
 
     def check_classes(self, operation: str, outputs: Any) -> None:
         """Check the targets of cross-entropy. Raises DataError."""
@@ -91,7 +91,7 @@ def _order(count: int, epoch: Node, seed: Node) -> Node:
 class ResidentFeed:
     """Batches of a data set on the workers, in a new order in each epoch if `shuffle`."""
 
-    def __init__(self, data: DataSet, batch_size: int, shuffle: bool) -> None:
+    def __init__(self, data: ResidentData, batch_size: int, shuffle: bool) -> None:
         self.example = data
         self.count = data.count
         self.batch_size = min(batch_size, data.count)
@@ -130,7 +130,7 @@ class ResidentFeed:
         if rest := self.count % self.batch_size:
             yield self.example, rest, 1
 
-    def whole(self) -> Iterator[DataSet]:
+    def whole(self) -> Iterator[ResidentData]:
         """Yield the data set."""
         yield self.example
 
@@ -149,7 +149,7 @@ class StreamFeed:
         self.batch_size = min(loader.batch_size, loader.count)
         rows = min(EXAMPLE_ROWS, self.batch_size)
         images = np.zeros((rows, *loader.sample_shape), np.float32)
-        self.example = DataSet(operation, images, np.zeros(rows, np.int64), dtype)
+        self.example = ResidentData(operation, images, np.zeros(rows, np.int64), dtype)
 
     @property
     def signature(self) -> Hashable:
@@ -173,9 +173,9 @@ class StreamFeed:
     def runs(self, epoch: int) -> EpochRuns:
         """Yield one run for each batch of the loader."""
         for images, labels in self._loader.epoch(epoch):
-            yield DataSet(self._operation, images, labels, self._dtype), len(labels), 1
+            yield ResidentData(self._operation, images, labels, self._dtype), len(labels), 1
 
-    def whole(self) -> Iterator[DataSet]:
+    def whole(self) -> Iterator[ResidentData]:
         """Yield the batches of epoch 0."""
         return (data for data, _, _ in self.runs(0))
 

@@ -13,8 +13,8 @@ from magmath.core.shapes import size_of
 from magmath.nn.abstract import call
 from magmath.nn.module import Module
 from magmath.ops import dynamic_slice
-from magmath.train.dataset import DataSet
-from magmath.train.measures import Metric
+from magmath.train.metric_choice import Metric
+from magmath.train.resident_data import ResidentData
 from magmath.transform.compiled import compile
 
 SCORING_ROWS = 4096
@@ -29,11 +29,11 @@ class Inference:
 
     def __init__(self, module: Module, loss: Callable[[Any, Any], Array]) -> None:
         self._module, self._loss = module, loss
-        self._all = compile(self._outputs)
+        self._all = compile(partial(_outputs, module))  # without a reference to this object
         self._parts: dict[int, Callable[..., Any]] = {}
         self._scores: dict[Any, Callable[..., Any]] = {}
 
-    def outputs(self, data: DataSet) -> Any:
+    def outputs(self, data: ResidentData) -> Any:
         """Return the outputs for all samples, nested as the module nests them."""
         rows = _rows(data)
         if data.count <= rows:
@@ -45,7 +45,7 @@ class Inference:
             ]
         )
 
-    def joined(self, parts: Iterable[DataSet]) -> tuple[Any, Any]:
+    def joined(self, parts: Iterable[ResidentData]) -> tuple[Any, Any]:
         """Return the outputs and the targets of the samples of all parts."""
         found = [(self.outputs(part), part.targets) for part in parts]
         return _concatenated([outputs for outputs, _ in found]), _concatenated(
@@ -56,34 +56,41 @@ class Inference:
         """Return the loss and the metrics over all samples, as numbers, or arrays if not 0-d."""
         key = tuple(metrics.items())
         if key not in self._scores:
-            self._scores[key] = compile(partial(self._measured, dict(metrics)))
+            self._scores[key] = compile(partial(_measured, self._loss, dict(metrics)))
         found = self._scores[key](outputs, targets)
         return {
             name: value if value.ndim else float(value)
             for name, value in zip(("loss", *metrics), found, strict=True)
         }
 
-    def _outputs(self, inputs: Any) -> Any:
-        with self._module.mode(False):
-            return call(self._module, inputs)
-
     def _part(self, count: int) -> Callable[..., Any]:
         """Return a compiled function of inputs and a start: the outputs for `count` samples."""
         if count not in self._parts:
-            self._parts[count] = compile(partial(self._outputs_of_part, count))
+            self._parts[count] = compile(partial(_outputs_of_part, self._module, count))
         return self._parts[count]
 
-    def _outputs_of_part(self, count: int, inputs: Any, first: Any) -> Any:
-        leaves, tree = flatten(inputs)
-        parts = [Array(dynamic_slice.window(x.node, 0, first.node, count)) for x in leaves]
-        return self._outputs(unflatten(tree, parts))
 
-    def _measured(self, metrics: Mapping[str, Metric], outputs: Any, targets: Any) -> list[Array]:
-        found = [self._loss(outputs, targets)]
-        return found + [metric(outputs, targets) for metric in metrics.values()]
+def _outputs(module: Module, inputs: Any) -> Any:
+    """Return the outputs of a module in evaluation mode."""
+    with module.mode(False):
+        return call(module, inputs)
 
 
-def _rows(data: DataSet) -> int:
+def _outputs_of_part(module: Module, count: int, inputs: Any, first: Any) -> Any:
+    """Return the outputs for `count` samples from position `first` on."""
+    leaves, tree = flatten(inputs)
+    parts = [Array(dynamic_slice.window(x.node, 0, first.node, count)) for x in leaves]
+    return _outputs(module, unflatten(tree, parts))
+
+
+def _measured(
+    loss: Callable[[Any, Any], Array], metrics: Mapping[str, Metric], outputs: Any, targets: Any
+) -> list[Array]:
+    """Return the loss, followed by the metrics."""
+    return [loss(outputs, targets), *[metric(outputs, targets) for metric in metrics.values()]]
+
+
+def _rows(data: ResidentData) -> int:
     """Return the number of samples for one call: activations need memory in proportion."""
     elements = sum(size_of(x.shape[1:]) for x in flatten(data.inputs)[0])
     return max(1, min(SCORING_ROWS, SCORING_ELEMENTS // max(elements, 1)))

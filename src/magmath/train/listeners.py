@@ -1,4 +1,4 @@
-"""Listeners: what a trainer tells during training. Callbacks and reporters are listeners."""
+"""Listeners: objects that a trainer notifies of events of training. Callbacks are listeners."""
 
 from __future__ import annotations
 
@@ -7,34 +7,37 @@ from typing import Any, Generic, TypeVar, final
 
 from magmath.errors import MagmathError
 from magmath.train.history import EpochRecord
-from magmath.train.report import Reporter
+from magmath.train.reporter import Reporter
 
 Owner = TypeVar("Owner", contravariant=True)
 
 
 class Listener(Generic[Owner]):
-    """Is told of the progress of a trainer, of the class `Owner`; each method does nothing here."""
+    """Receives the events of a trainer of the class `Owner`; the methods of this class do
+    nothing."""
 
     def on_train_begin(self, trainer: Owner, epochs: int, steps: int) -> None:
-        """`fit` begins: so many epochs of so many steps."""
+        """`fit` begins to train for `epochs` epochs of `steps` steps each."""
 
     def on_epoch_begin(self, trainer: Owner, epoch: int) -> None:
-        """An epoch begins; the first one that the trainer ever runs is 0."""
+        """Return an epoch begins; `epoch` counts all epochs of this trainer, from 0."""
 
     def on_step_end(self, trainer: Owner, done: int, loss: float, speed: float) -> None:
-        """So many steps of this epoch are done, the last with this loss, at so many samples a
-        second. Steps run on the workers without the controller, which is told now and then."""
+        """`done` steps of this epoch are complete; `loss` is that of the last one, `speed` the
+        number of samples per second. It is not called after each step: the steps run on the
+        workers without the controller, which receives their losses from time to time."""
 
     def on_epoch_end(self, trainer: Owner, record: EpochRecord) -> None:
-        """An epoch has ended, validation included. `trainer.stop()` makes it the last one."""
+        """Return an epoch has ended, validation included. `trainer.stop()` makes it the last
+        one."""
 
     def on_train_end(self, trainer: Owner, finished: bool) -> None:
-        """`fit` ends; `finished` is False where an exception (Ctrl-C too) ends it."""
+        """`fit` ends; `finished` is False if an exception, such as Ctrl-C, ended it."""
 
 
 @final
 class Reporting(Listener[object]):
-    """Tells a reporter."""
+    """Passes the events to a reporter."""
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
@@ -44,11 +47,11 @@ class Reporting(Listener[object]):
         self._reporter.begin(epochs, steps)
 
     def on_step_end(self, trainer: object, done: int, loss: float, speed: float) -> None:
-        """Steps are done."""
+        """Steps are complete."""
         self._reporter.step(done, loss, speed)
 
     def on_epoch_end(self, trainer: object, record: EpochRecord) -> None:
-        """An epoch ended."""
+        """Return an epoch ended."""
         self._reporter.epoch(record)
 
     def on_train_end(self, trainer: object, finished: bool) -> None:
@@ -57,8 +60,8 @@ class Reporting(Listener[object]):
 
 
 @final
-class _OfRecord(Listener[object]):
-    """A plain function of the epoch's record."""
+class _RecordFunction(Listener[object]):
+    """Calls a function with the record of each epoch."""
 
     def __init__(self, function: Callable[[EpochRecord], object]) -> None:
         self._function = function
@@ -69,7 +72,7 @@ class _OfRecord(Listener[object]):
 
 
 def as_listener(given: Any) -> Listener[Any]:
-    """The callback, which is a listener; of a function of the epoch's record one that calls it."""
+    """Return a callback unchanged, and a function of the epoch's record as a listener."""
     if isinstance(given, Listener):
         return given
     if isinstance(given, type) or not callable(given):
@@ -77,4 +80,4 @@ def as_listener(given: Any) -> Listener[Any]:
             f"fit: a callback is an object such as mm.train.EarlyStopping(5), or a function of the "
             f"epoch's record; was given {given!r}"
         )
-    return _OfRecord(given)
+    return _RecordFunction(given)

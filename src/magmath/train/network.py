@@ -18,13 +18,13 @@ from magmath.graph import Shape
 from magmath.nn.abstract import AbstractArray
 from magmath.nn.layers import Sequential
 from magmath.nn.module import Module, check_module
+from magmath.nn.state_file import load_arrays, read, write
 from magmath.nn.variables import Parameter
-from magmath.nn.weights import load_arrays, read, write
 from magmath.optim import Optimizer
 from magmath.parallel.names import StrategyLike
 from magmath.train.history import History
 from magmath.train.listeners import Reporting
-from magmath.train.report import Reporter
+from magmath.train.reporter import Reporter
 from magmath.train.trainer import Loss, Metrics, Trainer
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class NeuralNetwork:
 
     @contextmanager
     def _noting_shape(self, x: Any) -> Iterator[Any]:
-        """Give the samples, and record their shape if the network is built within the block.
+        """Yield the samples, and record their shape if the network is built within the block.
 
         Raises ShapeError if the network was built for another shape. The shape is recorded even if
         training in the block is interrupted.
@@ -248,5 +248,6 @@ def _sample_shape(path: str | os.PathLike[str], metadata: dict[str, str]) -> tup
         return tuple(int(n) for n in json.loads(metadata["input_shape"]))
     except (KeyError, ValueError, TypeError):
         raise WeightsError(
-            f"load: {path} does not say what samples it is for; call net.build(sample_shape) first"
+            f"load: {path} does not contain the shape of samples; call net.build(sample_shape) "
+            "first"
         ) from None

@@ -42,10 +42,10 @@ from magmath.optim import Optimizer
 from magmath.optim.minimizing import rate_dtype
 from magmath.optim.rates import EpochRates
 from magmath.parallel.strategy import Strategy, Training
-from magmath.train.dataset import DataSet
 from magmath.train.epoch_metrics import epoch_metric
 from magmath.train.feeds import Feed
-from magmath.train.measures import Metric
+from magmath.train.metric_choice import Metric
+from magmath.train.resident_data import ResidentData
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
@@ -207,7 +207,7 @@ class TrainingStep:
 
     @cached_property
     def training(self) -> Training:
-        """The module and the optimizer, as the strategy sees them."""
+        """The module and the optimizer, for the strategy."""
         return Training.of(self._module, self._optimizer)
 
     def _place_variables(self) -> None:
@@ -215,7 +215,8 @@ class TrainingStep:
         environment = self.engine.environment
         self.strategy.prepare(self.training, environment)
         found = self.strategy.choose(self.training, environment, self._full_graph)
-        self.choice, self.prices, self._layouts = found.layers, found.seconds, found.layouts
+        self.choice, self._layouts = found.layers, found.layouts
+        self.predicted_seconds = found.seconds
         self._move_variables()
 
     def _full_graph(self) -> Graph:
@@ -226,12 +227,12 @@ class TrainingStep:
             v.move(layout)
 
     def place(self) -> None:
-        """Make the variables those that the program expects, after other uses of them."""
+        """Move the variables to the layouts that the program expects, after other uses of them."""
         self.strategy.prepare(self.training, self.engine.environment)
         self._move_variables()
 
     def collect(self) -> None:
-        """Assign the module's variables the values that the strategy has trained."""
+        """Assign the trained values of the strategy to the module's variables."""
         self.strategy.collect(self.training)
 
     # running ------------------------------------------------------------------------------------
@@ -246,8 +247,8 @@ class TrainingStep:
         self.is_whole = True
 
     def segments(self, first: int, steps: int) -> list[tuple[bool, int]]:
-        """Return the consecutive steps of one kind, from step `first` of the training: whether the
-        workers exchange their results, and the number of steps."""
+        """Return the runs of steps of one kind, from step `first` of the training on: for each run,
+        whether the workers exchange their results, and the number of steps."""
         every = self.strategy.every
         kinds = [(first + i + 1) % every == 0 for i in range(steps)]
         return [(kind, len(list(same))) for kind, same in groupby(kinds)]
@@ -256,7 +257,7 @@ class TrainingStep:
         self,
         batch: int,
         exchanges: bool,
-        data: DataSet,
+        data: ResidentData,
         epoch: int,
         seed: int,
         steps: int,
@@ -286,9 +287,10 @@ class TrainingStep:
 
     def explain(self) -> Explanation:
         """Explain the step's program by layer, with the predicted costs of the strategies."""
-        prices = "\n".join(f"  {k}: {v * 1e6:.0f} µs a step" for k, v in self.prices.items())
+        seconds = self.predicted_seconds
+        predicted = "\n".join(f"  {k}: {v * 1e6:.0f} µs a step" for k, v in seconds.items())
         chosen = ", ".join(f"{k}: {v}" for k, v in self.choice.items())
-        heading = f"layers {chosen}\npredicted\n{prices}"
+        heading = f"layers {chosen}\npredicted\n{predicted}"
         compiled = self.full.compiled
         assert compiled is not None
         owners: dict[int, str] = {}

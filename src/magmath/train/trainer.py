@@ -7,9 +7,7 @@ batches of a `data.Loader` are sent one by one, while its threads prepare the ne
 
 from __future__ import annotations
 
-import math
 import os
-import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, final
@@ -23,7 +21,7 @@ from magmath.core.promotion import get_default_dtype
 from magmath.data.loader import Loader
 from magmath.engine import session
 from magmath.engine.rng_state import INITIAL_STREAMS, RngState
-from magmath.errors import DataError, MagmathError, NonFiniteLoss
+from magmath.errors import DataError, MagmathError
 from magmath.nn.abstract import trace_call
 from magmath.nn.losses import cross_entropy, loss_function
 from magmath.nn.module import Module, check_module
@@ -31,14 +29,14 @@ from magmath.optim import OPTIMIZERS, Optimizer
 from magmath.parallel.names import StrategyLike, as_strategy
 from magmath.parallel.strategy import Strategy, Training
 from magmath.train.checkpoint import Checkpoint
-from magmath.train.dataset import DataSet
-from magmath.train.epoch_metrics import weighted_mean
+from magmath.train.epoch_loop import EpochLoop
 from magmath.train.feeds import Feed, ResidentFeed, StreamFeed
-from magmath.train.history import EpochRecord, History
+from magmath.train.history import History
 from magmath.train.inference import Inference
-from magmath.train.listeners import Listener, Reporting, as_listener
-from magmath.train.measures import Metric, chosen_metrics, metric_functions
-from magmath.train.report import console_reporter
+from magmath.train.listeners import Reporting, as_listener
+from magmath.train.metric_choice import Metric, chosen_metrics, metric_functions
+from magmath.train.reporter import console_reporter
+from magmath.train.resident_data import ResidentData
 from magmath.train.step import StepSettings, TrainingStep
 
 if TYPE_CHECKING:
@@ -73,7 +71,7 @@ class Trainer:
 
     Inputs and targets are arrays, or tuples and dictionaries of arrays: a tuple has the arguments
     of the module, a dictionary its keyword arguments. Floating point arrays are converted to the
-    type of the parameters. A `data.Loader` takes the place of both.
+    type of the parameters. A `data.Loader` replaces both.
     """
 
     def __init__(
@@ -104,10 +102,10 @@ class Trainer:
         self._stream = None if self.seed is None else RngState(self.seed, OWN_STREAM)
         self._inference = Inference(self.module, self.loss)
         self._steps: RecentlyUsed[Hashable, TrainingStep] = RecentlyUsed(KEPT_STEPS)
-        self._data: list[DataSet] = []
+        self._data: list[ResidentData] = []
         self._shapes: dict[Hashable, Any] = {}
         self._last_feed: Feed | None = None
-        self._stopped = False
+        self.stop_requested = False
 
     def __repr__(self) -> str:
         return f"Trainer({self.module!r}, optimizer={self.optimizer!r})"
@@ -144,19 +142,19 @@ class Trainer:
         with first, self.module.mode(training):
             return trace_call(self.module, inputs)
 
-    def _outputs(self, data: DataSet, count: int, training: bool) -> Any:
+    def _outputs(self, data: ResidentData, count: int, training: bool) -> Any:
         """Return abstract outputs for a batch of a data set; caches them."""
         key = data.signature, count, training
         if key not in self._shapes or not self.module.is_built:
             self._shapes[key] = self.trace(data.abstract(count), training)
         return self._shapes[key]
 
-    def _data_set(self, operation: str, x: Any, y: Any) -> DataSet:
+    def _data_set(self, operation: str, x: Any, y: Any) -> ResidentData:
         """Return the data on the workers; reuses a cached data set of the same arrays."""
         for data in self._data:
             if data.is_of(x, y):
                 return data
-        data = DataSet(operation, x, y, self.dtype)
+        data = ResidentData(operation, x, y, self.dtype)
         self._data = [data, *self._data][:KEPT_DATA_SETS]
         return data
 
@@ -167,7 +165,7 @@ class Trainer:
                 raise DataError(f"{operation}: needs targets y for its samples, was given none")
             return ResidentFeed(self._data_set(operation, x, y), batch_size, shuffle)
         if y is not None:
-            raise DataError(f"{operation}: a Loader has the targets too; leave out y")
+            raise DataError(f"{operation}: a Loader contains the targets; leave out y")
         return StreamFeed(operation, x, self.dtype)
 
     def _checked(self, operation: str, feed: Feed, rows: int, training: bool) -> Feed:
@@ -180,7 +178,7 @@ class Trainer:
             data.checked = operation
         return feed
 
-    def _measured(self, data: DataSet, rows: int, training: bool) -> Mapping[str, Metric]:
+    def _measured(self, data: ResidentData, rows: int, training: bool) -> Mapping[str, Metric]:
         outputs = self._outputs(data, min(rows, data.count), training)
         classifies = self.loss is cross_entropy
         return chosen_metrics(self.metrics, outputs, data.targets, classifies)
@@ -229,7 +227,7 @@ class Trainer:
         as_strategy(self.strategy)
         metric_functions(self.metrics or ())
         if resume and checkpoint is None:
-            raise MagmathError("fit: resume=True needs checkpoint=, the folder to go on from")
+            raise MagmathError("fit: resume=True needs checkpoint=, the folder to resume from")
         feed = self._feed("fit", x, y, batch_size, shuffle)
         self._checked("fit", feed, batch_size, training=True)
         held_out = None if validation is None else self._validation(validation)
@@ -238,15 +236,15 @@ class Trainer:
         step, self._last_feed = self._step(feed), feed
         history.strategy = ", ".join(f"{k}: {v}" for k, v in step.choice.items())
         self.history = history
-        told = [as_listener(c) for c in (*self.callbacks, *callbacks)]
-        told += [Reporting(console_reporter())] if verbose else []
-        run = _Run(self, step, feed, held_out, saved, told)
-        run.epochs(len(history.records), epochs, history)
+        listeners = [as_listener(c) for c in (*self.callbacks, *callbacks)]
+        listeners += [Reporting(console_reporter())] if verbose else []
+        loop = EpochLoop(self, step, feed, held_out, saved, listeners)
+        loop.run(len(history.records), epochs, history)
         return history
 
     def stop(self) -> None:
         """Make the current epoch the last one of `fit`; for callbacks."""
-        self._stopped = True
+        self.stop_requested = True
 
     def _validation(self, validation: Any) -> Feed:
         if isinstance(validation, Loader):
@@ -291,7 +289,7 @@ class Trainer:
         used."""
         if isinstance(x, Loader):
             return self._outputs_of(self._scored(x, None))[0]
-        data = DataSet("predict", x, None, self.dtype)
+        data = ResidentData("predict", x, None, self.dtype)
         self._outputs(data, min(SCORE, data.count), training=False)
         return self._inference.outputs(data)
 
@@ -330,116 +328,6 @@ class Trainer:
         return other.explain()
 
 
-@final
-class _Run:
-    """The loop over epochs of one call of `fit`."""
-
-    def __init__(
-        self,
-        trainer: Trainer,
-        step: TrainingStep,
-        feed: Feed,
-        validation: Feed | None,
-        checkpoint: Checkpoint | None,
-        callbacks: Sequence[Listener[Trainer]],
-    ) -> None:
-        self._trainer, self._step, self._feed = trainer, step, feed
-        self._validation, self._checkpoint = validation, checkpoint
-        self._callbacks = callbacks
-        self._steps = math.ceil(feed.count / step.batch_size)
-
-    def epochs(self, first: int, last: int, history: History) -> None:
-        """Train the epochs from `first`, counted from 0, up to but not including `last`."""
-        trainer = self._trainer
-        trainer._stopped = False
-        finished = False
-        self._tell("on_train_begin", last, self._steps)
-        try:
-            for epoch in range(first, last):
-                self._tell("on_epoch_begin", trainer.epochs_done)
-                record = self._epoch(epoch, history)
-                history.records.append(record)
-                if self._checkpoint is not None:
-                    self._checkpoint.save(history)
-                self._tell("on_epoch_end", record)
-                if trainer._stopped:
-                    break
-            finished = True
-        finally:
-            self._tell("on_train_end", finished)
-
-    def _tell(self, event: str, *values: Any) -> None:
-        for callback in self._callbacks:
-            getattr(callback, event)(self._trainer, *values)
-
-    def _epoch(self, epoch: int, history: History) -> EpochRecord:
-        trainer, step = self._trainer, self._step
-        names = step.reported
-        each, first_step = len(names), len(history.steps)
-        start = time.perf_counter()
-        before = 0
-
-        def progress(done: int, values: list[float]) -> None:
-            done += before
-            losses = values[::each]
-            history.steps.extend(losses)
-            _check_finite(losses, epoch, done, self._steps)
-            samples = min(done * step.batch_size, step.count)
-            speed = samples / max(time.perf_counter() - start, 1e-9)
-            self._tell("on_step_end", done, losses[-1] if losses else math.nan, speed)
-
-        seed = session.engine().rng_state.seed if trainer.seed is None else trainer.seed
-        step.begin_epoch(trainer.epochs_done)
-        values: list[float] = []
-        weights: list[int] = []
-        try:
-            for data, batch, count in self._feed.runs(trainer.epochs_done):
-                for exchanges, steps in step.segments(trainer.optimizer.steps + before, count):
-                    told = progress if steps > 1 else None
-                    run = batch, exchanges, data, trainer.epochs_done, seed, steps
-                    found = step.run(*run, told)
-                    if steps == 1:
-                        progress(1, found)
-                    values += found
-                    weights += [batch] * steps
-                    before += steps
-        except (KeyboardInterrupt, NonFiniteLoss):
-            step.collect()
-            raise
-        step.collect()
-        step.end_epoch()
-        seconds = time.perf_counter() - start
-        _check_finite(values[::each], epoch, self._steps, self._steps)
-        history.steps[first_step:] = values[::each]
-        trainer.epochs_done += 1
-        trainer.optimizer.advance(self._steps)
-        columns = {name: values[i::each] for i, name in enumerate(names)}
-        loss = weighted_mean(columns["loss"], weights)
-        figures = {k: m.figure(columns.get(k, ()), weights) for k, m in step.metrics.items()}
-        record = self._record(epoch, loss, figures, seconds)
-        trainer.optimizer.end_epoch(record.figures())
-        return record
-
-    def _record(
-        self, epoch: int, loss: float, figures: dict[str, Any], seconds: float
-    ) -> EpochRecord:
-        scored: dict[str, Any] = {}
-        if self._validation is not None:
-            found = self._trainer.score(self._validation)
-            scored = {k: v.tolist() if isinstance(v, Array) else v for k, v in found.items()}
-        return EpochRecord(
-            epoch=epoch + 1,
-            loss=loss,
-            accuracy=figures.get("accuracy"),
-            validation_loss=scored.pop("loss", None),
-            validation_accuracy=scored.get("accuracy"),
-            seconds=seconds,
-            samples_per_second=self._step.count / max(seconds, 1e-9),
-            metrics=figures,
-            validation_metrics=scored,
-        )
-
-
 @contextmanager
 def _initial_values(module: Module, seed: int) -> Iterator[None]:
     """Draw initial parameters from a seed within this block, unless the module is built."""
@@ -451,28 +339,17 @@ def _initial_values(module: Module, seed: int) -> Iterator[None]:
 
 
 def _batching(x: Any, batch_size: int | None, shuffle: bool | None) -> tuple[int, bool]:
-    """Return batch size and shuffling of `fit`. Raises DataError if a loader is to get others."""
+    """Return the batch size and whether `fit` shuffles. Raises DataError if they are given in
+    addition to a loader."""
     if isinstance(x, Loader):
         if batch_size is not None or shuffle is not None:
             raise DataError(
-                "fit: a Loader has its batch_size and shuffle; give them to the Loader and not to "
-                "fit"
+                "fit: a Loader has its own batch_size and shuffle; pass them to the Loader and not "
+                "to fit"
             )
         return x.batch_size, x.shuffle
     size = BATCH_SIZE if batch_size is None else batch_size
     return require_integer("fit: batch_size", size, 1), shuffle is None or shuffle
-
-
-def _check_finite(losses: Sequence[float], epoch: int, done: int, steps: int) -> None:
-    for i, loss in enumerate(losses):
-        if not math.isfinite(loss):
-            step = done - len(losses) + i + 1
-            raise NonFiniteLoss(
-                f"fit: the loss became {loss} at step {step} of {steps} in epoch {epoch + 1}; "
-                f"lower the learning rate, or look for nan or huge values in the data; parameters "
-                f"that have become nan too must be made again: net.load(path) of a file from "
-                f"before, or another network"
-            )
 
 
 def _named(name: object) -> Optimizer:

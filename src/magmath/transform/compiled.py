@@ -18,6 +18,7 @@ from magmath.core.promotion import DEFAULT
 from magmath.engine import session, tracing
 from magmath.engine.captured_arrays import Captured
 from magmath.engine.engine import Engine
+from magmath.engine.frozen_values import FrozenValues, Separated, separate
 from magmath.engine.kept_expressions import keep_expression
 from magmath.engine.pending_readers import note_reader
 from magmath.engine.remote_array import RemoteArray, leaf_of, remote_array_of
@@ -64,6 +65,7 @@ def compile(function: Callable[..., Any]) -> Callable[..., Any]:
     return _CompiledFunction(function)
 
 
+NO_DATA: Mapping[Node, RemoteArray] = {}
 _Key = tuple[Engine, Hashable, Sequence[int], list[Hashable]]
 """The engine, the structure of the arguments, which of them are the same array, and their
 signatures."""
@@ -112,7 +114,7 @@ class _CompiledFunction:
         return trace
 
     def explain(self) -> Explanation:
-        """Return how the function is computed for arguments like those of its last call.
+        """Return the explanation of the program for arguments like those of the last call.
 
         Raises MagmathError before the first call.
         """
@@ -121,7 +123,7 @@ class _CompiledFunction:
         last = None if self._last is None else self._last.repeated.last
         if last is None:
             raise MagmathError(
-                "explain: call the compiled function first; what it does depends on its arguments"
+                "explain: call the compiled function first; its program depends on its arguments"
             )
         return explain_run(last)
 
@@ -146,8 +148,15 @@ class _Specialization:
         traced = _graph(nodes, trace)
         self._results = len(nodes) - len(self._updated)
         graph = self.engine.cut(traced)
+        position = {place: i for i, place in enumerate(places) if place}
+        self._frozen: FrozenValues | None = None
+        self._versions: Mapping[Node, Node] = {}
+        separated = self._separated(graph, position)
+        if separated is not None:
+            graph, self._frozen = separated.graph, separated.frozen
+            self._versions = separated.versions
         compiled = self.engine.compile(graph)
-        leaves, position = graph.leaves, {place: i for i, place in enumerate(places) if place}
+        leaves = graph.leaves
         self._arrays = [position.get(leaves[i], leaves[i]) for i in compiled.inputs]
         self._numbers = [position.get(leaves[i], leaves[i]) for i in compiled.parameters]
         self._in_order = self._arrays == list(range(len(values)))
@@ -161,6 +170,15 @@ class _Specialization:
         for owner in trace.states:
             self.captured.add(owner)
         self._history = _ProvenanceTemplate(traced, position, user_line())
+
+    def _separated(self, graph: Graph, position: Mapping[Node, int]) -> Separated | None:
+        """Return the graph without the values that are the same in each call.
+
+        None for a function that assigns variables, or draws random numbers.
+        """
+        if self._assigned or self._updated or not self._same:
+            return None
+        return separate(self.engine, graph, position)
 
     def accepted(self, args: tuple[Any, ...]) -> tuple[list[Any], Sequence[Any]] | None:
         """Return the arguments of `run` if `args` are evaluated arrays and numbers like the traced
@@ -190,7 +208,8 @@ class _Specialization:
 
     def run(self, values: Sequence[Any], arguments: Sequence[Any]) -> Any:
         """Run the program with the values of other arguments; return the function's result."""
-        numbers, drawn = self._fixed, NO_NUMBERS
+        numbers: Sequence[Any] = self._fixed
+        drawn = NO_NUMBERS
         for i, dtype in self._limits:
             convert_number(values[i], dtype, "compile")
         if not self._same:
@@ -199,6 +218,10 @@ class _Specialization:
             numbers = [
                 values[x] if isinstance(x, int) else drawn.get(x, x.value) for x in self._numbers
             ]
+        frozen: Mapping[Node, RemoteArray] = {}
+        if self._frozen is not None:
+            frozen = self._frozen.data()
+            numbers = self._with_versions(numbers, frozen)
         note = self._history.call(arguments, drawn)
         if self._assigned:
             made, self.repeated.last = overwrite(
@@ -208,16 +231,36 @@ class _Specialization:
             leaves = [leaf_of(data) for data in made]
             note(leaves)
             return self._found(leaves, arguments)
-        given = values if self._in_order else self._given(values)
+        given = values if self._in_order else self._given(values, frozen)
         results = self.repeated.run(given, numbers)
         note(results.leaves)
         found = self._found(results.leaves, arguments)
         self.repeated.keep(results)
         return found
 
-    def _given(self, values: Sequence[Any]) -> list[RemoteArray]:
+    def _given(
+        self, values: Sequence[Any], frozen: Mapping[Node, RemoteArray] = NO_DATA
+    ) -> list[RemoteArray]:
         """Return the input arrays of the program, in order."""
-        return [values[x] if isinstance(x, int) else remote_array_of(x) for x in self._arrays]
+        return [
+            values[x] if isinstance(x, int) else frozen.get(x) or remote_array_of(x)
+            for x in self._arrays
+        ]
+
+    def _with_versions(
+        self, numbers: Sequence[Any], frozen: Mapping[Node, RemoteArray]
+    ) -> Sequence[Any]:
+        """Return the numbers of a call with the versions of the arrays that it reads: their
+        handles, after interrupted runs were repeated."""
+        if not self._versions:
+            return numbers
+        leaves = list(self._versions.values())
+        data = [frozen.get(leaf) or remote_array_of(leaf) for leaf in leaves]
+        handles = dict(zip(self._versions, self.engine.handles(data), strict=True))
+        return [
+            handles.get(x, number) if isinstance(x, Node) else number
+            for x, number in zip(self._numbers, numbers, strict=True)
+        ]
 
     def _found(self, leaves: Sequence[Node], arguments: Sequence[Any]) -> Any:
         """Return the function's result, and update the arguments that it updates in place."""

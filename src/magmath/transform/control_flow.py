@@ -156,10 +156,10 @@ def _written_out(
         _check_predicate("while_loop", predicate)
         if isinstance(predicate, Array):
             raise TracingError(
-                "while_loop: the number of steps depends on values, which a function has none of "
-                "while it is traced (mm.compile, mm.vmap, mm.scan, …); call while_loop outside of "
-                "it, with mm.compile for what is around it, or use mm.fori_loop or mm.scan with a "
-                "fixed number of steps and mm.where"
+                "while_loop: the number of steps depends on values, which do not exist while a "
+                "function is traced (mm.compile, mm.vmap, mm.scan, …); call while_loop outside of "
+                "it, with mm.compile for the surrounding code, or use mm.fori_loop or mm.scan with "
+                "a fixed number of steps and mm.where"
             )
         if not predicate:
             return unflatten(tree, current)

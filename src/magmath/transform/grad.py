@@ -69,8 +69,8 @@ def grad(y: Any, xs: Any = None, *, argnums: Argnums = 0, has_aux: bool = False)
     for array in (y, *sources):
         if not isinstance(array, Array):
             raise TypeError(
-                f"grad: needs magmath arrays, was given {type(array).__name__}; the result must be "
-                f"made of the very array that it is differentiated by: x = mm.asarray(x)"
+                f"grad: needs magmath arrays, was given {type(array).__name__}; compute the result "
+                "from the array object by which you differentiate: x = mm.asarray(x)"
             )
     nodes = [x.leaf if isinstance(x, Variable) else x.node for x in sources]
     found = [Array(node) for node in gradients(y.node, nodes)]

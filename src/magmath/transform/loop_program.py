@@ -157,7 +157,7 @@ class _LoopProgram:
 
 
 def _evaluate_invariant(roots: Sequence[Node], places: Sequence[Node]) -> None:
-    """Compute loop-invariant expressions of arrays, which may stem from outside of the loop.
+    """Compute loop-invariant expressions of arrays, which may be defined outside the loop.
 
     They are computed once, and gradients with respect to them go through their values.
     """
@@ -182,7 +182,7 @@ def _evaluate_invariant(roots: Sequence[Node], places: Sequence[Node]) -> None:
 
 
 def _reads_arrays(node: Node) -> bool:
-    """True if an expression reads an evaluated array."""
+    """Return True if an expression reads an evaluated array."""
     return any(x.name == "input" or (x.inputs and x.value) for x in topological((node,), cut=True))
 
 

@@ -206,7 +206,7 @@ def checked_states(name: str, returned: Any, tree: Hashable, states: Sequence[Ar
     leaves, returned_tree = flatten(returned)
     if returned_tree != tree:
         raise MagmathError(
-            f"{name}: the body must return what it is given, arrays nested alike; it returned "
+            f"{name}: the body must return the structure of arrays that it receives; it returned "
             f"{type(returned).__name__} of {len(leaves)}, for {len(states)}"
         )
     arrays = [_next_state(name, leaf, state) for leaf, state in zip(leaves, states, strict=True)]

@@ -53,7 +53,8 @@ class TracedFunction:
         return None if self.tree == NOTHING else unflatten(self.tree, results)
 
     def applied(self, given: Mapping[Node, Node]) -> tuple[list[Node], dict[Variable, Node]]:
-        """Return the results and new values of variables with nodes in place of placeholders."""
+        """Return the results and new values of variables with these nodes instead of the
+        placeholders."""
         nodes = rebuilt([*self.results, *self.assigned.values()], given)
         count = len(self.results)
         return nodes[:count], dict(zip(self.assigned, nodes[count:], strict=True))

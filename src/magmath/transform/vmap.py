@@ -11,7 +11,7 @@ import numpy as np
 from magmath.api.creation import asarray
 from magmath.arrays.array import Array
 from magmath.arrays.tree import flatten
-from magmath.batching import Operand, batched
+from magmath.batching import BatchOperand, batched
 from magmath.errors import MagmathError, ShapeError
 from magmath.graph import Node
 from magmath.ops.manipulation import permute
@@ -159,7 +159,7 @@ def _mapped_argument(leaf: Any, axis: int) -> Node:
     return node
 
 
-def _result(x: Operand, axis: int | None) -> Array:
+def _result(x: BatchOperand, axis: int | None) -> Array:
     """Return a result with the axis of the examples at position `axis`."""
     if axis is None:
         if x.varies:

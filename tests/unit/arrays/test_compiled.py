@@ -1,4 +1,5 @@
-"""Compiled functions: traced once, given and giving structures, and why some cannot be."""
+"""Compiled functions: one trace, nested arguments and results, and functions that cannot be
+compiled."""
 
 from __future__ import annotations
 

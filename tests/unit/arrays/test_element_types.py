@@ -1,5 +1,5 @@
-"""Element types: how they are named and compared, which type a result has, and that no digit is
-lost without being asked for.
+"""Element types: their names and comparison, the types of results, and that no digit is lost
+implicitly.
 
 `result_type_of` states the rule of promotion in terms of NumPy's; the properties below compare
 operators on operands of every form with it and with NumPy's values.
@@ -534,7 +534,7 @@ def test_tables_that_would_be_rounded_are_refused(text: str, tmp_path: Path) -> 
     path = tmp_path / "a.csv"
     path.write_text(text)
     for read in (mm.load, mm.data.read_csv):
-        with pytest.raises(DataError, match=r"a.csv holds the integer -?\d{16}.*dtype='float64'"):
+        with pytest.raises(DataError, match=r"a.csv has the integer -?\d{16}.*dtype='float64'"):
             read(path)
     if len(text) < 99:
         assert mm.load(path, dtype=float).dtype is mm.float64

@@ -1,4 +1,4 @@
-"""Gradients of expressions as users write them, and what has none."""
+"""Gradients of expressions as users write them, and expressions without gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Gradients through anything that arrays may go through are right or refused, and never zero."""
+"""Gradients through any sequence of uses of arrays are correct or raise an error; they are never
+zero."""
 
 from __future__ import annotations
 

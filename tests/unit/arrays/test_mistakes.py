@@ -1,4 +1,4 @@
-"""Mistakes are told where they are made, in words that help."""
+"""Mistakes raise errors at the user's line, with messages that help."""
 
 from __future__ import annotations
 
@@ -107,15 +107,15 @@ def test_what_no_function_takes_is_refused_in_its_name(name: str, wrong: object)
         (float, TypeError, r"float\(\): needs a 0-d array, .*\(4, 3\); take .*mm\.sum"),
         (lambda x: mm.std(x, correction="a"), TypeError, "std: correction must be a real number, was given 'a'; 1"),
         (lambda x: mm.var(x, correction=1j), TypeError, "var: correction must be a real number, was given 1j; 1"),
-        (lambda x: mm.Mesh("a"), LayoutError, r"Mesh: shape must be whole numbers, such as \(2, 2\), .*'a'"),
-        (lambda x: mm.Mesh(2.5), LayoutError, "Mesh: shape must be whole numbers.* 2.5"),
-        (lambda x: mm.Mesh(2, workers="ab"), LayoutError, "Mesh: workers must be whole numbers.* 'ab'"),
+        (lambda x: mm.Mesh("a"), LayoutError, r"Mesh: shape must be integers, such as \(2, 2\), .*'a'"),
+        (lambda x: mm.Mesh(2.5), LayoutError, "Mesh: shape must be integers.* 2.5"),
+        (lambda x: mm.Mesh(2, workers="ab"), LayoutError, "Mesh: workers must be integers.* 'ab'"),
         (lambda x: mm.save(3, x), TypeError, "save: the first argument is a path.*given int; .*mm.save"),
         (lambda x: mm.savez(x), TypeError, "savez: the first argument is a path.*given Array; "),
         (lambda x: mm.load(3.5), TypeError, "load: the first argument is a path.*given float; "),
         (lambda x: mm.data.read_csv("/none.csv"), MissingDataError, "data.read_csv: there is no file /none.csv; give"),
         (lambda x: mm.data.read_idx("/none"), MissingDataError, "read_idx: there is no file /none; give"),
-        (lambda x: mm.MemoryManager(mm.MemoryKind.DEVICE), TypeError, r"MemoryManager: count must be a whole number.*DEVICE.*MemoryManager\(1000"),
+        (lambda x: mm.MemoryManager(mm.MemoryKind.DEVICE), TypeError, r"MemoryManager: count must be an integer.*DEVICE.*MemoryManager\(1000"),
         (lambda x: mm.MemoryManager(-1), ShapeError, "MemoryManager: count must be at least 0, was given -1"),
         (lambda x: mm.nn.cross_entropy(x, mm.zeros(4)), DTypeError, r"integers .*given \(4,\) float32; .*mm\.astype"),
         (lambda x: mm.ones((2, "a")), TypeError, r"ones: a shape is .*such as \(2, 3\), .*'a'"),
@@ -151,8 +151,8 @@ def test_what_no_function_takes_is_refused_in_its_name(name: str, wrong: object)
         (lambda x: mm.full(3, "a"), TypeError, "full: needs a number or a 0-d array, .*'a'"),
         (lambda x: mm.arange(0, float("nan")), ShapeError, "arange: start, stop and step must be finite, .* nan"),
         (lambda x: mm.arange(-np.inf, 3.0), ShapeError, "arange: start, stop and step must be finite, .* -inf"),
-        (lambda x: mm.diff(x, n=-1), MagmathError, "diff: n must be a whole number and at least 0, was given -1"),
-        (lambda x: mm.diff(x, n=1.5), MagmathError, "diff: n must be a whole number.* 1.5"),
+        (lambda x: mm.diff(x, n=-1), MagmathError, "diff: n must be an integer of at least 0, was given -1"),
+        (lambda x: mm.diff(x, n=1.5), MagmathError, "diff: n must be an integer.* 1.5"),
         (lambda x: x + None, TypeError, "unsupported operand"),
         (lambda x: x < "a", TypeError, "'<' not supported"),
         (lambda x: x * ["a"], DTypeError, "asarray: NumPy type <U1 has no counterpart"),

@@ -1,4 +1,4 @@
-"""The memory that pending expressions hold: not more than a few times that of their values."""
+"""The memory that pending expressions reference: at most a few times that of their values."""
 
 from __future__ import annotations
 

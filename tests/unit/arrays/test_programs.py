@@ -1,4 +1,4 @@
-"""What expressions cost: programs, messages, what is computed once, memory; layouts."""
+"""The cost of expressions: programs, messages, repeated computations, memory, layouts."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Random programs as users write them, compared with the same programs in NumPy.
 
-Reads, writes, updates in place, gradients, optimizer steps, copies, compiled calls and loops, in any
-order, with values asked for at any time: an expression means the values at the line that wrote it,
-and a variable has the value that it was given last.
+Reads, writes, updates in place, gradients, optimizer steps, copies, compiled calls and loops, in
+any order, with values read at any time: an expression means the values at the line that wrote it,
+and a variable has the value of its last assignment.
 """
 
 from __future__ import annotations

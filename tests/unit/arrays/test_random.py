@@ -1,4 +1,4 @@
-"""Random numbers: the same on every pool, of streams of their own, spread as they should be."""
+"""Random numbers: equal on every pool, from independent streams, with the right distributions."""
 
 from __future__ import annotations
 

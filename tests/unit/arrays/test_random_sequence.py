@@ -109,5 +109,5 @@ def test_generators_of_ones_own() -> None:
     drawn = [mm.random.default_rng().normal(shape=5).numpy() for _ in range(2)]
     assert not np.array_equal(*drawn)
     assert repr(second) == "Generator(seed=1, drawn=1)"
-    with pytest.raises(Exception, match="seed must be a whole number"):
+    with pytest.raises(Exception, match="seed must be an integer"):
         mm.random.Generator(-1)

@@ -1,4 +1,4 @@
-"""Shapes, joining, products, reductions and what is composed of them."""
+"""Shapes, joining, products, reductions, and functions composed of them."""
 
 from __future__ import annotations
 

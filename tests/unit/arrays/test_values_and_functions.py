@@ -1,4 +1,5 @@
-"""What is a value and what is a function: copies, data that was drawn, named and printed arrays."""
+"""The difference between values and functions of variables: copies, drawn data, named and printed
+arrays."""
 
 from __future__ import annotations
 
@@ -122,7 +123,8 @@ def test_one_array_given_twice_is_one_array() -> None:
 
 
 def test_counts_of_steps_in_compiled_and_other_updates() -> None:
-    """Of variables that are updated in the same steps at times, and in different steps at others."""
+    """Of variables that are updated in the same steps at times, and in different steps at
+    others."""
     with current("inline"):
         w, b = mm.variable("w", np.ones(2)), mm.variable("b", np.ones(2))
         adam = Adam(0.1)

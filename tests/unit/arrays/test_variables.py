@@ -1,4 +1,4 @@
-"""Variables: where they stay, what follows them, what a failed update leaves."""
+"""Variables: their layouts, the expressions that read them, and failed updates."""
 
 from __future__ import annotations
 

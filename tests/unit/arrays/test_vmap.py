@@ -1,5 +1,5 @@
-"""`vmap` is the stack of what the function is of each example: for every operation of the table, and
-in the combinations that users write, compared with torch.func."""
+"""`vmap` equals the stack of the function's results for each example: for every operation of the
+table, and in the combinations that users write, compared with torch.func."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from operation_bodies import check_close
 from operation_table import ROWS, Case, cases
 
 FACTORS = (1.0, 0.5, 0.75, 0.25)
-FIXED = {"compress": (1,), "expand": (1,), "count_pieces": (0,), "piece_elements": (1,)}
+FIXED = {"compress": (1,), "expand": (1,), "segment_counts": (0,), "segment_elements": (1,)}
 """Operands whose values go with the attributes: the same in every example."""
 
 
@@ -79,7 +79,7 @@ def test_rules_are_for_operations_that_there_are() -> None:
     made_by_passes = {"gemm", "reduce_blocks"}
     leaves = {"input", "variable", "version", "parameter", "constant", "iota"}
     drawn = {name for name in OPERATIONS if name.startswith("random_")}
-    one_by_one = {"count_pieces", "shift_left", "shift_right"}
+    one_by_one = {"segment_counts", "shift_left", "shift_right"}
     one_by_one |= {"summands", "sum_parts", "sum_signs"}
     elementwise = {name for name, operation in OPERATIONS.items() if operation.elementwise}
     assert set(OPERATIONS) == {

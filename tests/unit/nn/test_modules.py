@@ -1,4 +1,5 @@
-"""Modules as PyTorch's users know them: paths, sharing, modes, freezing, states, copies, files."""
+"""Modules, with the behaviour of PyTorch's: paths, sharing, modes, freezing, states, copies,
+files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Modules take the steps of their twins in PyTorch: the same loss, gradients and weights."""
+"""Modules equal their PyTorch twins in training steps: loss, gradients and weights."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def tied() -> tuple[nn.Module, torch.nn.Module, Any]:
 def shared() -> tuple[nn.Module, torch.nn.Module, Any]:
     """One layer twice in a network."""
     layer, theirs = nn.Dense(6, activation="gelu"), torch.nn.Linear(6, 6)
-    gelu = torch.nn.GELU("tanh")
+    gelu = torch.nn.GELU()
     ours = nn.Sequential(layer, nn.LayerNorm(), layer, nn.Dense(5))
     modules = (theirs, gelu, torch.nn.LayerNorm(6), theirs, gelu, torch.nn.Linear(6, 5))
     return ours, torch.nn.Sequential(*modules), X
@@ -234,7 +234,7 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "ELU": torch.nn.functional.elu,
     "CELU": torch.nn.functional.celu,
     "SELU": torch.nn.functional.selu,
-    "GELU": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
+    "GELU": torch.nn.functional.gelu,
     "SiLU": torch.nn.functional.silu,
     "Mish": torch.nn.functional.mish,
     "Softplus": torch.nn.functional.softplus,
@@ -268,3 +268,13 @@ def test_activations(name: str, kind: str, workers: int) -> None:
         np.testing.assert_allclose(y.numpy(), expected.detach().numpy(), rtol=1e-9, atol=1e-12)
         assert theirs.grad is not None
         np.testing.assert_allclose(slope.numpy(), theirs.grad.numpy(), rtol=1e-7, atol=1e-9)
+
+
+def test_gelu_by_tanh() -> None:
+    values = torch.linspace(-4, 4, 50, dtype=torch.float64)
+    with current("inline"):
+        found = nn.GELU(approximate="tanh")(mm.asarray(values.numpy()))
+        expected = torch.nn.functional.gelu(values, approximate="tanh").numpy()
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-9, atol=1e-12)
+        with pytest.raises(ValueError, match="'none' or 'tanh', was given True"):
+            nn.functional.gelu(found, approximate=True)

@@ -16,7 +16,7 @@ from magmath import nn
 from magmath.errors import MagmathError
 from magmath.nn import zoo
 from magmath.nn.abstract import inputs_of, trace_call
-from magmath.nn.observers import observing
+from magmath.nn.forward_hooks import forward_hook
 from torch_twins import Twin
 
 COUNTS: list[tuple[str, dict[str, Any], int]] = [
@@ -92,7 +92,7 @@ def test_maps_have_the_sizes_of_the_papers(name: str) -> None:
     with current("inline"), _zeros_at_first():
         network = zoo.NETWORKS[name]()
         inputs = inputs_of("test", [(1, *zoo.NETWORKS[name].image)], None)
-        with observing(lambda _, y: found.append(y.shape[1:])):
+        with forward_hook(lambda _, y: found.append(y.shape[1:])):
             trace_call(network, inputs)
     following = iter(found)
     for shape in SHAPES[name]:

@@ -19,15 +19,15 @@ from magmath.nn.zoo import NETWORKS
 from magmath.parallel.planner.costs import CostModel, CostTables
 from magmath.parallel.planner.elimination import Problem, best_assignment
 from magmath.parallel.planner.layer_graph import layer_graph
-from magmath.parallel.planner.options import PlannerMesh, meshes, received_bytes, transfer
-from magmath.parallel.planner.search import (
+from magmath.parallel.planner.mesh_search import (
     Candidate,
+    assignment_problem,
     is_hybrid,
-    problem_of,
-    search,
+    search_meshes,
     simulated_step,
-    uniform,
+    uniform_candidate,
 )
+from magmath.parallel.planner.options import PlannerMesh, meshes, received_bytes, transfer
 
 K80 = load_machine("k80-fdr")
 
@@ -216,7 +216,7 @@ def test_no_regret_against_exhaustive_search(workers, hidden):
         graph = layer_graph(network, shape)
         for mesh in meshes(workers):
             tables = CostTables(graph, mesh, CostModel(K80))
-            problem = problem_of(tables, hidden)
+            problem = assignment_problem(tables, hidden)
             if prod(len(own) for own in problem.layers) > 200_000:
                 # The input and the loss cost nothing themselves: fix them at their best option.
                 problem = _without_ends(problem)
@@ -265,31 +265,31 @@ def test_a_plan_is_never_slower_than_a_fixed_strategy():
             assert plan.seconds <= min(fixed)
 
 
-def test_equal_blocks_are_priced_and_eliminated_once():
+def test_equal_blocks_are_evaluated_and_eliminated_once():
     def counts(blocks):
         layers = [mm.nn.Residual(mm.nn.Dense(64, activation="relu")) for _ in range(blocks)]
         graph = layer_graph(mm.nn.Sequential(mm.nn.Dense(64), *layers), (256, 64))
         with recording() as times:
             tables = CostTables(graph, PlannerMesh((64, 64)), CostModel(K80))
-            best_assignment(problem_of(tables))
+            best_assignment(assignment_problem(tables))
         return times.counts
 
     few, many = counts(4), counts(40)
-    assert few["priced layers"] == many["priced layers"] < 8
-    assert few["priced edges"] == many["priced edges"] < 8
+    assert few["evaluated layers"] == many["evaluated layers"] < 8
+    assert few["evaluated edges"] == many["evaluated edges"] < 8
 
 
 @pytest.mark.parametrize(("name", "layers"), [("resnet50", 60), ("vgg16", 18)])
-def test_plans_for_4096_workers_price_each_kind_of_layer_once(name, layers):
+def test_plans_for_4096_workers_evaluate_each_kind_of_layer_once(name, layers):
     graph = layer_graph(NETWORKS[name](), (32 * 4096, *NETWORKS[name].image))
     assert len(graph.layers) > layers
     kinds = len({layer.signature for layer in graph.layers})
     with recording() as times:
         tables = CostTables(graph, PlannerMesh((64, 64)), CostModel(K80))
-        found = best_assignment(problem_of(tables))
+        found = best_assignment(assignment_problem(tables))
     assert found.relaxed == 0
-    assert times.counts["priced layers"] == kinds
-    assert times.counts["priced edges"] <= 2 * kinds + 2
+    assert times.counts["evaluated layers"] == kinds
+    assert times.counts["evaluated edges"] <= 2 * kinds + 2
     if name == "resnet50":
         assert kinds < len(graph.layers) / 2
 
@@ -307,7 +307,7 @@ def test_memory_is_a_constraint():
 @pytest.mark.parametrize("workers", [2, 4, 8])
 def test_one_worker_stands_for_all_equal_ones(workers):
     graph = layer_graph(NETWORKS["lenet5"](), (64, 1, 28, 28))
-    best = search(graph, CostModel(K80), workers, K80.memory).best
+    best = search_meshes(graph, CostModel(K80), workers, K80.memory).best
     assert simulated_step(best).seconds == pytest.approx(
         simulated_step(best, every_worker=True).seconds
     )
@@ -337,7 +337,7 @@ def test_overlap_hides_messages_and_a_straggler_shows():
 def test_a_replicated_update_is_hidden_by_the_next_forward_pass():
     network = mm.nn.Sequential(*[mm.nn.Dense(2048) for _ in range(4)])
     graph = layer_graph(network, (4096, 2048))
-    data = uniform(
+    data = uniform_candidate(
         CostTables(graph, PlannerMesh((4,)), CostModel(load_machine("ethernet-10g"))), "batch"
     )
     sharded, plain = simulated_step(data, sharded=True), simulated_step(data)

@@ -1,4 +1,4 @@
-"""Table 1 of the dMath paper: what enters the simulation, and how near it is."""
+"""Table 1 of the dMath paper: the inputs of the simulation, and its accuracy."""
 
 from dataclasses import replace
 

@@ -23,7 +23,7 @@ from magmath.kernels.winograd_transforms import TILES
 
 
 def kernel() -> Contestant:
-    """A convolution on tensors of the case's memory order, with all threads."""
+    """Return a convolution on tensors of the case's memory order, with all threads."""
     torch.set_num_threads(processor_count())
     for tile in TILES:  # a program would compile them in the background
         winograd_loops.code(tile).compile()

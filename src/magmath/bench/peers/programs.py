@@ -61,7 +61,7 @@ def numexpr() -> Contestant:
 
 
 def jax() -> Contestant:
-    """The whole program under `jax.jit`, in float64."""
+    """Return the whole program under `jax.jit`, in float64."""
     os.environ["JAX_PLATFORMS"] = "cpu"
     import jax
     import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""TensorFlow: Keras `fit` with its settings for speed, and a compiled step of one's own."""
+"""TensorFlow: Keras `fit` with its settings for speed, and a custom compiled step."""
 
 from __future__ import annotations
 

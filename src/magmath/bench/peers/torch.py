@@ -18,7 +18,7 @@ Builders = dict[str, Callable[[], Trainer]]
 
 
 def eager() -> Contestant:
-    """The usual loop, with every implementation of SGD that PyTorch has."""
+    """Return the usual loop, with every implementation of SGD that PyTorch has."""
     return TrainingContestant(_versions(), Problem.of, _eager_variants)
 
 

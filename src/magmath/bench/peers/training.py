@@ -34,7 +34,7 @@ class Trainer(ABC):
 
 
 class Repeated(Protocol):
-    """A problem, as the contestant sees it."""
+    """The attributes of a problem that the contestant uses."""
 
     @property
     def epochs(self) -> int:

@@ -1,4 +1,4 @@
-"""Timings of candidates, taken from calls that a program makes in any case."""
+"""Timings of candidates, measured in the calls of a running program."""
 
 from __future__ import annotations
 

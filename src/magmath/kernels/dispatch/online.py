@@ -26,7 +26,8 @@ class Option:
 
 
 class OnlineCall:
-    """A call that measures its candidates until the tuner has decided, and then is the fastest one.
+    """A call that executes and measures its candidates until the tuner has decided, and then the
+    fastest one.
 
     The default candidate is the first option.
     """

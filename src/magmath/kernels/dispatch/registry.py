@@ -49,7 +49,8 @@ class Candidate:
     `takes` checks shapes and strides, which the table does not contain. `bind` receives the problem
     and a function that binds another problem of the same operation with its fastest candidate; it
     returns a ready call. `workspace` is the memory needed in addition to the operands, in bytes.
-    `is_ready` returns False, and starts the compiler, if its code is not on disk yet.
+    `is_ready` returns False, and starts the compiler, if its code is not on disk yet. `fuses`: it
+    applies the epilogue of a convolution itself.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Candidate:
     bind: Callable[[Any, Callable[[Any], Call]], Call]
     workspace: Callable[[Any], int] = lambda call: 0
     is_ready: Callable[[], bool] = is_always_ready
+    fuses: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,7 @@ ROWS: tuple[Row, ...] = (
     Row("gemm", "limbs", ANYWHERE, INTEGER, _PRODUCTS),
     Row("convolution", "torch", ANYWHERE, FLOATING | COMPLEX, _CONVOLUTIONS),
     Row("convolution", "channels-last", ANYWHERE, HALF | SINGLE, _CONVOLUTIONS),
+    Row("convolution", "packed", CPU, SINGLE, _CONVOLUTIONS),
     Row("convolution", "winograd 4×4", CPU, SINGLE, _CONVOLUTIONS),
     Row("convolution", "winograd 2×2", CPU, SINGLE, _CONVOLUTIONS),
     Row("convolution", "depthwise", CPU, SINGLE, _CONVOLUTIONS),

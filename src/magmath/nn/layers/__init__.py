@@ -32,7 +32,7 @@ from magmath.nn.layers.containers import (
     Residual,
     Sequential,
 )
-from magmath.nn.layers.conv import (
+from magmath.nn.layers.convolution import (
     Conv1d,
     Conv2d,
     Conv3d,
@@ -43,8 +43,14 @@ from magmath.nn.layers.conv import (
 from magmath.nn.layers.dense import Dense
 from magmath.nn.layers.dropout import Dropout
 from magmath.nn.layers.embedding import Embedding
-from magmath.nn.layers.norm import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, LocalResponseNorm
-from magmath.nn.layers.pool import (
+from magmath.nn.layers.normalization import (
+    BatchNorm,
+    GroupNorm,
+    InstanceNorm,
+    LayerNorm,
+    LocalResponseNorm,
+)
+from magmath.nn.layers.pooling import (
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,
     AdaptiveAvgPool3d,

@@ -102,7 +102,7 @@ class Concatenate(Module):
         self.axis = axis
 
     def __call__(self, *inputs: Array) -> Array:
-        """Arrays that are alike but for the axis."""
+        """Return the joined arrays, whose shapes must agree except along the axis."""
         return concat(list(inputs), axis=self.axis)
 
 
@@ -124,7 +124,7 @@ class Parallel(Module):
         return [*[(str(i), branch) for i, branch in enumerate(self.branches)], ("axis", self.axis)]
 
     def __call__(self, x: Array) -> Array:
-        """Return the joined outputs, which are alike but for the axis."""
+        """Return the joined outputs, whose shapes must agree except along the axis."""
         outputs = [branch(x) for branch in self.branches]
         others = [tuple(n for d, n in enumerate(y.shape) if d != self.axis) for y in outputs]
         if len(set(others)) > 1:

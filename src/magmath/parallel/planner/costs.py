@@ -2,7 +2,7 @@
 
 The seconds of a step are a sum over layers (computation, exchanges within a layer, gradients) and
 edges (redistribution of activations forward and of their gradients backward). Layers and edges with
-equal signatures share one table, so that repeated blocks of a network are priced once.
+equal signatures share one table, so that repeated blocks of a network are evaluated once.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Table = np.ndarray
 
 @dataclass(frozen=True)
 class CostModel:
-    """What the seconds of a step depend on.
+    """The settings on which the predicted seconds of a step depend.
 
     dtype      the element type of the computation
     slots      values that the optimizer stores for each parameter
@@ -112,7 +112,7 @@ class CostTables:
         """Return the costs of a layer for each of its options."""
         layer = self.graph.layers[number]
         if layer.signature not in self._layers:
-            count("priced layers", 1)
+            count("evaluated layers", 1)
             costs = [self.layer_cost(layer, option) for option in self.options[number]]
             self._layers[layer.signature] = LayerTables(
                 np.array([c.forward + c.backward + c.exchange + c.update for c in costs]),
@@ -127,7 +127,7 @@ class CostTables:
         has_gradient = above.trainable
         key = (above.signature, below.signature, edge.nbytes, edge.roles, has_gradient)
         if key not in self._edges:
-            count("priced edges", 1)
+            count("evaluated edges", 1)
             self._edges[key] = self._edge_table(source, target, edge, has_gradient)
         return self._edges[key]
 

@@ -4,8 +4,9 @@ The cost is a sum of one table for each layer and one for each edge. Elimination
 "Exploring hidden dimensions in parallelizing convolutional neural networks", OptCNN) removes one
 layer after another: parallel edges are added; a layer with at most two neighbours becomes an edge
 between them, by minimizing over its options. A series-parallel graph, such as a chain, a residual
-network or an inception network, ends with one layer, and the assignment is exact. What remains of
-other graphs goes to the relaxation (`relaxation.py`), which returns a lower bound too.
+network or an inception network, ends with one layer, and the assignment is exact. The remaining
+layers of other graphs are assigned by the relaxation (`relaxation.py`), which returns a lower bound
+too.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ class _Network:
         return _Removed(layer, neighbours, best)
 
     def rest(self) -> Problem:
-        """Return the remaining problem, its layers numbered anew in the order of `own`."""
+        """Return the remaining problem, its layers renumbered in the order of `own`."""
         number = {layer: i for i, layer in enumerate(self.own)}
         edges = [
             (number[u], number[v], table)

@@ -1,10 +1,10 @@
-"""The layer graph of a network: what each layer computes, stores and passes on.
+"""The layer graph of a network: the computation, memory and outputs of each layer.
 
 `layer_graph` traces a module with abstract inputs and groups the nodes of the trace: a product or
-correlation with a parameter begins a layer, and the element-wise work behind it joins that layer. A
-node that reads several layers, or that a division of its layer would not allow, begins a layer of
-its own. The *roles* of dimensions say how a layer may be divided; they follow from the index
-notation of the operations, so layers of one's own need no rules here.
+correlation with a parameter begins a layer, and the element-wise operations on its result join that
+layer. A node that reads several layers, or that a division of its layer would not allow, begins a
+layer of its own. The *roles* of dimensions say how a layer may be divided; they follow from the
+index notation of the operations, so a user's own layers need no rules here.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Layer:
     nbytes       bytes that it reads and writes
     rows         outputs (channels, units) of the product, 0 if there is none; `columns`: positions
                  (samples × space); `depth`: summed elements
-    groups       groups of channels that are computed apart
+    groups groups of channels that are computed independently
     weights      bytes of the parameters of the product, and `other_weights` of the others
     tensors      number of parameters
     extents      the extent of each role in the result; "input" is the summed dimension
@@ -81,7 +81,7 @@ class Layer:
 
     @cached_property
     def signature(self) -> tuple[object, ...]:
-        """Equal for layers that cost the same, whatever their names and neighbours."""
+        """Equal for layers with the same costs; names and neighbours do not count."""
         own = {k: v for k, v in vars(self).items() if k not in ("name", "inputs", "extents")}
         own.pop("signature", None)
         edges = tuple((edge.nbytes, edge.roles) for edge in self.inputs)

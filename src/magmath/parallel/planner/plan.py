@@ -16,17 +16,17 @@ from magmath.errors import MagmathError
 from magmath.nn.module import Module
 from magmath.parallel.planner.costs import CostModel, CostTables
 from magmath.parallel.planner.layer_graph import LayerGraph, layer_graph
-from magmath.parallel.planner.options import Option, PlannerMesh, received_bytes
-from magmath.parallel.planner.picture import duration, plan_svg, plan_text, size_text
-from magmath.parallel.planner.search import (
+from magmath.parallel.planner.mesh_search import (
     STRATEGIES,
     Candidate,
-    Found,
-    Step,
-    search,
+    SearchResult,
+    SimulatedStep,
+    search_meshes,
     simulated_step,
-    uniform,
+    uniform_candidate,
 )
+from magmath.parallel.planner.options import Option, PlannerMesh, received_bytes
+from magmath.parallel.planner.plan_output import duration, plan_svg, plan_text, size_text
 from magmath.parallel.planner.step_program import Instruction, step_program
 from magmath.parallel.simulator.events import Timeline
 from magmath.parallel.simulator.timeline import perfetto, timeline_svg
@@ -59,7 +59,7 @@ class Plan:
 
     graph: LayerGraph
     machine: Machine
-    found: Found
+    found: SearchResult
 
     @property
     def candidate(self) -> Candidate:
@@ -157,11 +157,11 @@ class Plan:
         every_worker: bool = False,
         overlap: bool = True,
         sharded: bool = False,
-    ) -> Step:
+    ) -> SimulatedStep:
         """Simulate training steps event by event.
 
         slowdown      worker → factor by which its computations take longer
-        every_worker  simulate each worker; otherwise one stands for all, which takes the same time
+        every_worker  simulate each worker; otherwise one represents all, which takes the same time
                       if all are equal
         overlap       False: workers do not compute while they communicate
         sharded       each worker updates its chunk of the parameters, which are then replicated
@@ -280,15 +280,15 @@ def plan_graph(
     costs = CostModel(found, **model)
     if strategy == "auto":
         limit = found.memory if memory is None else float(memory)
-        return Plan(graph, found, search(graph, costs, workers, limit))
+        return Plan(graph, found, search_meshes(graph, costs, workers, limit))
     if strategy not in STRATEGIES:
         raise MagmathError(
             f"plan: unknown strategy {strategy!r}; known are auto, {', '.join(STRATEGIES)}"
         )
     tables = CostTables(graph, PlannerMesh((workers,)), costs)
-    fixed = uniform(tables, STRATEGIES[strategy])
+    fixed = uniform_candidate(tables, STRATEGIES[strategy])
     step = simulated_step(fixed)
-    return Plan(graph, found, Found(fixed, step, {strategy: step}, None, 1, 1))
+    return Plan(graph, found, SearchResult(fixed, step, {strategy: step}, None, 1, 1))
 
 
 def measured_speed(
@@ -296,7 +296,7 @@ def measured_speed(
 ) -> float:
     """Return the speed (see `CostModel`) at which one worker trains this many samples a second.
 
-    Raises MagmathError if no speed of the arithmetic gives so many.
+    Raises MagmathError if no speed of the arithmetic gives this number.
     """
     low, high = 1e-3, 1e3
     while high / low > 1 + 1e-9:

@@ -2,7 +2,7 @@
 
 The program is the same for all workers: computations and collectives in the order of issue, the
 forward pass, the backward pass, the exchange of gradients as soon as each is known, the updates.
-`tasks` writes it out for every worker, or for one that stands for all: if all workers are equal,
+`tasks` writes it out for every worker, or for one that represents all: if all workers are equal,
 both take the same time, and the second does not depend on their number.
 """
 
@@ -110,7 +110,8 @@ class _Writer:
         return ready
 
     def _backward(self, ready: dict[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
-        """Append the backward pass and the exchanges of gradients; return what completes these."""
+        """Append the backward pass and the exchanges of gradients; return the instructions that
+        complete these."""
         layers = self._graph.layers
         cotangents: dict[int, list[int]] = {i: [] for i in range(len(layers))}
         gradients: dict[int, tuple[int, ...]] = {}
@@ -210,7 +211,7 @@ def tasks(
 ) -> tuple[list[Task], list[int]]:
     """Return the tasks of a program, and the tasks that end the backward pass of each step.
 
-    every_worker   write out all workers; otherwise one worker stands for all
+    every_worker   write out all workers; otherwise one worker represents all
     overlap        False: workers do not compute while they communicate
     """
     streams = (COMMUNICATE,) if overlap else (COMMUNICATE, COMPUTE)

@@ -32,7 +32,7 @@ class PortStage(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """Something that workers do.
+    """A computation or a communication of some workers.
 
     streams  the streams that it occupies, of each of its workers
     seconds  the time of a computation on a worker of full speed
@@ -157,7 +157,8 @@ class _Simulation:
             self._set_timer(task.seconds * slow, number, -1)
 
     def _set_timer(self, seconds: float, number: int, stage: int) -> None:
-        """Call back after some seconds; `stage`: whose latency ends, or -1 for a computation."""
+        """Add an event after some seconds: the end of the latency of stage `stage`, or, for -1, of
+        a computation."""
         heapq.heappush(self._timers, (self._now + seconds, number, stage))
 
     def _advance(self) -> None:
@@ -229,7 +230,7 @@ def on_ports(
     """Return stages on the ports of units.
 
     ports    level → the units of the collective's workers
-    sharing  level → factor of the bytes, for collectives that stand for several equal ones
+    sharing  level → factor of the bytes, for collectives that represent several equal ones
     """
     return tuple(
         PortStage(

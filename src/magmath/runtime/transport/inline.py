@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from magmath.comm.local_group import LocalGroup
-from magmath.kernels.threads import limit_to_processors, set_threads
+from magmath.kernels.thread_count import limit_to_processors, set_threads
 from magmath.memory.local_array import LocalArray
 from magmath.runtime.failures import add_user_line
 from magmath.runtime.messages import Command, Hello, Interrupt, LongCommand, Number, Progress

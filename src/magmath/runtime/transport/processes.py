@@ -64,8 +64,8 @@ class ProcessTransport(Transport):
     launcher        "mpiexec", "srun", or a command with {n} for the number of workers
     endpoint        "ipc", or "tcp" with an address of this host that the workers can reach:
                     "tcp://10.0.0.1"; by default ipc for "mpiexec", tcp for any other launcher
-    heartbeat_timeout   seconds that a worker may be stopped, or its host silent, until it counts
-                    as lost; None: it is waited for
+    heartbeat_timeout   seconds that a worker may be stopped, or its host silent, until it counts as
+                        lost; None: no limit
     worker_command  what the launcher starts, before the worker's own arguments
     """
 
@@ -151,7 +151,7 @@ class ProcessTransport(Transport):
             raise WorkerLost(
                 f"{self._worker_name(stopped)} was lost: it has been stopped, by a signal or a "
                 f"debugger, for {self._heartbeat_timeout:g} s; the pool is closed, start a new "
-                f"one; mm.init(heartbeat_timeout=…) waits longer, with None for ever"
+                f"one; mm.init(heartbeat_timeout=…) sets another limit, and None no limit"
             )
 
     def close(self, *, force: bool) -> None:
@@ -256,7 +256,7 @@ class ProcessTransport(Transport):
                 if isinstance(reply, Hello):
                     self._welcome(reply, rank, frames[1])
                 elif isinstance(reply, Failure) and reply.rank != rank:
-                    raise ProtocolError(f"worker {rank} speaks for worker {reply.rank}")
+                    raise ProtocolError(f"worker {rank} sent a reply of worker {reply.rank}")
             except ProtocolError as error:
                 logger.warning("dropped a message to the controller: %s", error)
                 continue
@@ -264,7 +264,7 @@ class ProcessTransport(Transport):
 
     def _welcome(self, hello: Hello, rank: int, frame: zmq.Frame) -> None:
         if hello.rank != rank or rank in self._hellos:
-            raise ProtocolError(f"worker {rank} says hello as {hello.rank}, or twice")
+            raise ProtocolError(f"worker {rank} sent Hello as worker {hello.rank}, or twice")
         self._hellos[rank] = hello
         self._connections.add(frame, rank)
         if hello.host == socket.gethostname():

@@ -16,7 +16,7 @@ import torch
 
 from magmath.comm.communicator import Communicator
 from magmath.comm.local_group import LocalGroup
-from magmath.kernels.threads import set_threads
+from magmath.kernels.thread_count import set_threads
 from magmath.runtime.command_loop import CommandLoop, CommandPort
 from magmath.runtime.device import HOST
 from magmath.runtime.failures import exception_from, failure_from

@@ -1,11 +1,12 @@
 """Parameter search: trials of a network with different settings, compared by their loss curves.
 
-`space.py` has the settings, `curve.py` the metric, `proposals.py` the order of trials,
-`database.py` what survives a kill, `runner.py` the search, `results.py` and `plots.py` its output.
+`space.py` has the settings, `curve.py` the metric, `proposals.py` the order of the trials,
+`trial_run.py` the run of one trial, `search.py` the loop over trials, `database.py` the file from
+which an interrupted search continues, `results.py` and `plots.py` the output.
 """
 
 from magmath.train.parameter_search.curve import LossCurve
 from magmath.train.parameter_search.results import SearchResults, Trial
-from magmath.train.parameter_search.runner import search
+from magmath.train.parameter_search.search import search
 
 __all__ = ["LossCurve", "SearchResults", "Trial", "search"]

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import final
 
 POINTS = 64
-"""About as many points has the curve of a whole trial."""
+"""The approximate number of points of the curve of a complete trial."""
 
 
 @final
@@ -36,7 +36,7 @@ class LossCurve:
         return self.seconds[0] * self.losses[0] + joined
 
     def extended(self, losses: list[float], seconds: float, points: int) -> LossCurve:
-        """Return the curve with the losses of further steps, which took so many seconds, as about
+        """Return the curve with the losses of further steps, which took `seconds`, as about
         `points` points."""
         start = self.seconds[-1] if self.seconds else 0.0
         count = len(losses)

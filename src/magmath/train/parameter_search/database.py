@@ -1,8 +1,7 @@
-"""The results database: an SQLite file with the trials that are done, and the search that they
-belong to.
+"""The results database: an SQLite file with the completed trials of one search.
 
-A trial is written when it ends, in one transaction, so a search that is killed goes on behind the
-last one.
+A trial is written when it ends, in one transaction, so a search that was killed continues after the
+last completed trial.
 """
 
 from __future__ import annotations
@@ -26,15 +25,16 @@ CREATE TABLE trials (
 """
 SHOWN = 300
 """Characters of a value that a message shows."""
-REMEDY = "name another file, or delete this one to search anew"
+REMEDY = "name another file, or delete this one to start the search again"
 
 
 @final
 class Database:
-    """The file at `path`, or memory if it is None; `description` says what is searched, in plain
-    values by name.
+    """The file at `path`, or a database in memory if `path` is None.
 
-    Raises DataError if the file is no results database, or that of another search.
+    description   the identity of the search, as plain values by name
+
+    Raises DataError if the file is not a results database or belongs to another search.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, description: dict[str, Any]) -> None:

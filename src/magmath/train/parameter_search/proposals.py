@@ -13,17 +13,17 @@ from magmath.train.parameter_search.space import Settings, Space
 
 METHODS = ("grid", "random", "optuna")
 ABOVE_THRESHOLD = 1e6
-"""What Optuna is told in addition to the area of a trial whose loss stays above the threshold."""
+"""Added to the area, for Optuna, of a trial whose loss stays above the threshold."""
 
 
 class Proposals(Protocol):
-    """Proposes settings, and is told of the trials."""
+    """Proposes the settings of trials, and receives their results."""
 
     def remaining(self) -> Iterator[Settings]:
         """Yield the settings of the next trial, until there are enough."""
 
     def tell(self, trial: Trial) -> None:
-        """Note a trial of this search, or of one that was killed."""
+        """Receive a completed trial of this search, or of an earlier interrupted run of it."""
 
 
 def proposals(
@@ -46,7 +46,7 @@ def proposals(
 
 @final
 class _Listed:
-    """Settings that are known beforehand."""
+    """A list of settings that does not depend on results."""
 
     def __init__(self, settings: list[Settings]) -> None:
         self._settings = settings
@@ -104,7 +104,7 @@ class _Optuna:
         )
 
     def _value(self, trial: Trial) -> float:
-        """Return the area, and more for a loss above the threshold or none at all."""
+        """Return the area, increased if the loss is above the threshold or there is no loss."""
         least = trial.curve.minimum
         if trial.state == "diverged" or not math.isfinite(least):
             return 2 * ABOVE_THRESHOLD

@@ -38,7 +38,7 @@ class Trial:
         return self.settings.get("workers")
 
     def is_admissible(self, threshold: float) -> bool:
-        """True for a finished trial whose least loss is at most the threshold."""
+        """Return True for a finished trial whose least loss is at most the threshold."""
         return self.state == "finished" and self.curve.minimum <= threshold
 
     def row(self, threshold: float) -> dict[str, Any]:

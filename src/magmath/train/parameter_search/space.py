@@ -42,7 +42,9 @@ class Space:
                     f"search: the values of {name} must be numbers or names, were given {values!r}"
                 )
             if len(set(map(repr, values))) < len(values):
-                raise OptionError(f"search: {name} has a value twice: {list(values)}")
+                raise OptionError(
+                    f"search: the values of {name} must differ, were given {list(values)}"
+                )
         if "batch" not in given:
             raise OptionError('search: the space needs "batch", the images of a step of a worker')
         for size in given["batch"]:
@@ -72,7 +74,8 @@ class Amount:
 
     @staticmethod
     def of(space: Space, images: int, available: int) -> Amount:
-        """Return the fewest passes over equal numbers of whole steps that make `images` images.
+        """Return the fewest epochs, each of the same number of whole steps, that contain `images`
+        images in total.
 
         Raises DataError if a step has more images than the data set, OptionError if the steps do
         not divide `images`.

@@ -1,0 +1,66 @@
+"""`bench plan`: processor seconds per node from a traced training step to its program.
+
+A row shows the seconds per node, which stay the same along a group where planning is linear. The
+notes show the seconds of each stage, and the wall seconds of the first run, in which workers bind
+the program and choose kernels, apart.
+"""
+
+from __future__ import annotations
+
+from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, constant_mark
+
+LAYERS = (10, 40, 160)
+NODES = (150, 1500)
+WORKERS = (0, 2, 4)
+
+
+def _cases(options: RunOptions) -> list[Case]:
+    layers, workers = (LAYERS[:2], WORKERS[:2]) if options.quick else (LAYERS, WORKERS)
+    trained = [
+        _case("mlp", count, w, f"MLP of {count} layers") for w in workers for count in layers
+    ]
+    eager = [
+        _case("eager", count, w, f"graph of {count} nodes") for w in workers for count in NODES
+    ]
+    return [*trained, *eager]
+
+
+def _case(what: str, count: int, workers: int, title: str) -> Case:
+    return Case(
+        name=f"{title}, {workers} workers",
+        parameters={"what": what, "count": count, "workers": workers},
+        work=float(count if what == "eager" else 10 * count),  # nodes, about
+        unit="s",
+        group=f"{what}, {workers} workers",
+        x=count,
+    )
+
+
+def _unable_to_choose(case: Case) -> str:
+    """Of strategies: an expression has none."""
+    return "an expression has no strategy" if case.parameters["what"] == "eager" else ""
+
+
+def _systems(options: RunOptions) -> list[System]:
+    factory = "magmath.bench.contestants.planning:plan"
+    return [
+        System("data", factory, settings={"strategy": "data"}),
+        *[
+            System(name, factory, settings={"strategy": name}, unsupported_reason=_unable_to_choose)
+            for name in ("auto", "model", "rows")
+        ],
+    ]
+
+
+def _comparisons(options: RunOptions) -> list[Comparison]:
+    return [Comparison("data / auto", "auto", ("data",), constant_mark(0.5))]
+
+
+BENCH = Bench(
+    "plan",
+    "planning: from a traced step to its program, by number of nodes",
+    "layers or nodes",
+    _cases,
+    _systems,
+    _comparisons,
+)

@@ -1,0 +1,102 @@
+"""The frozen values of a compiled function, computed once for each state of its variables.
+
+`passes/frozen.py` finds them. They are kept while the function exists; the arrays from which they
+are computed are compared by their handles, which change with every assignment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from magmath.engine.remote_array import RemoteArray, remote_array_of
+from magmath.graph import Graph, Node
+from magmath.layout import Layout
+from magmath.ops.leaves import input_leaf
+from magmath.ops.redistribute import redistribute
+from magmath.passes.frozen import (
+    fold_scales,
+    frozen_nodes,
+    values_to_keep,
+    with_leaves,
+    with_versions,
+)
+from magmath.passes.simplify import simplify
+
+if TYPE_CHECKING:
+    from magmath.engine.engine import Engine
+
+
+@dataclass(frozen=True)
+class Separated:
+    """A graph without its frozen values.
+
+    graph     what each call computes; it reads the frozen values as leaves
+    frozen    the source of these leaves
+    versions  the parameters of `graph` that are versions, each with its leaf: one of those of
+              frozen values, or a leaf of the whole graph
+    """
+
+    graph: Graph
+    frozen: FrozenValues
+    versions: Mapping[Node, Node]
+
+
+def separate(engine: Engine, graph: Graph, varying: Collection[Node]) -> Separated | None:
+    """Return a graph without the values that do not depend on the leaves `varying`; None if there
+    are none.
+
+    A pool with a memory limit keeps no such values.
+    """
+    if not frozen_nodes(graph, varying) or engine.pool.memory_limit is not None:
+        return None
+    graph = fold_scales(simplify(graph), varying)
+    nodes = frozen_nodes(graph, varying)
+    values = values_to_keep(graph, nodes)
+    frozen = FrozenValues(engine, values)
+    rest = with_leaves(graph, values, frozen.leaves)
+    unchanged = {leaf for leaf in graph.leaves if leaf in nodes and leaf.name != "parameter"}
+    rest, versions = with_versions(rest, unchanged | set(frozen.leaves))
+    return Separated(rest, frozen, versions) if values or versions else None
+
+
+@final
+class FrozenValues:
+    """Values that are computed again if the data of the leaves below them have changed."""
+
+    def __init__(self, engine: Engine, values: Sequence[Node]) -> None:
+        self._engine = engine
+        self._handles: Sequence[int] | None = None
+        self._data: Mapping[Node, RemoteArray] = {}
+        self.leaves: list[Node] = []
+        if not values:
+            return
+        self._graph = Graph(tuple([self._replicated(node) for node in values]))
+        self._compiled = engine.compile(self._graph)
+        leaves = self._graph.leaves
+        self._read = [leaves[i] for i in self._compiled.inputs]
+        self.leaves = [input_leaf(*result, None) for result in self._compiled.results]
+
+    def _replicated(self, node: Node) -> Node:
+        """Return the value in the layout of the arrays below it, if all workers store these."""
+        if self._engine.environment.workers == 1:
+            return node
+        layouts = [x.layout for x in Graph((node,)).leaves if x.name != "parameter"]
+        known = [layout for layout in layouts if layout is not None and layout.is_replicated]
+        if len(known) < len(layouts):
+            return node
+        mesh, shared = known[0].mesh, known[0].shared
+        return redistribute(node, Layout.whole(node.shape, mesh, shared=shared), node.line)
+
+    def data(self) -> Mapping[Node, RemoteArray]:
+        """Return the current data by leaf; computes them after a change of what they depend on."""
+        if not self.leaves:
+            return self._data
+        handles = self._engine.handles([remote_array_of(leaf) for leaf in self._read])
+        pool = self._engine.pool
+        failed = pool.any_failed and any(pool.has_failed(x.handle) for x in self._data.values())
+        if handles != self._handles or failed:
+            made, _ = self._engine.run(self._compiled, self._graph.leaves)
+            self._handles, self._data = handles, dict(zip(self.leaves, made, strict=True))
+        return self._data

@@ -1,0 +1,169 @@
+"""The number of threads that local kernels may use, in torch and OpenBLAS, and their spin times.
+
+NumPy and SciPy each contain their own OpenBLAS, and SciPy's is loaded late. The limit is stored, so
+that `magmath.kernels.fortran` can set it for the library that it loads.
+
+A process created by `os.fork` (multiprocessing's method "fork") has none of its parent's threads,
+but its OpenMP and OpenBLAS libraries still wait for them. So such a process computes with one
+thread.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache, lru_cache
+from typing import Final
+
+import torch
+from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limits
+
+from magmath.core import wait_policy
+from magmath.core.resources import processor_count
+
+_REREAD: Final = ("openblas_thread_timeout", "openblas_read_env", "blas_thread_shutdown_")
+"""Functions of OpenBLAS: return the current setting, read it again, and end the threads, which
+start again with the next multithreaded product."""
+
+_limit: int | None = None
+_is_fork = False
+
+
+def most_threads() -> int:
+    """Return the maximum number of threads that kernels of this process may use."""
+    return 1 if _is_fork else processor_count()
+
+
+def set_threads(count: int) -> None:
+    """Limit every kernel of this process to `count` threads. Raises ValueError below 1."""
+    global _limit
+    if count < 1:
+        raise ValueError(f"set_threads: needs at least 1 thread, was given {count}")
+    _limit = count = 1 if _is_fork else count
+    torch.set_num_threads(count)
+    limit_loaded()
+
+
+def limit_running(count: int) -> None:
+    """Compute with `count` threads from now on; the limit of this process does not change."""
+    count = min(count, most_threads())
+    torch.set_num_threads(count)
+    for library in _controller().select(user_api="blas").lib_controllers:
+        library.set_num_threads(count)
+
+
+def limit_to_processors() -> None:
+    """Limit the threads to the processors of this process. Libraries count the processors of the
+    affinity mask and ignore quotas."""
+    count = processor_count()
+    if count < torch.get_num_threads():
+        set_threads(count)
+
+
+def limit_loaded() -> None:
+    """Apply the limit, if one is set, to the libraries that are loaded."""
+    if _limit is not None:
+        threadpool_limits(_limit, "blas")
+
+
+@contextmanager
+def single_threaded_blas() -> Iterator[None]:
+    """Limit every BLAS to one thread within the context, for threads that compute concurrently."""
+    with _controller().limit(limits=1, user_api="blas"):
+        yield
+
+
+@contextmanager
+def single_threaded() -> Iterator[None]:
+    """Limit every kernel to one thread within the context. Threads that synchronise after each
+    operation stall whenever another process uses one of their processors."""
+    before = torch.get_num_threads()
+    if before == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        with single_threaded_blas():
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def more_threads(factor: int) -> Iterator[None]:
+    """Multiply the number of threads by `factor` within the context, up to the number of
+    processors, for a worker that computes while others wait."""
+    before = torch.get_num_threads()
+    count = max(before, min(before * factor, most_threads()))
+    torch.set_num_threads(count)
+    try:
+        with _controller().limit(limits=count, user_api="blas"):
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def shorten_waits() -> None:
+    """Apply `core/wait_policy.py` to libraries that were loaded before magmath.
+
+    OpenBLAS can read its environment again. GNU OpenMP cannot, but its threads spin only briefly if
+    it has more threads than processors, so this function creates another team, which sleeps.
+    """
+    loaded = threadpool_info()
+    for found in loaded:
+        if found["internal_api"] == "openblas":
+            _reread(ctypes.CDLL(found["filepath"]))
+    if wait_policy.was_torch_loaded_first:
+        for found in loaded:
+            if found["prefix"] == "libgomp":
+                _park_team(found["filepath"])
+
+
+def _reread(library: ctypes.CDLL) -> None:
+    """Make an OpenBLAS read its spin time again if its current value differs."""
+    if not all(hasattr(library, name) for name in _REREAD):
+        return  # an older version, or a build that hides these functions
+    current, read, end_threads = (getattr(library, name) for name in _REREAD)
+    if current() != int(os.environ[wait_policy.OPENBLAS]):
+        read()
+        end_threads()
+
+
+@cache
+def _park_team(path: str) -> None:
+    """Create a team of OpenMP threads in a thread that then sleeps forever. The team is so large
+    that all teams in total have more threads than there are processors."""
+    library = ctypes.CDLL(path)
+    available = library.omp_get_num_procs()
+    size = available - torch.get_num_threads() + 2
+    if available == 1 or not hasattr(library, "GOMP_parallel"):
+        return
+    made = threading.Event()
+
+    def park() -> None:
+        harmless = ctypes.cast(library.omp_get_max_threads, ctypes.c_void_p)
+        library.GOMP_parallel(harmless, None, ctypes.c_uint(max(size, 2)), ctypes.c_uint(0))
+        made.set()
+        threading.Event().wait()
+
+    threading.Thread(target=park, name="magmath-parked-team", daemon=True).start()
+    made.wait()
+
+
+@lru_cache(maxsize=1)
+def _controller() -> ThreadpoolController:
+    import scipy.linalg.cython_blas  # noqa: F401  its library must be loaded to be found
+
+    return ThreadpoolController()
+
+
+def _after_fork() -> None:
+    global _is_fork
+    _is_fork = True
+    set_threads(1)
+
+
+os.register_at_fork(after_in_child=_after_fork)

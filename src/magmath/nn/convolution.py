@@ -1,0 +1,162 @@
+"""Convolutions of images (N, channels, *space) and their transposes, as functions.
+
+A convolution of networks is a correlation: filters are not reversed. Weights are PyTorch's:
+(outputs, channels / groups, *kernel), and for the transposed convolution (channels, outputs /
+groups, *kernel).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from magmath.api.data_types import astype, result_type
+from magmath.api.manipulation import reshape
+from magmath.arrays.array import Array, as_array
+from magmath.engine.user_line import user_line
+from magmath.errors import MagmathError, ShapeError
+from magmath.graph import Shape, apply
+from magmath.nn.windows import Padding, Pads, Size, check_covered, check_images, pads, sizes
+from magmath.ops.convolution import CORRELATION_INPUT, correlation
+
+
+def conv(
+    x: Array,
+    weight: Array,
+    bias: Array | None = None,
+    *,
+    stride: Size = 1,
+    padding: Padding = 0,
+    dilation: Size = 1,
+    groups: int = 1,
+    name: str = "conv",
+    space: int | None = None,
+) -> Array:
+    """Return y[n,k,o] = bias[k] + Σ_c,j x[n,c, stride·o - padding + dilation·j] · weight[k,c,j].
+
+    x        (N, channels, *space), zero out of bounds; of one or more dimensions of space
+    weight   (outputs, channels / groups, *kernel)
+    bias     (outputs,)
+    stride   the distance of neighbouring results, for all dimensions or each
+    padding  a number for all dimensions or each, a pair for each, "valid" (0), or "same": the
+             result has ⌈n / stride⌉ elements for n elements of x
+    dilation the distance of neighbouring elements of the filter
+    groups   the channels and outputs form that many groups; outputs read the channels of their
+             group only. With as many groups as channels the convolution is depthwise
+
+    Returns (N, outputs, *space'). Integers are converted to the weight's type. Raises ShapeError
+    where channels do not divide into groups, or a filter exceeds the padded image.
+    """
+    x, weight = _operands(name, x, weight, space)
+    kernel, image = weight.shape[2:], x.shape[2:]
+    _check_groups(name, x.shape, weight.shape, groups)
+    strides, dilations = _steps(name, stride, dilation, len(image))
+    padded = pads(name, padding, image, kernel, strides, dilations)
+    check_covered(name, image, padded, kernel, dilations)
+    node = correlation(
+        x.node, weight.node, stride=strides, padding=padded, dilation=dilations, groups=groups
+    )
+    node = node.at_line(user_line())
+    return _biased(Array(node), bias)
+
+
+def conv_transpose(
+    x: Array,
+    weight: Array,
+    bias: Array | None = None,
+    *,
+    stride: Size = 1,
+    padding: Padding = 0,
+    output_padding: Size = 0,
+    dilation: Size = 1,
+    groups: int = 1,
+    name: str = "conv_transpose",
+    space: int | None = None,
+) -> Array:
+    """Return the transposed convolution: the gradient of `conv` with respect to its images.
+
+    x               (N, channels, *space)
+    weight          (channels, outputs / groups, *kernel)
+    output_padding  elements added at the end of each dimension: images of several sizes give
+                     the same convolution
+
+    Each dimension of n elements becomes (n - 1)·stride - padding + dilation·(kernel - 1) + 1 +
+    output_padding; with padding="same", n·stride. Source: Zeiler et al. (2010).
+    """
+    x, weight = _operands(name, x, weight, space)
+    kernel, image = weight.shape[2:], x.shape[2:]
+    if x.shape[1] != weight.shape[0] or x.shape[1] % groups:
+        raise ShapeError(
+            f"{name}: a weight of {weight.shape} takes {weight.shape[0]} channels, in {groups} "
+            f"groups, was given {x.shape}"
+        )
+    strides, dilations = _steps(name, stride, dilation, len(image))
+    added = sizes(f"{name}: output_padding", output_padding, len(image), 0)
+    if any(a >= max(s, d) for a, s, d in zip(added, strides, dilations, strict=True)):
+        raise MagmathError(
+            f"{name}: output_padding must be smaller than stride or dilation, was given {added} "
+            f"with stride {strides} and dilation {dilations}"
+        )
+    parts = list(zip(image, kernel, strides, dilations, strict=True))
+    if padding == "same":
+        made = tuple([n * s for n, _, s, _ in parts])
+        padded = pads(name, padding, made, kernel, strides, dilations)
+    else:
+        padded = pads(name, padding, image, kernel, strides, dilations)
+        made = _transposed_space(name, parts, padded, added)
+    node = apply(
+        CORRELATION_INPUT, x.node, weight.node, space=made, stride=strides, padding=padded,
+        dilation=dilations, groups=groups, line=user_line(),
+    )  # fmt: skip
+    return _biased(Array(node), bias)
+
+
+def _transposed_space(
+    name: str, parts: Sequence[tuple[int, int, int, int]], padded: Pads, added: Shape
+) -> Shape:
+    made = []
+    for (n, k, s, d), (low, high), more in zip(parts, padded, added, strict=True):
+        made.append((n - 1) * s + d * (k - 1) + 1 - low - high + more)
+        if made[-1] < 1:
+            raise ShapeError(
+                f"{name}: {n} elements with kernel {k}, stride {s} and padding {low} and {high} "
+                f"make {made[-1]} elements; use less padding"
+            )
+    return tuple(made)
+
+
+def _operands(name: str, x: Any, weight: Any, space: int | None) -> tuple[Array, Array]:
+    x, weight = as_array(name, x), as_array(name, weight)
+    check_images(name, x.shape, space)
+    if weight.ndim != x.ndim:
+        raise ShapeError(
+            f"{name}: images {x.shape} need a weight of {x.ndim} dimensions, was given "
+            f"{weight.shape}"
+        )
+    if not x.dtype.is_floating and x.dtype.kind != "complex":
+        x = astype(x, weight.dtype)
+    common = result_type(x, weight)
+    return astype(x, common, copy=False), astype(weight, common, copy=False)
+
+
+def _check_groups(name: str, x: Shape, weight: Shape, groups: int) -> None:
+    if x[1] % groups or weight[0] % groups:
+        raise ShapeError(
+            f"{name}: groups must divide {x[1]} channels and {weight[0]} outputs, was given "
+            f"{groups}"
+        )
+    if x[1] != weight[1] * groups:
+        raise ShapeError(
+            f"{name}: a weight of {weight} in {groups} group{'s' * (groups > 1)} takes images with "
+            f"{weight[1] * groups} channels, was given {x}; images are (N, channels, *space)"
+        )
+
+
+def _steps(name: str, stride: Size, dilation: Size, count: int) -> tuple[Shape, Shape]:
+    return sizes(f"{name}: stride", stride, count), sizes(f"{name}: dilation", dilation, count)
+
+
+def _biased(y: Array, bias: Array | None) -> Array:
+    if bias is None:
+        return y
+    return y + reshape(bias, (1, bias.size, *(1,) * (y.ndim - 2)))

@@ -1,0 +1,144 @@
+"""States of modules in safetensors files: written atomically, checked before any value changes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from magmath.api.creation import asarray
+from magmath.api.input_output import save_on_controller
+from magmath.arrays.array import Array
+from magmath.arrays.variable import Variable, assign
+from magmath.errors import WeightsError
+
+if TYPE_CHECKING:
+    import torch
+
+FORMAT = "magmath-2"
+
+
+class Walked(Protocol):
+    """The parts of a module that a state file contains."""
+
+    @property
+    def variables(self) -> Mapping[str, Variable]:
+        """The variables by path."""
+
+
+class Stateful(Protocol):
+    """The methods of a module that a state file needs."""
+
+    def state_dict(self) -> dict[str, Array]:
+        """Return the values of its variables by path."""
+
+    def aliases(self) -> dict[str, str]:
+        """Return the further paths of shared variables, each with its path in `state_dict`."""
+
+    def load_state_dict(
+        self, state: Mapping[str, Any], strict: bool
+    ) -> tuple[list[str], list[str]]:
+        """Assign values by path; return the missing paths and the unknown ones."""
+
+    def _walked(self) -> Walked:
+        """Return the parts, whether or not all are built."""
+
+
+def assign_state(
+    own: Mapping[str, Variable], aliases: Mapping[str, str], state: Mapping[str, Any], strict: bool
+) -> tuple[list[str], list[str]]:
+    """Assign values to variables by path; see `Module.load_state_dict`."""
+    given = {aliases.get(path, path): value for path, value in state.items()}
+    given |= {path: value for path, value in state.items() if path in own}
+    missing = [path for path in own if path not in given]
+    unexpected = [path for path in given if path not in own]
+    problems = []
+    for path, variable in own.items():
+        shape = tuple(getattr(given.get(path), "shape", ()))
+        if path in given and shape != variable.shape:
+            problems.append(f"{path} has shape {variable.shape}, was given {shape}")
+    if strict and missing:
+        problems.append(f"missing: {', '.join(missing)}")
+    if strict and unexpected:
+        problems.append(f"not in the module: {', '.join(unexpected)}")
+    if problems:
+        remedy = "" if not strict else "; strict=False leaves out what is missing or not known"
+        raise WeightsError(f"load_state_dict: {'; '.join(problems)}{remedy}")
+    values = {path: asarray(given[path]) for path in own if path in given}
+    assign([(own[path], value.node) for path, value in values.items()])
+    return missing, unexpected
+
+
+def save(module: Stateful, path: str | os.PathLike[str]) -> None:
+    """Write a module's state, and which paths share variables."""
+    write(path, module.state_dict(), {"aliases": json.dumps(module.aliases())})
+
+
+def load(module: Stateful, path: str | os.PathLike[str], strict: bool) -> None:
+    """Read a module's state."""
+    state, metadata = read(path)
+    load_arrays(module, path, state, metadata, strict)
+
+
+def load_arrays(
+    module: Stateful,
+    path: str | os.PathLike[str],
+    state: dict[str, torch.Tensor],
+    metadata: dict[str, str],
+    strict: bool = True,
+) -> None:
+    """Assign the arrays of a file to a module.
+
+    If only the file's module shares a variable, each of this module's variables gets its value.
+    """
+    check_finite_state(path, state)
+    aliases = json.loads(metadata.get("aliases", "{}"))
+    own = module._walked().variables
+    for alias, first in aliases.items():
+        if alias in own and first in state:
+            state.setdefault(alias, state[first])
+    try:
+        module.load_state_dict(state, strict)
+    except WeightsError as error:
+        problems = str(error).removeprefix("load_state_dict: ")
+        raise WeightsError(f"load: {path} belongs to another network: {problems}") from None
+
+
+def write(
+    path: str | os.PathLike[str], arrays: Mapping[str, Array], metadata: Mapping[str, str]
+) -> None:
+    """Write arrays to a safetensors file with metadata."""
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise WeightsError(f"save: the folder {target.parent} does not exist; create it first")
+    save_on_controller(target, arrays, {"format": FORMAT, **metadata})
+
+
+def read(path: str | os.PathLike[str]) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """Return the arrays of a safetensors file, and its metadata."""
+    from safetensors import SafetensorError, safe_open
+
+    if not Path(path).exists():
+        raise WeightsError(
+            f"load: the file {path} does not exist; give the path of one that net.save(path) has "
+            "written"
+        )
+    try:
+        with safe_open(path, framework="pt") as file:
+            names = file.keys()
+            return {name: file.get_tensor(name) for name in names}, file.metadata() or {}
+    except (SafetensorError, OSError) as error:
+        raise WeightsError(
+            f"load: {path} is not a safetensors file, or is damaged: {error}"
+        ) from error
+
+
+def check_finite_state(path: str | os.PathLike[str], tensors: Mapping[str, torch.Tensor]) -> None:
+    """Raise WeightsError if a value is nan or infinite."""
+    import torch
+
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise WeightsError(f"load: {path}: parameter {name} holds nan or infinite values")

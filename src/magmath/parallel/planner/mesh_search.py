@@ -1,0 +1,227 @@
+"""The search for a plan: all meshes, a memory limit, and a simulation of the best few.
+
+The sum of tables does not see that a gradient exchange proceeds while earlier layers compute. The
+search therefore minimizes it for each mesh with several shares of the gradient exchange hidden, and
+simulates the best candidates of each share event by event. The fastest one is the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from magmath.errors import MagmathError
+from magmath.parallel.planner.costs import CostModel, CostTables
+from magmath.parallel.planner.elimination import Problem, best_assignment
+from magmath.parallel.planner.layer_graph import BATCH, LayerGraph
+from magmath.parallel.planner.options import INPUT, OUTPUT, REPLICATED, Option, PlannerMesh, meshes
+from magmath.parallel.planner.step_program import step_program, tasks
+from magmath.parallel.simulator.events import Timeline, simulate
+
+HIDDEN: Final = (0.0, 0.5, 0.9)
+"""Assumed shares of the gradient exchange that backward computation hides."""
+SIMULATED: Final = 4
+"""Candidates of each share that are simulated."""
+STRATEGIES: Final = {"data": BATCH, "model": OUTPUT, "hybrid": "hybrid"}
+"""Fixed strategies that every plan is compared with."""
+_ROUNDS: Final = 30
+"""Bisections of the price of memory."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Options for all layers on a mesh.
+
+    hidden   the assumed share of the exchange of gradients that is hidden
+    seconds  the sum of the tables
+    bound    a lower bound of it over all options of this mesh that fit the memory
+    memory   bytes that a worker needs
+    """
+
+    tables: CostTables
+    options: tuple[Option, ...]
+    hidden: float
+    seconds: float
+    bound: float
+    memory: float
+
+    @property
+    def mesh(self) -> PlannerMesh:
+        """The mesh of workers."""
+        return self.tables.mesh
+
+    @property
+    def gap(self) -> float:
+        """The largest possible excess of `seconds` over the optimum, as a share."""
+        return max(0.0, (self.seconds - self.bound) / self.seconds) if self.seconds else 0.0
+
+
+def assignment_problem(tables: CostTables, hidden: float = 0.0, price: float = 0.0) -> Problem:
+    """Return the assignment problem of the tables.
+
+    hidden  share of the exchange of gradients that backward computation hides
+    price   seconds for each byte of memory
+    """
+    known: dict[int, np.ndarray] = {}
+    own = []
+    for i in range(len(tables.graph.layers)):
+        found = tables.layer_tables(i)
+        if id(found) not in known:
+            seconds = found.seconds + (1.0 - hidden) * found.gradient
+            known[id(found)] = seconds + price * found.memory if price else seconds
+        own.append(known[id(found)])
+    edges = [(u, v, tables.edge_seconds(u, v, edge)) for u, v, edge in tables.graph.edges()]
+    return Problem(own, edges)
+
+
+def assignment_memory(tables: CostTables, options: Sequence[int]) -> float:
+    """Return the bytes that an assignment needs on a worker."""
+    return sum(float(tables.layer_tables(i).memory[o]) for i, o in enumerate(options))
+
+
+def best_candidate(tables: CostTables, limit: float, hidden: float = 0.0) -> Candidate | None:
+    """Return the cheapest candidate of a mesh within a limit of memory, or None if none fits.
+
+    The limit enters with a price for memory (Lagrangian relaxation), which bisection raises as far
+    as necessary; the relaxed optimum is a lower bound.
+    """
+    problem = assignment_problem(tables, hidden)
+    found = best_assignment(problem)
+    if assignment_memory(tables, found.options) <= limit:
+        return _candidate(tables, found.options, problem, found.bound, hidden)
+    price, best = _price_that_fits(tables, limit, hidden)
+    if best is None:
+        return None
+    bound, low = found.bound, 0.0
+    for _ in range(_ROUNDS):
+        middle = (low + price) / 2
+        tried = best_assignment(assignment_problem(tables, hidden, middle))
+        bound = max(bound, tried.bound - middle * limit)
+        if assignment_memory(tables, tried.options) <= limit:
+            price = middle
+            best = min(best, tried.options, key=problem.cost)
+        else:
+            low = middle
+    return _candidate(tables, best, problem, bound, hidden)
+
+
+def _price_that_fits(
+    tables: CostTables, limit: float, hidden: float
+) -> tuple[float, tuple[int, ...] | None]:
+    """Return a price of memory that makes the assignment fit, and the assignment."""
+    own = [tables.layer_tables(i) for i in range(len(tables.graph.layers))]
+    price = sum(float(np.max(one.seconds)) for one in own) / max(limit, 1.0)
+    for _ in range(_ROUNDS):
+        tried = best_assignment(assignment_problem(tables, hidden, price))
+        if assignment_memory(tables, tried.options) <= limit:
+            return price, tried.options
+        price *= 4
+    return price, None
+
+
+def _candidate(
+    tables: CostTables, numbers: Sequence[int], problem: Problem, bound: float, hidden: float
+) -> Candidate:
+    options = tuple(tables.options[i][o] for i, o in enumerate(numbers))
+    memory = assignment_memory(tables, numbers)
+    return Candidate(tables, options, hidden, problem.cost(numbers), bound, memory)
+
+
+def uniform_candidate(tables: CostTables, choice: str) -> Candidate:
+    """Return the candidate that divides every layer alike where that is possible: pure data
+    parallelism for "batch", pure model parallelism for "output", one weird trick (Krizhevsky 2014)
+    for "hybrid": the samples in convolutions, the outputs in dense layers."""
+    chosen = []
+    for layer, options in zip(tables.graph.layers, tables.options, strict=True):
+        dense = layer.rows > 0 and layer.columns == layer.extents.get(BATCH)
+        own = choice if choice != "hybrid" else OUTPUT if dense else BATCH
+        wanted = (own,) * len(tables.mesh.shape)
+        rest = (REPLICATED,) * len(tables.mesh.shape)
+        chosen.append(options.index(wanted if wanted in options else rest))
+    return _candidate(tables, chosen, assignment_problem(tables), 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class SimulatedStep:
+    """A simulated training step: its seconds in the steady state, and the timeline of some steps
+    of one worker that represents all."""
+
+    seconds: float
+    timeline: Timeline
+
+
+def simulated_step(
+    candidate: Candidate,
+    *,
+    every_worker: bool = False,
+    overlap: bool = True,
+    sharded: bool = False,
+    slowdown: dict[int, float] | None = None,
+) -> SimulatedStep:
+    """Simulate training steps of a candidate. See `step_program` and `tasks` for the options."""
+    program = step_program(candidate.tables, candidate.options, sharded=sharded)
+    found, ends = tasks(program, candidate.tables, every_worker=every_worker, overlap=overlap)
+    levels = candidate.tables.model.machine.levels
+    timeline = simulate(found, levels, slowdown)
+    if len(ends) == 1 or not found:
+        return SimulatedStep(timeline.seconds, timeline)
+    last, former = (timeline.spans[end].end for end in (ends[-1], ends[-2]))
+    return SimulatedStep(last - former, timeline)
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The result of a search: the best candidate with its simulated step, the fixed strategies
+    (None where one does not fit the memory), the largest gap of a mesh (None without a search), and
+    the numbers of meshes and of simulated plans."""
+
+    best: Candidate
+    step: SimulatedStep
+    strategies: Mapping[str, SimulatedStep | None]
+    gap: float | None
+    meshes: int
+    simulated: int
+
+
+def search_meshes(graph: LayerGraph, model: CostModel, workers: int, limit: float) -> SearchResult:
+    """Return the fastest plan over all meshes, within a limit of memory for each worker.
+
+    Raises MagmathError if no candidate fits the memory.
+    """
+    all_tables = [CostTables(graph, mesh, model) for mesh in meshes(workers)]
+    fixed = {name: uniform_candidate(all_tables[0], choice) for name, choice in STRATEGIES.items()}
+    chosen: dict[Hashable, Candidate] = {
+        (one.mesh, one.options): one for one in fixed.values() if one.memory <= limit
+    }
+    gap = 0.0
+    for hidden in HIDDEN:
+        found = [best_candidate(tables, limit, hidden) for tables in all_tables]
+        fitting = sorted([one for one in found if one is not None], key=lambda one: one.seconds)
+        chosen |= {(one.mesh, one.options): one for one in fitting[:SIMULATED]}
+        gap = max([gap, *[one.gap for one in fitting]])
+    if not chosen:
+        raise MagmathError(
+            f"plan: no division of the network over {workers} workers fits {limit / 1e9:.3g} GB a "
+            f"worker; use more workers, a smaller batch, or memory=… with more bytes"
+        )
+    steps = {key: simulated_step(one) for key, one in chosen.items()}
+    best = min(chosen, key=lambda key: steps[key].seconds)
+    compared = {name: steps.get((one.mesh, one.options)) for name, one in fixed.items()}
+    return SearchResult(chosen[best], steps[best], compared, gap, len(all_tables), len(steps))
+
+
+def is_hybrid(candidate: Candidate) -> bool:
+    """Return True if convolutions divide samples, and at least one dense layer its outputs or
+    inputs."""
+    products = [
+        (layer, option)
+        for layer, option in zip(candidate.tables.graph.layers, candidate.options, strict=True)
+        if layer.rows
+    ]
+    convolutions = [option for layer, option in products if "correlation" in layer.kind]
+    dense = [option for layer, option in products if "correlation" not in layer.kind]
+    divides = [bool({OUTPUT, INPUT} & set(option)) for option in dense]
+    return all(set(o) <= {BATCH, REPLICATED} for o in convolutions) and any(divides)

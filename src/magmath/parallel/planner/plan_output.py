@@ -1,0 +1,177 @@
+"""Plans as text and as a picture: a row for each layer, with its division and its times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import Any, Final, Protocol
+
+from magmath.parallel.planner.layer_graph import BATCH, SPACE
+from magmath.parallel.planner.options import INPUT, OUTPUT, REPLICATED
+
+BAR: Final = 24
+"""Characters of the longest bar."""
+COLOURS: Final = {
+    BATCH: "#4e79a7",
+    OUTPUT: "#e15759",
+    INPUT: "#f28e2b",
+    SPACE: "#59a14f",
+    REPLICATED: "#d0d0d0",
+}
+
+
+class Row(Protocol):
+    """The values of a layer's plan that the output shows. See `LayerPlan`."""
+
+    @property
+    def name(self) -> str:
+        """The layer's path."""
+
+    @property
+    def kind(self) -> str:
+        """The operation that it begins with."""
+
+    @property
+    def option(self) -> Sequence[str]:
+        """The choice for each mesh axis."""
+
+    @property
+    def compute(self) -> float:
+        """Seconds of computation."""
+
+    @property
+    def exchange(self) -> float:
+        """Seconds of exchanges of activations."""
+
+    @property
+    def gradient(self) -> float:
+        """Seconds of the exchange of gradients."""
+
+    @property
+    def received(self) -> float:
+        """Bytes that a worker receives."""
+
+    @property
+    def memory(self) -> float:
+        """Bytes that a worker needs."""
+
+
+class Shown(Protocol):
+    """The values of a plan that the output shows. See `Plan`."""
+
+    @property
+    def layers(self) -> Sequence[Row]:
+        """The layers."""
+
+    @property
+    def mesh(self) -> Any:
+        """The mesh of workers."""
+
+    @property
+    def heading(self) -> Sequence[str]:
+        """Lines that describe the plan as a whole."""
+
+
+_PARTS: Final = (("compute", "#4e79a7"), ("exchange", "#e15759"), ("gradient", "#edc948"))
+
+
+def plan_text(plan: Shown) -> str:
+    """Return the plan as a table with bars: computation █, exchanges ▓, gradients ░."""
+    names = max(len(_label(one)) for one in plan.layers)
+    divisions = max(len(_division(one)) for one in plan.layers)
+    longest = max(_total(one) for one in plan.layers) or 1.0
+    rows = [
+        f"{'layer':{names}}  {'divides':{divisions}}  {'compute':>9} {'exchange':>9} "
+        f"{'gradient':>9} {'received':>9} {'memory':>9}"
+    ]
+    rows += [
+        f"{_label(one):{names}}  {_division(one):{divisions}}  {duration(one.compute):>9} "
+        f"{duration(one.exchange):>9} {duration(one.gradient):>9} {size_text(one.received):>9} "
+        f"{size_text(one.memory):>9}  {_bar(one, longest)}".rstrip()
+        for one in plan.layers
+    ]
+    legend = "█ computation  ▓ exchange of activations  ░ exchange of gradients"
+    return "\n".join([*plan.heading, "", *rows, "", legend])
+
+
+def _label(one: Row) -> str:
+    return one.name if one.name.startswith(one.kind) else f"{one.name} ({one.kind})"
+
+
+def _division(one: Row) -> str:
+    return " × ".join(one.option)
+
+
+def _total(one: Row) -> float:
+    return one.compute + one.exchange + one.gradient
+
+
+def _bar(one: Row, longest: float) -> str:
+    parts = zip("█▓░", (one.compute, one.exchange, one.gradient), strict=True)
+    return "".join(sign * round(BAR * seconds / longest) for sign, seconds in parts)
+
+
+def duration(seconds: float) -> str:
+    """Return a time with its unit."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} µs" if seconds else "0"
+
+
+def size_text(nbytes: float) -> str:
+    """Return a number of bytes with its unit."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if nbytes >= size:
+            return f"{nbytes / size:.3g} {unit}"
+    return f"{nbytes:.0f} B"
+
+
+def plan_svg(plan: Shown) -> str:
+    """Return the plan as SVG: for each layer one square for each mesh axis, coloured by what it
+    divides, and a bar of its times."""
+    height, left, bars = 22, 240, 420
+    axes = len(plan.mesh.shape)
+    start = left + axes * height + 12
+    longest = max(_total(one) for one in plan.layers) or 1.0
+    total = height * (len(plan.layers) + 4)
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{start + bars + 90}" height="{total}" '
+        f'font-family="sans-serif" font-size="12">',
+        f'<text x="4" y="15">{escape(plan.heading[0])}; {escape(plan.heading[1])}</text>',
+    ]
+    for row, one in enumerate(plan.layers, start=1):
+        top = row * height
+        lines.append(f'<text x="4" y="{top + 15}">{escape(_label(one))}</text>')
+        for axis, choice in enumerate(one.option):
+            lines.append(_box(left + axis * height, top + 2, 18, COLOURS[choice], choice))
+        lines += _bars(one, start, top, bars / longest)
+    lines += _legend(height * (len(plan.layers) + 2), left)
+    return "\n".join([*lines, "</svg>", ""])
+
+
+def _bars(one: Row, start: int, top: int, scale: float) -> list[str]:
+    found, x = [], float(start)
+    for name, colour in _PARTS:
+        width = getattr(one, name) * scale
+        if width >= 0.5:
+            found.append(_box(x, top + 4, width, colour, f"{name} {duration(getattr(one, name))}"))
+        x += width
+    return [*found, f'<text x="{x + 4:.1f}" y="{top + 15}">{duration(_total(one))}</text>']
+
+
+def _legend(top: int, left: int) -> list[str]:
+    found = []
+    for y, table in ((top, tuple(COLOURS.items())), (top + 20, _PARTS)):
+        for i, (name, colour) in enumerate(table):
+            x = 4 + i * 110
+            found.append(_box(x, y, 14, colour, name))
+            found.append(f'<text x="{x + 18}" y="{y + 12}">{name}</text>')
+    return found
+
+
+def _box(x: float, y: float, width: float, colour: str, title: str) -> str:
+    return (
+        f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="14" fill="{colour}">'
+        f"<title>{escape(title)}</title></rect>"
+    )

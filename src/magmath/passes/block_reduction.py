@@ -1,0 +1,161 @@
+"""Block reduction: reductions compute operands that are too large to store block by block.
+
+An operand that is computed by creation, broadcast and element-wise operations need not be stored if
+only reductions read it. Every such operand that would take more than a share of a worker's memory
+becomes part of the reductions (`ops/block_reduction.py`). Smaller operands remain stored, so the
+plans of programs that fit comfortably do not change. The pass works on a placed graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Final
+
+from magmath.graph import Graph, Node, applied, users_of
+from magmath.layout import Layout
+from magmath.ops.block_reduction import REDUCE_BLOCKS, ExpressionStep
+from magmath.ops.creation import BITS, FULL, IOTA, NORMAL, UNIFORM
+from magmath.ops.redistribute import REDISTRIBUTE
+from magmath.ops.reductions import BROADCAST, REDUCTIONS
+from magmath.passes.environment import Environment
+
+STORED_SHARE: Final = 8
+"""An operand is stored if it takes at most one part in this many of a worker's memory."""
+CREATED: Final = (FULL, IOTA, UNIFORM, NORMAL, BITS)
+
+
+def reduce_in_blocks(graph: Graph, environment: Environment) -> Graph:
+    """Return the graph with reductions that compute operands which are too large to store."""
+    if environment.most is None:
+        return graph
+    least = environment.most // STORED_SHARE
+    large = {node for node in graph.nodes if _nbytes(node) > least and not node.is_leaf}
+    if not large:
+        return graph
+    created = _created(graph, environment)
+    unstored = _unstored(graph, large, created)
+    new: dict[Node, Node] = {}
+    for node in graph.nodes:
+        inputs = tuple(new[source] for source in node.inputs)
+        current = node if inputs == node.inputs else node.replace(inputs)
+        if _is_reduction(node) and node.inputs[0] in unstored:
+            expression = _Expression(node.inputs[0], unstored, created)
+            current = expression.reduced(node, [new[x] for x in expression.operands])
+        new[node] = current
+    return graph.mapped(new)
+
+
+def _nbytes(node: Node) -> int:
+    return 0 if node.layout is None else node.layout.max_local_size * node.dtype.itemsize
+
+
+def _is_reduction(node: Node) -> bool:
+    return node.operation in REDUCTIONS and bool(node.attributes["axis"])
+
+
+def _created(graph: Graph, environment: Environment) -> set[Node]:
+    """Return the nodes that are computed only from creation operations and replicated numbers, so
+    that each worker can compute any part of them."""
+    found: set[Node] = set()
+    for node in graph.nodes:
+        everywhere = node.layout is not None and node.layout.mesh.size == environment.workers
+        made = node.operation in (*CREATED, BROADCAST, REDISTRIBUTE) or node.operation.elementwise
+        simple = all(x in found or _is_number(x) for x in node.inputs)
+        if everywhere and made and simple and not _is_number(node):
+            found.add(node)
+    return found
+
+
+def _is_number(node: Node) -> bool:
+    """Return True for an array of one element that every worker stores."""
+    return node.size == 1 and (node.layout is None or node.layout.is_replicated)
+
+
+def _unstored(graph: Graph, large: Collection[Node], created: Collection[Node]) -> set[Node]:
+    """Return the large nodes that reductions can compute, because only reductions read them."""
+    users, roots = users_of(graph.nodes), set(graph.roots)
+    found: set[Node] = set()
+    for node in reversed(graph.nodes):
+        if node not in large or node in roots or not _is_computable(node, created):
+            continue
+        if all(user in found or _is_reduction(user) for user in users[node]):
+            found.add(node)
+    return found
+
+
+def _is_computable(node: Node, created: Collection[Node]) -> bool:
+    layout = node.layout
+    if layout is None or layout.is_partial or layout.boxes:
+        return False
+    if node in created:
+        return True
+    pointwise = node.operation.elementwise or node.operation is BROADCAST
+    return pointwise and all(_divides_alike(x, node) for x in node.inputs)
+
+
+def _divides_alike(x: Node, node: Node) -> bool:
+    """Return True if a worker computes its part of `node` from its own part of `x` alone."""
+    have, want = x.layout, node.layout
+    assert want is not None
+    if x.shape == ():
+        return True
+    if have is None or have.mesh != want.mesh or have.is_partial or have.boxes:
+        return False
+    splits = want.splits[node.ndim - x.ndim :]
+    pairs = zip(x.shape, have.splits, splits, strict=True)
+    return all(own == split or (n == 1 and own is None) for n, own, split in pairs)
+
+
+@dataclass
+class _Expression:
+    """The computation of an operand: its steps, and the stored nodes that they read."""
+
+    operand: Node
+    unstored: Collection[Node]
+    created: Collection[Node]
+    steps: list[ExpressionStep] = field(default_factory=list)
+    operands: list[Node] = field(default_factory=list)
+    flops: float = 0.0
+    _known: dict[Node, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._add(self.operand, moved=False)
+
+    def reduced(self, node: Node, operands: list[Node]) -> Node:
+        """Return a reduction that computes its operand from the stored `operands`."""
+        layout = self.operand.layout
+        assert isinstance(layout, Layout)
+        attributes = {
+            "reduction": node.name,
+            "axis": node.attributes["axis"],
+            "keepdims": node.attributes["keepdims"],
+            "dtype": node.dtype,
+            "layout": layout.encode(),
+            "steps": tuple(map(tuple, self.steps)),
+            "flops": self.flops + self.operand.size,
+        }
+        return applied(REDUCE_BLOCKS, tuple(operands), node.line, attributes, node.layout)
+
+    def _add(self, node: Node, *, moved: bool) -> int:
+        """Return the number of a node's step, or the negative number of the operand that it is.
+
+        With `moved`, the node is stored in another layout; the step computes it again in this one.
+        """
+        if node.operation is REDISTRIBUTE and (moved or node in self.unstored):
+            return self._add(node.inputs[0], moved=True)
+        if node in self._known:
+            return self._known[node]
+        if node in self.unstored or (moved and node in self.created):
+            sources = tuple([self._add(x, moved=moved) for x in node.inputs])
+            attributes = tuple(node.attributes.items())
+            self.steps.append(
+                ExpressionStep(node.name, attributes, sources, node.shape, node.dtype)
+            )
+            self.flops += node.operation.flops(node)
+            number = len(self.steps) - 1
+        else:
+            self.operands.append(node)
+            number = -len(self.operands)
+        self._known[node] = number
+        return number

@@ -1,0 +1,179 @@
+"""The loop over the epochs of one call of `fit`: steps, callbacks, validation, checkpoints.
+
+`trainer.py` prepares the step and the data; this module runs them. It sees the trainer as an
+`EpochOwner`, so it does not import `Trainer`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import Any, Protocol, final
+
+from magmath.arrays.array import Array
+from magmath.engine import session
+from magmath.errors import NonFiniteLoss
+from magmath.optim import Optimizer
+from magmath.train.checkpoint import Checkpoint
+from magmath.train.epoch_metrics import weighted_mean
+from magmath.train.feeds import Feed
+from magmath.train.history import EpochRecord, History
+from magmath.train.listeners import Listener
+from magmath.train.step import TrainingStep
+
+
+class EpochOwner(Protocol):
+    """The attributes of a trainer that the loop over its epochs uses."""
+
+    epochs_done: int
+    stop_requested: bool
+    """True after a callback has called `stop` in this epoch."""
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """The optimizer, whose step and epoch counts the loop advances."""
+
+    @property
+    def seed(self) -> int | None:
+        """The seed of the order of the samples; None for that of the pool."""
+
+    def score(self, feed: Feed) -> dict[str, Any]:
+        """Return the loss and the metrics of a feed, in evaluation mode."""
+
+
+@final
+class EpochLoop:
+    """The loop over epochs of one call of `fit`."""
+
+    def __init__(
+        self,
+        trainer: EpochOwner,
+        step: TrainingStep,
+        feed: Feed,
+        validation: Feed | None,
+        checkpoint: Checkpoint | None,
+        listeners: Sequence[Listener[Any]],
+    ) -> None:
+        self._trainer, self._step, self._feed = trainer, step, feed
+        self._validation, self._checkpoint = validation, checkpoint
+        self._listeners = listeners
+        self._steps = math.ceil(feed.count / step.batch_size)
+
+    def run(self, first: int, last: int, history: History) -> None:
+        """Train the epochs from `first`, counted from 0, up to but not including `last`."""
+        trainer = self._trainer
+        trainer.stop_requested = False
+        finished = False
+        self._notify("on_train_begin", last, self._steps)
+        try:
+            for epoch in range(first, last):
+                self._notify("on_epoch_begin", trainer.epochs_done)
+                record = self._epoch(epoch, history)
+                history.records.append(record)
+                if self._checkpoint is not None:
+                    self._checkpoint.save(history)
+                self._notify("on_epoch_end", record)
+                if trainer.stop_requested:
+                    break
+            finished = True
+        finally:
+            self._notify("on_train_end", finished)
+
+    def _notify(self, event: str, *values: Any) -> None:
+        for listener in self._listeners:
+            getattr(listener, event)(self._trainer, *values)
+
+    def _epoch(self, epoch: int, history: History) -> EpochRecord:
+        """Train one epoch, advance the counters, and return its record."""
+        trainer, step = self._trainer, self._step
+        start = time.perf_counter()
+        values, weights = self._run_steps(epoch, history, start)
+        seconds = time.perf_counter() - start
+        trainer.epochs_done += 1
+        trainer.optimizer.advance(self._steps)
+        columns = {name: values[i :: len(step.reported)] for i, name in enumerate(step.reported)}
+        loss = weighted_mean(columns["loss"], weights)
+        figures = {k: m.figure(columns.get(k, ()), weights) for k, m in step.metrics.items()}
+        record = self._record(epoch, loss, figures, seconds)
+        trainer.optimizer.end_epoch(record.figures())
+        return record
+
+    def _run_steps(
+        self, epoch: int, history: History, start: float
+    ) -> tuple[list[float], list[int]]:
+        """Run the steps of an epoch; return the numbers that each one reports, in order, and the
+        number of samples of each step.
+
+        Raises NonFiniteLoss. Even then the variables have the values after the last step, and
+        `history.steps` has the losses of the completed steps.
+        """
+        trainer, step = self._trainer, self._step
+        each, first_step = len(step.reported), len(history.steps)
+        before = 0
+
+        def progress(done: int, values: list[float]) -> None:
+            done += before
+            losses = values[::each]
+            history.steps.extend(losses)
+            _check_finite(losses, epoch, done, self._steps)
+            samples = min(done * step.batch_size, step.count)
+            speed = samples / max(time.perf_counter() - start, 1e-9)
+            self._notify("on_step_end", done, losses[-1] if losses else math.nan, speed)
+
+        seed = session.engine().rng_state.seed if trainer.seed is None else trainer.seed
+        step.begin_epoch(trainer.epochs_done)
+        values: list[float] = []
+        weights: list[int] = []
+        try:
+            for data, batch, count in self._feed.runs(trainer.epochs_done):
+                for exchanges, steps in step.segments(trainer.optimizer.steps + before, count):
+                    on_progress = progress if steps > 1 else None
+                    run = batch, exchanges, data, trainer.epochs_done, seed, steps
+                    found = step.run(*run, on_progress)
+                    if steps == 1:
+                        progress(1, found)
+                    values += found
+                    weights += [batch] * steps
+                    before += steps
+        except (KeyboardInterrupt, NonFiniteLoss):
+            step.collect()
+            raise
+        step.collect()
+        step.end_epoch()
+        _check_finite(values[::each], epoch, self._steps, self._steps)
+        history.steps[first_step:] = values[::each]
+        return values, weights
+
+    def _record(
+        self, epoch: int, loss: float, figures: dict[str, Any], seconds: float
+    ) -> EpochRecord:
+        """Return the record of an epoch, with the scores of the validation data."""
+        scored: dict[str, Any] = {}
+        if self._validation is not None:
+            found = self._trainer.score(self._validation)
+            scored = {k: v.tolist() if isinstance(v, Array) else v for k, v in found.items()}
+        return EpochRecord(
+            epoch=epoch + 1,
+            loss=loss,
+            accuracy=figures.get("accuracy"),
+            validation_loss=scored.pop("loss", None),
+            validation_accuracy=scored.get("accuracy"),
+            seconds=seconds,
+            samples_per_second=self._step.count / max(seconds, 1e-9),
+            metrics=figures,
+            validation_metrics=scored,
+        )
+
+
+def _check_finite(losses: Sequence[float], epoch: int, done: int, steps: int) -> None:
+    """Raise NonFiniteLoss for the first loss that is not finite; the last one is of step `done`."""
+    for i, loss in enumerate(losses):
+        if not math.isfinite(loss):
+            step = done - len(losses) + i + 1
+            raise NonFiniteLoss(
+                f"fit: the loss became {loss} at step {step} of {steps} in epoch {epoch + 1}; "
+                "lower the learning rate, or look for nan or huge values in the data; if "
+                "parameters have become nan, load earlier ones with net.load(path), or make a new "
+                "network"
+            )

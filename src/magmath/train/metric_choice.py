@@ -1,0 +1,57 @@
+"""The choice of metrics of training, by name or as functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from magmath.arrays.array import Array
+from magmath.errors import DataError, MagmathError
+from magmath.nn.abstract import AbstractArray
+from magmath.nn.metrics import METRICS
+
+Metric = Callable[[Any, Any], Array]
+"""A function of (outputs, targets), or a `nn.metrics.Metric`."""
+
+
+def metric_functions(metrics: Sequence[str | Metric]) -> dict[str, Metric]:
+    """Return metrics by name; a function has its own name.
+
+    Raises MagmathError for unknown names.
+    """
+    if isinstance(metrics, str) or callable(metrics):
+        raise MagmathError(f"fit: metrics are a list, such as [{metrics!r}]; was given {metrics!r}")
+    unknown = [m for m in metrics if not callable(m) and m not in METRICS]
+    if unknown:
+        raise MagmathError(
+            f"fit: metric {unknown[0]!r} is not known; there are {', '.join(METRICS)}, and any "
+            f"function of (outputs, targets)"
+        )
+    return {
+        getattr(m, "__name__", type(m).__name__) if callable(m) else m: m
+        if callable(m)
+        else METRICS[m]
+        for m in metrics
+    }
+
+
+def chosen_metrics(
+    asked: Sequence[str | Metric] | None, outputs: Any, targets: Any, classifies: bool
+) -> Mapping[str, Metric]:
+    """Return the requested metrics; by default (None) accuracy for classifiers, otherwise none.
+
+    A classifier has outputs (N, classes), and cross-entropy as the loss or integer labels as
+    targets. Raises DataError if accuracy is requested by name and there are no classes.
+    """
+    single = isinstance(outputs, AbstractArray) and isinstance(targets, Array)
+    classes = single and len(outputs.shape) == 2 and outputs.shape[1] > 1
+    labels = single and targets.ndim == 1 and targets.dtype.is_integer
+    if asked is None:
+        return metric_functions(["accuracy"] if classes and (labels or classifies) else [])
+    if "accuracy" in asked and not (classes and (labels or targets.shape[1:] == outputs.shape[1:])):
+        raise DataError(
+            "fit: accuracy needs outputs (N, classes) of two classes or more, and integer labels "
+            f"or a number for each class as targets; the outputs are {outputs}, the targets "
+            f"{targets!r:.60}; leave `metrics` out"
+        )
+    return metric_functions(asked)

@@ -1,0 +1,79 @@
+"""The run of one trial: its network is trained, and stopped as soon as it cannot win."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, final
+
+from magmath.errors import NonFiniteLoss
+from magmath.train.history import EpochRecord
+from magmath.train.listeners import Listener
+from magmath.train.network import NeuralNetwork
+from magmath.train.parameter_search.curve import LossCurve
+from magmath.train.parameter_search.results import State, Trial
+from magmath.train.parameter_search.space import step_images
+from magmath.train.trainer import Trainer
+
+
+def no_limit(trial: Trial) -> float:
+    """Return infinity."""
+    return float("inf")
+
+
+def show_nothing(trial: Trial) -> None:
+    """Ignore the progress of a trial."""
+
+
+@final
+class TrialRun(Listener[Trainer]):
+    """The run of a trial: its network, its loss curve so far, and the rule that stops it."""
+
+    def __init__(
+        self,
+        network: NeuralNetwork,
+        trial: Trial,
+        data: tuple[Any, Any],
+        points: int,
+        limit: Callable[[Trial], float] = no_limit,
+        show: Callable[[Trial], None] = show_nothing,
+    ) -> None:
+        self.network, self.trial, self._data, self._points = network, trial, data, points
+        self._limit, self._show = limit, show
+        self._epochs = 0
+
+    def train(self, epochs: int) -> None:
+        """Train until `epochs` epochs are done, or until the trial is stopped or diverges."""
+        if self.trial.state != "finished" or epochs <= self._epochs:
+            return
+        try:
+            self.network.fit(
+                *self._data,
+                batch_size=step_images(self.trial.settings),
+                epochs=epochs - self._epochs,
+                metrics=(),
+                callbacks=[self],
+            )
+        except NonFiniteLoss:
+            self._set("diverged", self.trial.curve)
+
+    def eliminate(self) -> TrialRun:
+        """Mark the trial as eliminated, and return this run."""
+        self._set("eliminated", self.trial.curve)
+        return self
+
+    def on_epoch_end(self, trainer: Trainer, record: EpochRecord) -> None:
+        """Extend the curve, and stop if the trial cannot win."""
+        self._epochs += 1
+        assert trainer.history is not None
+        steps = trainer.history.steps
+        losses = steps[-len(steps) // len(trainer.history.records) :]
+        curve = self.trial.curve.extended(losses, record.seconds, self._points)
+        state: State = "finished"
+        if curve.area > self._limit(self.trial):
+            state = "stopped"
+            trainer.stop()
+        self._set(state, curve)
+        self._show(self.trial)
+
+    def _set(self, state: State, curve: LossCurve) -> None:
+        self.trial = Trial(self.trial.number, self.trial.settings, state, curve)

@@ -1,0 +1,169 @@
+"""Data sets that are stored on the workers, for training and evaluation.
+
+Inputs and targets are arrays, or tuples and dictionaries of arrays for modules with several inputs
+and losses of several targets; the first axis of all arrays numbers the samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from operator import is_
+from typing import Any, final
+
+from magmath.api import elementwise, statistics
+from magmath.api.creation import asarray
+from magmath.arrays.array import Array
+from magmath.arrays.lazy_array import evaluate
+from magmath.arrays.tree import flatten, unflatten
+from magmath.core.dtypes import DType
+from magmath.engine import session
+from magmath.errors import DataError
+from magmath.graph import Node
+from magmath.nn.abstract import AbstractArray
+
+PROBABILITY_ERROR = 1e-2
+"""Maximum difference of the sum of a sample's probabilities from 1."""
+
+
+@final
+class ResidentData:
+    """Inputs and targets, replicated so that every worker can read any sample.
+
+    Each host has one copy if its workers share memory, otherwise each worker. `targets` is None if
+    only outputs are computed. Floating point arrays are converted to `dtype`; integers keep their
+    types.
+    """
+
+    def __init__(self, operation: str, inputs: Any, targets: Any, dtype: DType) -> None:
+        self._given = _values_of(inputs, targets)
+        self.checked = ""
+        """The operation for which the data were checked to fit module and loss; empty before."""
+        self.inputs = _mapped(inputs, lambda x: _on_workers(x, dtype))
+        self.targets_dtype: DType | None = None
+        """The original element type of a single array of targets."""
+        if not isinstance(targets, (tuple, dict)) and targets is not None:
+            targets = asarray(targets)
+            self.targets_dtype = targets.dtype
+        self.targets = _mapped(targets, lambda x: _on_workers(x, dtype))
+        self._leaves, self._tree = flatten((self.inputs, self.targets))
+        samples, _ = flatten(self.inputs)
+        if not samples or any(x.ndim == 0 or x.shape[0] == 0 for x in samples):
+            shapes = ", ".join([str(x.shape) for x in samples])
+            raise DataError(f"{operation}: samples must be (N, …) with N ≥ 1, was given {shapes}")
+        self.count = samples[0].shape[0]
+        if any(x.shape[0] != self.count for x in samples):
+            shapes = ", ".join([str(x.shape) for x in samples])
+            raise DataError(
+                f"{operation}: all inputs need the same number of samples, was given {shapes}"
+            )
+        for x in flatten(self.targets)[0] if targets is not None else ():
+            if x.ndim == 0 or x.shape[0] != self.count:
+                raise DataError(
+                    f"{operation}: {self.count} samples need {self.count} targets, was given "
+                    f"{x.shape}"
+                )
+
+    def is_of(self, inputs: Any, targets: Any) -> bool:
+        """Return True if the data set was made from these array objects and they have not been
+        updated in place."""
+        given = _values_of(inputs, targets)
+        mine = self._given
+        return given is not None and mine is not None and _all_same(given, mine)
+
+    @property
+    def leaves(self) -> list[Node]:
+        """The evaluated leaves of all arrays, inputs first."""
+        return [x.evaluated() for x in self._leaves if x is not None]
+
+    @property
+    def signature(self) -> Hashable:
+        """The properties that a program depends on: structure, shapes, types and layouts."""
+        arrays = [(x.shape, x.dtype, x.layout) for x in self.leaves]
+        return self._tree, tuple(arrays)
+
+    def batch(self, arrays: list[Array]) -> tuple[Any, Any]:
+        """Return other arrays, given in the order of `leaves`, nested as inputs and targets."""
+        found = iter(arrays)
+        leaves = [None if x is None else next(found) for x in self._leaves]
+        return unflatten(self._tree, leaves)  # type: ignore[no-any-return]
+
+    def abstract(self, count: int) -> Any:
+        """Return abstract inputs for a batch of `count` samples."""
+        return _mapped(self.inputs, lambda x: AbstractArray((count, *x.shape[1:]), x.dtype))
+
+
+def _mapped(tree: Any, function: Callable[[Any], Any]) -> Any:
+    """Apply a function to each array in tuples and dictionaries; a list is an array's values."""
+    if isinstance(tree, dict):
+        return {key: _mapped(value, function) for key, value in tree.items()}
+    if isinstance(tree, tuple) and not _is_number_row(tree):
+        return tuple([_mapped(value, function) for value in tree])
+    return None if tree is None else function(tree)
+
+
+def _is_number_row(values: tuple[Any, ...]) -> bool:
+    """Return True for a tuple of numbers, which counts as an array."""
+    return bool(values) and all(isinstance(x, (bool, int, float)) for x in values)
+
+
+def _on_workers(values: Any, dtype: DType) -> Array:
+    array = asarray(values)
+    if array.dtype.is_floating:
+        array = asarray(array, dtype=dtype)
+    return array.redistribute(session.engine().environment.whole(array.shape, shared=True))
+
+
+def _values_of(*trees: Any) -> list[Any] | None:
+    """Return the leaves of arrays, which differ after an in-place update.
+
+    Returns None if a value is not an array on the workers.
+    """
+    leaves, _ = flatten(trees)
+    if not all(x is None or isinstance(x, Array) for x in leaves):
+        return None
+    return [None if x is None else x.evaluated() for x in leaves]
+
+
+def _all_same(some: list[Any], others: list[Any]) -> bool:
+    return len(some) == len(others) and all(map(is_, some, others))
+
+
+def check_classes(operation: str, outputs: Any, data: ResidentData) -> None:
+    """Check the targets of cross-entropy: labels in range, or probabilities."""
+    targets = data.targets
+    single = isinstance(outputs, AbstractArray) and isinstance(targets, Array)
+    if not single or len(outputs.shape) != 2:
+        return
+    if targets.ndim == 1 and not targets.dtype.is_integer:
+        raise DataError(
+            f"{operation}: labels must be integers, or (N, {outputs.shape[1]}) probabilities, was "
+            f"given {data.targets_dtype}; convert them with mm.astype(labels, mm.int64)"
+        )
+    if targets.ndim == 1:
+        check_labels(operation, outputs.shape[1], targets)
+    elif targets.ndim == 2:
+        _check_probabilities(operation, targets)
+
+
+def _check_probabilities(operation: str, targets: Array) -> None:
+    low, totals = statistics.min(targets), statistics.sum(targets, axis=1)
+    far = statistics.max(elementwise.abs(totals - 1))
+    evaluate(low, far)
+    if not (float(low) >= 0 and float(far) <= PROBABILITY_ERROR):
+        raise DataError(
+            f"{operation}: cross-entropy takes integer labels, or probabilities: numbers that are "
+            f"not negative and have sum 1 for each sample; the least target is {float(low):.4g}, "
+            f"and a sum differs from 1 by {float(far):.4g}; for other targets take "
+            f'loss="mean_squared_error"'
+        )
+
+
+def check_labels(operation: str, classes: int, labels: Array) -> None:
+    """Check that labels are less than the number of classes. Raises DataError."""
+    low, high = int(statistics.min(labels)), int(statistics.max(labels))
+    if low < 0 or high >= classes:
+        raise DataError(
+            f"{operation}: labels must be in 0 … {classes - 1} (the network has {classes} "
+            f"outputs), was given labels from {low} to {high}; correct the labels, or give the "
+            f"last layer more units"
+        )

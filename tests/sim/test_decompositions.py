@@ -1,0 +1,58 @@
+"""Every decomposition of an operation computes the same, for all layouts of its operands."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import strategies as st
+
+import magmath as mm
+import operation_bodies as bodies
+from engines import current, engine_of
+from magmath.graph import apply
+from magmath.graph.operation import no_decomposition
+from magmath.ops import OPERATIONS, scans
+from magmath.ops.scans import CUMULATIVE_SUM
+from operation_table import ROWS, cases
+
+found = [Phase.explicit, Phase.reuse, Phase.generate]
+some = settings(max_examples=5, suppress_health_check=list(HealthCheck), phases=found)
+# These have ways for large operands or few shapes only: tried where those are.
+SELDOM = ("contract", "correlation", "fft_c2r", "fft_r2c", "reshape", "sort", "argsort")
+SEVERAL = sorted(
+    name
+    for name in ROWS
+    if OPERATIONS[name].decompositions is not no_decomposition and name not in SELDOM
+)
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+@pytest.mark.parametrize(("kind", "workers"), [("shared", 2), ("messages", 3)])
+@given(data=st.data())
+@some
+def test_every_way_computes_the_same(
+    name: str, kind: str, workers: int, data: st.DataObject
+) -> None:
+    """The place pass takes the cheapest; here each of them is taken."""
+    engine, case = engine_of(kind, workers), data.draw(cases(ROWS[name]))
+    at = [data.draw(bodies.placements(x, engine, partial=False)) for x in case.operands]
+    operands = [bodies.leaf(engine, x, layout) for x, layout in zip(case.operands, at, strict=True)]
+    node = apply(OPERATIONS[name], *operands, **case.attributes)
+    ways = node.operation.decompositions(node, at)
+    assume(ways)
+    for value in bodies.values(engine, *ways):
+        bodies.check_close(value, bodies.reference(name, case), (name, case, at))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int64", "uint32"])
+def test_scans_go_on_from_block_to_block(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scans, "BLOCK_BYTES", 40)
+    values = np.random.default_rng(0).integers(0, 3, (7, 60)).astype(dtype)
+    with current("shared", 2):
+        for axis in (0, 1):
+            x = mm.asarray(values, layout=mm.Layout.split(axis))
+            (way,) = CUMULATIVE_SUM.decompositions(
+                apply(CUMULATIVE_SUM, x.node, axis=axis), [x.layout]
+            )
+            np.testing.assert_array_equal(np.asarray(mm.Array(way)), values.cumsum(axis))

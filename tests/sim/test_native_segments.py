@@ -1,0 +1,299 @@
+"""Repeated programs become native without a change of any bit of their results."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import magmath as mm
+from engines import current, start
+from executors import Compiled, NativeWherePossible
+from magmath.codegen import background_build
+from magmath.core.dtypes import DTYPES
+from magmath.engine.engine import Engine
+from magmath.executor import executable, tiers
+from magmath.executor.native_segments import NativeSegments
+from magmath.graph import Graph
+from magmath.ops import OPERATIONS
+from magmath.program.instructions import Call
+from native_cases import OneShape, structured
+from operation_bodies import applied
+from operation_table import ROWS, Case
+
+Numbers = NDArray[Any]
+POOLS = [
+    *[("planned", 1), ("shared", 2), ("shared", 4)],
+    *[("messages", 2), ("carried", 2), ("exact", 2)],
+]
+POOL_NAMES = [f"{n}-{kind}" for kind, n in POOLS]
+
+
+class Counted(Compiled):
+    """Compiles at once, and counts; `patience` is how often it is asked before it is ready."""
+
+    sources: list[str] = []  # noqa: RUF012  shared by all
+    patience = 0
+
+    def __init__(self, source: str, arithmetic: str = "fast") -> None:
+        self.sources.append(source)
+        self._asked = 0
+        super().__init__(source, arithmetic)
+
+    def function(self) -> Callable[[int], int] | None:  # type: ignore[override]
+        self._asked += 1
+        return super().function() if self._asked > self.patience else None
+
+
+@pytest.fixture
+def bound(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """Every program that is run again is compiled; the bindings that got segments."""
+    monkeypatch.setattr(background_build, "BackgroundBuild", Counted)
+    monkeypatch.setattr(tiers, "WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(tiers, "SAMPLE_SECONDS", 0.0)
+    found: list[Any] = []
+    bind = NativeSegments.bind
+
+    def noted(self: NativeSegments, tensors: Any) -> Any:
+        found.append(tensors.program)
+        return bind(self, tensors)
+
+    monkeypatch.setattr(NativeSegments, "bind", noted)
+    Counted.sources.clear()
+    yield found
+    Counted.sources.clear()
+
+
+def equal_bits(x: Numbers, y: Numbers) -> bool:
+    """True if two arrays have the same bits, where nan counts as one value."""
+    if x.dtype != y.dtype or x.shape != y.shape:
+        return False
+    if x.dtype.kind == "f":
+        x, y = (np.where(np.isnan(a), np.asarray(np.nan, a.dtype), a) for a in (x, y))
+    return x.tobytes() == y.tobytes()
+
+
+# operations -----------------------------------------------------------------------------------
+
+SPECIAL = [np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0, -1.0, 0.5, -2.5, 3.5, 1e-40, 7e30]
+
+
+def operands(dtype: str, size: int, count: int) -> list[Numbers]:
+    """Numbers of a type, with the special ones among them where there are enough."""
+    made = np.random.default_rng(size)
+    if DTYPES[dtype].kind == "float":
+        special = np.array(SPECIAL, dtype)
+        drawn = [made.normal(0, 3, size).astype(dtype) for _ in range(count)]
+        return [np.where(made.random(size) < 0.4, made.choice(special, size), x) for x in drawn]
+    if dtype == "bool":
+        return [made.random(size) < 0.5 for _ in range(count)]
+    return [made.integers(0, 100, size).astype(dtype) for _ in range(count)]
+
+
+def elementwise_cases(dtype: str, size: int) -> list[tuple[str, Case]]:
+    """Element-wise operations whose native form has the kernel's bits, for one type."""
+    import torch
+
+    draws = OneShape(lambda _: None, DTYPES[dtype], np.random.default_rng(7))  # type: ignore[arg-type, return-value]
+    cases = []
+    for name, row in ROWS.items():
+        operation = OPERATIONS[name]
+        if not operation.elementwise or dtype not in row.dtypes or name == "astype":
+            continue
+        kinds = [DTYPES[str(x.dtype).removeprefix("torch.")] for x in row.draw(draws).operands]
+        if not operation.same_bits(DTYPES[dtype], kinds):
+            continue
+        given = [torch.from_numpy(x) for x in operands(dtype, size, len(kinds))]
+        if name == "where":
+            given[0] = given[1] != given[2]
+        if "shift" in name:
+            given[1] = given[1] % 7
+        cases.append((name, Case(tuple(given), {})))
+    for target in ("bool", "int64", "float32", "float64"):
+        if OPERATIONS["astype"].same_bits(DTYPES[target], [DTYPES[dtype]]):
+            (x,) = operands(dtype, size, 1)
+            cases.append(("astype", Case((torch.from_numpy(x),), {"dtype": DTYPES[target]})))
+    return cases
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int64", "uint8", "float32", "float64"])
+@pytest.mark.timeout(300)
+def test_native_forms_have_the_bits_of_kernels(dtype: str, bound: list[Any]) -> None:
+    """Of the operations that say so, on numbers where rounding and signs have a choice."""
+    pool = start("inline", 1)
+    engine = Engine(pool)
+    try:
+        for size in (1, 2, 7, 33, 9000):
+            cases = elementwise_cases(dtype, size)
+            if size == 7:
+                draws = OneShape(lambda _: None, DTYPES[dtype], np.random.default_rng(7))  # type: ignore[arg-type, return-value]
+                cases += [
+                    (name, case)
+                    for name, case in structured(draws)
+                    if dtype in ROWS[name].dtypes
+                    and OPERATIONS[name].same_bits(DTYPES[dtype], [DTYPES[dtype]])
+                ]
+            graph = engine.cut(Graph(tuple(applied(engine, name, case) for name, case in cases)))
+            compiled = engine.compile(graph)
+            before = len(bound)
+            runs = []
+            for _ in range(16):
+                outputs, _ = engine.run(compiled, graph.leaves)
+                runs.append([engine.pool.get(data.handle).numpy().copy() for data in outputs])
+            assert len(bound) > before
+            for results in runs[1:]:
+                for (name, _), x, y in zip(cases, runs[0], results, strict=True):
+                    assert equal_bits(x, y), (name, size, x, y)
+    finally:
+        pool.close()
+
+
+# programs -------------------------------------------------------------------------------------
+
+
+def _slice_pair(choice: random.Random, n: int) -> tuple[slice, slice]:
+    """Two slices of one length of a dimension."""
+    step = choice.choice([1, 1, 1, 2, 3])
+    extent = choice.randint(1, max(1, n // step))
+    span = (extent - 1) * step + 1
+    first, second = (choice.randint(0, n - span) for _ in range(2))
+    return slice(first, first + span, step), slice(second, second + span, step)
+
+
+def _random_step(choice: random.Random, ndim: int, n: int) -> Callable[[Any, Any, Any], Any]:
+    """A function of two arrays and a library, of slices, rolls, updates in place and arithmetic."""
+    plan: list[tuple[Any, ...]] = []
+    for _ in range(choice.randint(2, 6)):
+        pairs = [_slice_pair(choice, n) for _ in range(ndim)]
+        here, there = tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
+        kind = choice.choice(["update", "update", "add", "roll", "mix", "where", "turn"])
+        plan.append((kind, here, there, choice.choice([0.25, -1.5, 3.0]), choice.randint(-2, 2)))
+
+    def step(x: Any, y: Any, np_: Any) -> Any:
+        out = np_.array(x) if np_ is np else mm.asarray(x, copy=True)
+        for kind, here, there, factor, shift in plan:
+            if kind == "update":
+                out[here] = factor * (x[there] + y[here])
+            elif kind == "add":
+                out[here] += y[there] * factor
+            elif kind == "roll":
+                y = np_.roll(y, shift, axis=0) - out
+            elif kind == "mix":
+                y = (x - y) * factor + out
+            elif kind == "where":
+                out = np_.where(y > x, out, abs(x) * factor)
+            else:
+                y = y[::-1] + x
+        return out, y
+
+    return step
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("pool", POOLS, ids=POOL_NAMES)
+@pytest.mark.timeout(300)
+def test_random_programs_agree_with_numpy_in_every_run(
+    pool: tuple[str, int], seed: int, bound: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choice = random.Random(seed)
+    monkeypatch.setattr(Counted, "patience", choice.choice([0, 3]))
+    n, ndim = choice.choice([(3, 1), (17, 1), (6, 2), (40, 2), (400, 2)])
+    values = np.random.default_rng(seed)
+    with current(*pool):
+        body = _random_step(choice, ndim, n)
+        dtype = choice.choice(["float32", "float64"])
+        x, y = (values.random((n,) * ndim).astype(dtype) for _ in range(2))
+        expected = body(x, y, np)
+        compiled = mm.compile(lambda x, y: body(x, y, mm))
+        layout = mm.Layout.split(0) if pool[1] > 1 else None
+        a, b = (mm.asarray(v, layout=layout) for v in (x, y))
+        for _ in range(choice.choice([1, 12, 40])):
+            for found, known in zip(compiled(a, b), expected, strict=True):
+                np.testing.assert_array_equal(found.numpy(), known)
+
+
+STENCIL = (slice(1, -1), slice(1, -1))
+
+
+def _heat(u: Any) -> Any:
+    v = u.copy() if isinstance(u, np.ndarray) else mm.asarray(u, copy=True)
+    v[STENCIL] = 0.25 * (u[:-2, 1:-1] + u[2:, 1:-1] + u[1:-1, :-2] + u[1:-1, 2:])
+    return v
+
+
+@pytest.mark.parametrize("pool", POOLS, ids=POOL_NAMES)
+def test_a_loop_of_the_users_own_becomes_native_and_is_compiled_once(
+    pool: tuple[str, int], bound: list[Any]
+) -> None:
+    start = np.random.default_rng(1).random((120, 110))
+    with current(*pool):
+        for step in (mm.compile(_heat), lambda u: mm.evaluate(_heat(u)) or None):
+            u: Any = mm.asarray(start)
+            known = start
+            for _ in range(30):
+                following = step(u)
+                u = _heat(u) if following is None else following
+                known = _heat(known)
+                np.testing.assert_array_equal(u.numpy(), known)
+        if bound:
+            kinds = {x.operation for x in bound[0].instructions if isinstance(x, Call)}
+            assert "set_slice" in kinds
+            assert not {"slice", "window"} & kinds, "slices are views, or parts of loops"
+    workers = 1 if pool[0] == "planned" else pool[1]
+    if workers == 1:  # the copy, and the stencil with the write into it
+        assert all(source.count("def part") == 2 for source in Counted.sources)
+    assert bound or workers == 4, "four workers have too little between two meetings"
+    # one form of each of the two programs on each worker
+    assert len(Counted.sources) <= 2 * workers
+
+
+def test_programs_that_are_run_a_few_times_are_not_compiled(bound: list[Any]) -> None:
+    with current("planned", 1):
+        step = mm.compile(_heat)
+        u = mm.ones((50, 50))
+        for _ in range(tiers.LEAST_RUNS - 1):
+            u = step(u)
+        assert float(u[0, 0]) == 1
+    assert not Counted.sources
+
+
+def test_instructions_without_a_native_form_stay_calls_between_segments(
+    bound: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, one such instruction kept the whole program from native code."""
+    monkeypatch.setattr(executable, "ExecutorSelector", NativeWherePossible)
+    NativeWherePossible.used.clear()
+
+    def body(i: Any, x: Any) -> Any:
+        y = (x * 2 - 1) * x + i
+        z = mm.sort(y)
+        return (z - y) * 0.5 + z
+
+    x = np.random.default_rng(0).random(1000)
+    known = x
+    for i in range(5):
+        y = (known * 2 - 1) * known + i
+        z = np.sort(y)
+        known = (z - y) * 0.5 + z
+    with current("planned", 1):
+        found = mm.fori_loop(0, 5, body, mm.asarray(x))
+        np.testing.assert_allclose(found.numpy(), known, rtol=1e-12)
+    assert NativeWherePossible.used == ["segments"]
+    (source,) = Counted.sources
+    assert "if segment == 1:" in source
+
+
+def test_bad_positions_in_a_segment_raise_what_the_call_raises(bound: list[Any]) -> None:
+    with current("planned", 1):
+        f = mm.compile(lambda x, i: (x + 1)[i] * 2 - x)  # the line
+        x = mm.asarray(np.arange(5000.0))
+        for i in range(20):
+            assert float(f(x, mm.asarray(i))[0]) == 2 * (i + 1)
+        assert bound
+        with pytest.raises(IndexError, match="index 5000 is out of range"):
+            f(x, mm.asarray(5000)).numpy()
+        assert float(f(x, mm.asarray(3))[0]) == 8

@@ -1,0 +1,243 @@
+"""Inference by compiled functions: normalization folded into weights once, epilogues of convolutions,
+and values that follow every change of the variables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import magmath as mm
+from engines import current
+from magmath import nn
+from magmath.kernels import packed_convolution
+from magmath.kernels.convolution import _bound, candidates_for
+from magmath.kernels.convolution_problem import ConvolutionProblem
+from magmath.kernels.dispatch.tuner import Tuner
+from magmath.kernels.epilogue import Epilogue
+from magmath.kernels.gemm import bind_gemm
+from magmath.program.instructions import Call
+from torch_twins import Twin
+
+POOLS = pytest.mark.parametrize(
+    ("kind", "workers"),
+    [("inline", 1), ("shared", 2), ("messages", 2), ("shared", 4), ("exact", 2)],
+)
+
+
+def _network(rng: np.random.Generator) -> nn.Module:
+    """Every linear layer that normalization can follow."""
+    return nn.Sequential(
+        nn.Conv2d(6, 3, padding="same", bias=False), nn.BatchNorm(), nn.ReLU(),
+        nn.Residual(
+            nn.Sequential(nn.Conv2d(6, 3, padding=1, groups=2), nn.BatchNorm(), nn.ReLU(),
+                          nn.Conv2d(6, 1), nn.BatchNorm(affine=False)),
+        ),
+        nn.ReLU(),
+        nn.Conv2d(12, 3, stride=2, padding=1, groups="depthwise"), nn.BatchNorm(),
+        nn.ConvTranspose2d(5, 2, stride=2), nn.BatchNorm(), nn.ReLU(),
+        nn.GlobalAvgPool(), nn.Dense(7), nn.BatchNorm(), nn.ReLU(), nn.Dense(3),
+    )  # fmt: skip
+
+
+def _built(shape: tuple[int, ...], seed: int, dtype: str = "float32") -> tuple[nn.Module, Any]:
+    rng = np.random.default_rng(seed)
+    model = _network(rng).build(shape, dtype=dtype)
+    for path, v in [*model.named_parameters(), *model.named_buffers()]:
+        low = 0.5 if "variance" in path else -1.0
+        v.assign(rng.uniform(low, 1.5, v.shape).astype(v.dtype.name))
+    return model.eval(), rng.normal(size=shape).astype(dtype)
+
+
+def _operations(f: Any) -> list[str]:
+    program = f._last.repeated.compiled.program
+    return [x.operation for x in program.instructions if isinstance(x, Call)]
+
+
+def _close(actual: Any, expected: Any, dtype: str = "float32") -> None:
+    expected = np.asarray(expected.detach() if isinstance(expected, torch.Tensor) else expected)
+    scale = max(1.0, float(np.abs(expected).max()))
+    np.testing.assert_allclose(
+        np.asarray(actual) / scale, expected / scale, atol=1e-11 if dtype == "float64" else 1e-5
+    )
+
+
+@POOLS
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_normalization_is_folded_and_outputs_equal_torch(
+    kind: str, workers: int, dtype: str
+) -> None:
+    with current(kind, workers):
+        former = mm.get_default_dtype()
+        mm.set_default_dtype(dtype)
+        try:
+            model, images = _built((5, 3, 9, 7), seed=workers, dtype=dtype)
+            f = mm.compile(lambda x: model(x))
+            x = mm.asarray(images)
+            for _ in range(6):  # the candidates take turns
+                _close(f(x), Twin(model)(images), dtype)
+            assert "affine" not in _operations(f)
+            assert "sqrt" not in _operations(f)
+        finally:
+            mm.set_default_dtype(former)
+
+
+def test_bias_residual_and_activation_are_epilogues() -> None:
+    with current("inline"):
+        model, images = _built((4, 3, 8, 8), seed=1)
+        f = mm.compile(lambda x: model(x))
+        _close(f(mm.asarray(images)), Twin(model)(images))
+        assert "maximum" in _operations(f)  # of the transposed convolution
+        assert _operations(f).count("correlation") == 4
+        assert _operations(f).count("add") == 1
+        assert _operations(f).count("maximum") == 1
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
+def test_outputs_follow_every_change_of_a_variable(kind: str, workers: int) -> None:
+    with current(kind, workers):
+        model, images = _built((4, 3, 8, 8), seed=2)
+        f, x = mm.compile(lambda x: model(x)), mm.asarray(images)
+        optimizer = mm.optim.GradientDescent(0.01)
+
+        @mm.compile
+        def step(x: Any) -> Any:
+            with model.mode(True):
+                parameters = model.trainable()
+                loss, gradients = mm.value_and_grad(lambda: mm.sum(model(x) ** 2), parameters)
+            optimizer.update(gradients)
+            return loss
+
+        state = model.state_dict()
+        changes = [
+            lambda: model[0].weight.assign(model[0].weight * 1.5),
+            lambda: model[1].running_mean.assign(mm.ones(6)),
+            lambda: mm.evaluate(step(x)),
+            lambda: model[1].weight.assign(np.full(6, 0.25, "float32")),
+            lambda: mm.evaluate(step(x)),
+            lambda: model.load_state_dict(state),
+        ]
+        for change in [lambda: None, *changes]:
+            change()
+            for _ in range(4):
+                _close(f(x), Twin(model)(images))
+
+
+def test_frozen_values_are_computed_once() -> None:
+    with current("inline") as pool:
+        model, images = _built((2, 3, 8, 8), seed=3)
+        f, x = mm.compile(lambda x: model(x)), mm.asarray(images)
+        mm.evaluate(f(x))
+        frozen = f._last._frozen
+        made = frozen.data()
+        mm.evaluate(f(x))
+        assert frozen.data() is made
+        model[1].bias.assign(model[1].bias + 1.0)
+        assert frozen.data() is not made
+        assert not pool.closed
+
+
+def test_functions_that_change_variables_or_draw_keep_nothing() -> None:
+    with current("inline"):
+        v, w = mm.variable("v", 2.0), mm.variable("w", np.arange(3.0))
+
+        def counted(x: Any) -> Any:
+            v.assign(v + 1.0)
+            return x * (v * w)
+
+        f = mm.compile(counted)
+        for i in range(3):
+            np.testing.assert_allclose(f(mm.ones(3)), np.arange(3.0) * (3 + i))
+        g = mm.compile(lambda x: x + mm.exp(w) + mm.random.normal(shape=(3,)))
+        assert not np.array_equal(g(mm.ones(3)), g(mm.ones(3)))
+        assert f._last._frozen is None
+        assert g._last._frozen is None
+
+
+def test_a_large_value_of_a_small_variable_is_not_kept() -> None:
+    with current("inline"):
+        w = mm.variable("w", np.arange(3.0))
+        f = mm.compile(lambda x: x + mm.reshape(mm.exp(w), (3, 1)) * mm.reshape(w, (1, 3)))
+        for _ in range(2):
+            expected = np.exp(np.arange(3.0))[:, None] * np.arange(3.0) + 1
+            np.testing.assert_allclose(f(mm.ones((3, 3))), expected)
+        assert [x.shape for x in f._last._frozen.leaves] == [(3, 1)]
+
+
+def _problem(draw: Any, memory: torch.memory_format) -> ConvolutionProblem:
+    groups = draw(st.sampled_from([1, 1, 2]))
+    images, channels, outputs = (
+        draw(st.integers(1, 3)),
+        *(draw(st.integers(1, 20)) * groups for _ in "xy"),
+    )
+    kernel = draw(st.sampled_from([1, 3, 3]))
+    space = [draw(st.integers(3, 13)) for _ in "hw"]
+    pad = draw(st.integers(0, kernel // 2))
+    extents = [n + 2 * pad - kernel + 1 for n in space]
+    random = torch.Generator().manual_seed(draw(st.integers(0, 99)))
+    make = partial(torch.randn, generator=random)
+    x = make(images, channels, *space).contiguous(memory_format=memory)
+    w = make(outputs, channels // groups, kernel, kernel)
+    y = make(images, outputs, *extents).contiguous(memory_format=memory)
+    return ConvolutionProblem("forward", x, w, y, (-pad, -pad), (1, 1), (1, 1), groups)
+
+
+@given(data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_every_candidate_applies_the_epilogue(data: st.DataObject) -> None:
+    memory = data.draw(st.sampled_from([torch.channels_last, torch.contiguous_format]))
+    problem = _problem(data.draw, memory)
+    y, bias = problem.y, data.draw(st.sampled_from([None, torch.randn(problem.w.shape[0])]))
+    residual = {"none": None, "other": torch.randn(y.shape), "own": y}[
+        data.draw(st.sampled_from(["none", "other", "own"]))
+    ]
+    activation = data.draw(st.sampled_from(["none", "relu"]))
+    expected = torch.nn.functional.conv2d(
+        problem.x.double(), problem.w.double(), None if bias is None else bias.double(),
+        padding=-problem.offset[0], groups=problem.groups,
+    )  # fmt: skip
+    expected = expected if residual is None else expected + residual.double()
+    expected = torch.relu(expected) if activation == "relu" else expected
+    shaped = None if bias is None else bias.reshape(1, -1, 1, 1)
+    problem = replace(
+        problem, epilogue=Epilogue(shaped, residual, activation), version=torch.tensor(1)
+    )
+    former = y.clone()
+    inner = partial(bind_gemm, tuner=Tuner(enabled=False))
+    for candidate in candidates_for(problem, 1 << 30):
+        call = _bound(candidate, problem, inner)
+        for _ in range(2):
+            y.copy_(former)
+            call()
+            error = (y.double() - expected).abs().max() / (1 + expected.square().mean().sqrt())
+            assert error < 1e-4, candidate.name
+
+
+def test_reordered_filters_follow_their_version() -> None:
+    x, w = torch.randn(2, 8, 6, 6), torch.randn(4, 8, 3, 3)
+    y, version = torch.empty(2, 4, 6, 6), torch.tensor(7)
+    problem = ConvolutionProblem("forward", x, w, y, (-1, -1), (1, 1), (1, 1), 1, version=version)
+    assert packed_convolution.takes(problem)
+    call = packed_convolution.bind(problem, None)
+    call()
+    torch.testing.assert_close(y, torch.nn.functional.conv2d(x, w, padding=1))
+    other = packed_convolution.bind(problem, None)
+    assert len([k for k in packed_convolution._filters if k[0] == w.data_ptr()]) == 1
+    w *= 2
+    version.fill_(8)
+    for run in (other, call):
+        run()
+        torch.testing.assert_close(y, torch.nn.functional.conv2d(x, w, padding=1))
+
+
+@pytest.fixture(autouse=True)
+def _float32() -> Iterator[None]:
+    yield
+    assert mm.get_default_dtype() is mm.float32

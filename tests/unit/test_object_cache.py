@@ -1,0 +1,100 @@
+"""Compiled code on disk: its cache key changes with each of its inputs."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from magmath.codegen import aot_cache, object_cache
+from magmath.codegen import background_build as programs
+from magmath.codegen.aot_cache import AotModule
+from magmath.codegen.memory_copy import COPY_SOURCE, INSIDE
+from magmath.comm import barrier
+from magmath.kernels import microkernel, packed_gemm
+
+MACHINE = sorted(Path(object_cache.__file__).parent.glob("*.py"))
+PROGRAM = "from magmath.codegen.runtime_library import wait\n"
+NAMES: dict[str, tuple[Callable[[], str], list[Path]]] = {
+    "a program": (lambda: object_cache.cache_key(PROGRAM), MACHINE),
+    "a library": (lambda: AotModule(barrier.BARRIER_SOURCE, ["wait"])._name, MACHINE),
+    "tiles": (
+        lambda: AotModule("", [], inside=["magmath.kernels.microkernel"])._name, [*MACHINE, Path(microkernel.__file__)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("which", NAMES)
+def test_a_change_of_any_module_renames_what_depends_on_it(
+    which: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, modules = NAMES[which]
+    before, text = name(), object_cache.module_source
+    assert len(modules) > 5
+    for module in modules:
+        for user in (object_cache, aot_cache):
+            monkeypatch.setattr(
+                user,
+                "module_source",
+                lambda path, changed=module: text(path) + b"#" * (path == changed),
+            )
+        object_cache.toolchain_fingerprint.cache_clear()
+        assert name() != before
+    monkeypatch.undo()
+    object_cache.toolchain_fingerprint.cache_clear()
+    assert name() == before
+
+
+def test_a_change_of_a_source_or_its_constants_renames_it() -> None:
+    variants = [
+        AotModule(COPY_SOURCE, ["copy"], inside=[INSIDE]),
+        AotModule(COPY_SOURCE + "\n", ["copy"], inside=[INSIDE]),
+        AotModule(COPY_SOURCE, [], inside=[INSIDE]),
+        AotModule(COPY_SOURCE, ["copy"], inside=[INSIDE], constants={"X": 1}),
+        AotModule(COPY_SOURCE, ["copy"], inside=[INSIDE], constants={"X": 2}),
+        AotModule(COPY_SOURCE, ["copy"], inside=[INSIDE], arithmetic="fast"),
+        AotModule(COPY_SOURCE, ["copy"], inside=[INSIDE], outside={"f": ("g", ("int64",), "")}),
+        packed_gemm.code("float32"),
+    ]
+    assert len({variant._name for variant in variants}) == len(variants)
+
+
+def test_one_process_compiles_what_all_want(tmp_path: Path) -> None:
+    """Pools start with many processes that all want the same code at once."""
+    script = (
+        "import sys; from magmath.codegen.aot_cache import AotModule;"
+        "AotModule('def same(x: int64) -> int64:\\n    return x\\n', ['same']).address('same');"
+        "print('magmath.codegen.compiler' in sys.modules)"
+    )
+    environment = {"MAGMATH_CACHE": str(tmp_path), "PYTHONPATH": str(MACHINE[0].parents[2])}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=environment
+        )
+        for _ in range(4)
+    ]
+    said = sorted(process.communicate()[0].strip() for process in started)
+    assert said == ["False", "False", "False", "True"]
+
+
+def test_a_program_that_cannot_be_compiled_is_told_of(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MAGMATH_CACHE", str(tmp_path))
+    made = programs.BackgroundBuild(
+        "def run(steps: int64) -> int64:\n    return no_such_function(steps)\n"
+    )
+    with caplog.at_level(logging.WARNING):
+        while not made.error():
+            assert made.function() is None
+            time.sleep(0.01)
+    assert "no_such_function" in made.error()
+    (told,) = caplog.records
+    assert "no_such_function" in told.getMessage()
+    assert made.function() is None
+    assert len(caplog.records) == 1

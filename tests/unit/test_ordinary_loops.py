@@ -1,0 +1,158 @@
+"""What ordinary loops compute, and how often: nothing twice, and no more memory than they need."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import magmath as mm
+from engines import current
+from magmath.bench.programs import conjugate_gradients
+from magmath.runtime import Pool
+
+KINDS = [("inline", 1), ("shared", 2)]
+EXTENT = 120
+"""Arrays of this extent squared are planned, and evaluated with what else reads their operands."""
+
+
+@pytest.fixture(autouse=True, params=KINDS, ids=lambda kind: str(kind[0]))
+def pool(request: pytest.FixtureRequest) -> Iterator[Pool]:
+    mm.set_default_dtype("float64")
+    with current(*request.param) as pool:
+        yield pool
+    mm.set_default_dtype("float32")
+
+
+def _operations(profile: Any) -> Counter[str]:
+    return Counter(step.operation for run in profile.runs for step in run.steps)
+
+
+def test_an_update_is_computed_with_the_values_that_it_reads() -> None:
+    """Else the solution of a Krylov solver is computed after the loop, from every direction."""
+    (b,) = conjugate_gradients.data(EXTENT)
+    for steps in (3, 12):
+        expected, _ = _solve(np, b, steps)
+        with mm.profile() as profile:
+            x, _ = _solve(mm, mm.asarray(b), steps)
+            assert isinstance(x, mm.Array)
+            runs, written = len(profile.runs), _operations(profile)["set_slice"]
+            np.testing.assert_allclose(x.numpy(), expected, atol=1e-12)
+        assert runs == steps, "one program for each step"
+        assert len(profile.runs) <= steps + 1, "reading the solution computes at most the last step"
+        assert written == 4 * steps, "no direction is computed again"
+        assert _operations(profile)["set_slice"] == written
+
+
+def _solve(lib: Any, b: Any, steps: int) -> tuple[Any, Any]:
+    """Some steps of conjugate gradients, each of which reads the norm of the residual."""
+    x, r = lib.zeros_like(b), b.copy()
+    p = r.copy()
+    rs = (r * r).sum()
+    for _ in range(steps):
+        q = conjugate_gradients.laplacian(lib, p)
+        alpha = rs / (p * q).sum()
+        x += alpha * p
+        r -= alpha * q
+        new = (r * r).sum()
+        if float(new) < 1e-30:
+            break
+        p = r + (new / rs) * p
+        rs = new
+    return x, rs
+
+
+def test_values_that_a_loop_replaces_are_released(pool: Pool) -> None:
+    start = mm.asarray(np.ones((EXTENT, EXTENT)))
+    mm.evaluate(start, wait=True)
+    before = int(pool.stats()[0]["in_use"])
+    x = start
+    most = 0
+    for _ in range(30):
+        x = x * 0.5 + 1
+        assert float(x.sum()) > 0
+        most = max(most, int(pool.stats()[0]["in_use"]) - before)
+    assert most <= 4 * start.size * 8
+
+
+def test_an_update_that_needs_more_than_element_wise_operations_waits() -> None:
+    a = np.random.default_rng(0).random((EXTENT, EXTENT))
+    x, total = mm.asarray(a), mm.asarray(np.zeros((EXTENT, EXTENT)))
+    y = x * 2
+    total += y @ y
+    assert float(y.sum()) == pytest.approx(2 * a.sum())
+    assert not total.is_known()
+    np.testing.assert_allclose(total.numpy(), 4 * a @ a)
+
+
+def test_arrays_that_are_computed_with_others_have_gradients() -> None:
+    a = mm.asarray(np.random.default_rng(0).random((EXTENT, EXTENT)))
+    y = a * a
+    z = mm.sum(y)
+    assert float(z) > 0
+    assert y.is_known(), "it was computed for its sum"
+    np.testing.assert_allclose(mm.grad(mm.sum(y * 3), a).numpy(), 6 * a.numpy())
+    np.testing.assert_allclose(mm.grad(z, a).numpy(), 2 * a.numpy())
+
+
+def test_a_table_of_solutions_is_computed_once() -> None:
+    """Operations that are expanded, such as `solve`, keep the values that the user refers to."""
+    random = np.random.default_rng(0)
+    a, b = random.random((30, 30)) + 30 * np.eye(30), random.random(30)
+    table = mm.zeros((3, 30))
+    with mm.profile() as profile:
+        for i in range(3):
+            table[i] = mm.linalg.solve(mm.asarray(a) * (i + 1), mm.asarray(b))
+        best = int(table[:, 0].argmin())
+        found = table.numpy()
+    np.testing.assert_allclose(found, [np.linalg.solve(a * (i + 1), b) for i in range(3)])
+    assert best == found[:, 0].argmin()
+    assert _operations(profile)["lu_solve"] == 3
+
+
+def test_a_median_needs_no_sort(pool: Pool) -> None:
+    x = np.random.default_rng(0).random((40, 1001))
+    with mm.profile() as profile:
+        found = mm.median(mm.asarray(x, layout=mm.Layout.split(0)), axis=1).numpy()
+    np.testing.assert_array_equal(found, np.median(x, axis=1))
+    assert _operations(profile)["order_statistics"] == 1
+    assert _operations(profile)["sort"] == 0
+
+
+def test_a_process_runs_no_more_threads_than_it_was_given() -> None:
+    """Neither BLAS nor torch has threads of its own that compute, or wait actively."""
+    code = """
+import os, threading, numpy as np, magmath as mm
+mm.init(threads=1)
+from magmath.bench.programs import conjugate_gradients, logistic_regression
+own, most, stop = threading.get_native_id, 0, threading.Event()
+def sample():
+    global most
+    while not stop.wait(0.002):
+        running = 0
+        for task in os.listdir("/proc/self/task"):
+            if int(task) == own():
+                continue
+            try:
+                state = open(f"/proc/self/task/{task}/stat").read().rpartition(")")[2].split()[0]
+            except OSError:
+                continue
+            running += state == "R"
+        most = max(most, running)
+thread = threading.Thread(target=sample)
+thread.start()
+for program in (conjugate_gradients, logistic_regression):
+    mm.evaluate(program.main(mm, *map(mm.asarray, program.data(500)))[0], wait=True)
+a = mm.asarray(np.ones((700, 700)))
+np.asarray(a @ a)
+stop.set()
+thread.join()
+print(most)
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(found.stdout) <= 1
