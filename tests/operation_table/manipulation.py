@@ -103,7 +103,14 @@ def _shift_left(draws: Draws) -> Case:
     return Case((_buffer(draws),), {})
 
 
+def _insert_column(draws: Draws) -> Case:
+    return Case(
+        (draws.numbers(draws.shape(2, 2)),), {"value": draws.draw(st.sampled_from([0.0, 1.0]))}
+    )
+
+
 ROWS: dict[str, Row] = {
+    "insert_column": Row(_insert_column, FLOATS, (0,)),
     "shift_right": Row(_shift_right, FLOATS, (0,)),
     "shift_left": Row(_shift_left, FLOATS, (0,)),
     "recompute": Row(_recompute, ANY, (0,)),

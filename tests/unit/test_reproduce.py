@@ -167,6 +167,10 @@ def test_the_command_writes_report_and_numbers(
     assert names == ["failing", "sample"], "the report is written nevertheless"
     assert main(["reproduce", "--list"]) == 0
     assert "A sample & more" in capsys.readouterr().out
+    assert main([*command, "sample", "--peer", "torch,abacus"]) == 1
+    assert "unknown framework 'abacus'; known are jax, tensorflow, torch" in " ".join(
+        capsys.readouterr().err.split()
+    )
     assert main(["reproduce", "nonsense"]) == 1
     assert "known are " in capsys.readouterr().err
 

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+import subprocess
+import tempfile
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import magmath as mm
+from magmath.bench.peer_processes import SystemProcesses
 from magmath.errors import MissingDataError
 from magmath.reproduce import Options, shm_cifar10
 from magmath.reproduce.section import Finding, Table
-from magmath.reproduce.shm_cifar10 import STAGES, WORKERS, Problem, Run, problem_of, run
+from magmath.reproduce.shm_cifar10 import (
+    STAGES,
+    WORKERS,
+    Problem,
+    Run,
+    problem_of,
+    run,
+    train,
+    train_peer,
+)
 
 
 def test_the_reduced_form_runs_on_every_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = Problem(mm.data.load("digits"), "mlp", 4000, is_paper=False)
     monkeypatch.setattr(shm_cifar10, "problem_of", lambda options: problem)
     monkeypatch.setattr(mm, "init", partial(mm.init, launcher="threads"))
-    section = run(Options(quick=True))
+    section = run(Options(quick=True, peers=("none",)))
     results, stages = section.of_kind(Table)
     assert [row[0] for row in results.rows] == list(WORKERS)
     assert [row[0] for row in stages.rows] == list(WORKERS)
@@ -27,12 +41,55 @@ def test_the_reduced_form_runs_on_every_number_of_workers(monkeypatch: pytest.Mo
         assert 0 < loss < 2.3, "it has learnt more than chance"
         assert 30 < accuracy <= 100
         assert seconds > 0
-    for found in section.data.values():
+    for found in (section.data[str(workers)] for workers in WORKERS):
         assert len(found["losses"]) == len(found["accuracies"]) == len(found["seconds"]) == 3
         assert found["seconds"] == sorted(found["seconds"])
         assert all(found["stages"][stage] > 0 for stage in STAGES)
     assert len(section.of_kind(Finding)) == 4
     assert "digits" in section.parts[0]
+
+
+def test_ddp_has_the_same_losses_on_the_same_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On two processes, with a last batch that is smaller and odd."""
+    monkeypatch.setattr(mm, "init", partial(mm.init, launcher="threads"))
+    monkeypatch.setattr(shm_cifar10, "REPEATS", 1)
+    digits = mm.data.load("digits")
+    part = replace(
+        digits, train_images=digits.train_images[:333], train_labels=digits.train_labels[:333]
+    )
+    problem = Problem(part, "mlp", 999, is_paper=False)
+    ours, theirs = train(problem, 2), train_peer(problem, 2)
+    np.testing.assert_allclose(theirs.losses, ours.losses, rtol=1e-4)
+    np.testing.assert_allclose(theirs.accuracies, ours.accuracies, atol=0.01)
+    assert theirs.seconds == sorted(theirs.seconds)
+    runs, peers = {2: ours}, {2: theirs}
+    same = shm_cifar10._same_losses(runs, peers)
+    assert same.agrees
+    wrong = {2: replace(theirs, losses=[2 * loss for loss in theirs.losses])}
+    assert not shm_cifar10._same_losses(runs, wrong).agrees
+    assert shm_cifar10._peer_speed(runs, {2: replace(theirs, seconds=[1e3])}).agrees
+    assert len(shm_cifar10._peer_table(runs, peers).rows) == 1
+
+
+def test_an_interrupt_ends_the_processes_of_ddp(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    started: list[subprocess.Popen[bytes]] = []
+
+    def interrupted(self: SystemProcesses) -> float:
+        started.extend(self._children)
+        for channel in self._channels:
+            channel.send({"do": "round"})  # they compute while the interrupt arrives
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SystemProcesses, "round", interrupted)
+    problem = Problem(mm.data.load("digits"), "mlp", 200_000, is_paper=False)
+    with pytest.raises(KeyboardInterrupt):
+        train_peer(problem, 2)
+    assert len(started) == 2
+    assert all(child.poll() is not None for child in started), "no process is left"
+    assert not [*tmp_path.iterdir()], "the data are removed"
 
 
 def finding(runs: dict[int, Run], start: str) -> Finding:

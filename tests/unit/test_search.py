@@ -216,6 +216,16 @@ def test_the_database_of_another_search_is_refused(tmp_path: Path) -> None:
         searched(storage=store, space={"batch": [8]}, threshold=1.0)
     with pytest.raises(DataError, match="space is "):
         searched(storage=store, space={"batch": [16]})
+    x, y = data()
+    common: dict[str, Any] = {"images": 480, "threshold": 1.2, "early_stopping": False}
+    with pytest.raises(DataError, match="targets is "):
+        mm.train.search(build, x, y * 0, {"batch": [8]}, **common, storage=store)
+
+    def wider() -> Any:
+        return mm.nn.NeuralNetwork([mm.nn.Dense(9), mm.nn.Dense(3)], optimizer=mm.optim.Adam(0.1))
+
+    with pytest.raises(DataError, match=r"network is .*GradientDescent.* there and .*Adam.* here"):
+        mm.train.search(wider, x, y, {"batch": [8]}, **common, storage=store)
     text = tmp_path / "notes.txt"
     text.write_text("no database" * 100)
     with pytest.raises(DataError, match="not a results database"):

@@ -74,12 +74,28 @@ def reproduce(
         raise OptionError(
             f"reproduce: unknown experiment {unknown[0]!r}; known are {', '.join(EXPERIMENTS)}"
         )
+    others = _peers(peers)
     create_folder(output)
-    options = Options(quick, data, tuple(peers.split(",")), Console(stderr=True, highlight=False))
+    options = Options(quick, data, others, Console(stderr=True, highlight=False))
     report = run_experiments([EXPERIMENTS[name] for name in chosen], options)
     _write(report, output / FILE, json)
     console.print(f"Report: {output / FILE}", markup=False, soft_wrap=True)
     report.raise_if_failed()
+
+
+def _peers(text: str) -> tuple[str, ...]:
+    """Return the names of other frameworks. Raises OptionError for one that no experiment has."""
+    from magmath.bench import BENCHES
+    from magmath.bench.case import RunOptions
+
+    known = {system.peer for system in BENCHES["layers"].systems(RunOptions()) if system.peer}
+    names = tuple(name.strip() for name in text.split(","))
+    if unknown := [name for name in names if name not in {*known, "all", "none"}]:
+        raise OptionError(
+            f"--peers: unknown framework {unknown[0]!r}; known are {', '.join(sorted(known))}, "
+            "all and none"
+        )
+    return names
 
 
 def _print_list(experiments: dict[str, Experiment], console: Console) -> None:

@@ -12,6 +12,7 @@ import msgspec
 from magmath.core.dtypes import DType
 from magmath.core.stage_times import stage
 from magmath.cost import ETHERNET, Level, Link, Machine, Network, current_machine
+from magmath.executor.bias_tuner import fastest_gradients
 from magmath.graph import Graph, Node, Shape
 from magmath.layout import Layout, Mesh
 from magmath.passes import pipeline
@@ -67,7 +68,8 @@ def environment_of(pool: Pool) -> Environment:
     return Environment(
         pool.mesh, link, shared, pool.deterministic,
         memory=pool.memory_limit, bound=pool.memory_bound, machine=machine,
-        threads=topology.threads,
+        threads=topology.threads, fold_bias=pool.fold_bias,
+        fastest_gradients=fastest_gradients if shared else None,
     )  # fmt: skip
 
 
@@ -81,10 +83,13 @@ def _with_network(topology: Topology, link: Link, machine: Machine) -> tuple[Lin
     return replace(link, network=network), replace(machine, levels=levels)
 
 
-def _team_environment(threads: int) -> Environment:
+def _team_environment(environment: Environment) -> Environment:
     """Return the environment of the threads of one worker: cheap barriers and shared memory."""
-    machine = current_machine()
-    return Environment(Mesh.line(threads), machine.team, shares_memory=True, machine=machine)
+    machine = environment.machine
+    return Environment(
+        Mesh.line(environment.threads), machine.team, shares_memory=True, machine=machine,
+        fold_bias=environment.fold_bias, fastest_gradients=environment.fastest_gradients,
+    )  # fmt: skip
 
 
 def _team_program(
@@ -98,7 +103,7 @@ def _team_program(
     alone = environment.workers == 1 and device == "cpu" and environment.threads > 1
     if not (alone and updates) or environment.deterministic:
         return None
-    team_environment = _team_environment(environment.threads)
+    team_environment = _team_environment(environment)
     lanes = {
         leaf: leaf.replace((), team_environment.whole(leaf.shape, shared=leaf.name != "parameter"))
         for leaf in graph.leaves

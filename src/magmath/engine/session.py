@@ -53,6 +53,7 @@ def init(
     memory_limit: int | None = None,
     seed: int = 0,
     winograd: bool = True,
+    fold_bias: str = "auto",
     flush_denormals: bool = True,
     heartbeat_timeout: float | None = 5.0,
 ) -> Session:
@@ -77,6 +78,11 @@ def init(
     winograd       float32 convolutions with 3×3 filters may use Winograd's algorithms where these
                    are faster; their rounding errors are up to 10 times those of the direct sum.
                    Deterministic mode never uses them
+    fold_bias      how a product, its bias and their gradients are computed: "epilogue" (the bias is
+                   added while the product is stored), "separate", "realigned" or "widened" (bias
+                   and weights are one matrix, and the inputs get a column of ones), or "auto", the
+                   fastest by measurement. The results differ by rounding. Deterministic mode never
+                   folds
     flush_denormals  numbers below the smallest normal one count as 0 in the training steps of `fit`
                    (arithmetic on them is up to 100 times slower on some processors); all other
                    computations keep gradual underflow, as NumPy does
@@ -98,6 +104,7 @@ def init(
         memory_limit=memory_limit,
         seed=seed,
         winograd=winograd,
+        fold_bias=fold_bias,
         flush_denormals=flush_denormals,
         heartbeat_timeout=heartbeat_timeout,
     )

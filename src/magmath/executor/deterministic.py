@@ -43,7 +43,8 @@ def _cut(call: Call, out: Slot, inputs: Sequence[Slot], local: KernelCall) -> li
     node = node_of_call(call, out, inputs)
     structure = node.index_notation
     letter = structure.logical_letter(node.shape)
-    if letter is None:
+    # An operand that grows in place is only moved: one part would overwrite the next one's operand.
+    if letter is None or node.operation.grows_operand:
         return [local]
     dim = structure.output.index(letter)
     held = local.tile[dim]

@@ -74,6 +74,9 @@ class Tensors:
         """Return this slot's tile as a view of the tensor in whose memory it is stored."""
         base = self.of(alias, rank)
         layout = self.program.slots[index].layout
+        if self.program.slots[index].leading:
+            shape = torch.Size(layout.local_shape(rank))
+            return base.view(-1)[: shape.numel()].view(shape)
         start = self.program.slots[index].start
         inner, outer = layout.tiles(rank), self.program.slots[alias].layout.tiles(rank)
         if start is not None and inner:

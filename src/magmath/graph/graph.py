@@ -90,6 +90,28 @@ class Graph:
             made[node] = new.get(node) or (node if same else node.replace(inputs))
         return self.mapped(made)
 
+    def replaced(self, expressions: Mapping[Node, Node]) -> Graph:
+        """Return the graph with some nodes replaced by expressions of nodes of this graph, in which
+        the others among them are replaced as well."""
+        new: dict[Node, Node] = {}
+        stack: list[Node | None] = list(self.roots)
+        seen: set[Node] = set()
+        while stack:
+            node = stack.pop()
+            if node is None:  # everything below the next node is in `new`
+                node = stack.pop()
+                assert node is not None
+                if node in expressions:
+                    new[node] = new[expressions[node]]
+                    continue
+                inputs = tuple([new[source] for source in node.inputs])
+                new[node] = node if inputs == node.inputs else node.replace(inputs)
+            elif node not in seen:
+                seen.add(node)
+                below = (expressions[node],) if node in expressions else node.inputs
+                stack += (node, None, *below)
+        return self.mapped(new)
+
     @cached_property
     def nodes(self) -> list[Node]:
         """All nodes, in topological order."""

@@ -355,6 +355,8 @@ class Operation:
     reads_subset      reads at most as many elements of its first operand as the result holds (for
                       the cost model)
     in_place          may be computed in the storage of its only operand, if shape and type agree
+    grows_operand     its only operand may be stored at the beginning of its memory, in row-major
+                      order, and is overwritten there
     overwrites_first  is its first operand with a part overwritten: may be computed in its storage
     elementwise       computes each element from the corresponding elements of its operands
     leaf              has no inputs: an input, a variable or a parameter
@@ -388,6 +390,7 @@ class Operation:
     memory_orders: MemoryOrders | None = None
     reads_subset: bool = False
     in_place: bool = False
+    grows_operand: bool = False
     overwrites_first: bool = False
     elementwise: bool = False
     leaf: bool = False

@@ -2,7 +2,8 @@
 
 A buffer is an array (rows, columns + 1); in `shift_right` its first rows·columns elements in C
 order are a (rows, columns) matrix. The operations may be computed in the storage of their operand;
-`kernels/realignment_groups.py` has the algorithm and its proof.
+`kernels/realignment_groups.py` has the algorithm and its proof. `insert_column` takes the matrix
+itself, which may be stored at the beginning of the result's memory: the passes build it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.ops.infer_rules import require_kind
+from magmath.ops.slicing import slice_along
 
 
 def _infer(name: str, x: Node) -> tuple[Shape, DType]:
@@ -85,6 +87,30 @@ def _left_vjp(node: Node, g: Node) -> Gradients:
     return (apply(SHIFT_RIGHT, g, value=0.0),)
 
 
+def _insert_infer(x: Node, *, value: float) -> tuple[Shape, DType]:
+    if x.ndim != 2:
+        raise ShapeError(f"insert_column: needs a matrix, was given {x.shape}; reshape it")
+    require_kind("insert_column", "floating", x.dtype)
+    return (x.shape[0], x.shape[1] + 1), x.dtype
+
+
+def _insert_kernel(call: KernelCall) -> Callable[[], object]:
+    """Return the call that moves the operand's rows apart in place, or copies them."""
+    from magmath.kernels.realignment import shift_right
+
+    (x,), out, value = call.inputs, call.out, call.attributes["value"]
+    rows, columns = x.shape
+    if x.numel() and x.data_ptr() == out.data_ptr():
+        flat = out.view(-1)
+        return lambda: shift_right(flat, rows, columns, value)
+
+    def copy() -> None:
+        out[:, 1:].copy_(x)
+        out[:, 0] = value
+
+    return copy
+
+
 SHIFT_RIGHT: Operation = Operation(
     name="shift_right",
     infer=lambda x, *, value: _infer("shift_right", x),
@@ -109,5 +135,17 @@ SHIFT_LEFT: Operation = Operation(
     flops=lambda node: 0.0,
     in_place=True,
 )
+INSERT_COLUMN: Operation = Operation(
+    name="insert_column",
+    infer=_insert_infer,
+    axes=lambda node: "a.->a.",
+    reduction=None,
+    vjp=lambda node, g: (slice_along(g, 1, 1, g.shape[1]),),
+    kernel=_insert_kernel,
+    native=None,
+    reference=lambda x, *, value: np.insert(x, 0, value, axis=1),
+    flops=lambda node: 0.0,
+    grows_operand=True,
+)
 
-OPERATIONS = {operation.name: operation for operation in (SHIFT_RIGHT, SHIFT_LEFT)}
+OPERATIONS = {operation.name: operation for operation in (SHIFT_RIGHT, SHIFT_LEFT, INSERT_COLUMN)}

@@ -32,7 +32,7 @@ def is_view(have: Layout, want: Layout) -> bool:
 def is_part(have: Layout, want: Layout, start: tuple[int, ...]) -> bool:
     """Return True if every worker's tile of a slice that begins at `start` is a strided part of its
     own tile of the whole array."""
-    if have.boxes or want.boxes or have.is_partial:
+    if have.boxes or want.boxes or have.partial != want.partial:
         return False
     for worker in want.mesh.workers:
         outer, inner = have.tiles(worker), want.tiles(worker)

@@ -3,6 +3,7 @@ computation and communication."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -29,6 +30,9 @@ class Environment:
                    is not shared
     machine        the constants of the hardware
     threads        number of threads of each worker
+    fold_bias      how biases are added to products: "auto" or a name in `passes.fold_bias.FORMS`
+    fastest_gradients   measures these forms for the gradients of a layer
+                   (`executor/bias_tuner.py`); None if the workers cannot be measured here
     """
 
     mesh: Mesh
@@ -42,6 +46,8 @@ class Environment:
     carried: int = 1 << 16
     machine: Machine = DEFAULT_MACHINE
     threads: int = 1
+    fold_bias: str = "auto"
+    fastest_gradients: Callable[..., str] | None = None
 
     @property
     def most(self) -> int | None:

@@ -16,10 +16,11 @@ from magmath.ops.elementwise import negative
 from magmath.passes.simplify import is_constant, merge_equal
 
 
-def fuse(graph: Graph) -> Graph:
+def fuse(graph: Graph, *, bias: bool = True) -> Graph:
     """Return the graph with conversions, biases, activations and updates folded into their
-    products."""
-    return merge_equal(_folded(graph, (_conversion, _bias, _residual, _activation, _update)))
+    products; biases only if `bias` is true."""
+    rules = (_conversion, _bias, _residual, _activation, _update)
+    return merge_equal(_folded(graph, [rule for rule in rules if bias or rule is not _bias]))
 
 
 Rule = Callable[[Node, set[Node]], Node | None]

@@ -11,6 +11,7 @@ from magmath.graph import Graph, Node
 from magmath.graph.operation import MemoryOrder
 from magmath.passes.block_reduction import reduce_in_blocks
 from magmath.passes.environment import Environment
+from magmath.passes.fold_bias import SEPARATE, fold_bias
 from magmath.passes.fuse import fuse
 from magmath.passes.memory_order import assign_memory_orders
 from magmath.passes.place import place
@@ -40,7 +41,8 @@ def run(graph: Graph, environment: Environment, changing: Collection[Node] = ())
     with stage("place"):
         graph = place(graph, environment)
     with stage("fuse"):
-        graph = fuse(graph)
+        graph = fuse(graph, bias=environment.fold_bias != SEPARATE)
+        graph = fold_bias(graph, environment)
         graph = reduce_in_blocks(graph, environment)
     with stage("schedule"):
         several = environment.workers > 1 and not environment.shares_memory

@@ -3,9 +3,10 @@
 A redistribution that only narrows is a view, and so is a slice. A gathering among workers that
 share memory is computed directly in the shared copy. An output with a target is computed in the
 target's storage if that is safe, and an operand that is accumulated onto, or transformed in place,
-in the storage of the result. The operands of a concatenation are computed in their parts of it. An
-element-wise result reuses the storage of an operand after its last use. Every other node gets its
-own part of the program's arena, from its first to its last use.
+in the storage of the result, or at its beginning, if the result is larger. The operands of a
+concatenation are computed in their parts of it. An element-wise result reuses the storage of an
+operand after its last use. Every other node gets its own part of the program's arena, from its
+first to its last use.
 """
 
 from __future__ import annotations
@@ -24,12 +25,15 @@ class Storage:
     """The storage of nodes.
 
     `alias[n]` is the node in whose storage n is stored, and `start[n]` the index where n begins in
-    it if n is a slice, or an operand of a concatenation. `window`: nodes that other workers read.
+    it if n is a slice, or an operand of a concatenation. `leading`: nodes that are the first
+    elements of the memory of their alias, which has another shape. `window`: nodes that other
+    workers read.
     `copied`: outputs that end with a copy into their target (or into an array of their own).
     """
 
     alias: dict[Node, Node] = field(default_factory=dict)
     start: dict[Node, tuple[int, ...]] = field(default_factory=dict)
+    leading: set[Node] = field(default_factory=set)
     window: set[Node] = field(default_factory=set)
     copied: set[int] = field(default_factory=set)
     _ancestor: dict[Node, Node] = field(default_factory=dict)  # shortcuts along chains of aliases
@@ -135,8 +139,8 @@ def _windows(schedule: ExecutionOrder, storage: Storage, outputs: set[Node]) -> 
 
 def _computed_inside(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
     """Compute operands in the storage of the result, if nothing else reads them: an operand onto
-    which a product accumulates, one that is transformed in place, and one that is overwritten in
-    part."""
+    which a product accumulates, one that is transformed in place, one that is overwritten in part,
+    and one that grows."""
     users = users_of(graph.nodes)
     kept = set(graph.roots)
     for node in graph.nodes:
@@ -145,7 +149,13 @@ def _computed_inside(graph: Graph, schedule: ExecutionOrder, storage: Storage) -
             continue
         shut = operand in kept or operand in storage.alias or operand in storage.window
         again = operand in schedule.invariant and node not in schedule.invariant
-        if not (shut or again) and users[operand] == [node] and operand.layout == node.layout:
+        grows = node.operation.grows_operand
+        if shut or again or users[operand] != [node]:
+            continue
+        if grows and node not in storage.alias:
+            storage.alias[operand] = node
+            storage.leading.add(operand)
+        elif not grows and operand.layout == node.layout:
             storage.alias[operand] = node
 
 
@@ -155,6 +165,7 @@ def _concatenated(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> N
     Others may read the operand too: the result keeps its value.
     """
     kept = set(graph.roots)
+    grown = {storage.alias[x] for x in storage.leading}
     for node in graph.nodes:
         if node.name != "concat" or storage.root(node).is_leaf:
             continue
@@ -162,21 +173,28 @@ def _concatenated(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> N
         for x in node.inputs:
             start = tuple([position if d == axis else 0 for d in range(node.ndim)])
             position += x.shape[axis]
-            computed = not (x.is_leaf or x.name in ("constant", "redistribute", "recompute"))
-            shut = x in kept or x in storage.alias or x in storage.window
+            shut = not can_be_part(x) or x in grown or x in kept
+            shut = shut or x in storage.alias or x in storage.window
             again = x in schedule.invariant and node not in schedule.invariant
-            if computed and not (shut or again) and is_part(_layout(node), _layout(x), start):
+            if not (shut or again) and is_part(_layout(node), _layout(x), start):
                 storage.alias[x] = node
                 storage.start[x] = start
+
+
+def can_be_part(x: Node) -> bool:
+    """Return True for a node whose kernel may store its result as a part of a larger array."""
+    return not (x.is_leaf or x.name in ("constant", "redistribute", "recompute"))
 
 
 def _rewritten(node: Node) -> Node | None:
     """Return the operand that a node expects in its own storage, if the operand can be computed
     there."""
-    if node.operation.in_place or node.operation.overwrites_first:
+    operation = node.operation
+    if operation.in_place or operation.overwrites_first or operation.grows_operand:
         operand = node.inputs[0]
         computed = not operand.is_leaf and operand.name != "constant"
-        return operand if computed and _alike(operand, node) else None
+        fits = operation.grows_operand or _alike(operand, node)
+        return operand if computed and fits else None
     if node.name == "gemm" and node.attributes["accumulate"]:
         onto = node.inputs[-2]
         return onto if onto.name == "gemm" else None

@@ -30,6 +30,7 @@ class Slot(msgspec.Struct, frozen=True):
             readable by peers (`window`)
     alias   the slot in whose memory this one is stored (its own tile of it, as a view)
     start   of a slice of `alias`: the index in it at which this slot begins
+    leading the slot is stored in the first bytes of `alias`, which has another shape
     order   of a temporary: its dimensions in memory, outermost first; None: row-major
     first, last   the positions of the instructions between which a temporary is alive
     """
@@ -42,6 +43,7 @@ class Slot(msgspec.Struct, frozen=True):
     window: bool = False
     value: bool | int | float | complex | None = None
     start: tuple[int, ...] | None = None
+    leading: bool = False
     order: tuple[int, ...] | None = None
     first: int = 0
     last: int = 0
@@ -251,6 +253,7 @@ def _encoded(program: Program) -> list[Any]:
             s.window,
             _plain(s.value),
             s.start,
+            s.leading,
             s.order,
             s.first,
             s.last,
@@ -315,22 +318,7 @@ def decode(data: bytes) -> Program:
 
 def _decoded(fields: list[Any]) -> Program:
     layouts = [Layout.decode(layout) for layout in fields[0]]
-    slots = [
-        Slot(
-            tuple(shape),
-            DTYPES[dtype],
-            layouts[index(layout)],
-            kind,
-            alias,
-            window,
-            _rich(value),
-            None if start is None else tuple(start),
-            None if order is None else tuple(order),
-            first,
-            last,
-        )
-        for shape, dtype, layout, kind, alias, window, value, start, order, first, last in fields[1]
-    ]
+    slots = [_slot(values, layouts) for values in fields[1]]
     instructions = [_instruction(tag, values) for tag, values in fields[2]]
     inputs, outputs, parameters, donated, workers, reads_peers, prologue, *rest = fields[3:]
     team, training, step = rest
@@ -347,6 +335,24 @@ def _decoded(fields: list[Any]) -> Program:
         None if team is None else _decoded(team),
         training,
         None if step is None else _decoded_step(step),
+    )
+
+
+def _slot(values: list[Any], layouts: list[Layout]) -> Slot:
+    shape, dtype, layout, kind, alias, window, value, start, leading, order, first, last = values
+    return Slot(
+        tuple(shape),
+        DTYPES[dtype],
+        layouts[index(layout)],
+        kind,
+        alias,
+        window,
+        _rich(value),
+        None if start is None else tuple(start),
+        leading,
+        None if order is None else tuple(order),
+        first,
+        last,
     )
 
 

@@ -110,6 +110,7 @@ class _Lowering:
                 window,
                 value=value,
                 start=self.storage.start.get(node),
+                leading=node in self.storage.leading,
                 order=self.orders.get(node) if kind == "temporary" else None,
             )
         )
@@ -254,10 +255,13 @@ class _Hazards:
                 yield self._access(slot, False)
 
     def _access(self, slot: int, writes: bool) -> _Access:
-        while self.slots[slot].start is not None:  # each worker touches its own part of a slice
+        while self._is_part(slot):  # each worker touches its own part of a larger array
             slot = self.slots[slot].alias or 0
         layout = self.slots[slot].layout
         return _Access(self.root(slot), None if layout.shared else layout, writes)
+
+    def _is_part(self, slot: int) -> bool:
+        return self.slots[slot].start is not None or self.slots[slot].leading
 
     def _move_write(self, source: int, target: int) -> _Access:
         """Return the write access of a move; a copy into a shared slot writes each worker's own

@@ -1,5 +1,5 @@
 """SHM-Learn-Dist's scaling experiment: loss and accuracy against time on 1, 2, 4 and 8 workers, and
-the times of a parameter server.
+the times of a parameter server; PyTorch's DDP on the same batches for comparison.
 
 Workers are processes, each with its own batch; the gradients are averaged. Without CIFAR-10 a
 smaller data set of this machine and a smaller network replace it.
@@ -7,6 +7,7 @@ smaller data set of this machine and a smaller network replace it.
 
 from __future__ import annotations
 
+import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -21,6 +22,7 @@ import numpy as np
 import magmath as mm
 from magmath.core.resources import processor_count
 from magmath.errors import MissingDataError
+from magmath.reproduce.ddp import DdpRun, train_by_ddp
 from magmath.reproduce.drawing import new_figure
 from magmath.reproduce.experiment import Experiment, Options
 from magmath.reproduce.section import Finding, Plot, Section, Table
@@ -40,6 +42,8 @@ PAPER_ACCURACY = {1: 81.8, 2: 77.15, 4: 71.0}
 PAPER_SECONDS = {1: 260.0, 2: 138.44, 4: 84.2}
 IMAGES, REDUCED_IMAGES, QUICK_IMAGES = 307_200, 307_200, 16_000
 REPEATS = 9
+LOSS_TOLERANCE = 0.02
+"""Largest difference of the losses of the first epoch, of their value, that rounding explains."""
 STAGES = ("gather", "average", "broadcast")
 
 
@@ -70,6 +74,10 @@ class Problem:
     def epochs(self) -> int:
         """The number of passes over the training images."""
         return max(1, round(self.images / len(self.data.train_labels)))
+
+    def batch(self, workers: int) -> int:
+        """Return the number of images of all workers in a step."""
+        return min(BATCH[workers] * workers, len(self.data.train_labels))
 
     def rate(self, workers: int) -> float:
         """Return the learning rate for a number of workers."""
@@ -118,22 +126,30 @@ def _first_of(names: Sequence[str]) -> Dataset:
 def run(options: Options) -> Section:
     """Train on 1, 2, 4 and 8 workers."""
     problem = problem_of(options)
-    runs = {}
+    has_peer = not {"all", "torch"}.isdisjoint(options.peers)
+    runs, peers = {}, {}
     for workers in WORKERS:
         options.console.print(f"  {workers} workers")
         runs[workers] = train(problem, workers)
+        if has_peer:
+            options.console.print(f"  {workers} processes of PyTorch's DistributedDataParallel")
+            peers[workers] = train_peer(problem, workers)
+    note = " Dashed: PyTorch's DDP on the same batches." if has_peer else ""
     return Section(
         (
             _introduction(problem),
             Plot(
-                "Training loss against time", _curves(runs, "losses", "loss"), "Report: Fig. 6.2."
+                "Training loss against time",
+                _curves(runs, peers, "losses", "loss"),
+                f"Report: Fig. 6.2.{note}",
             ),
             Plot(
                 "Test accuracy against time",
-                _curves(runs, "accuracies", "accuracy"),
-                "Report: Fig. 6.3.",
+                _curves(runs, peers, "accuracies", "accuracy"),
+                f"Report: Fig. 6.3.{note}",
             ),
             _results_table(runs, problem),
+            *([_peer_table(runs, peers)] if has_peer else []),
             Plot(
                 "A parameter server: gather, average and broadcast",
                 _bars(runs),
@@ -141,9 +157,28 @@ def run(options: Options) -> Section:
             ),
             _stages_table(runs),
             *_findings(runs),
+            *([_same_losses(runs, peers), _peer_speed(runs, peers)] if has_peer else []),
         ),
-        {str(workers): vars(found) for workers, found in runs.items()},
+        {
+            **{str(workers): vars(found) for workers, found in runs.items()},
+            "ddp": {str(workers): vars(found) for workers, found in peers.items()},
+        },
     )
+
+
+def train_peer(problem: Problem, workers: int) -> DdpRun:
+    """Train by PyTorch's DDP, from the same weights on the same batches."""
+    with mm.init(threads=1):
+        return train_by_ddp(
+            problem.build(workers),
+            problem.network,
+            problem.data,
+            workers=workers,
+            batch=problem.batch(workers),
+            epochs=problem.epochs,
+            rate=problem.rate(workers),
+            python=sys.executable,
+        )
 
 
 def train(problem: Problem, workers: int) -> Run:
@@ -155,7 +190,7 @@ def train(problem: Problem, workers: int) -> Run:
     with pool:
         images, labels = mm.asarray(data.train_images), mm.asarray(data.train_labels)
         options: dict[str, Any] = {
-            "batch_size": min(BATCH[workers] * workers, len(data.train_labels)),
+            "batch_size": problem.batch(workers),
             "strategy": "data",
             "metrics": (),
         }
@@ -224,11 +259,15 @@ def _introduction(problem: Problem) -> str:
     )
 
 
-def _curves(runs: dict[int, Run], name: str, label: str) -> Figure:
+def _curves(runs: dict[int, Run], peers: dict[int, DdpRun], name: str, label: str) -> Figure:
     figure = new_figure()
     axes = figure.subplots()
-    for workers, found in runs.items():
-        axes.plot(found.seconds, getattr(found, name), marker=".", label=str(workers))
+    for number, (workers, found) in enumerate(runs.items()):
+        color = f"C{number}"
+        axes.plot(found.seconds, getattr(found, name), marker=".", color=color, label=str(workers))
+        if workers in peers:
+            peer = peers[workers]
+            axes.plot(peer.seconds, getattr(peer, name), "--", color=color)
     axes.set(xlabel="seconds of training", ylabel=label)
     axes.grid(alpha=0.3)
     axes.legend(title="workers")
@@ -266,6 +305,30 @@ def _results_table(runs: dict[int, Run], problem: Problem) -> Table:
         "report: accuracy, %", "report: seconds",
     )  # fmt: skip
     return Table.of("After the last image", columns, rows)
+
+
+def _peer_table(runs: dict[int, Run], peers: dict[int, DdpRun]) -> Table:
+    rows = [
+        (
+            workers,
+            found.losses[-1],
+            peers[workers].losses[-1],
+            100 * found.accuracies[-1],
+            100 * peers[workers].accuracies[-1],
+            found.seconds[-1],
+            peers[workers].seconds[-1],
+        )
+        for workers, found in runs.items()
+    ]
+    columns = (
+        "workers", "loss", "loss, DDP", "accuracy, %", "accuracy, DDP, %", "seconds",
+        "seconds, DDP",
+    )  # fmt: skip
+    note = (
+        "The same network, initial weights and batches in PyTorch's DistributedDataParallel over "
+        "gloo, one thread for each process, static graph and gradients as bucket views."
+    )
+    return Table.of("magmath and PyTorch's DDP after the last image", columns, rows, note)
 
 
 def _stages_table(runs: dict[int, Run]) -> Table:
@@ -341,6 +404,38 @@ def _transfers(runs: dict[int, Run]) -> Finding:
         if gather and broadcast
         else "the workers share the memory of one host: each transfer is a copy, whose time "
         "depends on the bytes and on the cores that are free",
+    )
+
+
+def _same_losses(runs: dict[int, Run], peers: dict[int, DdpRun]) -> Finding:
+    first = {w: abs(found.losses[0] / peers[w].losses[0] - 1.0) for w, found in runs.items()}
+    last = {w: abs(found.losses[-1] / peers[w].losses[-1] - 1.0) for w, found in runs.items()}
+    agrees = max(first.values()) < LOSS_TOLERANCE
+    return Finding(
+        "The losses are those of PyTorch's DDP on the same batches",
+        "not compared",
+        f"the losses of the first epoch differ by at most {max(first.values()):.1e} of their value,"
+        f" those of the last one by {max(last.values()):.1e}",
+        agrees=agrees,
+        reason=""
+        if agrees
+        else "rounding errors differ, and grow while the loss is unstable at this learning rate",
+    )
+
+
+def _peer_speed(runs: dict[int, Run], peers: dict[int, DdpRun]) -> Finding:
+    ratios = {w: peers[w].seconds[-1] / found.seconds[-1] for w, found in runs.items()}
+    faster = min(ratios.values()) >= 1.0
+    return Finding(
+        "Training takes no longer than with PyTorch's DDP",
+        "not compared",
+        "time of DDP over ours: "
+        + ", ".join(f"{ratio:.2f} × with {workers}" for workers, ratio in ratios.items()),
+        agrees=faster,
+        reason=""
+        if faster
+        else "a ratio below 1 is a case where DDP is faster, with whatever else this machine was "
+        "running",
     )
 
 

@@ -92,7 +92,7 @@ class Pool:
     workers, mesh   the number of workers (1 for the worker in this process), and a mesh of one axis
                     of all workers
     topology        where they are
-    deterministic, seed, memory_limit   the settings of the pool, for planners
+    deterministic, seed, memory_limit, fold_bias   the settings of the pool, for planners
     memory_bound    bytes that the arrays of a worker may take: `memory_limit`, or its share of the
                     memory of its host; None on GPUs, whose allocator raises by itself
 
@@ -107,10 +107,12 @@ class Pool:
         deterministic: bool = False,
         seed: int = 0,
         memory_limit: int | None = None,
+        fold_bias: str = "auto",
     ) -> None:
         self.deterministic = deterministic
         self.seed = seed
         self.memory_limit = memory_limit
+        self.fold_bias = fold_bias
         self._numbers = _numbers
         self._arrays: dict[int, tuple[Layout, DType]] = {}
         self._failed: dict[int, Failure] = {}

@@ -13,6 +13,9 @@ from magmath.runtime.hosts import HostList, parse_hosts
 from magmath.runtime.pool import Pool
 from magmath.runtime.transport_interface import HEARTBEAT_TIMEOUT, Transport, WorkerOptions
 
+FOLD_BIAS = ("auto", "separate", "epilogue", "realigned", "widened")
+"""The forms in which plans add biases to products (`passes/fold_bias.py`)."""
+
 
 def start_pool(
     workers: int = 0,
@@ -26,6 +29,7 @@ def start_pool(
     memory_limit: int | None = None,
     seed: int = 0,
     winograd: bool = True,
+    fold_bias: str = "auto",
     flush_denormals: bool = True,
     heartbeat_timeout: float | None = HEARTBEAT_TIMEOUT,
 ) -> Pool:
@@ -45,6 +49,7 @@ def start_pool(
     memory_limit   bytes that the arrays of one worker may use; by default its share of the memory
                    of its host (`core/resources.py`)
     winograd       convolutions may use Winograd's algorithms, except in deterministic mode
+    fold_bias      how plans add biases to products: one of FOLD_BIAS
     flush_denormals  numbers below the smallest normal one count as 0 in training steps
     heartbeat_timeout  seconds that a worker may be stopped, or its host silent, until it counts as
                        lost; None: no limit
@@ -59,6 +64,8 @@ def start_pool(
     )
     threads = None if threads is None else require_integer("init: threads", threads, 1)
     _check_timeout(heartbeat_timeout)
+    if fold_bias not in FOLD_BIAS:
+        raise OptionError(f"init: fold_bias must be one of {FOLD_BIAS}, was given {fold_bias!r}")
     listed = _parse_hosts(hosts, workers, launcher)
     workers = workers if listed is None else listed.workers
     # Other launchers may start workers on other hosts.
@@ -77,7 +84,13 @@ def start_pool(
             stacklevel=3,  # the line that called mm.init
         )
     transport = _transport(workers, options, launcher, listed, endpoint, heartbeat_timeout)
-    return Pool(transport, deterministic=deterministic, seed=seed, memory_limit=memory_limit)
+    return Pool(
+        transport,
+        deterministic=deterministic,
+        seed=seed,
+        memory_limit=memory_limit,
+        fold_bias=fold_bias,
+    )
 
 
 def _parse_hosts(

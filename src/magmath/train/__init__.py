@@ -1,6 +1,7 @@
 """Training: trainers, callbacks, strategies, checkpoints and reports."""
 
 from magmath.train.callbacks import BestWeights, Callback, EarlyStopping, LearningRateSchedule
+from magmath.train.feeds import sample_order
 from magmath.train.history import EpochRecord, History
 from magmath.train.network import NeuralNetwork
 from magmath.train.parameter_search import LossCurve, SearchResults, Trial, search
@@ -18,5 +19,6 @@ __all__ = [
     "SearchResults",
     "Trainer",
     "Trial",
+    "sample_order",
     "search",
 ]

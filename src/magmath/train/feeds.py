@@ -14,6 +14,7 @@ import numpy as np
 from magmath.api.creation import asarray
 from magmath.arrays.array import Array
 from magmath.core.dtypes import DType, int64
+from magmath.core.integers import require_integer
 from magmath.data.loader import Loader
 from magmath.engine import session
 from magmath.graph import Node, apply
@@ -69,6 +70,23 @@ class Feed(Protocol):
         """Check the targets of cross-entropy. Raises DataError."""
 
 
+def sample_order(count: int, *, epoch: int = 0, seed: int = 0) -> Array:
+    """Return the order (count,), int64, in which `fit` takes its samples in an epoch, from 0.
+
+    `seed`: that of the network, otherwise that of the pool. Another framework that takes these
+    batches sees the same samples in every step.
+    """
+    given = [require_integer("sample_order: count", count, 0)]
+    given += [require_integer("sample_order: epoch", epoch, 0)]
+    given += [require_integer("sample_order: seed", seed, 0)]
+    return Array(_order(given[0], constant(given[1], int64), constant(given[2], int64)))
+
+
+def _order(count: int, epoch: Node, seed: Node) -> Node:
+    stream = e.add(epoch, constant(ORDER_STREAM, int64))
+    return apply(creation.PERMUTATION, seed, stream, shape=(count,), dtype=int64)
+
+
 @final
 class ResidentFeed:
     """Batches of a data set on the workers, in a new order in each epoch if `shuffle`."""
@@ -94,9 +112,7 @@ class ResidentFeed:
     ) -> tuple[Any, Any]:
         """Return the samples and targets of this step, in the epoch's order."""
         if self._shuffle:
-            stream = e.add(epoch, constant(ORDER_STREAM, int64))
-            shape = (self.count,)
-            order = apply(creation.PERMUTATION, seed, stream, shape=shape, dtype=int64)
+            order = _order(self.count, epoch, seed)
         else:
             order = creation.iota((self.count,), 0)
         index = dynamic_slice.window(order, 0, self._start(batch, number), batch)

@@ -19,7 +19,7 @@ from magmath.bench.peers.training import Trainer, TrainingContestant
 
 def mlp() -> Contestant:
     """Return the contestant of DDP: each rank trains on its share of every batch."""
-    return TrainingContestant(_join(), Problem.of, _variants, _slowest)
+    return TrainingContestant(join(), Problem.of, _variants, _slowest)
 
 
 def collectives() -> Contestant:
@@ -30,14 +30,15 @@ def collectives() -> Contestant:
         "reduce_scatter": distributed.reduce_scatter_tensor,
         "all_to_all": distributed.all_to_all_single,
     }
-    versions = _join()
+    versions = join()
     size = distributed.get_world_size()
     return CollectiveContestant(
         versions, rank(), size, torch.zeros, operations, lambda: distributed.barrier()
     )
 
 
-def _join() -> dict[str, str]:
+def join() -> dict[str, str]:
+    """Join the other ranks of this system; return the versions of the libraries."""
     size = int(os.environ["MAGMATH_BENCH_SIZE"])
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // size))
     meeting = os.environ["MAGMATH_BENCH_MEETING"]

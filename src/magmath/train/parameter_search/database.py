@@ -23,6 +23,8 @@ CREATE TABLE trials (
     minimum_loss REAL, area REAL, curve TEXT NOT NULL
 );
 """
+SHOWN = 300
+"""Characters of a value that a message shows."""
 REMEDY = "name another file, or delete this one to start the search again"
 
 
@@ -73,8 +75,8 @@ class Database:
         ]
         if names:
             listed = "; ".join(
-                f"{name} is {found.get(name, 'absent')} there and "
-                f"{self._known.get(name, 'absent')} here"
+                f"{name} is {_short(found.get(name))} there and "
+                f"{_short(self._known.get(name))} here"
                 for name in names
             )
             raise DataError(f"search: {path} has the results of another search: {listed}; {REMEDY}")
@@ -111,6 +113,13 @@ def _trial(number: int, settings: str, state: Any, curve: str) -> Trial:
     points = json.loads(curve)
     found = LossCurve(tuple(points["seconds"]), tuple(points["losses"]))
     return Trial(number, json.loads(settings), state, found)
+
+
+def _short(value: str | None) -> str:
+    """Return a value for a message."""
+    if value is None:
+        return "absent"
+    return value if len(value) <= SHOWN else f"{value[:SHOWN]}…"
 
 
 def _text(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
@@ -82,7 +83,7 @@ def search(
     amount = Amount.of(all_settings, images, len(x))
     order = proposals(method, all_settings, trials, seed, threshold)
     subset = np.random.default_rng(seed).permutation(len(x))[: amount.samples]
-    with closing(Database(storage, rules.description(all_settings, x))) as database:
+    with closing(Database(storage, rules.description(build, all_settings, x, y))) as database:
         pools = _Pools(x[subset], y[subset], device)
         trial_search = _Search(build, amount, rules, pools, database, on_progress)
         with pools.closing():
@@ -111,13 +112,40 @@ class _Rules:
                 f"{self.halving} with {self.method!r}"
             )
 
-    def description(self, space: Space, x: npt.NDArray[Any]) -> dict[str, Any]:
+    def description(
+        self, build: Build, space: Space, x: npt.NDArray[Any], y: npt.NDArray[Any]
+    ) -> dict[str, Any]:
         """Return the identity of the search with this space and these samples, for its database."""
         return {
             "space": {name: list(values) for name, values in space.values.items()},
             **asdict(self),
-            "samples": [list(x.shape), str(x.dtype), float(np.sum(x, dtype=np.float64))],
+            "samples": _described(x),
+            "targets": _described(y),
+            "network": _network_text(build, space),
         }
+
+
+def _described(values: Any) -> list[Any]:
+    """Return what tells data sets apart, in plain values."""
+    return [list(values.shape), str(values.dtype), float(np.sum(values, dtype=np.float64))]
+
+
+def _network_text(build: Build, space: Space) -> str:
+    """Return the network and the optimizer of the first trial as text, without the addresses of
+    functions."""
+    network = _built(build, space.settings()[0])
+    text = f"{network.module!r}, {network.trainer.optimizer!r}"
+    return " ".join(re.sub(r" at 0x[0-9a-f]+", "", text).split())
+
+
+def _built(build: Build, settings: Settings) -> NeuralNetwork:
+    """Return the network of a trial. Raises OptionError if the function returns anything else."""
+    network = build(**{name: v for name, v in settings.items() if name not in RESERVED})
+    if not isinstance(network, NeuralNetwork):
+        raise OptionError(
+            f"search: build must return a NeuralNetwork, it returned {type(network).__name__}"
+        )
+    return network
 
 
 @final
@@ -243,12 +271,7 @@ class _Search:
         return TrialRun(self._network(settings), trial, data, points, self._limit, self._show)
 
     def _network(self, settings: Settings) -> NeuralNetwork:
-        arguments = {name: v for name, v in settings.items() if name not in RESERVED}
-        network = self._build(**arguments)
-        if not isinstance(network, NeuralNetwork):
-            raise OptionError(
-                f"search: build must return a NeuralNetwork, it returned {type(network).__name__}"
-            )
+        network = _built(self._build, settings)
         if network.seed is None:
             old = network.trainer
             network.trainer = Trainer(old.module, old.loss, old.optimizer, seed=self._rules.seed)

@@ -1,0 +1,292 @@
+"""Fold bias: computes a product and its bias, and the gradients of both, from one matrix.
+
+A bias is a product too, of a column of ones and a row. Therefore x·W + b = [1 x]·[b; W], and
+[1 x]ᵀ·g contains the gradients of both: the sum of the rows of g above xᵀ·g. There are two ways to
+store [1 x]. *Widened*: it is a concatenation, and the operation that computes x writes into it
+(`storage_sharing.py`). *Realigned*: x is stored at the beginning of the wider matrix, and its rows
+are moved apart (SHM-Learn-Dist report, §4; `kernels/realignment_groups.py`).
+
+The pass follows `fuse`, which adds a bias in the epilogue of its product. For each x it prices both
+ways to fold its products, its gradients, or both. It folds what saves at least a tenth of the
+seconds by the cost model, and is the fastest form when it is measured (`executor/bias_tuner.py`):
+the model does not know that rows of one more element can slow down a product. It folds only what
+one worker stores: neither the columns of x nor the rows of W may be divided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from magmath.graph import Graph, Node, applied
+from magmath.layout import Layout, Split
+from magmath.ops.concatenation import CONCAT
+from magmath.ops.creation import FULL
+from magmath.ops.gemm import GEMM
+from magmath.ops.leaves import constant
+from magmath.ops.manipulation import RESHAPE
+from magmath.ops.realignment import INSERT_COLUMN
+from magmath.ops.slicing import SLICE
+from magmath.passes.aliasing import is_slice_view
+from magmath.passes.environment import Environment
+from magmath.passes.node_cost import node_seconds
+from magmath.passes.storage_sharing import can_be_part
+
+SEPARATE, EPILOGUE, REALIGNED, WIDENED = FORMS = ("separate", "epilogue", "realigned", "widened")
+"""How a bias is added: by an operation of its own, in the epilogue of the product, or as a row of
+the weights, with inputs that are realigned or stored in a wider matrix."""
+FOLDED: Final = (WIDENED, REALIGNED)
+GAIN: Final = 0.1
+"""The smallest share of the predicted seconds for which a form is measured."""
+
+
+def fold_bias(graph: Graph, environment: Environment) -> Graph:
+    """Return the graph with biases and their gradients folded where that is cheaper, or wherever it
+    is possible if the environment names the form."""
+    asked = environment.fold_bias
+    if environment.deterministic or asked in (SEPARATE, EPILOGUE):
+        return graph
+    expressions: dict[Node, Node] = {}
+    roots = set(graph.roots)
+    for x, found in _layers(graph).items():
+        forms = FOLDED if asked == "auto" else (asked,)
+        options = [_Folded(x, form, x not in roots, environment) for form in forms]
+        for option in options:
+            option.fold(found, only_faster=asked == "auto")
+        best = min(options, key=lambda option: option.seconds)
+        if best.expressions and (asked != "auto" or best.seconds < 0.0):
+            expressions |= best.expressions
+    return graph.replaced(expressions) if expressions else graph
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """The nodes that read x and can be folded: products with a bias, and pairs (gradient of the
+    weights, gradient of the bias)."""
+
+    products: list[Node] = field(default_factory=list)
+    gradients: list[tuple[Node, Node]] = field(default_factory=list)
+
+
+def _layers(graph: Graph) -> Mapping[Node, _Layer]:
+    """Return what can be folded for each x."""
+    layers: dict[Node, _Layer] = {}
+    sums = {node.inputs[0]: node for node in graph.nodes if _is_sum_of_rows(node)}
+    for node in graph.nodes:
+        if node.operation is not GEMM or node.attributes["accumulate"]:
+            continue
+        x, other = node.inputs[:2]
+        if node.attributes["bias"] and _is_product(node):
+            layers.setdefault(x, _Layer()).products.append(node)
+        elif other in sums and _is_gradient(node, x, 0, sums[other]):
+            layers.setdefault(x, _Layer()).gradients.append((node, sums[other]))
+        elif x in sums and _is_gradient(node, other, 1, sums[x]):
+            layers.setdefault(other, _Layer()).gradients.append((node, sums[x]))
+    return layers
+
+
+def _is_sum_of_rows(node: Node) -> bool:
+    attributes = node.attributes
+    return node.name == "sum" and attributes["axis"] == (0,) and node.inputs[0].ndim == 2
+
+
+def _is_product(node: Node) -> bool:
+    """Return True for x·W + b, or x·Wᵀ + b, with nothing divided but the rows of x and the
+    columns."""
+    x, weight, bias = node.inputs
+    units = 0 if node.attributes["transpose_b"] else 1
+    plain = not node.attributes["transpose_a"] and _is_plain(node, x, weight, bias)
+    if not plain:
+        return False
+    divided = _splits(weight)[units]
+    return _splits(x)[1] is None and _splits(weight) == _at(units, divided)
+
+
+def _is_gradient(node: Node, x: Node, axis: int, total: Node) -> bool:
+    """Return True for xᵀ·g (axis 0) or gᵀ·x (axis 1) whose bias has a gradient in the same layout:
+    `total` is the sum of the rows of g."""
+    attributes, g = node.attributes, total.inputs[0]
+    alone = not attributes["bias"] and attributes["activation"] == "none"
+    transposed = attributes["transpose_a"] and not attributes["transpose_b"]
+    if not (alone and transposed and not total.attributes["keepdims"] and _is_plain(x, g)):
+        return False
+    if node.dtype is not x.dtype or total.dtype is not x.dtype or _boxed(node, total):
+        return False
+    (divided,) = _splits(total)
+    same = _layout(node).partial == _layout(total).partial
+    return same and _splits(x)[1] is None and _splits(node) == _at(1 - axis, divided)
+
+
+def _is_plain(*nodes: Node) -> bool:
+    """Return True for arrays of one type, float32 or wider, that each worker stores by itself."""
+    dtype = nodes[0].dtype
+    one = dtype.name in ("float32", "float64") and all(x.dtype is dtype for x in nodes)
+    layouts = [_layout(x) for x in nodes]
+    return one and not (_boxed(*nodes) or any(y.is_partial or y.shared for y in layouts))
+
+
+def _boxed(*nodes: Node) -> bool:
+    return any(_layout(x).boxes is not None for x in nodes)
+
+
+def _layout(node: Node) -> Layout:
+    assert node.layout is not None
+    return node.layout
+
+
+def _splits(node: Node) -> tuple[Split | None, ...]:
+    return _layout(node).splits
+
+
+def _at(position: int, split: Split | None) -> tuple[Split | None, ...]:
+    """Return the splits of a matrix that is divided in one dimension at most."""
+    return (split, None) if position == 0 else (None, split)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """Nodes that replace others, with the predicted seconds of both."""
+
+    seconds: float
+    saved: float
+    expressions: Mapping[Node, Node]
+
+
+class _Folded:
+    """One way to store [1 x], with the nodes that replace others and the seconds that they add.
+
+    `movable`: nothing outside of the graph reads x.
+    """
+
+    def __init__(self, x: Node, form: str, movable: bool, environment: Environment) -> None:
+        self._x = x
+        self._form = form
+        self._environment = environment
+        self.expressions: dict[Node, Node] = {}
+        if form == WIDENED:
+            self._wide, self.seconds = self._widened(movable)
+        else:
+            self._wide, self.seconds = self._realigned(movable)
+
+    def fold(self, layer: _Layer, *, only_faster: bool) -> None:
+        """Fold the products and gradients of x, or only those that become faster."""
+        for node in layer.products:
+            self._add(self._product(node), only_faster)
+        for product, total in layer.gradients:
+            made = self._gradient(product, total)
+            if not only_faster or (self._gains(made) and self._is_fastest(product, total)):
+                self._add(made, only_faster)
+
+    def _add(self, made: _Made, only_faster: bool) -> None:
+        if not only_faster or self._gains(made):
+            self.seconds += made.seconds - made.saved
+            self.expressions |= made.expressions
+
+    def _gains(self, made: _Made) -> bool:
+        return made.seconds < (1.0 - GAIN) * made.saved
+
+    def _is_fastest(self, product: Node, total: Node) -> bool:
+        """Return True if this form of the gradients is the fastest one by measurement."""
+        measure = self._environment.fastest_gradients
+        if measure is None:
+            return False
+        here = self._environment.mesh.workers[0]
+        rows, inputs = _layout(self._x).local_shape(here)
+        (units,) = _layout(total).local_shape(here)
+        transposed, threads = product.inputs[1] is self._x, self._environment.threads
+        name = self._x.dtype.name
+        found = measure(rows, inputs, units, name, transposed=transposed, threads=threads)
+        return found == self._form
+
+    # [1 x]
+
+    def _widened(self, movable: bool) -> tuple[Node, float]:
+        x = self._x
+        one = constant(1, x.dtype)
+        one = one.replace((), Layout.whole((), _layout(x).mesh))
+        attributes = {"shape": (x.shape[0], 1), "dtype": x.dtype}
+        ones = self._made(FULL, (one,), (_splits(x)[0], None), **attributes)
+        wide = self._made(CONCAT, (ones, x), (_splits(x)[0], None), axis=1)
+        copied = 0.0 if movable and can_be_part(x) and not _is_view(x) else self._copy_seconds(x)
+        return wide, self._seconds(ones) + self._environment.machine.call_seconds + copied
+
+    def _realigned(self, movable: bool) -> tuple[Node, float]:
+        """Return [1 x] by realignment: other nodes then read x in it."""
+        x = self._x
+        alone = movable and not (x.is_leaf or x.name in ("constant", "recompute") or _is_view(x))
+        moved = x.replace(x.inputs) if alone else x
+        splits = (_splits(x)[0], None)
+        wide = self._made(INSERT_COLUMN, (moved,), splits, value=1.0)
+        if alone:
+            self.expressions[x] = self._part(wide, 1, 1, x.shape[1] + 1, x)
+        return wide, self._seconds(wide)
+
+    # What reads it
+
+    def _product(self, node: Node) -> _Made:
+        """Return [1 x]·[b; W] for x·W + b."""
+        _, weight, bias = node.inputs
+        axis = 1 if node.attributes["transpose_b"] else 0
+        joined, seconds = self._joined(weight, bias, axis)
+        attributes = {**node.attributes, "bias": False}
+        made = applied(GEMM, (self._wide, joined), node.line, attributes, node.layout)
+        return _Made(seconds + self._seconds(made), self._seconds(node), {node: made})
+
+    def _joined(self, weight: Node, bias: Node, axis: int) -> tuple[Node, float]:
+        """Return [b; W], and the seconds of making it."""
+        shape = (1, weight.shape[1]) if axis == 0 else (weight.shape[0], 1)
+        row = self._made(RESHAPE, (bias,), _splits(weight), shape=shape)
+        joined = self._made(CONCAT, (row, weight), _splits(weight), axis=axis)
+        return joined, self._seconds(row) + self._seconds(joined)
+
+    def _gradient(self, product: Node, total: Node) -> _Made:
+        """Return the parts of [1 x]ᵀ·g, or gᵀ·[1 x], for the gradients of weights and bias."""
+        axis = 0 if product.inputs[0] is self._x else 1
+        inputs = tuple([self._wide if x is self._x else x for x in product.inputs])
+        shape = tuple([n + (d == axis) for d, n in enumerate(product.shape)])
+        layout = _with_shape(_layout(product), shape)
+        both = applied(GEMM, inputs, product.line, product.attributes, layout)
+        weight = self._part(both, axis, 1, shape[axis], product)
+        row = self._part(both, axis, 0, 1, product)
+        bias = applied(RESHAPE, (row,), total.line, {"shape": total.shape}, total.layout)
+        made = sum(map(self._seconds, (both, weight, row, bias)))
+        saved = self._seconds(product) + self._seconds(total)
+        return _Made(made, saved, {product: weight, total: bias})
+
+    # Nodes and prices
+
+    def _made(
+        self, operation: Any, inputs: tuple[Node, ...], splits: Iterable[Any], **attributes: Any
+    ) -> Node:
+        """Return a node without pending reductions, divided by these splits."""
+        node = applied(operation, inputs, self._x.line, attributes)
+        layout = Layout(node.shape, _layout(self._x).mesh, tuple(splits))
+        return node.replace(node.inputs, layout)
+
+    def _part(self, wide: Node, axis: int, start: int, stop: int, like: Node) -> Node:
+        """Return rows or columns of a matrix, in the layout of another one."""
+        bounds = tuple([(start, stop, 1) if d == axis else (0, n, 1) for d, n in _extents(wide)])
+        part = applied(SLICE, (wide,), like.line, {"bounds": bounds})
+        return part.replace(part.inputs, _with_shape(_layout(like), part.shape))
+
+    def _seconds(self, node: Node) -> float:
+        return 0.0 if _is_view(node) else node_seconds(node, self._environment)
+
+    def _copy_seconds(self, x: Node) -> float:
+        touched = 2 * _layout(x).max_local_size * x.dtype.itemsize
+        return touched / self._environment.bandwidth
+
+
+def _extents(node: Node) -> Iterable[tuple[int, int]]:
+    return enumerate(node.shape)
+
+
+def _with_shape(layout: Layout, shape: tuple[int, ...]) -> Layout:
+    """Return a layout for an array whose undivided dimensions have other extents."""
+    return Layout(shape, layout.mesh, layout.splits, layout.partial)
+
+
+def _is_view(node: Node) -> bool:
+    """Return True for a slice that is computed without a copy."""
+    return node.name == "slice" and is_slice_view(node)
