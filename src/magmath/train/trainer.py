@@ -348,11 +348,18 @@ class Trainer:
                    a time; "predicted": by the cost model, without any measurement
         slowdown   worker → factor by which its computations take longer
 
-        Raises MagmathError before the first `fit`, of which `epochs=0` is enough.
+        Raises MagmathError before the first `fit`, of which `epochs=0` is enough, and for measured
+        times of workers on GPUs.
         """
         last = self._last_step("simulate")
         step = last if strategy is None else self._with(strategy, last)
-        environment = session.engine().environment
+        engine = session.engine()
+        if times == "measured" and engine.pool.topology.device != "cpu":
+            raise MagmathError(
+                f"simulate: calls are measured on processors, and the workers of this pool compute "
+                f"on {engine.pool.topology.device}; pass times='predicted'"
+            )
+        environment = engine.environment
         return simulate_program(step.program, environment, times=times, slowdown=slowdown)
 
     def _last_step(self, operation: str) -> TrainingStep:
