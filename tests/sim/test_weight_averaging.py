@@ -128,7 +128,7 @@ def test_resumed_training_equals_uninterrupted_training(tmp_path: Path) -> None:
             ends.append({k: v.numpy() for k, v in net.module.state_dict().items()})
         for name, value in ends[0].items():
             np.testing.assert_array_equal(value, ends[1][name])
-        with pytest.raises(WeightsError, match="is of another strategy than DataParallel"):
+        with pytest.raises(WeightsError, match="belongs to another strategy than DataParallel"):
             net.fit(X, Y, batch_size=32, epochs=5, strategy="data", checkpoint=folder, resume=True)
 
 
