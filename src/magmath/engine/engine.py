@@ -288,13 +288,15 @@ class Engine:
                     set_value(node, leaf)
         record_provenance(known, expression, held)
         for node in wanted[asked:]:
+            if node.operation.overwrites_first:  # its value cannot be recomputed
+                set_value(node, known[node])
+                continue
             array = node.handle() if node.handle is not None else None
             if array is not None and array.node is node:
                 array.set_known(known[node])
                 continue
             set_value(node, known[node])
-            if not node.operation.overwrites_first:  # its value cannot be recomputed
-                self._keep(node)
+            self._keep(node)
         return known
 
     def _keep(self, node: Node) -> None:
