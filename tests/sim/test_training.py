@@ -419,7 +419,7 @@ def test_weights_that_do_not_fit_are_refused(inline: Pool, tmp_path: Path) -> No
     other = network(layers=(Dense(31), Dense(10)))
     with pytest.raises(WeightsError, match=r"belongs to another network: 0\.weight"):
         other.load(path)
-    with pytest.raises(WeightsError, match=r"save: the folder .*nowhere does not exist; create it"):
+    with pytest.raises(WeightsError, match=r"save: there is no folder .*nowhere; make it"):
         net.save(tmp_path / "nowhere" / "net.safetensors")
     with pytest.raises(WeightsError, match=r"there is no file .*missing.*; give .*net\.save"):
         net.load(tmp_path / "missing.safetensors")
@@ -511,7 +511,7 @@ def test_bad_input_is_refused_with_a_remedy(inline: Pool) -> None:
     wrong = Y.copy()
     wrong[7] = 10
     with pytest.raises(
-        DataError, match=r"fit: labels must be in 0 … 9 .*10 outputs.* 0 to 10; correct"
+        DataError, match=r"fit: labels must lie in 0 … 9 .*10 outputs.* 0 to 10; correct"
     ):
         network().fit(X, wrong)
     with pytest.raises(DataError, match=r"evaluate: labels must lie in 0 … 9"):
