@@ -298,7 +298,8 @@ def test_native_code_takes_the_same_steps(
     chooser = only(0)
     with current(kind, workers):
         expected, _ = in_fit(NATIVE[name]())
-        monkeypatch.setattr(executable, "ExecutorSelector", chooser)
+    monkeypatch.setattr(executable, "ExecutorSelector", chooser)
+    with current(kind, workers):  # with another program, which has no selector yet
         steps, _ = in_fit(NATIVE[name]())
     np.testing.assert_allclose(steps, expected, rtol=1e-10)
     assert set(chooser.used) == {"native"}
