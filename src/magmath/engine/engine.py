@@ -127,7 +127,7 @@ class Engine:
                 else build_independent(graph, independence, self.environment)
             )
             program = msgspec.structs.replace(built.program, training=training)
-            check_memory(program, self.environment.most, self.pool.array_bytes)
+            check_memory(program, self.pool.memory_bound, self.pool.array_bytes)
             with stage("send"):
                 return replace(built, program=program, identifier=self.pool.define(program))
 
