@@ -13,13 +13,13 @@ from magmath.codegen.object_loader import LoadedObject
 
 
 def only(position: int) -> Any:
-    """A chooser that waits for one of the compiled ways: 0 the native function, 1 the team.
+    """Return a selector that waits for one compiled executor: 0 the native function, 1 the team.
 
-    Put in the place of `execute.Chooser`. `used` tells the way's name once a run.
+    It replaces `ExecutorSelector`. `used` has the name of the executor once for each run.
     """
 
     class Only:
-        used: list[str] = []  # noqa: RUF012  shared by all choosers of the class
+        used: list[str] = []  # noqa: RUF012  shared by all selectors of the class
 
         def __init__(
             self, context: Any, replay: Any, others: Callable[[], list[Any]], *_: Any
@@ -49,7 +49,8 @@ def only(position: int) -> Any:
 
 
 class Compiled:
-    """In the place of `build.Build`: a native program compiled by this process, kept nowhere."""
+    """Replaces `background_build.Build`: compiles a native program in this process, without a
+    cache."""
 
     _compiling = threading.Lock()
 
@@ -70,7 +71,7 @@ class Compiled:
 
 
 class NativeWherePossible:
-    """In the place of `execute.Chooser`: the native form, or replay where there is none."""
+    """Replaces `ExecutorSelector`: the native form, or replay if there is none."""
 
     used: list[str] = []  # noqa: RUF012  shared by all
 

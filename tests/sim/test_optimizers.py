@@ -295,14 +295,14 @@ NATIVE: dict[str, Callable[[], Optimizer]] = {
 def test_native_code_takes_the_same_steps(
     name: str, kind: str, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chooser = only(0)
+    selector = only(0)
     with current(kind, workers):
         expected, _ = in_fit(NATIVE[name]())
-    monkeypatch.setattr(executable, "ExecutorSelector", chooser)
+    monkeypatch.setattr(executable, "ExecutorSelector", selector)
     with current(kind, workers):  # with another program, which has no selector yet
         steps, _ = in_fit(NATIVE[name]())
     np.testing.assert_allclose(steps, expected, rtol=1e-10)
-    assert set(chooser.used) == {"native"}
+    assert set(selector.used) == {"native"}
 
 
 # groups ---------------------------------------------------------------------------------------

@@ -725,33 +725,33 @@ def test_model_parallel_moves_activations_and_data_parallel_gradients() -> None:
 def test_native_code_agrees_with_replay(
     kind: str, workers: int, strategy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chooser = only(0)
+    selector = only(0)
     with current(kind, workers):
         layers = (Dense(32, activation="relu"), Dropout(0.2), Dense(10))
         replayed, native = network(Adam(1e-2), layers), network(Adam(1e-2), layers)
         expected = replayed.fit(X, Y, batch_size=60, epochs=3, strategy=strategy).steps
         with monkeypatch.context() as patch:
-            patch.setattr(executable, "ExecutorSelector", chooser)
+            patch.setattr(executable, "ExecutorSelector", selector)
             steps = native.fit(X, Y, batch_size=60, epochs=3, strategy=strategy).steps
         np.testing.assert_allclose(steps, expected, rtol=1e-3)
         check_weights(native, weights(replayed), 2e-3)
-    assert set(chooser.used) == {"native"}
-    assert len(chooser.used) == 3 * workers
+    assert set(selector.used) == {"native"}
+    assert len(selector.used) == 3 * workers
 
 
 @pytest.mark.timeout(300)
 def test_team_agrees_with_replay(monkeypatch: pytest.MonkeyPatch) -> None:
-    chooser = only(1)
+    selector = only(1)
     pool = start_pool(0, device="cpu", threads=2)
     session.use(pool)
     try:
         replayed, team = network(Adam(1e-2)), network(Adam(1e-2))
         expected = replayed.fit(X, Y, batch_size=60, epochs=3).steps
-        monkeypatch.setattr(executable, "ExecutorSelector", chooser)
+        monkeypatch.setattr(executable, "ExecutorSelector", selector)
         steps = team.fit(X, Y, batch_size=60, epochs=3).steps
         np.testing.assert_allclose(steps, expected, rtol=1e-3)
         check_weights(team, weights(replayed), 2e-3)
-        assert set(chooser.used) == {"team"}
+        assert set(selector.used) == {"team"}
     finally:
         pool.close()
         session._engine = None

@@ -30,27 +30,27 @@ class Fake(Executor):
         self.closed = True
 
 
-def chooser_of(ways: list[Executor], former: ExecutorSelector | None = None) -> ExecutorSelector:
+def selector_of(ways: list[Executor], former: ExecutorSelector | None = None) -> ExecutorSelector:
     alone: Any = SimpleNamespace(rank=0, allreduce_max=lambda value: value)
     return ExecutorSelector(alone, ways[0], lambda: ways[1:], 0.0, former)
 
 
-def run(chooser: ExecutorSelector, ways: list[Executor], chunks: int) -> list[str]:
+def run(selector: ExecutorSelector, ways: list[Executor], chunks: int) -> list[str]:
     """The names of the ways that executed some chunks."""
     pace: Callable[[str], float] = {way.name: way.pace for way in ways}.__getitem__  # type: ignore[attr-defined]
     used = []
-    chooser.start()
+    selector.start()
     for _ in range(chunks):
-        name = chooser.executor
-        chooser.replay(1)
-        chooser.note(pace(name), 1)
+        name = selector.executor
+        selector.replay(1)
+        selector.note(pace(name), 1)
         used.append(name)
     return used
 
 
 def test_every_ready_way_is_tried_and_the_fastest_goes_on() -> None:
     ways: list[Executor] = [Fake("replay", 3.0), Fake("native", 1.0), Fake("team", 2.0)]
-    used = run(chooser_of(ways), ways, 6 * TRIALS)
+    used = run(selector_of(ways), ways, 6 * TRIALS)
     assert set(used) == {"replay", "native", "team"}
     assert used[-TRIALS:] == ["native"] * TRIALS
 
@@ -58,55 +58,55 @@ def test_every_ready_way_is_tried_and_the_fastest_goes_on() -> None:
 def test_a_way_that_becomes_slow_is_left() -> None:
     native = Fake("native", 1.0)
     ways: list[Executor] = [Fake("replay", 3.0), native, Fake("team", 2.0)]
-    chooser = chooser_of(ways)
-    run(chooser, ways, 6 * TRIALS)
+    selector = selector_of(ways)
+    run(selector, ways, 6 * TRIALS)
     native.pace = 9.0
-    assert run(chooser, ways, 2 * TRIALS)[-1] == "team"
+    assert run(selector, ways, 2 * TRIALS)[-1] == "team"
 
 
 def test_what_is_known_of_a_program_holds_for_its_next_arrays() -> None:
     ways: list[Executor] = [Fake("replay", 3.0), Fake("native", 1.0), Fake("team", 2.0)]
-    former = chooser_of(ways)
+    former = selector_of(ways)
     run(former, ways, 6 * TRIALS)
-    assert set(run(chooser_of(ways, former), ways, 6)[1:]) == {"native"}
+    assert set(run(selector_of(ways, former), ways, 6)[1:]) == {"native"}
 
 
 def test_a_known_way_is_not_taken_before_it_is_ready() -> None:
     ways: list[Executor] = [Fake("replay", 3.0), Fake("native", 1.0), Fake("team", 2.0)]
-    former = chooser_of(ways)
+    former = selector_of(ways)
     run(former, ways, 6 * TRIALS)
     native = Fake("native", 1.0, ready=False)
     later: list[Executor] = [Fake("replay", 3.0), native, Fake("team", 2.0)]
-    chooser = chooser_of(later, former)
-    assert "native" not in run(chooser, later, 4)
+    selector = selector_of(later, former)
+    assert "native" not in run(selector, later, 4)
     native.is_ready = True
-    assert run(chooser, later, 4)[-1] == "native"
+    assert run(selector, later, 4)[-1] == "native"
 
 
 def test_a_way_judged_on_a_busy_machine_is_judged_again() -> None:
     team = Fake("team", 2.0)
     ways: list[Executor] = [Fake("replay", 3.0), Fake("native", 1.5), team]
-    chooser = chooser_of(ways)
-    assert run(chooser, ways, 4 * TRIALS)[-1] == "native"
+    selector = selector_of(ways)
+    assert run(selector, ways, 4 * TRIALS)[-1] == "native"
     team.pace = 1.0
-    assert run(chooser, ways, 2 * RECHECK)[-1] == "team"
+    assert run(selector, ways, 2 * RECHECK)[-1] == "team"
 
 
 def test_the_fastest_returns_soon_after_other_processes_have_slowed_it() -> None:
     native = Fake("native", 1.0)
     ways: list[Executor] = [Fake("replay", 1.5), native]
-    chooser = chooser_of(ways)
-    assert run(chooser, ways, 20 * RECHECK)[-1] == "native"  # the intervals have become long
+    selector = selector_of(ways)
+    assert run(selector, ways, 20 * RECHECK)[-1] == "native"  # the intervals have become long
     native.pace = 9.0
-    assert run(chooser, ways, 2 * TRIALS)[-1] == "replay"
+    assert run(selector, ways, 2 * TRIALS)[-1] == "replay"
     native.pace = 1.0
-    assert run(chooser, ways, RECHECK + 2 * TRIALS)[-1] == "native"
+    assert run(selector, ways, RECHECK + 2 * TRIALS)[-1] == "native"
 
 
 def test_figures_taken_beside_a_compiler_are_taken_again() -> None:
     native, team = Fake("native", 2.0), Fake("team", 1.0, ready=False)
     ways: list[Executor] = [Fake("replay", 1.8), native, team]
-    chooser = chooser_of(ways)
-    run(chooser, ways, 4 * TRIALS)
+    selector = selector_of(ways)
+    run(selector, ways, 4 * TRIALS)
     native.pace, team.is_ready = 0.5, True
-    assert run(chooser, ways, 4 * TRIALS)[-1] == "native"
+    assert run(selector, ways, 4 * TRIALS)[-1] == "native"

@@ -62,7 +62,7 @@ class Executable:
         }
         self._numbers: Sequence[object] = (None,) * len(program.parameters)  # their current values
         self._bindings: RecentlyUsed[Hashable, Binding] = RecentlyUsed(KEPT_BINDINGS)
-        self._choosers: RecentlyUsed[Hashable, ExecutorSelector] = RecentlyUsed(KEPT_BINDINGS)
+        self._selectors: RecentlyUsed[Hashable, ExecutorSelector] = RecentlyUsed(KEPT_BINDINGS)
         self._chunk = 1
         self._patience = WORTH_SECONDS
         self._apart: Executable | None = None
@@ -115,7 +115,7 @@ class Executable:
         if steps == 1:
             values = without_fp_warnings(self._tiers.run, binding)
         else:
-            values = self._loop(self._chooser(key, binding, inputs, outputs), steps, poll)
+            values = self._loop(self._selector(key, binding, inputs, outputs), steps, poll)
         self._synchronise()
         self._raise_failures()
         return values
@@ -186,13 +186,13 @@ class Executable:
         Only for programs of one worker.
         """
         key = _places(inputs, outputs)
-        chooser = self._chooser(key, self._begin(key, inputs, outputs, parameters), inputs, outputs)
-        chooser.start()
+        selector = self._selector(key, self._begin(key, inputs, outputs, parameters), inputs, outputs)
+        selector.start()
 
         def step() -> list[float]:
             start = time.perf_counter()
-            values = chooser.replay(1)
-            chooser.note(time.perf_counter() - start, 1)
+            values = selector.replay(1)
+            selector.note(time.perf_counter() - start, 1)
             self._raise_failures()
             return values
 
@@ -256,20 +256,20 @@ class Executable:
             )
             binding.signature = _form(key)
             oldest = self._bindings.store(key, binding)
-            if oldest in self._choosers:
-                self._choosers.pop(oldest).close()
+            if oldest in self._selectors:
+                self._selectors.pop(oldest).close()
         return binding
 
-    def _loop(self, chooser: ExecutorSelector, steps: int, poll: Poll | None) -> list[float]:
+    def _loop(self, selector: ExecutorSelector, steps: int, poll: Poll | None) -> list[float]:
         """Run many steps, in chunks whose length all workers agree on."""
         values: list[float] = []
         done = 0
         comm = self.context.comm
-        chooser.start()
+        selector.start()
         while done < steps:
             chunk = min(self._chunk, steps - done)
             start = time.perf_counter()
-            fresh = chooser.replay(chunk)
+            fresh = selector.replay(chunk)
             seconds = time.perf_counter() - start
             values += fresh
             done += chunk
@@ -278,10 +278,10 @@ class Executable:
                 break
             fitting = int(CHUNK_SECONDS * chunk / max(seconds, 1e-7))
             self._chunk = comm.allreduce_max(max(1, min(4 * chunk, fitting)))
-            chooser.note(seconds, chunk)
+            selector.note(seconds, chunk)
         return values
 
-    def _chooser(
+    def _selector(
         self,
         key: Hashable,
         binding: Binding,
@@ -289,8 +289,8 @@ class Executable:
         outputs: Sequence[LocalArray],
     ) -> ExecutorSelector:
         """Return the selector of the executors of a binding's steps, with their measured speed."""
-        chooser = self._choosers.find(key)
-        if chooser is None:
+        selector = self._selectors.find(key)
+        if selector is None:
 
             def others() -> list[Executor]:
                 self._patience = 0.0  # compiled code is available now
@@ -299,12 +299,12 @@ class Executable:
                     found += self._team(self.program.team, inputs, outputs)
                 return found
 
-            former = self._choosers.newest
-            chooser = ExecutorSelector(
+            former = self._selectors.newest
+            selector = ExecutorSelector(
                 self.context.comm, Replay(binding), others, self._patience, former
             )
-            self._choosers.store(key, chooser)
-        return chooser
+            self._selectors.store(key, selector)
+        return selector
 
     def _team(
         self, program: Program, inputs: Sequence[LocalArray], outputs: Sequence[LocalArray]
@@ -321,9 +321,9 @@ class Executable:
     def close(self) -> None:
         """Free the arena; the program must not run afterwards."""
         self._bindings.clear()
-        for chooser in self._choosers.values():
-            chooser.close()
-        self._choosers.clear()
+        for selector in self._selectors.values():
+            selector.close()
+        self._selectors.clear()
         self._tiers.close()
         if self._apart is not None:
             self._apart.close()
