@@ -49,7 +49,7 @@ def only(position: int) -> Any:
 
 
 class Compiled:
-    """Replaces `background_build.Build`: compiles a native program in this process, without a
+    """Replaces `BackgroundBuild`: compiles a native program in this process, without a
     cache."""
 
     _compiling = threading.Lock()

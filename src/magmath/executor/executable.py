@@ -186,7 +186,9 @@ class Executable:
         Only for programs of one worker.
         """
         key = _places(inputs, outputs)
-        selector = self._selector(key, self._begin(key, inputs, outputs, parameters), inputs, outputs)
+        selector = self._selector(
+            key, self._begin(key, inputs, outputs, parameters), inputs, outputs
+        )
         selector.start()
 
         def step() -> list[float]:
