@@ -499,7 +499,7 @@ def test_a_folder_of_other_things_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "mine.zarr"
     path.mkdir()
     (path / "diary.txt").write_text("dear diary")
-    with current("inline"), pytest.raises(DataError, match="folder of other things"):
+    with current("inline"), pytest.raises(DataError, match="folder with other content"):
         mm.save(path, mm.asarray([1.0]))
     assert (path / "diary.txt").read_text() == "dear diary"
 
@@ -531,7 +531,7 @@ def test_mistakes_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             (lambda: mm.save(tmp_path / "a.npz", x), DataError, "with names; give it one"),
             (lambda: mm.save(tmp_path / "a.npy", {"x": x}), DataError, "without a name"),
             (lambda: mm.save(tmp_path / "a.npz", {"": x}), DataError, "names are strings"),
-            (lambda: mm.save(tmp_path / "no" / "a.npy", x), MissingDataError, "no folder"),
+            (lambda: mm.save(tmp_path / "no" / "a.npy", x), MissingDataError, "does not exist; create it"),
             (
                 lambda: mm.save(tmp_path / "a.npy", half),
                 DTypeError,

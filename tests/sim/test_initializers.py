@@ -151,7 +151,7 @@ def test_half_types(name: str, dtype: str) -> None:
     ("call", "error", "message"),
     [
         (lambda: i.initializer("hee"), MagmathError, "initializer 'hee' is not known.*he_normal"),
-        (lambda: i.glorot(3), ShapeError, r"2 dimensions or more.*\(3,\); for a bias take zeros"),
+        (lambda: i.glorot(3), ShapeError, r"2 dimensions or more.*\(3,\); for a bias use zeros"),
         (lambda: i.orthogonal(3), ShapeError, r"Orthogonal: needs 2 dimensions or more.*\(3,\)"),
         (lambda: i.identity((2, 2, 2)), ShapeError, r"Identity: needs 2 dimensions.*\(2, 2, 2\)"),
         (lambda: i.truncated_normal(3, dtype="int64"), DTypeError, "floating point.*int64"),

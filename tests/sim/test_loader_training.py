@@ -95,10 +95,10 @@ def test_digits_are_learnt_from_a_loader() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda t, x: t.fit(x, LABELS), "a Loader has the targets too"),
-        (lambda t, x: t.fit(x, batch_size=8), "give them to the Loader"),
-        (lambda t, x: t.fit(x, shuffle=False), "give them to the Loader"),
-        (lambda t, x: t.fit(Loader((IMAGES, LABELS + 1), 8)), "labels must lie in 0 … 3"),
+        (lambda t, x: t.fit(x, LABELS), "a Loader contains the targets"),
+        (lambda t, x: t.fit(x, batch_size=8), "pass them to the Loader"),
+        (lambda t, x: t.fit(x, shuffle=False), "pass them to the Loader"),
+        (lambda t, x: t.fit(Loader((IMAGES, LABELS + 1), 8)), "labels must be in 0 … 3"),
         (lambda t, x: t.fit(x, validation=IMAGES), "a pair .samples, targets. or a Loader"),
         (lambda t, x: t.fit(IMAGES), "fit: needs targets"),
         (lambda t, x: t.evaluate(IMAGES), "evaluate: needs targets"),

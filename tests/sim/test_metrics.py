@@ -127,7 +127,7 @@ def test_predicted_labels_are_outputs_too() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda y, t: metrics.f1(t, t), MagmathError, r"do not say how many classes.*classes="),
+        (lambda y, t: metrics.f1(t, t), MagmathError, r"do not determine the number of classes.*classes="),
         (lambda y, t: metrics.f1(y, t, "weighted"), MagmathError, "average must be .*'weighted'"),
         (lambda y, t: metrics.accuracy(y, t[:2]), ShapeError, r"accuracy: outputs \(4,\) and targets \(2,\)"),
         (lambda y, t: metrics.accuracy(y, y[:, 0]), DTypeError, "convert labels with mm.astype"),

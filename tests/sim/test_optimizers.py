@@ -474,7 +474,7 @@ def test_states_that_do_not_fit() -> None:
     with current("inline"):
         v = mm.variable("v", [1.0, 2.0])
         momentum = Momentum(0.1)
-        with pytest.raises(MagmathError, match="load_state_dict: needs what state_dict returned"):
+        with pytest.raises(MagmathError, match="load_state_dict: needs the result of state_dict"):
             momentum.load_state_dict({"v.velocity": np.zeros(2)})
         momentum.load_state_dict({"v.velocity": np.zeros(3), "steps": 1})
         with pytest.raises(ShapeError, match=r"v.velocity has shape \(3,\), variable v has \(2,\)"):

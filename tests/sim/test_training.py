@@ -421,7 +421,7 @@ def test_weights_that_do_not_fit_are_refused(inline: Pool, tmp_path: Path) -> No
     other = network(layers=(Dense(31), Dense(10)))
     with pytest.raises(WeightsError, match=r"belongs to another network: 0\.weight"):
         other.load(path)
-    with pytest.raises(WeightsError, match=r"save: there is no folder .*nowhere; make it"):
+    with pytest.raises(WeightsError, match=r"save: the folder .*nowhere does not exist; create it"):
         net.save(tmp_path / "nowhere" / "net.safetensors")
     with pytest.raises(WeightsError, match=r"there is no file .*missing.*; give .*net\.save"):
         net.load(tmp_path / "missing.safetensors")
@@ -513,16 +513,16 @@ def test_bad_input_is_refused_with_a_remedy(inline: Pool) -> None:
     wrong = Y.copy()
     wrong[7] = 10
     with pytest.raises(
-        DataError, match=r"fit: labels must lie in 0 … 9 .*10 outputs.* 0 to 10; correct"
+        DataError, match=r"fit: labels must be in 0 … 9 .*10 outputs.* 0 to 10; correct"
     ):
         network().fit(X, wrong)
-    with pytest.raises(DataError, match=r"evaluate: labels must lie in 0 … 9"):
+    with pytest.raises(DataError, match=r"evaluate: labels must be in 0 … 9"):
         network().evaluate(X, wrong)
     with pytest.raises(DataError, match=r"from -1 to"):
         network().fit(X, Y - 1)
     with pytest.raises(DataError, match=r"labels must be integers.*float64; .*mm\.astype"):
         network().fit(X, Y.astype(float))
-    with pytest.raises(DataError, match=r"300 samples need as many targets.*\(299,\)"):
+    with pytest.raises(DataError, match=r"300 samples need [0-9]+ targets.*\(299,\)"):
         network().fit(X, Y[:-1])
     with pytest.raises(DataError, match=r"samples must be \(N, …\) with N ≥ 1.*\(0, 64\)"):
         network().fit(X[:0], Y[:0])
@@ -535,7 +535,7 @@ def test_bad_input_is_refused_with_a_remedy(inline: Pool) -> None:
         network().fit(X, Y, metrics=("accuracy", "f2"))
     with pytest.raises(DataError, match=r"validation must be a pair \(samples, targets\).*ndarray"):
         network().fit(X, Y, validation=X)  # type: ignore[arg-type]
-    with pytest.raises(DataError, match="evaluate: 5 samples need as many targets"):
+    with pytest.raises(DataError, match="evaluate: 5 samples need [0-9]+ targets"):
         network().fit(X, Y, validation=(X[:5], Y[:4]))
     with pytest.raises(MagmathError, match=r"units must be .* at least 1, was given 2.5"):
         Dense(2.5)  # type: ignore[arg-type]

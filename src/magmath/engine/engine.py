@@ -287,11 +287,14 @@ class Engine:
                 for node, leaf in known.items():
                     set_value(node, leaf)
         record_provenance(known, expression, held)
-        for node in wanted[asked:]:
+        intermediates = wanted[asked:]
+        # `forget_failed` needs the expressions if the run may fail.
+        certain = bool(intermediates) and not any(map(can_fail, expression))
+        for node in intermediates:
             if node.operation.overwrites_first:  # its value cannot be recomputed
                 set_value(node, known[node])
                 continue
-            array = node.handle() if node.handle is not None else None
+            array = node.handle() if certain and node.handle is not None else None
             if array is not None and array.node is node:
                 array.set_known(known[node])
                 continue
