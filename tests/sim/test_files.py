@@ -531,7 +531,11 @@ def test_mistakes_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             (lambda: mm.save(tmp_path / "a.npz", x), DataError, "with names; give it one"),
             (lambda: mm.save(tmp_path / "a.npy", {"x": x}), DataError, "without a name"),
             (lambda: mm.save(tmp_path / "a.npz", {"": x}), DataError, "names are strings"),
-            (lambda: mm.save(tmp_path / "no" / "a.npy", x), MissingDataError, "does not exist; create it"),
+            (
+                lambda: mm.save(tmp_path / "no" / "a.npy", x),
+                MissingDataError,
+                "does not exist; create it",
+            ),
             (
                 lambda: mm.save(tmp_path / "a.npy", half),
                 DTypeError,

@@ -90,7 +90,9 @@ def test_bodies_that_change_their_state_are_refused() -> None:
         mm.fori_loop(0, 3, lambda i, z: mm.sum(z), x)
     with pytest.raises(DTypeError, match="returned .3,. float64"):
         mm.fori_loop(0, 3, lambda i, z: mm.astype(z, "float64"), x)
-    with pytest.raises(MagmathError, match="structure of arrays that it receives; it returned tuple of 2, for 1"):
+    with pytest.raises(
+        MagmathError, match="structure of arrays that it receives; it returned tuple of 2, for 1"
+    ):
         mm.fori_loop(0, 3, lambda i, z: (z, z), x)
 
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
-from weakref import ref
 
 from magmath.api.creation import variable
 from magmath.api.manipulation import broadcast_to
 from magmath.arrays.array import Array
 from magmath.arrays.variable import Variable, assign
+from magmath.arrays.variable_map import VariableMap
 from magmath.core.dtypes import float64, int64
 from magmath.core.integers import require_integer
 from magmath.engine import session
@@ -37,7 +37,6 @@ class _Past:
     updates. `ahead`: its version number minus that of the parameter; another difference means that
     the parameter was assigned elsewhere."""
 
-    owner: ref[Variable]
     values: Variable
     ahead: int
 
@@ -79,7 +78,7 @@ class Asynchronous(Averaging):
         self.servers = servers and require_integer("Asynchronous: servers", servers, 1)
         self.schedule = None if schedule is None else _delays(schedule, self.staleness)
         self.is_asynchronous = schedule is None
-        self._past: dict[int, _Past] = {}
+        self._past: VariableMap[_Past] = VariableMap()
         self._counts: tuple[Variable, Variable] | None = None  # of updates; the schedule
         self._copies: Mapping[Node, Node] = {}
         self._delay: Node | None = None
@@ -112,11 +111,11 @@ class Asynchronous(Averaging):
             self._counts = variable("updates", 0, dtype=int64), schedule
         changed = False
         for v in training.parameters:
-            past, shape = self._past.get(id(v)), (self.staleness + 1, *v.shape)
+            past, shape = self._past.find(v), (self.staleness + 1, *v.shape)
             current = broadcast_to(Array(v.node), shape)
-            if past is None or past.owner() is not v or past.values.data.pool is not pool:
+            if past is None or past.values.data.pool is not pool:
                 made = variable(f"{v.name}.past", current, dtype=v.dtype)
-                self._past[id(v)] = _Past(ref(v), made, made.number - v.number)
+                self._past[v] = _Past(made, made.number - v.number)
             elif past.values.number - v.number != past.ahead:
                 past.values.assign(current)
             else:
@@ -128,14 +127,14 @@ class Asynchronous(Averaging):
 
     def accept(self, training: Training) -> None:
         for v in training.parameters:
-            if (past := self._past.get(id(v))) is not None:
+            if (past := self._past.find(v)) is not None:
                 past.ahead = past.values.number - v.number
 
     def state(self, training: Training) -> Mapping[str, Variable]:
         if self._counts is None:
             return {}
         paths = {id(v): path for path, v in training.module.named_parameters()}
-        past = {f"{paths[id(v)]}/past": self._past[id(v)].values for v in training.parameters}
+        past = {f"{paths[id(v)]}/past": self._past[v].values for v in training.parameters}
         return past | {"updates": self._counts[0]}
 
     def own_layouts(
@@ -159,7 +158,7 @@ class Asynchronous(Averaging):
         turn = e.call("remainder", done, constant(schedule.shape[0], int64))
         self._delay = e.call("minimum", row_of(schedule, turn), done)
         row = self._row(e.subtract(done, self._delay))
-        return {v.node: row_of(self._past[id(v)].values.node, row) for v in training.parameters}
+        return {v.node: row_of(self._past[v].values.node, row) for v in training.parameters}
 
     def _row(self, updates: Node) -> Node:
         """Return the row of the values after a number of updates."""
@@ -173,7 +172,7 @@ class Asynchronous(Averaging):
             return
         done = self._counts[0]
         number = e.add(done.node, constant(1, int64))
-        pairs = [(self._past[id(v)].values, v.node) for v in training.parameters]
+        pairs = [(self._past[v].values, v.node) for v in training.parameters]
         row = self._row(number)
         assign(
             [(past, with_row(past.node, row, value)) for past, value in pairs] + [(done, number)]

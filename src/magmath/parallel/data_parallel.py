@@ -10,6 +10,7 @@ from magmath.api.manipulation import reshape
 from magmath.api.statistics import sum
 from magmath.arrays.array import Array
 from magmath.arrays.variable import Variable
+from magmath.arrays.variable_map import VariableMap
 from magmath.core.dtypes import DTYPES, DType
 from magmath.engine import session
 from magmath.errors import MagmathError
@@ -83,7 +84,7 @@ class DataParallel(Averaging):
                 f"or 'sharded' for messages='1-bit'"
             )
         self.messages, self.method = messages, exchange
-        self._residuals: dict[int, Variable] = {}
+        self._residuals: VariableMap[Variable] = VariableMap()
 
     @property
     def label(self) -> str:
@@ -120,18 +121,18 @@ class DataParallel(Averaging):
             return
         count, pool = part_count(environment), session.engine().pool
         for v in training.parameters:
-            known = self._residuals.get(id(v))
+            known = self._residuals.find(v)
             fits = known is not None and (known.shape[1], known.dtype) == (v.size, v.dtype)
             if known is None or known.data.pool is not pool or not fits:
                 value = zeros((count, v.size), dtype=v.dtype)
-                self._residuals[id(v)] = variable(f"{v.name}.residual", value, dtype=v.dtype)
+                self._residuals[v] = variable(f"{v.name}.residual", value, dtype=v.dtype)
 
     def state(self, training: Training) -> Mapping[str, Variable]:
         paths = {id(v): path for path, v in training.module.named_parameters()}
         return {
-            f"{paths[id(v)]}/residual": self._residuals[id(v)]
+            f"{paths[id(v)]}/residual": self._residuals[v]
             for v in training.parameters
-            if id(v) in self._residuals
+            if v in self._residuals
         }
 
     def own_layouts(
@@ -173,7 +174,7 @@ class DataParallel(Averaging):
 
     def _by_bits(self, v: Variable, parts: Array) -> Array:
         """Return the sum of the parts that the workers send in one bit, and keep the rest."""
-        residual = self._residuals[id(v)]
+        residual = self._residuals[v]
         total = flat(parts) + Array(residual.node)
         bits = OneBit.of(total)
         residual.assign(total - bits.values(v.size))
