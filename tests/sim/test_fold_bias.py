@@ -186,3 +186,15 @@ def test_arrays_that_are_visible_outside_keep_their_storage() -> None:
 def test_an_unknown_form_is_an_error() -> None:
     with pytest.raises(OptionError, match=r"fold_bias must be one of .* was given 'wide'"):
         mm.init(fold_bias="wide")
+
+
+def test_a_matrix_times_itself_is_no_gradient_of_weights() -> None:
+    """xᵀ·x with the sum of the rows of x, as for a covariance."""
+    values = np.random.default_rng(0).random((300, 5))
+    for kind, workers in (("planned", 1), ("shared", 2)):
+        with current(kind, workers):
+            x = mm.asarray(values)
+            product, total = x.T @ x, mm.sum(x, axis=0)
+            mm.evaluate(product, total)
+            np.testing.assert_allclose(product.numpy(), values.T @ values)
+            np.testing.assert_allclose(total.numpy(), values.sum(0))

@@ -353,7 +353,7 @@ def test_wrong_image_folders(tmp_path: Path) -> None:
     train, test = image_folders(tmp_path, 8)
     assert (train.crop, test.crop) == ("random", "center")
     (tmp_path / "val" / "wasps").mkdir()
-    with pytest.raises(DataError, match="no classes of the training images: wasps"):
+    with pytest.raises(DataError, match="not classes of the training images: wasps"):
         image_folders(tmp_path)
 
 

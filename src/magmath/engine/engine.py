@@ -287,20 +287,27 @@ class Engine:
                 for node, leaf in known.items():
                     set_value(node, leaf)
         record_provenance(known, expression, held)
-        intermediates = wanted[asked:]
-        # `forget_failed` needs the expressions if the run may fail.
-        certain = bool(intermediates) and not any(map(can_fail, expression))
-        for node in intermediates:
-            if node.operation.overwrites_first:  # its value cannot be recomputed
-                set_value(node, known[node])
-                continue
-            array = node.handle() if certain and node.handle is not None else None
+        self._set_intermediates(wanted[asked:], known, expression)
+        return known
+
+    def _set_intermediates(
+        self, nodes: Sequence[Node], known: Mapping[Node, Node], expression: Sequence[Node]
+    ) -> None:
+        """Set the values of nodes that user code refers to and that were computed with others.
+
+        Their arrays drop the expression, unless it serves gradients by variables, or recomputation
+        after a failure.
+        """
+        certain = bool(nodes) and not any(map(can_fail, expression))
+        for node in nodes:
+            can_drop = certain and not (node.reads_version or node.operation.overwrites_first)
+            array = node.handle() if can_drop and node.handle is not None else None
             if array is not None and array.node is node:
                 array.set_known(known[node])
                 continue
             set_value(node, known[node])
-            self._keep(node)
-        return known
+            if not node.operation.overwrites_first:  # its value cannot be recomputed
+                self._keep(node)
 
     def _keep(self, node: Node) -> None:
         """Keep the value of an intermediate node for pending expressions that read the node.
@@ -383,8 +390,10 @@ class Engine:
         pool, most = self.pool, self.at_once_bytes
         small = pool.is_inline and not self.environment.deterministic and self.recorder is None
         small &= not any(node.operation.leaf or node.operation is CONSTANT for node in wanted)
-        if VARIABLE in [node.operation for node in order]:
-            raise no_value_error()
+        for node in order:
+            operation = node.operation
+            if operation is VARIABLE or (operation is PARAMETER and node.value is None):
+                raise no_value_error()
         given: dict[Node, int] = {}
         for node in order:
             if not small:

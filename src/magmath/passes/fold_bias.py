@@ -109,7 +109,9 @@ def _is_gradient(node: Node, x: Node, axis: int, total: Node) -> bool:
     attributes, g = node.attributes, total.inputs[0]
     alone = not attributes["bias"] and attributes["activation"] == "none"
     transposed = attributes["transpose_a"] and not attributes["transpose_b"]
-    if not (alone and transposed and not total.attributes["keepdims"] and _is_plain(x, g)):
+    if x is g or not (alone and transposed and _is_plain(x, g)):
+        return False
+    if total.attributes["keepdims"]:
         return False
     if node.dtype is not x.dtype or total.dtype is not x.dtype or _boxed(node, total):
         return False

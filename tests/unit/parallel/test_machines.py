@@ -58,7 +58,7 @@ def test_unknown_machine_lists_the_known_ones(tmp_path):
         load_machine("cray-1")
     path = tmp_path / "broken.toml"
     path.write_text("[[")
-    with pytest.raises(DataError, match="no TOML file"):
+    with pytest.raises(DataError, match="is not a TOML file"):
         load_machine(path)
 
 
