@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import magmath as mm
+from engines import current
 from magmath.engine import session
 from magmath.errors import OptionError
 from magmath.passes.fold_bias import EPILOGUE, FOLDED, REALIGNED, SEPARATE, WIDENED
