@@ -14,6 +14,7 @@ import pytest
 import magmath as mm
 from engines import current
 from magmath.bench.programs import conjugate_gradients
+from magmath.errors import LinAlgError
 from magmath.runtime import Pool
 
 KINDS = [("inline", 1), ("shared", 2)]
@@ -150,3 +151,14 @@ print(own, sum(taken.values()))
     own, others = map(int, found.stdout.split())
     assert own > 10, "hundredths of a second"
     assert others <= own // 5
+
+
+def test_an_update_survives_the_failure_of_a_run_that_reads_the_same_values(pool: Pool) -> None:
+    random = np.random.default_rng(0).random((EXTENT, EXTENT))
+    x, v = mm.asarray(np.ones((EXTENT, EXTENT))), mm.asarray(random)
+    for step in range(1, 4):
+        p = mm.exp(v)
+        x += 0.5 * p
+        with pytest.raises(LinAlgError):
+            mm.linalg.cholesky(-(p @ p.T)).numpy()
+        np.testing.assert_allclose(x.numpy(), 1 + 0.5 * step * np.exp(random))
