@@ -77,6 +77,7 @@ EXACT = [
     *[(name, (1, 3, 8)) for name in ("ring", "tree", "parameter-server")],
     (DataParallel(accumulate=3), (1, 4)),
     (DataParallel("sharded", messages="bfloat16"), (1, 3)),
+    (DataParallel(messages="1-bit"), (1, 2)),
     (Asynchronous(2, schedule=[0, 2, 1]), (1, 3)),
 ]
 

@@ -14,6 +14,8 @@ from typing import final
 from magmath.engine.program_build import UNSENT, Compiled, lowered
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node
+from magmath.graph.graph import topological
+from magmath.graph.rebuild import rebuilt
 from magmath.layout import Layout, Mesh
 from magmath.ops.leaves import input_leaf
 from magmath.passes.environment import Environment
@@ -52,7 +54,7 @@ def build_independent(
 
 @final
 class _Split:
-    """The graph of a step as one of what is computed first, and one for each server."""
+    """The graph of a step, split into the graph that is computed first and one for each server."""
 
     def __init__(self, graph: Graph, independence: Independence) -> None:
         value = {t: x for x, t in zip(graph.outputs, graph.targets, strict=True) if t is not None}
@@ -64,32 +66,24 @@ class _Split:
         self._dependent = _dependent(graph.nodes, seeds)
         self._scalar = _of_numbers(graph.nodes)
         self.sent: dict[Node, Node] = {}
-        """The leaves by which the updates read what is computed first."""
+        """The leaves by which the updates read values that are computed first."""
         self.updates = []
         for targets in servers:
             self.updates.append(Graph(self._updates([value[t] for t in targets]), tuple(targets)))
         self.first = Graph(tuple(self.sent), (), graph.emitted)
 
     def _updates(self, roots: Sequence[Node]) -> tuple[Node, ...]:
-        """Return the roots with leaves in place of what is computed first."""
-        new: dict[Node, Node] = {}
-        stack: list[Node | None] = list(roots)
-        while stack:
-            node = stack.pop()
-            if node is None:  # all inputs of the next node are mapped
-                node = stack.pop()
-                assert node is not None
-                inputs = tuple([new[source] for source in node.inputs])
-                new[node] = node if inputs == node.inputs else node.replace(inputs)
-            elif node in new:
-                continue
-            elif node.is_leaf:
-                new[node] = node
-            elif node in self._dependent or node in self._scalar:
-                stack += (node, None, *node.inputs)
-            else:
-                new[node] = self._leaf_of(node)
-        return tuple([new[root] for root in roots])
+        """Return the roots with leaves in place of the values that are computed before."""
+        read = list(roots)
+        for node in topological(roots):
+            if self._is_part(node):
+                read += node.inputs
+        before = [node for node in read if not (node.is_leaf or self._is_part(node))]
+        return tuple(rebuilt(roots, {node: self._leaf_of(node) for node in before}))
+
+    def _is_part(self, node: Node) -> bool:
+        """Return True if the updates compute a node."""
+        return node in self._dependent or node in self._scalar
 
     def _leaf_of(self, node: Node) -> Node:
         if node not in self.sent:

@@ -363,8 +363,8 @@ class TrainingStep:
         )
 
     def _layer_of_variables(self) -> dict[Node, str]:
-        """Return the layers of the leaves of all parameters, their replicas and states, and of what
-        the strategy stores for them."""
+        """Return the layers of the leaves of all parameters, of their replicas and states, and of
+        the variables that the strategy stores for them."""
         found = {v.leaf: owner for owner, v in self.training.named_parameters()}
         updated = self.strategy.updated(self.training)
         entries = self._optimizer.variable_states.of(updated)
