@@ -54,9 +54,13 @@ def _summary(report: Report) -> str:
         f"{escape(r.verdict)}</li>"
         for r in report.results
     )
+    remaining = ", ".join(report.remaining)
+    unfinished = (
+        f"<p><strong>Not finished: {escape(remaining)}.</strong></p>\n" if remaining else ""
+    )
     return (
         f"<p>{kind}, on {escape(str(report.machine['cpu']))} with {report.machine['cores']} cores, "
-        f"{escape(report.date)}.</p>\n<nav><ul>\n{items}\n</ul></nav>"
+        f"{escape(report.date)}.</p>\n{unfinished}<nav><ul>\n{items}\n</ul></nav>"
     )
 
 
