@@ -9,6 +9,7 @@ import sqlite3
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from magmath.reproduce.section import Table
 from magmath.train import LossCurve, SearchResults, Trial
 from magmath.train.parameter_search import histograms, matrices
 from magmath.train.parameter_search.space import Amount, Space
+from magmath.train.parameter_search.trial_run import TrialRun
 
 losses = st.lists(st.floats(0, 5), min_size=1, max_size=12)
 
@@ -69,6 +71,32 @@ def test_the_area_is_the_integral_and_never_falls(epochs: list[list[float]], poi
     assert curve.minimum >= min(map(min, epochs)) - 1e-9
 
 
+class Recorded:
+    """A network and its trainer, whose epochs have given losses and last a second each."""
+
+    def __init__(self, epochs: list[list[float]]) -> None:
+        self.epochs, self.is_stopped = epochs, False
+        self.history = SimpleNamespace(steps=[], records=[])
+
+    def fit(self, *data: Any, epochs: int, callbacks: list[TrialRun], **options: Any) -> None:
+        for losses in self.epochs[:epochs]:
+            self.history.steps += losses
+            self.history.records.append(None)
+            callbacks[0].on_epoch_end(self, SimpleNamespace(seconds=1.0))  # type: ignore[arg-type]
+            if self.is_stopped:
+                return
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+
+def run_of(number: int, epochs: list[list[float]], limit: float) -> Trial:
+    trial = Trial(number, {"batch": 1}, "finished", LossCurve())
+    run = TrialRun(Recorded(epochs), trial, (), len(epochs), 4, lambda _: limit)  # type: ignore[arg-type]
+    run.train(len(epochs))
+    return run.trial
+
+
 @given(st.lists(st.lists(losses, min_size=3, max_size=3), min_size=1, max_size=6), st.floats(0, 5))
 @settings(deadline=None)
 def test_stopping_at_the_best_area_does_not_change_the_winner(
@@ -76,20 +104,24 @@ def test_stopping_at_the_best_area_does_not_change_the_winner(
 ) -> None:
     """Both searches on the same curves, each epoch lasting a second."""
 
-    def run(stops: bool) -> Trial | None:
+    def winner(stops: bool) -> Trial | None:
         done: list[Trial] = []
         for number, epochs in enumerate(trials):
+            steps = min(map(len, epochs))
             best = SearchResults(tuple(done), threshold, 1).best
-            curve, state = LossCurve(), "finished"
-            for epoch in epochs:
-                curve = curve.extended(epoch, 1.0, 4)
-                if stops and best is not None and curve.area > best.curve.area:
-                    state = "stopped"
-                    break
-            done.append(Trial(number, {"batch": number}, state, curve))  # type: ignore[arg-type]
+            limit = best.curve.area if stops and best is not None else math.inf
+            done.append(run_of(number, [epoch[:steps] for epoch in epochs], limit))
         return SearchResults(tuple(done), threshold, 1).best
 
-    assert run(stops=True) == run(stops=False)
+    assert winner(stops=True) == winner(stops=False)
+
+
+def test_a_trial_is_stopped_before_its_last_epoch_or_not_at_all() -> None:
+    high = [[2.0, 2.0]] * 3
+    assert run_of(0, high, math.inf).state == "finished"
+    early, late = run_of(1, high, 3.0), run_of(2, high, 5.0)
+    assert (early.state, early.curve.seconds[-1]) == ("stopped", 2.0)
+    assert (late.state, late.curve.seconds[-1]) == ("finished", 3.0), "nothing was left to stop"
 
 
 @given(st.integers(1, 400), st.lists(st.sampled_from([1, 2, 3, 4, 6, 8]), min_size=1, unique=True),

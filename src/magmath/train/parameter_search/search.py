@@ -269,13 +269,16 @@ class _Search:
         data = self._pools.data(settings.get("workers"))
         if key not in self._warm:
             warm = TrialRun(
-                self._network(settings), Trial(-1, settings, "finished", LossCurve()), data, 1
+                self._network(settings), Trial(-1, settings, "finished", LossCurve()), data, 1, 1
             )
             warm.train(1)
             self._warm.add(key)
-        points = max(1, POINTS // self._amount.epochs)
+        epochs = self._amount.epochs
+        points = max(1, POINTS // epochs)
         trial = Trial(number, settings, "finished", LossCurve())
-        return TrialRun(self._network(settings), trial, data, points, self._limit, self._show)
+        return TrialRun(
+            self._network(settings), trial, data, epochs, points, self._limit, self._show
+        )
 
     def _network(self, settings: Settings) -> NeuralNetwork:
         network = _built(self._build, settings)
