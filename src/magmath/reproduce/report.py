@@ -14,7 +14,7 @@ from magmath import __version__
 from magmath.bench import host_info
 from magmath.errors import MagmathError
 from magmath.reproduce.experiment import Experiment, Options
-from magmath.reproduce.section import Finding, Section
+from magmath.reproduce.section import VERDICTS, Finding, Section
 
 PACKAGES = ("torch", "numpy", "scipy", "llvmlite", "mpi4py", "mpich", "jax", "tensorflow", "triton")
 
@@ -34,9 +34,10 @@ class Result:
         """The number of findings of each kind, in words."""
         if self.section is None:
             return "failed"
-        found = [finding.verdict for finding in self.section.of_kind(Finding)]
-        kinds = dict.fromkeys(found)
-        return ", ".join(f"{found.count(kind)} {kind}" for kind in kinds) or "no statement"
+        found = [finding.agrees for finding in self.section.of_kind(Finding)]
+        counts = [(found.count(kind), forms) for kind, forms in VERDICTS.items()]
+        texts = [f"{n} {one if n == 1 else several}" for n, (one, several) in counts if n]
+        return ", ".join(texts) or "no statement"
 
     def as_data(self) -> dict[str, Any]:
         """Return plain data for JSON."""

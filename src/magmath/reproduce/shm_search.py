@@ -3,6 +3,9 @@ workers, by `mm.train.search`."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import magmath as mm
 from magmath.reproduce.experiment import Experiment, Options
 from magmath.reproduce.image_task import ImageTask, image_task
@@ -101,14 +104,21 @@ def _finding(results: mm.train.SearchResults, is_paper: bool) -> Finding:
     equal = all(found.get(workers) == PAPER[workers] for workers in PAPER)
     return Finding(
         "The best settings are batches of 128 and rates of 0.4 to 0.6, with 8 workers smaller ones",
-        "; ".join(f"{n} workers: {batch}, {rate}" for n, (batch, rate) in PAPER.items()),
-        "; ".join(f"{n} workers: {batch}, {rate}" for n, (batch, rate) in found.items()) or "none",
+        _settings_text(PAPER),
+        _settings_text(found) or "none",
         agrees=equal if is_paper else None,
         reason=""
         if equal and is_paper
         else "areas depend on the time of a step, so on the machine"
         if is_paper
         else "this is another data set, network or number of images",
+    )
+
+
+def _settings_text(found: Mapping[Any, tuple[Any, Any]]) -> str:
+    return "; ".join(
+        f"{n} worker{'s' * (n != 1)}: batch {batch}, rate {rate}"
+        for n, (batch, rate) in found.items()
     )
 
 

@@ -74,7 +74,9 @@ def matrices(results: SearchResults, rows: str = "batch", columns: str = "learni
             if trial == results.best_by_workers[workers]:
                 corner = (j - 0.5, i - 0.5)
                 axes.add_patch(
-                    Rectangle(corner, 1, 1, fill=False, edgecolor="tab:red", linewidth=2)
+                    Rectangle(
+                        corner, 1, 1, fill=False, edgecolor="tab:red", linewidth=2, clip_on=False
+                    )
                 )
         image = axes.imshow(areas, aspect="auto", cmap="viridis")
         axes.set_xticks(range(len(across)), [str(value) for value in across])
