@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import magmath as mm
 from magmath.cli.main import main
+from magmath.engine import session
 from magmath.errors import DataError, MagmathError, MissingDataError, OptionError
 from magmath.reproduce import Options, shm_search
 from magmath.reproduce.section import Table
@@ -219,6 +220,22 @@ def test_optuna_proposes(tmp_path: Path) -> None:
 def test_without_optuna_the_error_names_the_extra() -> None:
     with pytest.raises(OptionError, match=r"magmath\[search\]"):
         searched(method="optuna")
+
+
+def test_trials_share_compiled_programs() -> None:
+    """With the same batch, other learning rates compile nothing."""
+    counts: list[int] = []
+
+    def count(results: SearchResults, trial: Trial) -> None:
+        if len(results.trials) > len(counts):
+            counts.append(len(session.engine()._programs))
+
+    with mm.init():
+        searched(space={"batch": [8, 16], "learning_rate": [0.1, 0.2, 0.5]}, on_progress=count)
+    first, again, last = counts[:3]
+    assert first == again == last
+    assert counts[3] > last, "another batch is another program"
+    assert counts[3] == counts[4] == counts[5]
 
 
 def test_workers_are_pools_that_trials_share() -> None:
