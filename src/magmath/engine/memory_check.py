@@ -79,8 +79,8 @@ def check_memory(program: Program, limit: int | None, held: int) -> None:
     raise MemoryLimitError(
         f"the program needs {format_bytes(need.nbytes)} on a worker{_recomputing(program)}; the "
         f"limit is {format_bytes(limit)}; largest arrays: {', '.join(named)}; {smaller}compute "
-        f"parts of the function with mm.remat, divide the arrays over workers on more hosts, or raise "
-        f"memory_limit{place}"
+        f"parts of the function with mm.remat, divide the arrays over workers on more hosts, or "
+        f"raise memory_limit{place}"
     )
 
 
