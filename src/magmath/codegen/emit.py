@@ -107,8 +107,8 @@ class Writer:
 
 
 def loop_order(shape: Shape, strides: Sequence[int] = ()) -> Sequence[int]:
-    """Return the dimensions of nested loops over a shape, the outermost first: in the order in which
-    an array with these strides stores its elements, if they are given."""
+    """Return the dimensions of nested loops over a shape, the outermost first: in the order in
+    which an array with these strides stores its elements, if they are given."""
     dimensions = range(len(shape))
     return sorted(dimensions, key=lambda d: -strides[d]) if strides else dimensions
 

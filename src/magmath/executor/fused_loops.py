@@ -46,8 +46,8 @@ class _Member:
 
 @dataclass(frozen=True)
 class _StepCode:
-    """The code of one step of a nest, during its writing: the registers of elements and of slots, and
-    the positions of the members."""
+    """The code of one step of a nest, during its writing: the registers of elements and of slots,
+    and the positions of the members."""
 
     writer: Writer
     registers: Registers
@@ -176,7 +176,9 @@ class FusedLoops:
         def step(active: Sequence[PartLoop[_Member]]) -> None:
             code = _StepCode(writer, Registers(writer), {}, positions)
             for loop in active:
-                own = [f"({i} - {o})" if o else i for i, o in zip(indices, loop.offset, strict=True)]
+                own = [
+                    f"({i} - {o})" if o else i for i, o in zip(indices, loop.offset, strict=True)
+                ]
                 for member in loop.members:
                     self._member(code, loop, member, own, places[id(member)])
             code.registers.store()

@@ -1,10 +1,10 @@
 """Loop nests: loops over parts of one array are one loop over the array (index-set splitting).
 
-`out[1:] -= u[:-1]` is a loop over all rows of `out` but the first one. A stencil has such a loop for
-each neighbour, and each reads and writes the array once more. They share a loop over the whole array
-if the updates touch its elements at the same steps. The nest is cut where a part begins or ends, so
-that each piece is a rectangle in which the same loops are active, and needs no test (Allen and
-Kennedy, Optimizing Compilers for Modern Architectures, section 5.3).
+`out[1:] -= u[:-1]` is a loop over all rows of `out` but the first one. A stencil has such a loop
+for each neighbour, and each reads and writes the array once more. They share a loop over the whole
+array if the updates touch its elements at the same steps. The nest is cut where a part begins or
+ends, so that each piece is a rectangle in which the same loops are active, and needs no test (Allen
+and Kennedy, Optimizing Compilers for Modern Architectures, section 5.3).
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ class PartLoop(Generic[Kind]):
         return tuple([first + n for first, n in zip(self.offset, self.shape, strict=True)])
 
     def place(self, begin: int, shape: Shape, strides: Shape, itemsize: int) -> object:
-        """Return a value that is equal for arrays whose elements are the same ones whenever the loops
-        are at the same element of the whole; None for an array in which the loop does not move so.
+        """Return a value that is equal for arrays whose elements are the same ones whenever the
+        loops are at the same element of the whole; None for an array in which the loop does not
+        move so.
         """
         if shape != self.shape:
             return None
@@ -64,8 +65,8 @@ class PartLoop(Generic[Kind]):
 class Registers:
     """The values of elements in one step of a nest.
 
-    Loops of a nest write elements that later ones read, through other views. Such an element stays in
-    a register, and is stored once, at the end of the step.
+    Loops of a nest write elements that later ones read, through other views. Such an element stays
+    in a register, and is stored once, at the end of the step.
     """
 
     def __init__(self, writer: Writer) -> None:
@@ -102,10 +103,10 @@ def offset_of(part: torch.Tensor, whole: torch.Tensor) -> Shape | None:
     if part.stride() != whole.stride():
         return None
     rest = (part.data_ptr() - whole.data_ptr()) // whole.element_size()
-    offset = [0] * whole.ndim
-    for d in sorted(range(whole.ndim), key=lambda d: -whole.stride(d)):
-        if whole.shape[d] > 1 and whole.stride(d) > 0:
-            offset[d], rest = divmod(rest, whole.stride(d))
+    offset, strides = [0] * whole.ndim, whole.stride()
+    for d in sorted(range(whole.ndim), key=lambda d: -strides[d]):
+        if whole.shape[d] > 1 and strides[d] > 0:
+            offset[d], rest = divmod(rest, strides[d])
     inside = [0 <= o <= n - m for o, n, m in zip(offset, whole.shape, part.shape, strict=True)]
     return tuple(offset) if rest == 0 and all(inside) else None
 

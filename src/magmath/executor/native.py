@@ -56,7 +56,7 @@ DIVIDED = """
             {call}
             first = fetch_add(work, 0, {rows})"""
 SHARES = 16
-"""Number of parts of a loop that several threads divide; each takes parts as long as some are left."""
+"""Number of parts of a loop that several threads divide; each takes parts while some are left."""
 LEAST_CALLS = 2
 """Minimum instructions of a segment: a compiled function that replaces one call saves nothing."""
 ARGUMENTS = re.compile(r"\ba\d+\b|\boffsets\[\d+\]")

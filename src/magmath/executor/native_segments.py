@@ -1,16 +1,16 @@
 """Native segments: compiled functions that replace several ready calls of a program.
 
 The source from `executor/native.py` is compiled in the background; a binding then gets a call for
-each segment, with the addresses of its own tensors. A segment has stages. The threads of torch divide
-the loops over many elements: a stage that they divide ends when all of its parts are done, so the
-next one may read what it has computed.
+each segment, with the addresses of its own tensors. A segment has stages. The threads of torch
+divide the loops over many elements: a stage that they divide ends when all of its parts are done,
+so the next one may read what it has computed.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, cast, final
 
 import numpy as np
 import torch
@@ -77,7 +77,7 @@ class _Stage:
         self._words = np.array(words, dtype=np.int64)
         self._record = self._words.ctypes.data
         self._function, self._is_divided = function, is_divided
-        self._address = ctypes.cast(function, ctypes.c_void_p).value or 0
+        self._address = ctypes.cast(cast(Any, function), ctypes.c_void_p).value or 0
 
     def __call__(self) -> None:
         if not self._is_divided:
