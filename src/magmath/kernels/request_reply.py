@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from magmath.kernels.row_selection import index_select
 from magmath.kernels.scratch import Scratch
 
 if TYPE_CHECKING:
@@ -45,8 +44,7 @@ class Rows:
     def read(self, places: Tensor, out: Tensor | None = None) -> Tensor:
         """Return the rows with these numbers, in `out` if given."""
         if self.is_one and out is not None:
-            index_select(self.tensor, 0, places, out)
-            return out
+            return torch.index_select(self.tensor, 0, places, out=out)
         found = self.tensor[self._places(places)]
         return found if out is None else out.copy_(found)
 

@@ -160,19 +160,17 @@ def is_row_choice(axes: Axis, at: int, dims: int) -> bool:
 def _select_call(
     x: torch.Tensor, index: torch.Tensor, axis: int, out: torch.Tensor, picker: Picker
 ) -> Callable[[], object]:
-    """Bind the selection along one axis by a list of positions, which is checked there."""
+    """Bind the selection along one axis by a list of positions, which torch checks."""
     import torch
-
-    from magmath.kernels.row_selection import index_select
 
     wide = index.dtype in (torch.int32, torch.int64)
 
     def run() -> None:
         try:
-            index_select(x, axis, index if wide else index.long(), out)
+            torch.index_select(x, axis, index if wide else index.long(), out=out)
         except (IndexError, RuntimeError):  # a negative index, or one out of range
             (local,), _ = picker([index])
-            index_select(x, axis, local, out)
+            torch.index_select(x, axis, local, out=out)
 
     return run
 

@@ -126,10 +126,8 @@ def _compress_axis(x: torch.Tensor, mask: torch.Tensor, axis: int, out: torch.Te
     """Copy the elements of one axis, by their positions: half the time of a mask in torch."""
     import torch
 
-    from magmath.kernels.row_selection import index_select
-
     positions = torch.from_numpy(np.flatnonzero(mask.numpy()))
-    index_select(x, axis, positions, out)
+    torch.index_select(x, axis, positions, out=out)
 
 
 def _compress_reference(x: Any, mask: Any, *, axis: int, cuts: Cuts, counts: Any) -> Any:
