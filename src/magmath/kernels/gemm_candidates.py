@@ -238,21 +238,6 @@ def _bind_tiled(product: GemmProblem, inner: object) -> Call:
     return _recorded(product, packed_gemm.runner(_number(product)))
 
 
-# a matrix and a vector, on the threads of torch --------------------------------------------------
-
-
-def _bind_matvec(product: GemmProblem, inner: object) -> Call:
-    from magmath.kernels import matvec
-
-    return sequence(matvec.bind(product), *_epilogue(product))
-
-
-def _matvec_takes(product: GemmProblem) -> bool:
-    from magmath.kernels import matvec
-
-    return matvec.takes(product)
-
-
 # in float32, for half types and bool, with which the processor is slow
 
 
@@ -368,7 +353,6 @@ CANDIDATES: Mapping[str, Candidate] = {
         Candidate("numpy", _numpy_takes, _bind_numpy),
         Candidate("blas", _blas_takes, _bind_blas),
         Candidate("tiled", _tiled_takes, _bind_tiled),
-        Candidate("matvec", _matvec_takes, _bind_matvec),
         Candidate("widened", _widened_takes, _bind_widened, _widened_workspace),
         Candidate("limbs", _limbs_take, _bind_limbs, _limbs_workspace),
     )

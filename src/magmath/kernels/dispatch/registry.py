@@ -90,7 +90,6 @@ ROWS: tuple[Row, ...] = (
     Row("gemm", "numpy", CPU, SINGLE_AND_DOUBLE | COMPLEX, _PRODUCTS),
     Row("gemm", "blas", CPU, SINGLE_AND_DOUBLE, _PRODUCTS),
     Row("gemm", "tiled", CPU, SINGLE_AND_DOUBLE, _PRODUCTS),
-    Row("gemm", "matvec", CPU, SINGLE_AND_DOUBLE, _PRODUCTS),
     Row("gemm", "widened", ANYWHERE, HALF | BOOL, _PRODUCTS),
     Row("gemm", "limbs", ANYWHERE, INTEGER, _PRODUCTS),
     Row("convolution", "torch", ANYWHERE, FLOATING | COMPLEX, _CONVOLUTIONS),
