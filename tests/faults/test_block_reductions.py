@@ -31,7 +31,7 @@ def tight(kind: str, workers: int, bound: int = BOUND) -> Iterator[Pool]:
     """A pool whose planner believes that a worker has so little memory."""
     with current(kind, workers) as pool:
         engine = session.engine()
-        engine.environment = replace(engine.environment, bound=bound)
+        engine.environment = replace(engine.environment, memory_bound=bound)
         engine.at_once_bytes = -1
         yield pool
 

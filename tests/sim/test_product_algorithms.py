@@ -143,7 +143,7 @@ def test_what_does_not_fit_the_memory_is_not_taken() -> None:
     options, _ = planned(free, product(free, m, n, k, *at)[0])
     limit = min(option.memory for option in options)
     assert options[0].memory > limit, "this would test nothing"
-    tight.environment = replace(tight.environment, memory=limit)
+    tight.environment = replace(tight.environment, memory_limit=limit)
     node, expected = product(tight, m, n, k, *at)
     options, _ = planned(tight, node)
     assert options

@@ -43,7 +43,7 @@ from magmath.program.instructions import Barrier, Call, Move, Program, decode, e
 from operation_bodies import values
 
 KINDS = [("inline", 1), ("planned", 1), ("shared", 2), ("shared", 3), ("shared", 4), ("messages", 2),
-         ("messages", 3), ("carried", 2), ("carried", 3), ("exact", 3)]  # fmt: skip
+         ("messages", 3), ("overlapped", 2), ("overlapped", 3), ("exact", 3)]  # fmt: skip
 found = [Phase.explicit, Phase.reuse, Phase.generate]
 random_graphs = settings(max_examples=40, suppress_health_check=list(HealthCheck), phases=found)
 every_kind = pytest.mark.parametrize(

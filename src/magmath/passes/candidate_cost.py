@@ -133,7 +133,7 @@ class CandidateCosts:
         layouts = tuple([operand.layout for operand in self.operands])
         found = list(layout_candidates(self.node, layouts, self.environment, self.wanted))
         count("evaluated candidates", len(found))
-        limit = self.environment.most
+        limit = self.environment.allocation_limit
         if limit is not None:
             fitting = [c for c in found if self._memory(c) <= limit]
             found = fitting or found
@@ -159,7 +159,7 @@ class CandidateCosts:
         LAPACK), and at most an eighth of its memory limit.
         """
         stored = [self._stored(c) for c in found]
-        spare, limit = self.environment.workspace, self.environment.memory
+        spare, limit = self.environment.workspace, self.environment.memory_limit
         if self.node.operation.lapack and self.environment.shares_memory:
             spare = max(spare, self.environment.lapack_memory)
         most = min(stored) + (spare if limit is None else min(spare, limit // 8))

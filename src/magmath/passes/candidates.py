@@ -177,7 +177,7 @@ def _meshes(node: Node, known: tuple[Layout, ...], environment: Environment) -> 
     if environment.deterministic:
         return meshes
     if node.operation.lapack and environment.workers > 1 and environment.shares_memory:
-        meshes.append(environment.first)
+        meshes.append(environment.first_worker)
     for layout in known:
         if layout.boxes is None and layout.mesh not in meshes:
             meshes.append(layout.mesh)

@@ -50,7 +50,7 @@ def lower(
         instructions, prologue = hazards.fenced()
         reads_peers = hazards.any_remote
     elif environment.workers > 1:
-        instructions = _carried(lowering, prologue, environment.carried)
+        instructions = _with_overlap(lowering, prologue, environment.overlap_min_bytes)
     return Program(
         slots=_with_lifetimes(lowering.slots, instructions, prologue),
         instructions=instructions,
@@ -320,7 +320,7 @@ class _Dirty:
         self.read.clear()
 
 
-def _carried(lowering: _Lowering, prologue: int, least: int) -> list[Instruction]:
+def _with_overlap(lowering: _Lowering, prologue: int, least: int) -> list[Instruction]:
     """Return the instructions, with `overlapped` set on moves that may run concurrently with later
     ones.
 
