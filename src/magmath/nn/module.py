@@ -165,8 +165,8 @@ class Module:
             where = f" {owner!r}" if owner else ""
             raise MagmathError(
                 f"{operation}: the layer{where} ({type(layer).__name__}) has no "
-                f"{path.rpartition('.')[2]} yet, because it has received no input; call "
-                f"module.build(shape) with the shape of an input, or call the module, before"
+                f"{path.rpartition('.')[2]} yet, because it has received no input; first call "
+                f"module.build(shape) with the shape of an input, or call the module"
             )
         return found
 

@@ -64,7 +64,8 @@ def assign_state(
     if strict and unexpected:
         problems.append(f"not in the module: {', '.join(unexpected)}")
     if problems:
-        remedy = "" if not strict else "; strict=False leaves out what is missing or not known"
+        ignorable = strict and (missing or unexpected)
+        remedy = "; strict=False ignores missing and unknown paths" if ignorable else ""
         raise WeightsError(f"load_state_dict: {'; '.join(problems)}{remedy}")
     values = {path: asarray(given[path]) for path in own if path in given}
     assign([(own[path], value.node) for path, value in values.items()])
