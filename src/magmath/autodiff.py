@@ -159,8 +159,8 @@ def _not_differentiable(node: Node) -> MagmathError:
 def _check_independent(output: Node, source: Node) -> None:
     """Raise MagmathError if an output that does not depend on a source depends on an array from
     which the source was computed: a zero gradient is hardly intended then."""
-    made_of = _ingredients(source) - {source, source.known}
-    found = next(iter(made_of & _ingredients(output)), None)
+    made_of = _ancestors(source) - {source, source.known}
+    found = next(iter(made_of & _ancestors(output)), None)
     if found is not None:
         raise MagmathError(
             f"grad: the result depends on an array of shape {found.shape} from which the array of "
@@ -172,7 +172,7 @@ def _check_independent(output: Node, source: Node) -> None:
         )
 
 
-def _ingredients(node: Node) -> set[Node]:
+def _ancestors(node: Node) -> set[Node]:
     """Return the node and all nodes through which its value has gradients, including the existing
     ones of the provenance of evaluated nodes."""
     found, stack = {node}, [node]

@@ -312,7 +312,7 @@ def arange(
     The type is int64 for Python integers, the default floating point type if one of the numbers is
     a float; NumPy scalars and 0-d arrays keep their own type.
     """
-    _check_told("arange", "start + step * mm.arange(n)", start, stop, step)
+    _require_known("arange", "start + step * mm.arange(n)", start, stop, step)
     given = (0, start, step) if stop is None else (start, stop, step)
     for number in given:
         if not hasattr(number, "__float__"):
@@ -347,7 +347,7 @@ def _python_number(value: Any) -> Any:
     return value if is_number(value) else value.item()
 
 
-def _check_told(operation: str, remedy: str, *numbers: Any) -> None:
+def _require_known(operation: str, remedy: str, *numbers: Any) -> None:
     """Raise TracingError for numbers that are arguments of a traced function."""
     if any(isinstance(number, TracedScalar) for number in numbers):
         raise TracingError(
@@ -373,7 +373,7 @@ def linspace(
     Complex numbers are on the line between start and stop. The type is the default floating point
     type or its complex counterpart; NumPy scalars keep their own type.
     """
-    _check_told("linspace", "start + (stop - start) * mm.linspace(0, 1, n)", start, stop, num)
+    _require_known("linspace", "start + (stop - start) * mm.linspace(0, 1, n)", start, stop, num)
     shape = normal_shape("linspace", num)
     for number in (start, stop):
         if not hasattr(number, "__complex__") and not hasattr(number, "__float__"):

@@ -137,7 +137,7 @@ def extract(condition: Any, arr: Any) -> Array:
 def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Array:
     """For each element of an array of integers, the element of the choice with that number."""
     number = as_array("choose", a)
-    given = broadcast_arrays(*_alike("choose", choices))
+    given = broadcast_arrays(*_of_one_type("choose", choices))
     shape = broadcast_shapes(number.shape, *(x.shape for x in given))
     place = broadcast_to(within("choose", number, len(given), mode), shape)
     wide = stack([broadcast_to(x, shape) for x in given])
@@ -145,7 +145,7 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Array:
     return stored("choose", reshape(picked, shape), out)
 
 
-def _alike(name: str, values: Any) -> list[Array]:
+def _of_one_type(name: str, values: Any) -> list[Array]:
     """Return arrays of one type; numbers take the type of the others."""
     given = list(values) if isinstance(values, (list, tuple)) else list(as_array(name, values))
     if all(map(is_number, given)):

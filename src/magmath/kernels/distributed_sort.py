@@ -69,7 +69,7 @@ def boundaries(comm: Communicator, keys: Keys, cuts: Sequence[int]) -> Counts:
         low = np.where(behind > 0, probes[behind - 1, columns] + np.uint64(1), low)
     at = low.astype(keys.dtype)
     found = [np.searchsorted(keys, at, side) for side in ("left", "right")]
-    less, upto, held = _everyone(comm, np.stack([*found, np.full(len(at), len(keys))]))
+    less, upto, held = _counts_of_all(comm, np.stack([*found, np.full(len(at), len(keys))]))
     equal = upto - less
     taken = np.clip(wanted - less.sum(0) - (equal.cumsum(0) - equal), 0, equal)
     return np.concatenate([np.zeros_like(less[:, :1]), less + taken, held[:, :1]], axis=1)
@@ -81,7 +81,7 @@ def _total(comm: Communicator, counts: Any) -> Counts:
     return tensor.numpy()
 
 
-def _everyone(comm: Communicator, counts: Any) -> Counts:
+def _counts_of_all(comm: Communicator, counts: Any) -> Counts:
     """Return the counts of all workers, (kinds, workers, …) for counts of shape (kinds, …)."""
     own = torch.from_numpy(counts.astype(np.int64))
     out = torch.empty((comm.size, *own.shape), dtype=torch.int64)

@@ -64,7 +64,7 @@ def shift_right(buffer: torch.Tensor, rows: int, columns: int, value: float = 1)
     item = buffer.itemsize
     fill = torch.tensor([value], dtype=buffer.dtype)
     groups = Groups.even(rows, columns, _count(buffer, rows))
-    begin, counts = groups.damaged_right()
+    begin, counts = groups.overwritten_right()
     move = _mover("right", buffer, columns, (fill.data_ptr(),) * len(counts))
     _move(buffer, groups, begin * item, counts * item, move)
 
@@ -83,7 +83,7 @@ def shift_left(buffer: torch.Tensor, rows: int, columns: int) -> None:
         return
     item = buffer.itemsize
     groups = Groups.even(rows, columns, _count(buffer, rows))
-    begin, counts = groups.damaged_left()
+    begin, counts = groups.overwritten_left()
     move = _mover("left", buffer, columns, tuple((begin * item).tolist()))
     _move(buffer, groups, begin * item, counts * item, move)
 

@@ -87,7 +87,7 @@ def shift_right(buffer: torch.Tensor, rows: int, columns: int, value: float = 1)
         buffer.fill_(value)
         return
     groups = Groups.even(rows, columns, min(rows, PROGRAMS))
-    begin, counts = groups.damaged_right()
+    begin, counts = groups.overwritten_right()
     helper, tables = _saved(buffer, begin, counts)
     cuts = torch.from_numpy(groups.cuts).to(buffer.device)
     _right[(len(counts),)](buffer, helper, cuts, tables[2], columns, value, BLOCK=BLOCK)
@@ -98,7 +98,7 @@ def shift_left(buffer: torch.Tensor, rows: int, columns: int) -> None:
     if columns == 0:
         return
     groups = Groups.even(rows, columns, min(rows, PROGRAMS))
-    begin, counts = groups.damaged_left()
+    begin, counts = groups.overwritten_left()
     helper, tables = _saved(buffer, begin, counts)
     cuts = torch.from_numpy(groups.cuts).to(buffer.device)
     _left[(len(counts),)](buffer, helper, cuts, tables[0], tables[2], columns, BLOCK=BLOCK)

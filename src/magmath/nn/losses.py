@@ -102,7 +102,7 @@ def binary_cross_entropy(
     Logarithms are at least -100. For scores use `binary_cross_entropy_with_logits`, which is more
     exact. `weight` is a factor for each element, and broadcasts.
     """
-    targets = _alike("binary_cross_entropy", outputs, targets)
+    targets = _targets_like("binary_cross_entropy", outputs, targets)
     one = targets * _log(outputs) + (1.0 - targets) * _log(1.0 - outputs)
     return _reduced(elementwise.negative(one if weight is None else one * weight), reduction)
 
@@ -119,7 +119,7 @@ def binary_cross_entropy_with_logits(
 
     `weight` is a factor of each element, `pos_weight` a factor of the term with t; both broadcast.
     """
-    targets = _alike("binary_cross_entropy_with_logits", outputs, targets)
+    targets = _targets_like("binary_cross_entropy_with_logits", outputs, targets)
     if pos_weight is None:
         losses = elementwise.logaddexp(outputs, 0.0) - outputs * targets
     else:
@@ -130,13 +130,13 @@ def binary_cross_entropy_with_logits(
 
 def mean_squared_error(outputs: Array, targets: Array, *, reduction: Reduction = "mean") -> Array:
     """Return (outputs - targets)² element by element, in the outputs' type."""
-    targets = _alike("mean_squared_error", outputs, targets)
+    targets = _targets_like("mean_squared_error", outputs, targets)
     return _reduced(elementwise.square(outputs - targets), reduction)
 
 
 def mean_absolute_error(outputs: Array, targets: Array, *, reduction: Reduction = "mean") -> Array:
     """Return |outputs - targets| element by element: the L1 loss, whose gradient at 0 is 0."""
-    targets = _alike("mean_absolute_error", outputs, targets)
+    targets = _targets_like("mean_absolute_error", outputs, targets)
     return _reduced(elementwise.abs(outputs - targets), reduction)
 
 
@@ -149,7 +149,7 @@ def huber(
     """
     if not delta > 0:
         raise MagmathError(f"huber: delta must be positive, was given {delta}")
-    size = elementwise.abs(outputs - _alike("huber", outputs, targets))
+    size = elementwise.abs(outputs - _targets_like("huber", outputs, targets))
     near = elementwise.minimum(size, delta)
     return _reduced(near * (size - 0.5 * near), reduction)
 
@@ -171,7 +171,7 @@ def hinge(
     factor of each sample by its label. Source: Crammer and Singer (2001).
     """
     if targets.ndim == outputs.ndim:
-        targets = _alike("hinge", outputs, targets)
+        targets = _targets_like("hinge", outputs, targets)
         return _reduced(_to_power(relu(margin - targets * outputs), power), reduction)
     if outputs.ndim != 2:
         raise ShapeError(f"hinge: outputs must be (N, classes), was given {outputs.shape}")
@@ -199,7 +199,7 @@ def kl_divergence(
     probabilities, or their logarithms with `log_targets`. The divergence of two distributions is
     the sum: "batchmean" is its mean over the first dimension, "mean" that over all elements.
     """
-    targets = _alike("kl_divergence", outputs, targets)
+    targets = _targets_like("kl_divergence", outputs, targets)
     if log_targets:
         losses = elementwise.exp(targets) * (targets - outputs)
     else:
@@ -232,7 +232,7 @@ def _reduced(losses: Array, reduction: str) -> Array:
     raise MagmathError(f'loss: reduction must be "mean", "sum" or "none", was given {reduction!r}')
 
 
-def _alike(name: str, outputs: Array, targets: Array) -> Array:
+def _targets_like(name: str, outputs: Array, targets: Array) -> Array:
     """Return the targets in the outputs' type.
 
     Raises ShapeError unless both have the same shape, because broadcasting is rarely intended.

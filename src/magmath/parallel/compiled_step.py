@@ -126,8 +126,8 @@ class CompiledStep:
     def _graph(self, tree: Any, leaves: list[Array]) -> Graph:
         """Return the graph of a step on a batch of these shapes."""
         with tracing.tracing(Trace()) as trace:
-            places = [Array(placeholder(x.shape, x.dtype)) for x in leaves]
-            loss = self._traced(True, *unflatten(tree, places))
+            inputs = [Array(placeholder(x.shape, x.dtype)) for x in leaves]
+            loss = self._traced(True, *unflatten(tree, inputs))
         pairs = trace.assigned
         graph = Graph(tuple(pairs.values()), tuple(pairs), (loss.node,))
         return session.engine().cut(graph)

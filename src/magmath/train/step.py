@@ -77,9 +77,9 @@ class _Traced:
     """The trace and graph of a step, and its program once it is compiled."""
 
     def __init__(
-        self, places: list[Node], trace: Trace, graph: Graph, independence: Independence | None
+        self, placeholders: list[Node], trace: Trace, graph: Graph, independence: Independence | None
     ) -> None:
-        self.places = places
+        self.placeholders = placeholders
         self.trace = trace
         self.graph = graph
         self.independence = independence
@@ -139,7 +139,7 @@ class TrainingStep:
             self._share_assigned()
         self._updated = self._updated_variables()
         self._leaves = self._leaves_of_module()
-        self._captured = Captured(self.full.graph, self.full.places, moves=False)
+        self._captured = Captured(self.full.graph, self.full.placeholders, moves=False)
         for owner in self.full.trace.states:
             self._captured.add(owner)
         for traced in self._programs.values():
@@ -186,23 +186,23 @@ class TrainingStep:
     @stage("trace")
     def _traced(self, batch: int, exchanges: bool) -> _Traced:
         """Return the graph of a step with a batch of `batch` samples."""
-        places = self._feed.places(batch)
+        placeholders = self._feed.placeholders(batch)
         counter = self._counter.leaf
         with self._module.mode(True), _drawing_from(self._stream):
             with tracing.tracing(Trace(step=counter)) as trace:
-                emitted = self._emitted(places, batch, exchanges)
+                emitted = self._emitted(placeholders, batch, exchanges)
             trace.check_updates("fit")
         pairs = dict(trace.assigned)
         if batch == self.batch_size:
             pairs[counter] = e.add(counter, constant(1, int64))
         graph = Graph(tuple(pairs.values()), tuple(pairs), emitted)
         independence = self.strategy.independence(self.training, self._counter)
-        return _Traced(places, trace, graph, independence)
+        return _Traced(placeholders, trace, graph, independence)
 
-    def _emitted(self, places: list[Node], batch: int, exchanges: bool) -> tuple[Node, ...]:
+    def _emitted(self, placeholders: list[Node], batch: int, exchanges: bool) -> tuple[Node, ...]:
         """Trace a step; return the nodes of the loss and the metrics."""
         number = self._number(batch)
-        samples = self._feed.batch(places, batch, number, self._epoch, self._seed)
+        samples = self._feed.batch(placeholders, batch, number, self._epoch, self._seed)
         training = replace(self.training, rates=lambda variables: self._rates.nodes(number))
         loss, outputs = self.strategy.step(training, self._forward, samples, exchanges)
         traced = {name: m.trace(outputs, samples[1], number) for name, m in self.metrics.items()}
@@ -310,7 +310,7 @@ class TrainingStep:
         traced = self._programs[batch, exchanges]
         compiled = traced.compiled
         assert compiled is not None
-        values: dict[Node, Any] = dict(zip(traced.places, data.leaves, strict=True))
+        values: dict[Node, Any] = dict(zip(traced.placeholders, data.leaves, strict=True))
         numbers: dict[Node, float] = {self._epoch: epoch, self._seed: seed}
         numbers |= traced.trace.numbers_of_run(steps, self._done)
         leaves = traced.graph.leaves
