@@ -293,31 +293,32 @@ class Pool:
         program that only moves data overlaps later runs, until one of them uses its outputs.
         """
         self._queue.check_open()
-        if self._records.gone:
-            self._records.release_collected()
-        known = self._programs.get(program)
-        if known is None:
+        records = self._records
+        if records.gone:
+            records.release_collected()
+        defined = self._programs.get(program)
+        if defined is None:
             raise WorkerError(f"run: program {program} is not defined in this pool; define it")
         for array in inputs:
-            if array not in self._records.known or self._records.failures:
+            if array not in records.known or records.failures:
                 self._require_array("run", array)
-        outputs = [next(self._numbers) for _ in known.results]
-        self._records.known.update(zip(outputs, known.results, strict=True))
+        outputs = [next(self._numbers) for _ in defined.results]
+        records.known.update(zip(outputs, defined.results, strict=True))
         run = RunHandle(
-            self._queue, outputs, steps, progress, known.program, asynchronous and not timed
+            self._queue, outputs, steps, progress, defined.program, asynchronous and not timed
         )
         try:
             if self.is_inline and steps == 1 and not timed:
                 run.finish(self._queue.run(program, inputs, outputs, parameters), 1)
             else:
                 self._send_run(run, program, inputs, parameters, timed, asynchronous)
-            for donor in known.donors:
-                self._records.known.pop(inputs[donor], None)
+            for donor in defined.donors:
+                records.known.pop(inputs[donor], None)
             if wait:
                 run.values()
         except BaseException:
             # The outputs are unusable in any case. The inline worker has restored donated inputs.
-            donors = () if self.is_inline else known.donors
+            donors = () if self.is_inline else defined.donors
             for array in (*outputs, *[inputs[donor] for donor in donors]):
                 self.release(array)
             raise
@@ -341,9 +342,10 @@ class Pool:
         parameters: Sequence[Number],
     ) -> None:
         """Execute a call that `prepare_replay` returned for these inputs. Raises as `run`."""
+        known = self._records.known
         with self._queue.lock:
             for array in inputs:
-                if array not in self._records.known:
+                if array not in known:
                     self._require_array("run", array)
             self._transport.traffic.messages += 1
             try:
