@@ -456,13 +456,13 @@ def meshgrid(
     given = [x if x.ndim else Array(manipulation.reshape(x.node, (1,))) for x in given]
     if bad := [x.shape for x in given if x.ndim != 1]:
         raise ShapeError(f"meshgrid: needs 1-D arrays, was given shape {bad[0]}")
-    places = list(range(len(given)))
+    dims = list(range(len(given)))
     if indexing == "xy" and len(given) > 1:
-        places[:2] = [1, 0]
+        dims[:2] = [1, 0]
     ndim = len(given)
-    shape = tuple(given[place].size for place in places)
+    shape = tuple(given[dim].size for dim in dims)
     grids = []
-    for x, place in zip(given, places, strict=True):
-        column = manipulation.reshape(x.node, (1,) * place + x.shape + (1,) * (ndim - place - 1))
+    for x, dim in zip(given, dims, strict=True):
+        column = manipulation.reshape(x.node, (1,) * dim + x.shape + (1,) * (ndim - dim - 1))
         grids.append(_made(column if sparse else reductions.broadcast_to(column, shape)))
     return tuple(grids)

@@ -70,12 +70,12 @@ def check_memory(program: Program, limit: int | None, held: int) -> None:
     smaller = _smaller_batch(program, need, left)
     writer = program.writer(need.largest[0])
     line = getattr(writer, "line", None)
-    place = f" [{line[0]}:{line[1]}]" if line else ""
+    where = f" [{line[0]}:{line[1]}]" if line else ""
     raise MemoryLimitError(
         f"the program needs {format_bytes(need.nbytes)} on a worker; the limit is "
         f"{format_bytes(limit)}; largest arrays: {', '.join(named)}; {smaller}compute parts of the "
         f"function with mm.remat, divide the arrays over workers on more hosts, or raise "
-        f"memory_limit{place}"
+        f"memory_limit{where}"
     )
 
 
@@ -86,9 +86,9 @@ def _bytes(slot: Slot) -> int:
 def _described(program: Program, index: int) -> str:
     slot, writer = program.slots[index], program.writer(index)
     line = getattr(writer, "line", None)
-    place = f" at {line[0]}:{line[1]}" if line else ""
+    where = f" at {line[0]}:{line[1]}" if line else ""
     name = getattr(writer, "operation", slot.kind)
-    return f"{name} {slot.dtype} {slot.shape} ({format_bytes(_bytes(slot))}){place}"
+    return f"{name} {slot.dtype} {slot.shape} ({format_bytes(_bytes(slot))}){where}"
 
 
 def _smaller_batch(program: Program, need: Need, limit: int) -> str:

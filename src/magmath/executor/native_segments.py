@@ -43,9 +43,9 @@ class NativeSegments:
 
     def bind(self, tensors: Tensors) -> Mapping[range, Ready]:
         """Return a ready call for each segment, by its range of instructions, on these tensors."""
-        places = [self._offsets.ctypes.data, *self._source.addresses(tensors)]
+        addresses = [self._offsets.ctypes.data, *self._source.addresses(tensors)]
         return {
-            positions: self._call(np.array([number, *places], dtype=np.int64), faults)
+            positions: self._call(np.array([number, *addresses], dtype=np.int64), faults)
             for number, (positions, faults) in enumerate(
                 zip(self._source.segments, self._source.faults, strict=True)
             )

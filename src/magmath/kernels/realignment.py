@@ -105,15 +105,15 @@ def _mover(name: str, buffer: torch.Tensor, columns: int, last: tuple[int, ...])
 def _move(buffer: torch.Tensor, groups: Groups, begin: Index, counts: Index, move: Move) -> None:
     """Save the damaged bytes of every group, then move the rows of every group."""
     helper = torch.empty(int(counts.sum()), dtype=torch.uint8)
-    places = (helper.data_ptr() + np.cumsum(counts) - counts).tolist()
+    addresses = (helper.data_ptr() + np.cumsum(counts) - counts).tolist()
     starts, nbytes, cuts = begin.tolist(), counts.tolist(), groups.cuts.tolist()
     base, save = buffer.data_ptr(), _function("save")
 
     def saved(group: int) -> None:
-        save(places[group], base + starts[group], nbytes[group])
+        save(addresses[group], base + starts[group], nbytes[group])
 
     def moved(group: int) -> None:
-        move(group, cuts[group], cuts[group + 1], places[group])
+        move(group, cuts[group], cuts[group + 1], addresses[group])
 
     count = len(counts)
     if count == 1:

@@ -25,11 +25,11 @@ PROGRAMS = 512
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _save(
-    buffer: Any, helper: Any, begin: Any, counts: Any, places: Any, BLOCK: tl.constexpr
+    buffer: Any, helper: Any, begin: Any, counts: Any, offsets: Any, BLOCK: tl.constexpr
 ) -> None:
     group = tl.program_id(0)
     source = buffer + tl.load(begin + group)
-    target = helper + tl.load(places + group)
+    target = helper + tl.load(offsets + group)
     count = tl.load(counts + group)
     for start in range(0, count, BLOCK):
         i = start + tl.arange(0, BLOCK)
@@ -38,11 +38,11 @@ def _save(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _right(
-    buffer: Any, helper: Any, cuts: Any, places: Any, columns: Any, value: Any, BLOCK: tl.constexpr
+    buffer: Any, helper: Any, cuts: Any, offsets: Any, columns: Any, value: Any, BLOCK: tl.constexpr
 ) -> None:
     group = tl.program_id(0)
     first, stop = tl.load(cuts + group), tl.load(cuts + group + 1)
-    saved = helper + tl.load(places + group)
+    saved = helper + tl.load(offsets + group)
     count = (stop - first) * columns
     blocks = (count + BLOCK - 1) // BLOCK
     for done in range(blocks):
@@ -61,11 +61,11 @@ def _right(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _left(
-    buffer: Any, helper: Any, cuts: Any, begin: Any, places: Any, columns: Any, BLOCK: tl.constexpr
+    buffer: Any, helper: Any, cuts: Any, begin: Any, offsets: Any, columns: Any, BLOCK: tl.constexpr
 ) -> None:
     group = tl.program_id(0)
     first, stop = tl.load(cuts + group), tl.load(cuts + group + 1)
-    saved, safe = helper + tl.load(places + group), tl.load(begin + group)
+    saved, safe = helper + tl.load(offsets + group), tl.load(begin + group)
     count = (stop - first) * columns
     for start in range(0, count, BLOCK):
         i = start + tl.arange(0, BLOCK)
@@ -107,9 +107,9 @@ def shift_left(buffer: torch.Tensor, rows: int, columns: int) -> None:
 def _saved(
     buffer: torch.Tensor, begin: Index, counts: Index
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """Save the damaged elements; return them, and for each group begin, count and place there."""
-    places = np.cumsum(counts) - counts
-    tables = [torch.from_numpy(table).to(buffer.device) for table in (begin, counts, places)]
+    """Save the damaged elements; return them, and for each group begin, count and offset there."""
+    offsets = np.cumsum(counts) - counts
+    tables = [torch.from_numpy(table).to(buffer.device) for table in (begin, counts, offsets)]
     helper = torch.empty(max(int(counts.sum()), 1), dtype=buffer.dtype, device=buffer.device)
     _save[(len(counts),)](buffer, helper, *tables, BLOCK=BLOCK)
     return helper, tables

@@ -252,8 +252,8 @@ def _candidate(
     followed = [c for c in splits if structure.is_followed(c)]
     every: list[Mapping[str, Split]] = []
     for operand, letters in enumerate((*structure.inputs, structure.output)):
-        place = None if operand == len(node.inputs) else operand
-        following = _following(node, [c for c in followed if c.upper() in letters], splits, place)
+        number = None if operand == len(node.inputs) else operand
+        following = _following(node, [c for c in followed if c.upper() in letters], splits, number)
         if following is None:
             return None
         every.append({**splits, **following})

@@ -92,8 +92,8 @@ class _Lowering:
         first use."""
         if node not in self.slot:
             alias = self.storage.alias.get(node)
-            place = None if alias is None else self.slot_of(alias)
-            self.slot[node] = self._new(node, self._kind(node), place)
+            owner = None if alias is None else self.slot_of(alias)
+            self.slot[node] = self._new(node, self._kind(node), owner)
         return self.slot[node]
 
     def _new(self, node: Node, kind: str, alias: int | None = None) -> int:
