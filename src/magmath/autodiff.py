@@ -90,7 +90,7 @@ def _propagate(
 
 
 class _Recomputation:
-    """The values that one differentiation computes again, of functions whose intermediates are not
+    """The values that one differentiation recomputes for functions whose intermediates are not
     stored.
 
     The results of one function share the recomputed values.
@@ -132,9 +132,11 @@ def _connected(output: Node, sources: Sequence[Node]) -> tuple[Node, list[Node],
 
 
 def _arguments(sources: Sequence[Node]) -> set[Node]:
-    """Return the sources that are arguments of a differentiated function: the function depends on
-    nothing else through what they are computed from, which may be the pending steps of a long
-    loop."""
+    """Return the sources that are arguments of a differentiated function.
+
+    Their own expressions, which may be the pending steps of a long loop, are not part of the
+    function.
+    """
     return {node for node in sources if node.name == "argument"}
 
 

@@ -154,7 +154,7 @@ def _of_one_type(name: str, values: Any) -> list[Array]:
 
 
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Array:
-    """For each element that of the first choice whose condition holds."""
+    """Return for each element that of the first choice whose condition holds."""
     if not all(isinstance(one, (list, tuple)) for one in (condlist, choicelist)):
         raise TypeError("select: needs a list of conditions and one of choices")
     if len(condlist) != len(choicelist) or not condlist:

@@ -60,8 +60,8 @@ class LazyArray:
     def _holds_too_much(self, depth: int) -> bool:
         """Return True if the pending expression references much more memory than its value needs.
 
-        So `x += a * p` in a loop that computes another p in each step does not keep every p. This
-        looks at depths that are powers of two, so that it is cheap.
+        So `x += a * p` in a loop that computes another p in each step does not keep every p. Only
+        depths that are powers of two are checked, so that the checks cost little.
         """
         node = self._node
         if depth & (depth - 1) or node.size < LEAST_HELD or node.reads_version:

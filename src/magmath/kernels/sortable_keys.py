@@ -160,7 +160,7 @@ def argsort(x: torch.Tensor, out: torch.Tensor, *, axis: int, descending: bool) 
 
 
 def order_keys(keys: Keys, positions: NDArray[np.uint64], axis: int = -1) -> None:
-    """Fill `positions` with the positions along an axis that sort the keys stably.
+    """Fill `positions` with those along an axis that sort the keys stably.
 
     Keys of 64 bits are sorted by their lower half first, then stably by their upper half; keys in
     a range of 32 bits by their differences from the smallest. NumPy sorts those in a range of 16

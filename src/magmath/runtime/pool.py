@@ -79,7 +79,7 @@ class Pool:
 
     workers, mesh   the number of workers (1 for the worker in this process), and a mesh of one axis
                     of all workers
-    topology        where they are
+    topology        their hosts and resources
     deterministic, seed, memory_limit, fold_bias   the settings of the pool, for planners
     memory_bound    bytes that the arrays of a worker may take: `memory_limit`, or its share of the
                     memory of its host; None on GPUs, whose allocator raises by itself

@@ -22,7 +22,7 @@ _BATCH = 64
 
 
 def plan() -> Contestant:
-    """Return the case gives the planned program, its size and the number of workers."""
+    """Return the contestant of the kind of program, its size and the workers that the case names."""
     return Plan()
 
 
