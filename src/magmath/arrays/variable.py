@@ -122,7 +122,10 @@ class Variable(Array):
         """
         shape = tuple(value.shape) if hasattr(value, "shape") else np.shape(value)
         if shape != self.shape:
-            raise ShapeError(f"assign: variable {self.name} has shape {self.shape}, not {shape}")
+            raise ShapeError(
+                f"assign: variable {self.name} has shape {self.shape}, was given a value of shape "
+                f"{shape}; reshape or broadcast the value"
+            )
         assign([(self, value.node if isinstance(value, LazyArray) else leaf_of_values(value))])
 
     def snapshot(self) -> Array:
