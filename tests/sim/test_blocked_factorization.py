@@ -259,9 +259,7 @@ def test_what_is_made_of_factors_takes_shares_of_the_memory(
     ("name", "n", "alone"),
     [("svd", 4000, True), ("eigh", 4000, True), ("svd", 8000, False), ("eigh", 10000, False)],
 )
-def test_one_worker_computes_for_all_in_additional_memory(
-    name: str, n: int, alone: bool
-) -> None:
+def test_one_worker_computes_for_all_in_additional_memory(name: str, n: int, alone: bool) -> None:
     with current("shared", 2):
         a = mm.ones((n, n), dtype=mm.float64, layout=Layout.split(0))
         text = str(getattr(mm.linalg, name)(a)[1].explain())

@@ -127,7 +127,9 @@ def fill_diagonal(a: Array, val: Any, wrap: bool = False) -> None:
         a[indices] = val
         return
     rows, columns = a.shape
-    positions = arange(0, rows * columns if wrap else min(rows, columns) * (columns + 1), columns + 1)
+    positions = arange(
+        0, rows * columns if wrap else min(rows, columns) * (columns + 1), columns + 1
+    )
     positions = positions[: -(-rows * columns // (columns + 1))]
     a[positions // columns, positions % columns] = _cycled(val, positions.size)
 

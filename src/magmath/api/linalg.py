@@ -5,6 +5,7 @@ are computed without conversion; integers become floating point (`promotion.floa
 results are not integers. A matrix that cannot be factorised raises `mm.errors.LinAlgError`, a
 subclass of numpy.linalg.LinAlgError, when the value is computed.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any

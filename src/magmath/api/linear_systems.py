@@ -91,7 +91,15 @@ def solve_triangular(
     Raises LinAlgError if its diagonal has a zero; with `unit_diagonal` the diagonal is not read.
     """
     a, b, vector = _system("solve_triangular", x1, x2)
-    x = apply(SOLVE_TRIANGULAR, a, b, lower=lower, transpose=transpose, unit=unit_diagonal, line=user_line())
+    x = apply(
+        SOLVE_TRIANGULAR,
+        a,
+        b,
+        lower=lower,
+        transpose=transpose,
+        unit=unit_diagonal,
+        line=user_line(),
+    )
     return _solution(x, vector)
 
 
@@ -108,7 +116,10 @@ def det(x: Array, /) -> Array:
 def slogdet(x: Array, /) -> SlogdetResult:
     """Return the sign of the determinant (of length 1 or 0) and the log of its absolute value."""
     a = floating("slogdet", x).node
-    sign, log = apply(solvers.DET_SIGN, a, line=user_line()), apply(solvers.LOGABSDET, a, line=user_line())
+    sign, log = (
+        apply(solvers.DET_SIGN, a, line=user_line()),
+        apply(solvers.LOGABSDET, a, line=user_line()),
+    )
     return SlogdetResult(Array(sign), Array(log))
 
 

@@ -33,7 +33,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
 import llvmlite.binding as llvm
 from llvmlite import ir

@@ -67,7 +67,11 @@ class FunctionCode:
     """The code of one function. Variables are on the stack; LLVM promotes them to registers."""
 
     def __init__(
-        self, module: FunctionScope, at: Builder, kinds: dict[str, Value | StridedMemory], result: str
+        self,
+        module: FunctionScope,
+        at: Builder,
+        kinds: dict[str, Value | StridedMemory],
+        result: str,
     ) -> None:
         self.module = module
         self.result = result

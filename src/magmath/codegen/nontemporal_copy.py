@@ -50,7 +50,9 @@ class _NontemporalCopy(Vectors):
                     pointer = self.builder.inttoptr(want, self.kind.as_pointer())
                     store = self.builder.store(self.load(have), pointer, align=VECTOR_BYTES)
                     store.set_metadata("nontemporal", past)
-                addresses[:] = [self.plus(address, _RUN_BYTES // self.itemsize) for address in addresses]
+                addresses[:] = [
+                    self.plus(address, _RUN_BYTES // self.itemsize) for address in addresses
+                ]
             groups[:] = [self.plus(group, _PAGES * PAGE // self.itemsize) for group in groups]
         if llvm.get_process_triple().startswith("x86_64"):  # nontemporal stores are unordered there
             kind = ir.FunctionType(ir.VoidType(), [])

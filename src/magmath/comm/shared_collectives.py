@@ -54,7 +54,15 @@ class SharedCollectives:
         kind = collective_kernels.ALLREDUCE_SMALL if small else collective_kernels.ALLREDUCE
         function = reduce_kernel_address(tensor.dtype)
         self._run(
-            kind, small, address, address, count, nbytes, _SLOT_BYTES // nbytes, function, OP_CODES[op]
+            kind,
+            small,
+            address,
+            address,
+            count,
+            nbytes,
+            _SLOT_BYTES // nbytes,
+            function,
+            OP_CODES[op],
         )
 
     def allgather(self, out: Tensor, tensor: Tensor) -> None:

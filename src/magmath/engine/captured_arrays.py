@@ -23,7 +23,9 @@ class Captured:
     moves    if True, the move of a variable to another layout counts as an update
     """
 
-    def __init__(self, traced: Graph, placeholders: Collection[Node | None], moves: bool = True) -> None:
+    def __init__(
+        self, traced: Graph, placeholders: Collection[Node | None], moves: bool = True
+    ) -> None:
         self.is_current = True
         self._nodes: list[object] = []
         self._identities: list[int] = []

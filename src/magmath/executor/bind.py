@@ -46,12 +46,12 @@ class Calls:
 
     __slots__ = (
         "_alone",
-        "_transfers",
         "_failures",
         "_finish",
         "_instructions",
         "_positions",
         "_ready",
+        "_transfers",
     )
 
     @paused_gc()

@@ -2,7 +2,7 @@
 
 If calls run one after the other, each reads the complete results of earlier calls, and writes only
 memory that no later call still reads (the arena reuses the memory of other arrays for results).
-Element by element, this holds only for data that the same step reads and writes at the same address:
+Element by element, this holds only for data that the same step reads and writes at one address:
 the dependence test of loop fusion (Allen and Kennedy, Optimizing Compilers for Modern
 Architectures, section 6.2), on memory as it is bound. A call may move before others if neither
 writes memory that both touch.
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Access:
     """Memory that a call reads or writes, from its first byte to the one after its last.
 
-    Accesses of equal `location` touch the same elements in the same steps, unless `elsewhere`: then a
-    step may read at other indices than its own.
+    Accesses of equal `location` touch the same elements in the same steps, unless `elsewhere`: then
+    a step may read at other indices than its own.
     """
 
     begin: int

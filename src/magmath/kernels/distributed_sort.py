@@ -45,7 +45,9 @@ class SortedRun(NamedTuple):
     def part(self, start: int, stop: int) -> SortedRun:
         """Return the elements from `start` to `stop` as a run."""
         positions = self.positions
-        return SortedRun(self.keys[start:stop], None if positions is None else positions[start:stop])
+        return SortedRun(
+            self.keys[start:stop], None if positions is None else positions[start:stop]
+        )
 
     def arrays(self) -> list[Keys]:
         """Return the arrays to be sent: keys, and positions if there are any."""

@@ -201,7 +201,8 @@ class _Program:
         self._step = variable("step", 0, dtype=int64) if function.draws else None
         self._steps = 0
         numbered = {
-            leaf: self._numbered(placeholders[leaf], function.draws_of(leaf)) for leaf in function.draws
+            leaf: self._numbered(placeholders[leaf], function.draws_of(leaf))
+            for leaf in function.draws
         }
         (loss,) = Graph((function.output,)).substituted({**placeholders, **numbered}).outputs
         dtype = rate_dtype([entry.variable() for entry in entries])

@@ -108,7 +108,9 @@ class Pool:
         transport.describe_memory_use = self._describe_memory_use
         self.closed = False
         """True after the workers have ended, or were lost."""
-        self._queue = CommandQueue(transport, failed=self._records.mark_failed, ended=self._forget_all)
+        self._queue = CommandQueue(
+            transport, failed=self._records.mark_failed, ended=self._forget_all
+        )
         self.interrupts = self._queue.interrupts
         self.is_inline = transport.is_inline
         """True if the only worker is in this process, so that `compute` is available."""
@@ -119,10 +121,10 @@ class Pool:
 
     def __repr__(self) -> str:
         topology = self.topology
-        hosts, threads = max(topology.hosts) + 1, topology.threads
+        hosts, threads, device = max(topology.hosts) + 1, topology.threads, topology.device
         return (
             f"<Pool of {self.workers} worker{'s' * (self.workers > 1)} on {hosts} "
-            f"host{'s' * (hosts > 1)}, {topology.device}, {threads} thread{'s' * (threads > 1)} each"
+            f"host{'s' * (hosts > 1)}, {device}, {threads} thread{'s' * (threads > 1)} each"
             f"{', sharing memory' * (topology.shares_memory and self.workers > 1)}"
             f"{', closed' * self.closed}>"
         )

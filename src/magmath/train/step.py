@@ -34,7 +34,7 @@ from magmath.engine.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.rng_state import RngState
 from magmath.engine.tracing import Trace
-from magmath.errors import MagmathError, ShapeError
+from magmath.errors import ShapeError
 from magmath.graph import Graph, Node
 from magmath.nn.abstract import call
 from magmath.nn.mixed_precision import in_compute_type, precision
@@ -44,7 +44,7 @@ from magmath.ops.leaves import constant, parameter
 from magmath.optim import LossScale, Optimizer
 from magmath.optim.minimizing import rate_dtype
 from magmath.optim.rates import EpochRates
-from magmath.parallel.strategy import STALENESS, Strategy, Training
+from magmath.parallel.strategy import STALENESS, Strategy, Training, trainable_parameters
 from magmath.program.instructions import Program
 from magmath.train.epoch_metrics import epoch_metric
 from magmath.train.feeds import Feed
@@ -77,7 +77,11 @@ class _Traced:
     """The trace and graph of a step, and its program once it is compiled."""
 
     def __init__(
-        self, placeholders: list[Node], trace: Trace, graph: Graph, independence: Independence | None
+        self,
+        placeholders: list[Node],
+        trace: Trace,
+        graph: Graph,
+        independence: Independence | None,
     ) -> None:
         self.placeholders = placeholders
         self.trace = trace
@@ -107,13 +111,7 @@ class TrainingStep:
         self.engine = session.engine()
         self._module, self._loss, self._optimizer = module, loss, optimizer
         self._feed, self.settings, self._stream = feed, settings, stream
-        self.parameters = module.trainable()
-        if not self.parameters:
-            raise MagmathError(
-                "fit: there is nothing to train: "
-                + ("all parameters are frozen; call module.unfreeze()" if module.parameters() else
-                   "the module has no parameters")
-            )  # fmt: skip
+        self.parameters = trainable_parameters("fit", module)
         self.count, self.batch_size = feed.count, feed.batch_size
         self._epoch, self._seed = parameter(None, int64), parameter(None, int64)
         self.steps = math.ceil(self.count / self.batch_size)

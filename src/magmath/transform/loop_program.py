@@ -120,8 +120,8 @@ class _LoopProgram:
 
     def _collector(self, value: Node, number: Node) -> Node:
         """Return the array that collects a value of each step, with this step's row written."""
-        rows = zeros((self._steps, *value.shape), dtype=value.dtype)
-        data = remote_array_of(rows.evaluated())
+        values = zeros((self._steps, *value.shape), dtype=value.dtype)
+        data = remote_array_of(values.evaluated())
         rows = input_leaf(data.shape, data.dtype, data.layout, None)
         self._data.append(data)
         self._placeholders.append(rows)

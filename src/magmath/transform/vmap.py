@@ -108,7 +108,7 @@ def _axes_of(name: str, axes: Any, value: Any) -> list[int | None]:
         return found
     raise MagmathError(
         f"{name} must be an axis, None, or nested like the arrays that it is for; was given "
-        f"{axes!r} for a {type(value).__name__}"
+        f"{axes!r} for a value of type {type(value).__name__}"
     )
 
 

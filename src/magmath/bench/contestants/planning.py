@@ -22,7 +22,7 @@ _BATCH = 64
 
 
 def plan() -> Contestant:
-    """Return the contestant of the kind of program, its size and the workers that the case names."""
+    """Return the contestant; the case names the kind of program, its size and the workers."""
     return Plan()
 
 
