@@ -181,7 +181,7 @@ def _meshes(node: Node, known: tuple[Layout, ...], environment: Environment) -> 
     if environment.deterministic:
         return meshes
     if node.operation.lapack and environment.workers > 1 and environment.shares_memory:
-        meshes.append(environment.first)
+        meshes.append(environment.first_worker)
     for layout in known:
         if layout.boxes is None and layout.mesh not in meshes:
             meshes.append(layout.mesh)
@@ -256,8 +256,8 @@ def _candidate(
     followed = [c for c in splits if structure.is_followed(c)]
     every: list[Mapping[str, Split]] = []
     for operand, letters in enumerate((*structure.inputs, structure.output)):
-        place = None if operand == len(node.inputs) else operand
-        following = _following(node, [c for c in followed if c.upper() in letters], splits, place)
+        number = None if operand == len(node.inputs) else operand
+        following = _following(node, [c for c in followed if c.upper() in letters], splits, number)
         if following is None:
             return None
         every.append({**splits, **following})

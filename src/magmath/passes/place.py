@@ -69,29 +69,29 @@ def _lines_of_users(graph: Graph) -> dict[Node, Line]:
 
 
 @dataclass(frozen=True)
-class Alternatives:
-    """The alternatives of `place` at a contraction or a factorisation, the chosen option first.
+class NodeCandidates:
+    """The candidates of `place` at a contraction or a factorisation, the chosen one first.
 
     `panels` is the number of panels that are summed one after the other, if the whole would need
     too much memory at a time; 0 if other operations compute the node.
     """
 
     node: Node
-    options: list[EvaluatedCandidate]
+    ranked: list[EvaluatedCandidate]
     panels: int
 
 
-def alternatives(graph: Graph, environment: Environment) -> list[Alternatives]:
-    """Return the alternatives of `place` at each contraction and each factorisation of a graph."""
+def node_candidates(graph: Graph, environment: Environment) -> list[NodeCandidates]:
+    """Return the candidates of `place` at each contraction and each factorisation of a graph."""
     placing = _Placing(cost_cache_of(environment), layout_hints(graph, environment.mesh))
     found = []
     for node in graph.nodes:
         shown = node.operation.lapack or is_contraction(node.index_notation)
-        options = placing.options(node) if shown else None
+        ranked = placing.candidates(node) if shown else None
         placing.place(node)
-        if options is not None:
+        if ranked is not None:
             found.append(
-                Alternatives(node, options, panels_of(node, placing.taken.get(node, node)))
+                NodeCandidates(node, ranked, panels_of(node, placing.taken.get(node, node)))
             )
     return found
 
@@ -189,7 +189,7 @@ class _Placing:
             return node
         return node.replace((), self.environment.whole(node.shape))
 
-    def options(self, node: Node) -> list[EvaluatedCandidate]:
+    def candidates(self, node: Node) -> list[EvaluatedCandidate]:
         """Return the evaluated candidates of a node with placed operands, in the order of
         preference."""
         operands = self._operands([self.new[source] for source in node.inputs])
