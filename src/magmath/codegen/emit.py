@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,6 +50,19 @@ class NativeOperand:
         places = ("0" if n == 1 else i for i, n in zip(own, self.shape, strict=True))
         return f"{self.name}[{', '.join(places)}]"
 
+    def is_joined(self, outer: int, inner: int, ndim: int) -> bool:
+        """Return True if two dimensions of a result of `ndim` dimensions are one dimension of this
+        array: it has none of them, or one index over both reaches its elements."""
+        lead = ndim - len(self.shape)
+        few, many = self._extent(inner - lead), self._extent(outer - lead)
+        if self.scalar or few == 1 or many == 1:
+            return self.scalar or few == many
+        return self.strides[outer - lead] == self.strides[inner - lead] * few
+
+    def _extent(self, d: int) -> int:
+        """Return the extent of a dimension; 1 for those in front of the first one."""
+        return self.shape[d] if d >= 0 else 1
+
 
 @dataclass(frozen=True, slots=True)
 class NativeCall:
@@ -77,11 +91,16 @@ class NativeCall:
 
 @dataclass
 class Writer:
-    """Source lines with indentation and fresh names."""
+    """Source lines with indentation and fresh names.
+
+    `share`: if the lines are a loop from `first` to `last` that threads may divide, the iterations
+    that a thread takes at a time, and the number of all.
+    """
 
     lines: list[str] = field(default_factory=list)
     depth: int = 1
     counter: int = 0
+    share: tuple[int, int] | None = None
 
     def line(self, text: str) -> None:
         """Append one line at the current depth."""
@@ -93,18 +112,49 @@ class Writer:
         return f"{prefix}{self.counter}"
 
     @contextmanager
-    def loops(self, shape: Shape, strides: Sequence[int] = ()) -> Iterator[list[str]]:
-        """Write nested loops over a shape; yield the index names, one for each dimension.
+    def loops(
+        self,
+        shape: Shape,
+        strides: Sequence[int] = (),
+        arrays: Sequence[NativeOperand] | None = None,
+        least: int = 0,
+    ) -> Iterator[list[str]]:
+        """Write nested loops over a shape; yield the indices, one for each dimension.
 
-        With the strides of an array, the loops follow the order of its elements in memory.
+        With the strides of an array, the loops follow the order of its elements in memory. With
+        `arrays`, all that are accessed at these indices, dimensions that are adjacent in each of
+        them become one loop, whose index is that of the innermost one; the others have index 0.
+        Threads may divide the outermost loop into shares of about `least` elements, unless that
+        is 0.
         """
-        indices = [self.name("i") for _ in shape]
-        dimensions = range(len(shape))
-        for d in sorted(dimensions, key=lambda d: -strides[d]) if strides else dimensions:
-            self.line(f"for {indices[d]} in range({shape[d]}):")
+        order = (
+            sorted(range(len(shape)), key=lambda d: -strides[d]) if strides else range(len(shape))
+        )
+        groups = [[d] for d in order] if arrays is None else _joined(shape, order, arrays)
+        indices, depth = ["0"] * len(shape), self.depth
+        for group in groups:
+            indices[group[-1]] = index = self.name("i")
+            extent = prod(shape[d] for d in group)
+            limits = str(extent)
+            if least and group is groups[0]:
+                self.share = max(1, least * extent // max(1, prod(shape))), extent
+                limits = "first, last"
+            self.line(f"for {index} in range({limits}):")
             self.depth += 1
         yield indices
-        self.depth -= len(shape)
+        self.depth = depth
+
+
+def _joined(shape: Shape, order: Sequence[int], arrays: Sequence[NativeOperand]) -> list[list[int]]:
+    """Return groups of dimensions, in this order, that are one dimension of each array; those of
+    extent 1 are in none."""
+    groups: list[list[int]] = []
+    for d in (d for d in order if shape[d] != 1):
+        if groups and all(array.is_joined(groups[-1][-1], d, len(shape)) for array in arrays):
+            groups[-1].append(d)
+        else:
+            groups.append([d])
+    return groups
 
 
 Places = Callable[[Sequence[str]], Sequence[str]]

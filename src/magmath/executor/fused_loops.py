@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from magmath.codegen.emit import IndexMap, NativeOperand, Places, Writer, Writing, literal
 from magmath.executor.dependence import Access, insert, next_loop
@@ -33,18 +34,29 @@ class _Member:
 
 MOST_MEMBERS = 128
 """Maximum number of members among which `next_loop` searches."""
+DIVIDED_ELEMENTS = 1 << 16
+"""Minimum elements of a loop that several threads divide."""
+SHARE_ELEMENTS = 1 << 14
+"""Elements that a thread takes at a time."""
 
 
 class FusedLoops:
-    """The instructions that wait to be written as few loops; `write` receives each loop."""
+    """The instructions that wait to be written as few loops; `write` receives each loop.
 
-    def __init__(self, arguments: Arguments, write: Callable[[Writer], None]) -> None:
+    `divided`: threads may divide long loops.
+    """
+
+    def __init__(
+        self, arguments: Arguments, write: Callable[[Writer], None], *, divided: bool
+    ) -> None:
         self._arguments = arguments
+        self._divided = divided
         self._tensors = arguments.tensors
         self._slots = arguments.tensors.program.slots
         self._write = write
         self._readers = _readers(arguments.tensors.program)
         self._group: list[_Member] = []
+        self._arrays: list[NativeOperand] = []
 
     def clear(self) -> None:
         """Drop the instructions that are not written yet."""
@@ -128,12 +140,34 @@ class FusedLoops:
         values: dict[int, str] = {}
         writer = Writer()
         places = [self._places(writer, member) for member in members]
-        strides = self._tensors.own(members[-1].call.out).stride()
-        fits = len(strides) == len(members[0].shape)
-        with writer.loops(members[0].shape, strides if fits else ()) as indices:
+        shape, strides = members[0].shape, self._tensors.own(members[-1].call.out).stride()
+        fits = len(strides) == len(shape)
+        arrays = self._accessed(members, positions)
+        long = self._divided and arrays is not None and prod(shape) >= DIVIDED_ELEMENTS
+        least = SHARE_ELEMENTS if long else 0
+        with writer.loops(shape, strides if fits else (), arrays, least) as indices:
             for member, place in zip(members, places, strict=True):
                 self._member(writer, member, indices, place(indices), values, positions)
         self._write(writer)
+
+    def _accessed(
+        self, members: Sequence[_Member], positions: set[int]
+    ) -> list[NativeOperand] | None:
+        """Return the arrays that a loop over these members accesses at its own indices; None if it
+        accesses others too."""
+        self._arrays, values = [], dict[int, str]()
+        for member in members:
+            native = OPERATIONS[member.call.operation].native
+            if isinstance(native, IndexMap) and member.view is None:
+                return None
+            indices = ["0"] * len(member.shape)
+            self._member(Writer(), member, indices, indices, values, positions)
+        return self._arrays
+
+    def _at(self, operand: NativeOperand, indices: Sequence[str]) -> str:
+        """Return an element of an operand, and note the access."""
+        self._arrays.append(operand)
+        return operand.at(indices)
 
     def _member(
         self,
@@ -153,15 +187,17 @@ class FusedLoops:
                 if member.copies or member.view is None
                 else member.view
             )
-            value = values.get(source) or self._arguments.operand(source).at(indices)
-            writer.line(f"{target.at(indices)} = {value}")
+            value = values.get(source) or self._at(self._arguments.operand(source), indices)
+            writer.line(f"{self._at(target, indices)} = {value}")
             return
         name = writer.name("v")
-        text = member.view.at(indices) if member.view else self._expression(call, own, values)
+        text = (
+            self._at(member.view, indices) if member.view else self._expression(call, own, values)
+        )
         writer.line(f"{name} = {text}")
         values[out] = name
         if self._is_read_elsewhere(out, member.position, positions):
-            writer.line(f"{self._arguments.operand(out).at(indices)} = {name}")
+            writer.line(f"{self._at(self._arguments.operand(out), indices)} = {name}")
 
     def _places(self, writer: Writer, member: _Member) -> Places:
         """Return the function from loop indices to a member's operand indices; write its
@@ -183,7 +219,7 @@ class FusedLoops:
         if template is None:  # integer powers of integers, which raise errors for some data
             raise NoNativeForm(call.operation)
         arguments = [
-            values[i] if i in values else self._arguments.operand(i).at(indices)
+            values[i] if i in values else self._at(self._arguments.operand(i), indices)
             for i in call.inputs
         ]
         dtype = self._slots[call.out].dtype

@@ -10,20 +10,22 @@ depends only on shapes and strides, so workers with equal tiles share one compil
 `write_loop` writes all steps of a program as one function, in which barriers and reads of peers'
 memory are plain loads and stores. `write_segments` writes each maximal run of instructions that
 have a native form and do not synchronise workers; the others remain ready calls between the
-segments (`executor/native_segments.py`).
+segments (`executor/native_segments.py`). Long loops of segments are pieces of which all threads of
+the worker take shares.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 
 import torch
 
 from magmath.codegen import runtime_library
 from magmath.codegen.emit import IndexMap, Writer, Writing, combine
 from magmath.executor.fused_loops import FusedLoops
-from magmath.executor.native_source import Arguments, Fault, NativeSource, NoNativeForm
+from magmath.executor.native_source import Arguments, Fault, NativeSource, NoNativeForm, Piece
 from magmath.executor.tensors import Tensors
 from magmath.layout import plan
 from magmath.layout.moves import Move as Part
@@ -44,13 +46,19 @@ def run(steps: int64, flags: int64, rank: int64, size: int64, {names}) -> int64:
 """
 SEGMENTS = """
 
-def run(segment: int64, {names}) -> int64:
+def run(piece: int64, counter: int64[1], {names}) -> int64:
 {body}
     return 0
 """
+SHARES = """\
+        first = fetch_add(counter, 0, {share})
+        while first < {extent}:
+            last = min(first + {share}, {extent})
+            {call}
+            first = fetch_add(counter, 0, {share})"""
 LEAST_CALLS = 2
 """Minimum instructions of a segment: a compiled function that replaces one call saves nothing."""
-ARGUMENTS = re.compile(r"\ba\d+\b|\boffsets\[\d+\]")
+ARGUMENTS = re.compile(r"\ba\d+\b|\boffsets\[\d+\]|\bfirst\b|\blast\b")
 
 
 def write_loop(program: Program, tensors: Tensors) -> NativeSource | None:
@@ -115,11 +123,12 @@ class _Lowering:
         self.exact = exact
         self.whole = whole
         self.lines: list[str] = []
+        self.shared: set[int] = set()  # lines that are a loop of which threads take shares
         self.parts: dict[tuple[str, tuple[str, ...]], str] = {}
         self.emits = 0
         # Invalid data must be found before anything is overwritten.
         self.arguments = Arguments(tensors, can_fault=whole or not program.donated)
-        self.loops = FusedLoops(self.arguments, self._part)
+        self.loops = FusedLoops(self.arguments, self._part, divided=not whole)
 
     def loop(self) -> NativeSource:
         """Return the source of the loop over all instructions after the prologue."""
@@ -129,18 +138,31 @@ class _Lowering:
             names=", ".join([f"emitted: float64[{max(self.emits, 1)}, 1]", *self._parameters()]),
             body="\n".join(self.lines or ["        pass"]),
         )
-        return self._source(loop, [self.arguments.faults], [steps])
+        return self._source(loop, [self.arguments.faults], [steps], [])
 
     def segments(self, segments: list[range]) -> NativeSource:
         """Return the source of a function that executes one of these ranges of instructions."""
-        body, faults = list[str](), list[list[Fault]]()
-        for number, positions in enumerate(segments):
-            self.lines, self.arguments.faults = [], []
+        body, faults, pieces = list[str](), list[list[Fault]](), list[list[Piece]]()
+        for positions in segments:
+            self.lines, self.shared, self.arguments.faults = [], set(), []
             self._range(positions)
-            body += [f"    if segment == {number}:", *(self.lines or ["        pass"])]
             faults.append(self.arguments.faults)
+            pieces.append([])
+            for shared, lines in self._pieces():
+                number = sum(map(len, pieces))
+                body += [f"    if piece == {number}:", *lines]
+                pieces[-1].append(Piece(number, shared))
         text = SEGMENTS.format(names=", ".join(self._parameters()), body="\n".join(body))
-        return self._source(text, faults, segments)
+        return self._source(text, faults, segments, pieces)
+
+    def _pieces(self) -> Iterable[tuple[bool, list[str]]]:
+        """Return the written lines in pieces, of which one thread or (True) all execute each."""
+
+        def alone(numbered: tuple[int, str]) -> int:
+            return numbered[0] + 1 if numbered[0] in self.shared else 0
+
+        groups = groupby(enumerate(self.lines), alone)
+        return [(number > 0, [text for _, text in lines]) for number, lines in groups]
 
     def length(self, position: int) -> int | None:
         """Return the number of lines of the native form of one instruction; None if it has none."""
@@ -161,14 +183,20 @@ class _Lowering:
         types = enumerate(self.arguments.types)
         return ["offsets: int64[1]", *[f"a{i}: {kind}" for i, kind in types]]
 
-    def _source(self, last: str, faults: list[list[Fault]], segments: list[range]) -> NativeSource:
+    def _source(
+        self,
+        last: str,
+        faults: list[list[Fault]],
+        segments: list[range],
+        pieces: list[list[Piece]],
+    ) -> NativeSource:
         parts = "".join(
             PART.format(name=name, body=body, parameters=_parameters(types))
             for (body, types), name in self.parts.items()
         )
         source = _imports(parts + last) + parts + last
         find, offsets = self.arguments.find, self.arguments.offsets
-        return NativeSource(source, find, offsets, self.emits, faults, segments)
+        return NativeSource(source, find, offsets, self.emits, faults, segments, pieces)
 
     def _line(self, text: str) -> None:
         self.lines.append("        " + text)
@@ -184,7 +212,13 @@ class _Lowering:
         known = self.arguments.types
         types = tuple(known[int(a[1:])] if a[0] == "a" else "int64" for a in arguments)
         name = self.parts.setdefault((body, types), f"part{len(self.parts)}")
-        self._line(f"{name}({', '.join(arguments)})")
+        call = f"{name}({', '.join(arguments)})"
+        if writer.share is None:
+            self._line(call)
+        else:
+            share, extent = writer.share
+            self.shared.add(len(self.lines))
+            self.lines.append(SHARES.format(share=share, extent=extent, call=call))
 
     # instructions -------------------------------------------------------------------------------
 

@@ -1,23 +1,28 @@
 """Native segments: compiled functions that replace several ready calls of a program.
 
 The source from `executor/native.py` is compiled in the background; a binding then gets a call for
-each segment, with the addresses of its own tensors.
+each segment, with the addresses of its own tensors. Long loops are executed by all threads of the
+worker, those of torch's OpenMP, which take shares of the iterations from a counter.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, final
 
 import numpy as np
+import torch
 
-from magmath.executor.native_source import Fault, NativeSource
+from magmath.executor.native_source import Fault, NativeSource, Piece
 from magmath.executor.tensors import Tensors
+from magmath.kernels.parallel_region import run_on_threads
 
 if TYPE_CHECKING:
     from magmath.codegen.background_build import BackgroundBuild
 
 Ready = Callable[[], object]
+Words = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 @final
@@ -43,31 +48,49 @@ class NativeSegments:
 
     def bind(self, tensors: Tensors) -> Mapping[range, Ready]:
         """Return a ready call for each segment, by its range of instructions, on these tensors."""
-        places = [self._offsets.ctypes.data, *self._source.addresses(tensors)]
+        places = np.array([self._offsets.ctypes.data, *self._source.addresses(tensors)], np.int64)
+        segments, pieces, faults = self._source.segments, self._source.pieces, self._source.faults
         return {
-            positions: self._call(np.array([number, *places], dtype=np.int64), faults)
-            for number, (positions, faults) in enumerate(
-                zip(self._source.segments, self._source.faults, strict=True)
-            )
+            positions: _checked([self._call(piece, places) for piece in parts], found)
+            for positions, parts, found in zip(segments, pieces, faults, strict=True)
         }
 
-    def _call(
-        self, words: np.ndarray[tuple[int], np.dtype[np.int64]], faults: Sequence[Fault]
-    ) -> Ready:
+    def _call(self, piece: Piece, places: Words) -> Ready:
+        """Return a call that executes a piece, by one thread or by all."""
+        counter = np.zeros(1, np.int64)
+        words = np.concatenate([[piece.number, counter.ctypes.data], places])
         function, address = self._build.function(), words.ctypes.data
         assert function is not None
 
         def call(memory: object = words) -> None:  # `words` must live as long as its address
             function(address)
 
-        def checked(memory: object = words) -> None:
-            function(address)
-            errors = [error for fault in faults if (error := fault.take()) is not None]
-            if errors:
-                raise errors[0]
+        if not piece.shared:
+            return call
+        place = ctypes.cast(function, ctypes.c_void_p).value  # type: ignore[arg-type]
+        assert place is not None
 
-        return checked if faults else call
+        def shared(memory: object = words) -> None:
+            counter[0] = 0
+            run_on_threads(place, address, torch.get_num_threads())
+
+        return shared
 
     def close(self) -> None:
         """Stop the compilation."""
         self._build.close()
+
+
+def _checked(calls: Sequence[Ready], faults: Sequence[Fault]) -> Ready:
+    """Return one call that makes these calls, and raises the first error that they report."""
+    if len(calls) == 1 and not faults:
+        return calls[0]
+
+    def run() -> None:
+        for call in calls:
+            call()
+        errors = [error for fault in faults if (error := fault.take()) is not None]
+        if errors:
+            raise errors[0]
+
+    return run

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import torch
 
@@ -35,6 +36,13 @@ class Fault:
         return error
 
 
+class Piece(NamedTuple):
+    """A piece of a segment: its number, and whether all threads execute it, to divide its loop."""
+
+    number: int
+    shared: bool
+
+
 Find = Callable[[Tensors], torch.Tensor]
 """Returns a tensor of a binding."""
 
@@ -45,8 +53,9 @@ class NativeSource:
 
     The function of a loop takes the number of steps, the address of the barrier memory, rank and
     number of ranks, the addresses of the results it emits and of `offsets`, and those of the
-    tensors. The function of `segments`, which are ranges of positions, takes the number of a
-    segment, the address of `offsets`, and those of the tensors. `faults` are those of each segment.
+    tensors. The function of `segments`, which are ranges of positions, takes the number of a piece,
+    the addresses of a counter, which is 0 at first, and of `offsets`, and those of the tensors.
+    `faults` and `pieces` are those of each segment.
     """
 
     source: str
@@ -55,6 +64,7 @@ class NativeSource:
     emits: int
     faults: list[list[Fault]]
     segments: list[range]
+    pieces: list[list[Piece]]
 
     def addresses(self, tensors: Tensors) -> list[int]:
         """Return the addresses of the tensors that the function takes."""

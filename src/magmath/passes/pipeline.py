@@ -13,6 +13,7 @@ from magmath.passes.block_reduction import reduce_in_blocks
 from magmath.passes.environment import Environment
 from magmath.passes.fold_bias import SEPARATE, fold_bias
 from magmath.passes.fuse import fuse
+from magmath.passes.join_sums import join_sums
 from magmath.passes.memory_order import assign_memory_orders
 from magmath.passes.place import place
 from magmath.passes.schedule import ExecutionOrder, schedule
@@ -37,7 +38,7 @@ def run(graph: Graph, environment: Environment, changing: Collection[Node] = ())
     `changing`: leaves that change between the steps of a run, in addition to the targets.
     """
     with stage("simplify"):
-        graph = simplify(graph)
+        graph = join_sums(simplify(graph))
     with stage("place"):
         graph = place(graph, environment)
     with stage("fuse"):
