@@ -63,8 +63,8 @@ class _Pixels(_Sums):
         with self.loop(rows, [x, g, *[self.none] * (2 * self.vectors)]) as state:
             for v, step in enumerate(steps):
                 sums = slice(2 + 2 * v, 4 + 2 * v)
-                places = [self.plus(address, step) for address in state[:2]]
-                state[sums] = self.added(state[sums], *places, mean[v], mask)
+                at_x, at_g = (self.plus(address, step) for address in state[:2])
+                state[sums] = self.added(state[sums], at_x, at_g, mean[v], mask)
             state[:2] = [self.plus(address, pitch) for address in state[:2]]
         for v in range(self.vectors):
             for address, total in zip((first, second), state[2 + 2 * v :], strict=False):

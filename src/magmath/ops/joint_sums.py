@@ -20,6 +20,7 @@ from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape
 from magmath.graph.operation import any_memory_order
 from magmath.ops.infer_rules import LETTERS, no_gradient, require_kind
+from magmath.ops.normalization import blocks_of
 
 if TYPE_CHECKING:
     import torch
@@ -79,13 +80,25 @@ def _bind_squares(call: KernelCall) -> Callable[[], object]:
     if _of_channels(x, axis) and channel_sums.takes(x, None, None):
         return channel_sums.bind(x, None, None, out)
     total, squares = _halves(out, axis)
-    wide = torch.promote_types(x.dtype, torch.float32)
+    if x.is_cuda:
+
+        def by_moments() -> None:
+            variance, mean = torch.var_mean(
+                x.to(torch.promote_types(x.dtype, torch.float32)), axis, correction=0, keepdim=True
+            )
+            mean = mean.double()
+            torch.mul(mean, count, out=total)
+            torch.mul(variance.double() + mean * mean, count, out=squares)
+
+        return by_moments
+    parts: list[Any] = blocks_of(x) if 0 in axis else [...]
 
     def run() -> None:
-        variance, mean = torch.var_mean(x.to(wide), axis, correction=0, keepdim=True)
-        mean = mean.double()
-        torch.mul(mean, count, out=total)
-        torch.mul(variance.double() + mean * mean, count, out=squares)
+        out.zero_()
+        for part in parts:
+            wide = x[part].double()
+            total.add_(wide.sum(axis, keepdim=True))
+            squares.add_(wide.square().sum(axis, keepdim=True))
 
     return run
 

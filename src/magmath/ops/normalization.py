@@ -133,7 +133,7 @@ def _bind_affine(call: KernelCall) -> Callable[[], object]:
     def of_block(v: torch.Tensor, block: Any) -> torch.Tensor:
         return v[block] if v.ndim == y.ndim and v.shape[:1] == y.shape[:1] else v
 
-    blocks = _blocks(y) if y.numel() and y.ndim else [...]
+    blocks = blocks_of(y) if y.numel() and y.ndim else [...]
     parts = [[of_block(v, block) for v in (x, y, m, a, b)] for block in blocks]
 
     def run() -> None:
@@ -165,7 +165,7 @@ def _bind_squares(call: KernelCall) -> Callable[[], object]:
     if not x.numel():
         return out.zero_
     wide = torch.promote_types(x.dtype, torch.float32)
-    blocks: list[Any] = _blocks(x) if 0 in axis else [...]
+    blocks: list[Any] = blocks_of(x) if 0 in axis else [...]
 
     def run() -> None:
         total: Any = 0.0
@@ -177,7 +177,7 @@ def _bind_squares(call: KernelCall) -> Callable[[], object]:
     return run
 
 
-def _blocks(x: torch.Tensor) -> list[slice]:
+def blocks_of(x: torch.Tensor) -> list[slice]:
     """Return parts of the first dimension of about `BLOCK_BYTES`, which stay in a cache."""
     step = max(1, BLOCK_BYTES * len(x) // x.nbytes)
     return [slice(first, first + step) for first in range(0, len(x), step)]
