@@ -297,3 +297,24 @@ def test_bad_positions_in_a_segment_raise_what_the_call_raises(bound: list[Any])
         with pytest.raises(IndexError, match="index 5000 is out of range"):
             f(x, mm.asarray(5000)).numpy()
         assert float(f(x, mm.asarray(3))[0]) == 8
+
+
+def test_threads_divide_long_loops_without_a_change_of_bits(bound: list[Any]) -> None:
+    """Loops over joined dimensions, over rows with a vector, and over an array in another order."""
+
+    def body(x: Any, v: Any) -> Any:
+        y = (x - v) * 0.3 + x
+        return y * y - v, (mm.permute_dims(x, (1, 0, 2)) + 1.0) * 0.7
+
+    values = np.random.default_rng(0)
+    x, v = (values.normal(size=shape).astype(np.float32) for shape in ((90, 40, 41), (40, 1)))
+    y = (x - v) * np.float32(0.3) + x
+    expected = y * y - v, (x.transpose(1, 0, 2) + np.float32(1)) * np.float32(0.7)
+    with current("planned", 1):
+        compiled = mm.compile(body)
+        operands = mm.asarray(x), mm.asarray(v)
+        for _ in range(12):
+            for found, known in zip(compiled(*operands), expected, strict=True):
+                np.testing.assert_array_equal(found.numpy(), known)
+    assert bound
+    assert "fetch_add" in Counted.sources[0]
