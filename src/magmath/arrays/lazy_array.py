@@ -46,25 +46,34 @@ class LazyArray:
     """True for a weakly typed number, which takes the element type of arrays."""
 
     def __init__(self, node: Node) -> None:
-        self._node = node
-        self._leaf: Node | None = node if node.operation is leaves.INPUT else None
         self._formers: list[ref[Node] | None] | None = None
-        depth = node.depth
-        if depth:
-            set_handle(node, ref(self))
+        self._refer_to(node)
         if node.reads_version:
             note_reader(self)
-        if depth >= FIRST_CHECK and (depth > MAX_PENDING or self._holds_too_much(depth)):
+
+    def _refer_to(self, node: Node) -> None:
+        """Refer to a node. A long pending expression is computed, and one that references much more
+        memory than its value needs, which is checked at depths that are powers of two.
+        """
+        self._node = node
+        depth = node.depth
+        if not depth:
+            self._leaf: Node | None = node if node.operation is leaves.INPUT else None
+            return
+        self._leaf = None
+        set_handle(node, ref(self))
+        if depth < FIRST_CHECK or (depth & (depth - 1) and depth <= MAX_PENDING):
+            return
+        if depth > MAX_PENDING or self._holds_too_much():
             self._settle()
 
-    def _holds_too_much(self, depth: int) -> bool:
+    def _holds_too_much(self) -> bool:
         """Return True if the pending expression references much more memory than its value needs.
 
-        So `x += a * p` in a loop that computes another p in each step does not keep every p. This
-        looks at depths that are powers of two, so that it is cheap.
+        So `x += a * p` in a loop that computes another p in each step does not keep every p.
         """
         node = self._node
-        if depth & (depth - 1) or node.size < LEAST_HELD or node.reads_version:
+        if node.size < LEAST_HELD or node.reads_version:
             return False
         held = bytes_held_alone(topological((node,), cut=True))
         return held > MOST_HELD * node.size * node.dtype.itemsize

@@ -4,7 +4,7 @@ program."""
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import partial, update_wrapper
+from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -223,18 +223,18 @@ class _Specialization:
         if self._frozen is not None:
             frozen = self._frozen.data()
             numbers = self._with_versions(numbers, frozen)
-        note = self._history.call(arguments, drawn)
+        operands = self._history.operands(arguments)
         if self._assigned:
             made, self.repeated.last = overwrite(
                 self._assigned,
                 lambda: self.engine.start(self.repeated.compiled, self._given(values), numbers),
             )
             leaves = [leaf_of(data) for data in made]
-            note(leaves)
+            self._history.note(leaves, operands, arguments, drawn)
             return self._found(leaves, arguments)
         given = values if self._in_order else self._given(values, frozen)
         results = self.repeated.run(given, numbers)
-        note(results.leaves)
+        self._history.note(results.leaves, operands, arguments, drawn)
         found = self._found(results.leaves, arguments)
         self.repeated.keep(results)
         return found
@@ -268,7 +268,7 @@ class _Specialization:
         if self._updated:
             for i, leaf in zip(self._updated, leaves[self._results :], strict=True):
                 if isinstance(arguments[i], Array):
-                    arguments[i]._updated(Array(leaf))
+                    arguments[i]._updated(leaf)
         if self.tree is None:
             return self._array(leaves[0])
         return unflatten(self.tree, [self._array(leaf) for leaf in leaves[: self._results]])
@@ -353,34 +353,35 @@ class _ProvenanceTemplate:
         self._recipe.numbers = [places[node] for node in given]
         self._numbers = [position.get(node, node) for node in given]
 
-    def call(
-        self, arguments: Sequence[Any], drawn: Mapping[Node, float]
-    ) -> Callable[[Sequence[Node]], None]:
-        """Record the operands of a call before it assigns variables.
-
-        Returns a function that stores the provenance in the leaves of the results.
-        """
+    def operands(self, arguments: Sequence[Any]) -> list[WeakOperand]:
+        """Return the operands of a call; they must be recorded before it assigns variables."""
         operands: list[WeakOperand] = []
         for source in self._operands:
             if type(source) is int:
                 argument = arguments[source]
                 leaf = argument._leaf or argument.evaluated()
                 keep_expression(leaf)
-                operands.append(LeafOperand(leaf))
+                operands.append(LeafOperand.of(leaf))
             elif isinstance(source, Node):
                 operands.append(weak_operand(source.value().node))
             else:
                 operands.append(source)  # type: ignore[arg-type]
+        return operands
+
+    def note(
+        self,
+        leaves: Sequence[Node],
+        operands: list[WeakOperand],
+        arguments: Sequence[Any],
+        drawn: Mapping[Node, float],
+    ) -> None:
+        """Store the provenance in the leaves of the results of a call."""
         numbers: Sequence[Any] = ()
         if self._numbers:
             numbers = [drawn[x] if isinstance(x, Node) else arguments[x] for x in self._numbers]
-        return partial(self._note, operands, numbers)
-
-    def _note(
-        self, operands: list[WeakOperand], numbers: Sequence[Any], leaves: Sequence[Node]
-    ) -> None:
         for leaf, output in zip(leaves, self._outputs):  # noqa: B905  assigned variables follow
-            set_provenance(leaf, Provenance(self._recipe, output, operands, self._line, numbers))
+            known = Provenance.of(self._recipe, output, operands, self._line, numbers)
+            set_provenance(leaf, known)
 
 
 def _limits(traced: Graph, position: Mapping[Node, int]) -> list[tuple[int, DType]]:
