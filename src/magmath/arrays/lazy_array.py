@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 MAX_PENDING = 1000
 """Maximum depth of a pending expression, in operations."""
+EAGER_PENDING = 128
+"""The same for small arrays, which are computed eagerly: more nodes leave the processor's cache."""
 FIRST_CHECK = 4
 """Depth from which a pending expression may hold more memory than its value."""
 LEAST_HELD = 1 << 13
@@ -64,17 +66,20 @@ class LazyArray:
         set_handle(node, ref(self))
         if depth < FIRST_CHECK or (depth & (depth - 1) and depth <= MAX_PENDING):
             return
-        if depth > MAX_PENDING or self._holds_too_much():
+        if depth > MAX_PENDING or self._is_long_enough(depth):
             self._settle()
 
-    def _holds_too_much(self) -> bool:
-        """Return True if the pending expression references much more memory than its value needs.
+    def _is_long_enough(self, depth: int) -> bool:
+        """Return True if the pending expression references much more memory than its value needs,
+        or is computed eagerly, for which longer expressions have no advantage.
 
         So `x += a * p` in a loop that computes another p in each step does not keep every p.
         """
         node = self._node
-        if node.size < LEAST_HELD or node.reads_version:
+        if node.reads_version:
             return False
+        if node.size < LEAST_HELD:
+            return depth >= EAGER_PENDING and session.engine().is_eager(node)
         held = bytes_held_alone(topological((node,), cut=True))
         return held > MOST_HELD * node.size * node.dtype.itemsize
 

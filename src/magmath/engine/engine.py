@@ -388,6 +388,11 @@ class Engine:
         if form is not None and form.nbytes > self.at_once_bytes:
             self._updates.note(array)
 
+    def is_eager(self, node: Node) -> bool:
+        """Return True if the node, and others of its size, are computed without a program."""
+        runs_eagerly = self.pool.is_inline and not self.environment.deterministic
+        return runs_eagerly and _nbytes(node) <= self.at_once_bytes and self.recorder is None
+
     def should_evaluate_now(self, own: Sequence[Node]) -> bool:
         """Return True if a written array, the first of `own`, should be computed at once.
 
