@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
-from weakref import ref
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -35,7 +34,7 @@ from magmath.engine.devices import check_device
 from magmath.engine.donation import TEMPORARY, TEMPORARY_TARGET
 from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, MagmathError, ShapeError
-from magmath.graph import Node, applied, apply, set_handle
+from magmath.graph import Node, applied, apply
 from magmath.layout import Layout, Rule
 from magmath.ops import contraction, leaves
 from magmath.ops import elementwise as e
