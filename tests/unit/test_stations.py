@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from engines import current
 from magmath.core.stage_times import recording
 from magmath.engine import session
 from magmath.graph import Graph, structure_of, topological
+from magmath.ops import elementwise as e
 from magmath.runtime import Pool
 
 EXTENT = 1024
@@ -118,3 +120,15 @@ def _expression(choice: random.Random, leaves: list[mm.Array]) -> tuple[Any, ...
     return tuple({x.node: None for x in (pool[-1], choice.choice(pool)) if x.node.inputs}) or (
         (leaves[0] + leaves[2]).node,
     )
+
+
+def test_long_chains_of_nodes_are_released() -> None:
+    """The destructors of structs do not recurse."""
+    node = (operands()[0] + 1).node
+    start = ref(node)
+    for _ in range(100_000):
+        node = e.add(node, node)
+    with pytest.raises(AttributeError):
+        node.shape = ()  # type: ignore[misc]
+    del node
+    assert start() is None

@@ -316,7 +316,8 @@ class Engine:
         Their arrays drop the expression, unless it serves gradients by variables, or recomputation
         after a failure.
         """
-        certain = bool(nodes) and not any(map(can_fail, expression))
+        checked = [x for x in expression if not x.operation.elementwise] if nodes else ()
+        certain = bool(nodes) and not any(map(can_fail, checked))
         for node in nodes:
             can_drop = certain and not (node.reads_version or node.operation.overwrites_first)
             array = node.handle() if can_drop and node.handle is not None else None

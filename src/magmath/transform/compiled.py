@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, final
+from weakref import ref
 
 import numpy as np
 
@@ -361,7 +362,7 @@ class _ProvenanceTemplate:
                 argument = arguments[source]
                 leaf = argument._leaf or argument.evaluated()
                 keep_expression(leaf)
-                operands.append(LeafOperand.of(leaf))
+                operands.append(LeafOperand(ref(leaf), leaf.provenance))
             elif isinstance(source, Node):
                 operands.append(weak_operand(source.value().node))
             else:
