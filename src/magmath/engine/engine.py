@@ -78,7 +78,8 @@ class Engine:
         self.rng_state = RngState(pool.seed)
         self.initial_rng_state = RngState(pool.seed, INITIAL_STREAMS)
         self._programs: OrderedDict[Hashable, Compiled] = OrderedDict()
-        self._found: RecentlyUsed[Hashable, FoundProgram] = RecentlyUsed(MAX_PROGRAMS // 2)
+        self._found: RecentlyUsed[Hashable, FoundProgram] = RecentlyUsed(MAX_PROGRAMS)
+        self._recent: set[int] = set()  # programs that were found since they were last spared
         self._kept: deque[ref[Node]] = deque()
         self._updates = PendingUpdates()
         self._last: RunHandle | None = None
@@ -107,11 +108,16 @@ class Engine:
     def _forget_oldest(self) -> None:
         """Drop the least recently used program that has no other reference.
 
-        Compiled functions and optimizers reference their programs and run them without a lookup.
+        Compiled functions and optimizers reference their programs and run them without a lookup. A
+        program that expressions have found by their structure is spared once.
         """
-        for _ in range(len(self._programs)):
+        for _ in range(2 * len(self._programs)):
             key, oldest = self._programs.popitem(last=False)
             identifier, held = oldest.identifier, ref(oldest)
+            if identifier in self._recent:
+                self._recent.remove(identifier)
+                self._programs[key] = oldest
+                continue
             del oldest
             found = held()
             if found is None:
@@ -297,7 +303,8 @@ class Engine:
         """Compute nodes by their program, which is found by the structure of the expression."""
         structure, leaves = structure_of(order, wanted, targets)
         found = self._found.find(structure)
-        if found is None:
+        compiled = None if found is None else found.compiled()
+        if found is None or compiled is None:
             with paused_gc(), stage("look up"):
                 graph = self.cut(Graph(wanted, targets), order)
                 copied = self.with_copies(graph, make=True)
@@ -306,7 +313,8 @@ class Engine:
                 return self.run(compiled, copied.leaves)[0]
             found = FoundProgram(compiled, graph, leaves)
             self._found.store(structure, found)
-        return self.start(found.compiled, *found.operands(leaves))[0]
+        self._recent.add(compiled.identifier)
+        return self.start(compiled, *found.operands(leaves))[0]
 
     def _set_intermediates(
         self, nodes: Sequence[Node], known: Mapping[Node, Node], expression: Sequence[Node]

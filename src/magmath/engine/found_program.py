@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, final
+from weakref import ref
 
 from magmath.engine.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, remote_array_of
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 
 @final
 class FoundProgram:
-    """A program, and the positions of its operands among the leaves of an expression.
+    """A weak reference to a program, and the positions of its operands among the leaves of an
+    expression.
 
     graph    the graph of the first such expression
     leaves   its leaves in the order of `structure_of`
@@ -26,7 +28,7 @@ class FoundProgram:
     def __init__(self, compiled: Compiled, graph: Graph, leaves: Sequence[Node]) -> None:
         position = {leaf: i for i, leaf in enumerate(leaves)}
         own = graph.leaves
-        self.compiled = compiled
+        self.compiled = ref(compiled)
         self._inputs = [position[own[i]] for i in compiled.inputs]
         self._parameters = [position[own[i]] for i in compiled.parameters]
 

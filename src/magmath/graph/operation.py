@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, NoReturn, final
 from weakref import ref
 
 from msgspec import Struct
@@ -38,7 +38,7 @@ Line = tuple[str, int] | None
 NO_ATTRIBUTES: Mapping[str, Any] = {}
 
 
-class Node(Arithmetic, Struct, frozen=True, eq=False, weakref=True):
+class Node(Arithmetic, Struct, eq=False, weakref=True):
     """An immutable application of an operation.
 
     `reads_version` is True for expressions of a variable's value: an assignment to the variable
@@ -133,6 +133,15 @@ class Node(Arithmetic, Struct, frozen=True, eq=False, weakref=True):
     def at_line(self, line: Line) -> Node:
         """Return the same node with this line of the user's code, if one is given."""
         return self if line is None or line == self.line else self.replace(self.inputs, line=line)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(
+            f"node {self.name}: cannot assign {name}; nodes are immutable, so build another one "
+            f"with Node.replace, Node.at_line or apply"
+        )
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"node {self.name}: cannot delete {name}; nodes are immutable")
 
     def __repr__(self) -> str:
         layout = f" {self.layout}" if self.layout is not None else ""
