@@ -14,13 +14,10 @@ def topological(
 ) -> list[Node]:
     """Return every node that the outputs need, each after its inputs (depth first, no recursion).
 
-    With `cut`, the search does not continue behind nodes whose value is known, and these and leaves
-    precede all other inputs of their first reader. With `depth`, the
+    With `cut`, the search does not continue behind nodes whose value is known. With `depth`, the
     deepest input comes first, so that other inputs do not occupy memory while they wait for it
     (Sethi and Ullman, 1970).
     """
-    if cut:
-        return _topological_to_known(outputs)
     order: list[Node] = []
     seen: set[Node] = set()
     stack: list[Node | None] = list(outputs)
@@ -32,42 +29,13 @@ def topological(
         elif node not in seen:
             seen.add(node)
             sources = node.inputs
-            if not sources:
+            if not sources or (cut and node.value is not None):
                 order.append(node)
                 continue
             below: Iterable[Node] = sources[::-1]
             if depth is not None:
                 below = sorted(below, key=depth.__getitem__)
             stack += (node, None, *below)
-    return order
-
-
-def _topological_to_known(outputs: Iterable[Node]) -> list[Node]:
-    order: list[Node] = []
-    seen: set[Node] = set()
-    stack: list[Node | None] = list(outputs)
-    stack.reverse()
-    while stack:
-        node = stack.pop()
-        if node is None:
-            order.append(stack.pop())  # type: ignore[arg-type]
-        elif node not in seen:
-            seen.add(node)
-            below = []
-            if node.value is None:
-                for source in node.inputs:
-                    if source in seen:
-                        continue
-                    if source.inputs and source.value is None:
-                        below.append(source)
-                    else:
-                        seen.add(source)
-                        order.append(source)
-            if below:
-                below.reverse()
-                stack += (node, None, *below)
-            else:
-                order.append(node)
     return order
 
 
