@@ -35,6 +35,10 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Tests of native code compile it themselves; the others must not keep a compiler busy.
 os.environ["MAGMATH_COMPILE_AFTER"] = "inf"
 
+# What this machine has calibrated and measured must not decide what tests plan.
+CACHE = Path(__file__).parents[1] / ".pytest_cache" / "magmath"
+os.environ.setdefault("MAGMATH_CACHE", str(CACHE))
+
 # torch gives most of its warnings once a process, so which test fails would depend on their order.
 torch.set_warn_always(True)
 

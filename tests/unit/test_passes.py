@@ -16,14 +16,12 @@ from hypothesis import strategies as st
 
 import magmath as mm
 from engines import current, engine_of
-from executors import Compiled, NativeWherePossible
+from executors import use_native_code
 from graphs import expressions, held_variable, leaf_of, numpy_values, stepping
-from magmath.codegen import background_build
 from magmath.core.dtypes import DType, float32, float64, uint64
 from magmath.engine.engine import Engine
 from magmath.engine.remote_array import remote_array_of
 from magmath.errors import ProtocolError
-from magmath.executor import executable
 from magmath.graph import Graph, Node, apply
 from magmath.layout import Layout, Mesh
 from magmath.nn import Dense, NeuralNetwork
@@ -102,8 +100,7 @@ def check_steps(engine: Engine, data: st.DataObject) -> None:
 def test_native_steps_compute_what_numpy_does(kind: str, workers: int, data: st.DataObject) -> None:
     """The same, by compiled programs: loops that are joined read what they should."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(executable, "ExecutorSelector", NativeWherePossible)
-        patch.setattr(background_build, "BackgroundBuild", Compiled)
+        use_native_code(patch)
         check_steps(engine_of(kind, workers), data)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from magmath.api.data_types import astype
-from magmath.api.elementwise import divide, remainder
+from magmath.api.elementwise import conj, divide, remainder
 from magmath.api.indexing import take
 from magmath.api.manipulation import concat, flip, ravel, reshape
 from magmath.api.searching import searchsorted, where
@@ -171,16 +171,19 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Array:
     the middle part of that, as long as the longer vector; "valid": the positions where the longer
     vector contains the shorter one."""
     x, y = _vectors("convolve", a, v)
+    if x.size < y.size:  # zeros surround the longer vector: they do not meet its infinities or nan
+        x, y = y, x
     return _part(convolved(x, y, method="direct"), x.size, y.size, mode, "convolve")
 
 
 def correlate(a: Any, v: Any, mode: str = "valid") -> Array:
     """Return Σ_j a[i + j] conj(v[j]) of two vectors; the modes are those of `convolve`."""
     x, y = _vectors("correlate", a, v)
-    whole = correlated(x, y, method="direct")
     if x.size >= y.size:
-        return _part(whole, x.size, y.size, mode, "correlate")
-    return flip(_part(flip(whole), y.size, x.size, mode, "correlate"))
+        return _part(correlated(x, y, method="direct"), x.size, y.size, mode, "correlate")
+    # zeros surround the longer vector: they do not meet its infinities or nan
+    turned = conj(correlated(y, x, method="direct"))
+    return flip(_part(turned, y.size, x.size, mode, "correlate"))
 
 
 def _vectors(name: str, a: Any, v: Any) -> tuple[Array, Array]:

@@ -24,7 +24,7 @@ from magmath.ops.concatenation import CONCAT
 from magmath.ops.gather_scatter import SCATTER_ADD
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import reshape
-from magmath.ops.reductions import broadcast_to
+from magmath.ops.reductions import broadcast_to, reduction_of
 from magmath.ops.reductions import reduce as reduced
 from magmath.ops.scans import CUMULATIVE_PROD, CUMULATIVE_SUM
 from magmath.ops.slicing import slice_along
@@ -111,7 +111,7 @@ def _reduce(name: str, x: Node, axis: Axis, keepdims: bool) -> Array:
     _check(name, "reduce")
     axes = normalize_axes(name, axis, x.ndim)
     if name in REDUCTIONS:
-        return Array(reduced(REDUCTIONS[name], x, axes, keepdims))
+        return Array(reduced(reduction_of(REDUCTIONS[name], x.dtype), x, axes, keepdims))
     shape = reduced_shape(x.shape, axes, keepdims)
     for d in axes:
         if not x.shape[d]:

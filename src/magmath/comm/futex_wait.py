@@ -14,7 +14,7 @@ import platform
 import sys
 from typing import Final
 
-from magmath.comm.barrier_memory import ABORT, SPIN_COUNT
+from magmath.comm.barrier_memory import ABORT, SPIN_COUNT, YIELD_COUNT
 
 DONE: Final = 0
 """Returned by waiting functions when the condition holds."""
@@ -27,8 +27,8 @@ _FUTEX = {"x86_64": 202, "aarch64": 98}  # the number of the system call
 _HAS_FUTEX = sys.platform == "linux" and platform.machine() in _FUTEX
 
 CONSTANTS: Final = {
-    "ABORT": ABORT, "SPIN_COUNT": SPIN_COUNT, "DONE": DONE, "ABORTED": ABORTED, "PENDING": PENDING,
-    "YIELDS": 2000,
+    "ABORT": ABORT, "SPIN_COUNT": SPIN_COUNT, "YIELD_COUNT": YIELD_COUNT,
+    "DONE": DONE, "ABORTED": ABORTED, "PENDING": PENDING,
     "SLEEPER_WORD": 1,  # offset from a word to its sleeper flag
     "HAS_FUTEX": _HAS_FUTEX, "FUTEX": _FUTEX.get(platform.machine(), 0),
     "FUTEX_WAIT": 0, "FUTEX_WAKE": 1, "ALL_WAITERS": 2**31 - 1,
@@ -67,8 +67,8 @@ def wait_until_reached(
 ) -> int64:
     """Wait until a word is at least `least`; PENDING after `patience` sleeps, unless FOREVER."""
     spins = flags[SPIN_COUNT]
+    yields = flags[YIELD_COUNT]
     looks = uint64(0)
-    yields = 0
     naps = 0
     seen = load_acquire(words, index)
     while seen < least:
@@ -77,8 +77,8 @@ def wait_until_reached(
         if looks < spins:
             looks = looks + 1
             pause()
-        elif yields < YIELDS:
-            yields = yields + 1
+        elif looks < spins + yields:
+            looks = looks + 1
             sched_yield()
         elif naps != patience:
             naps = naps + 1

@@ -151,7 +151,7 @@ def _step(
     measured: float | None,
 ) -> ExplainedStep:
     match instruction:
-        case Call(operation, _, _, out, line):
+        case Call(operation, _, _, out, line, _, again):
             node = _node(program, instruction)
             seconds = node_seconds(node, environment)
             moved, messages = node_traffic(node)
@@ -160,7 +160,7 @@ def _step(
             flops, touched = node_work(node)
             return ExplainedStep(
                 text, operation, line, seconds, moved, messages, memory, measured, workers,
-                flops=flops, touched=touched, rate=rate_name(node),
+                flops=flops, touched=touched, rate=rate_name(node), again=again,
             )  # fmt: skip
         case Move(source, target, line):
             have, want = program.slots[source], program.slots[target]

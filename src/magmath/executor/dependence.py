@@ -28,7 +28,7 @@ class Access:
 
     begin: int
     end: int
-    location: tuple[object, ...]
+    location: tuple[int, tuple[int, ...], tuple[int, ...], torch.dtype]
     written: bool
     elsewhere: bool
 

@@ -124,7 +124,7 @@ class Native(Executor):
         status = function(self._words.ctypes.data)
         if status:
             raise WorkerLost("another worker failed in the middle of a step")
-        found = [fault.take() for faults in self._source.faults for fault in faults]
+        found = [fault.take() for x in self._source.segments for fault in x.faults]
         self._context.failures += [error for error in found if error is not None]
         values: list[float] = emitted[:, : self._source.emits].reshape(-1).tolist()
         return values

@@ -38,8 +38,7 @@ def layout_candidates(
 ) -> Iterator[LayoutCandidate]:
     """Yield every candidate that the index notation of a node allows, preferred ones first."""
     if node.operation.only_layouts is not None and environment.workers > 1:
-        mesh = Mesh((environment.workers,), None, environment.mesh.workers)
-        yield LayoutCandidate(*node.operation.only_layouts(node, mesh))
+        yield LayoutCandidate(*node.operation.only_layouts(node, environment.mesh.flattened()))
         return
     structure = node.index_notation
     known = operands if wanted is None else (*operands, wanted)
@@ -60,8 +59,7 @@ def layout_candidates(
         yield from _on_grids(node, structure, environment)
     collective = node.operation.distributed
     if collective is not None and (collective.exact or not environment.deterministic):
-        mesh = Mesh((environment.workers,), None, environment.mesh.workers)
-        layouts = collective.layouts(node, mesh)
+        layouts = collective.layouts(node, environment.mesh.flattened())
         if layouts is not None:
             yield LayoutCandidate(*layouts)
 
@@ -96,7 +94,7 @@ def _on_grids(
                 _candidate(
                     node,
                     structure,
-                    Mesh(grid, None, environment.mesh.workers),
+                    _mesh(grid, environment.mesh.workers),
                     tuple(
                         (letter, Split.even(axis, letters[letter], count))
                         for axis, (letter, count) in enumerate(zip(chosen, grid, strict=True))
@@ -170,6 +168,12 @@ def _factorised(count: int, dimensions: int) -> list[tuple[int, ...]]:
         if count % first == 0
         for rest in _factorised(count // first, dimensions - 1)
     ]
+
+
+@lru_cache(maxsize=256)
+def _mesh(shape: tuple[int, ...], workers: tuple[int, ...]) -> Mesh:
+    """Intern meshes so that their cached properties are shared."""
+    return Mesh(shape, None, workers)
 
 
 def _meshes(node: Node, known: tuple[Layout, ...], environment: Environment) -> list[Mesh]:

@@ -65,7 +65,7 @@ class Environment:
         """Bytes of local memory per second for each worker while all workers compute."""
         return self.machine.worker_bandwidth(self.workers, self.threads)
 
-    @property
+    @cached_property
     def first_worker(self) -> Mesh:
         """The mesh of the first worker, which computes undivided operations with the threads of
         all."""

@@ -215,7 +215,7 @@ def _in_place(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
     position = {node: i for i, node in enumerate(schedule.order)}
     users = users_of(graph.nodes)
     kept = set(graph.roots)
-    own = _with_own_storage(graph, storage)
+    own = outputs_with_own_storage(graph, storage)
     last: dict[Node, int] = {}
     for node in schedule.order:
         uses = [position[user] for user in users.get(node, []) if user in position]
@@ -255,7 +255,7 @@ def _replaceable(node: Node) -> Sequence[Node]:
     return node.inputs if operation.elementwise or operation.in_place else ()
 
 
-def _with_own_storage(graph: Graph, storage: Storage) -> set[Node]:
+def outputs_with_own_storage(graph: Graph, storage: Storage) -> set[Node]:
     """Return the outputs that become arrays of their own, computed where these are stored."""
     targets = graph.targets or (None,) * len(graph.outputs)
     pairs = enumerate(zip(graph.outputs, targets, strict=True))

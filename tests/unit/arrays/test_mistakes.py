@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pytest
@@ -34,6 +35,7 @@ ACCEPTING = ("savez", "can_cast", "savetxt", "isscalar", "loadtxt", "genfromtxt"
 """Functions that take texts, or leave what they are given to NumPy."""
 
 
+@cache
 def _functions() -> dict[str, Callable[..., object]]:
     """The public functions that must be given something, but for those that start or write."""
     found = {}
