@@ -79,6 +79,7 @@ ROWS: dict[str, Row] = {
     "signbit": _unary(REAL_FLOATS, slope=False),
     "square": _unary(NUMERIC),
     "reciprocal": _unary(FLOATS, "nonzero"),
+    "relu": _unary(REAL_FLOATS),
     "sqrt": _unary(FLOATS, "positive"),
     "exp": _unary(FLOATS),
     "expm1": _unary(FLOATS),

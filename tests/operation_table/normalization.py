@@ -38,8 +38,27 @@ def _squares(draws: Draws) -> Case:
     return Case((draws.numbers(x, "count"), draws.numbers(m, "count")), {"axis": axis})
 
 
+def _joint_dot(draws: Draws) -> Case:
+    x, m, axis = _some_axes(draws)
+    operands = tuple(draws.numbers(s, "count") for s in (x, x, m))
+    return Case(operands, {"axis": axis})
+
+
+def _joint_squares(draws: Draws) -> Case:
+    x, _, axis = _some_axes(draws)
+    return Case((draws.numbers(x, "count"),), {"axis": axis})
+
+
+def _some_axes(draws: Draws) -> tuple[Shape, Shape, tuple[int, ...]]:
+    """Like `_shapes`, with at least one axis."""
+    x, m, axis = _shapes(draws)
+    return (x, m, axis) if axis else ((3, *x), (1, *m), (0,))
+
+
 ROWS: dict[str, Row] = {
     "affine": Row(_affine, REAL_FLOATS, (0, 1, 2, 3)),
     "centred_dot": Row(_dot, REAL_FLOATS, (0, 1, 2)),
     "centred_squares": Row(_squares, REAL_FLOATS, (0,)),
+    "sum_and_dot": Row(_joint_dot, REAL_FLOATS, ()),
+    "sum_and_squares": Row(_joint_squares, REAL_FLOATS, ()),
 }

@@ -21,7 +21,7 @@ from magmath.kernels.dispatch.tuner import Call
 from magmath.kernels.epilogue import Index, blocks, finish
 from magmath.kernels.gemm_candidates import sequence
 from magmath.kernels.half_instructions import multiplies
-from magmath.kernels.surrounded import Surrounded, inside
+from magmath.kernels.surrounded import Surrounded, inside, symmetric_padding
 from magmath.kernels.winograd_loops import is_compiled
 
 Function = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -80,6 +80,25 @@ def _bind_forward(problem: ConvolutionProblem, convert: Callable[..., torch.Tens
 
 
 def _bind_data(problem: ConvolutionProblem, convert: Callable[..., torch.Tensor]) -> Call:
+    """Bind the transposed convolution, by the function that computes x alone if torch supplies
+    the padding."""
+    padding = symmetric_padding(problem)
+    if padding is None:
+        return _bind_padded_data(problem, convert)
+    x, w, y = problem.x, problem.w, problem.y
+    like = x.real if x.is_complex() else x  # of which torch reads the shape alone
+
+    def contributed(y: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        part: torch.Tensor = torch.ops.aten.convolution_backward(
+            convert(y), like, convert(w), None, problem.stride, padding, problem.dilation, False,
+            [0] * len(padding), problem.groups, [True, False, False],
+        )[0]  # fmt: skip
+        return part
+
+    return lambda: x.copy_(_bilinear(contributed, y, w))
+
+
+def _bind_padded_data(problem: ConvolutionProblem, convert: Callable[..., torch.Tensor]) -> Call:
     """Bind the transposed convolution, whose whole result is the range of x that y needs."""
     x, w, y = problem.x, problem.w, problem.y
     there, here = inside(problem)

@@ -35,33 +35,49 @@ def inside(problem: ConvolutionProblem) -> tuple[tuple[Any, ...], tuple[Any, ...
     )
 
 
-def _padded_extents(problem: ConvolutionProblem, padding: Sequence[int]) -> list[int]:
-    """Return the extents of the result of torch's convolution of x with a padding."""
-    sizes = zip(
-        problem.x.shape[2:], padding, problem.kernel, problem.stride, problem.dilation, strict=True
-    )
-    return [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, p, k, s, d in sizes]
+def symmetric_padding(problem: ConvolutionProblem) -> list[int] | None:
+    """Return the number of zeros on both sides of x with which torch computes the same y; None if
+    there is none.
+
+    Behind x, too many zeros make no difference as long as no other window fits.
+    """
+    padding = []
+    extents = problem.x.shape[2:]
+    for (start, stop), n, stride in zip(reach(problem), extents, problem.stride, strict=True):
+        low, high = -start, stop - n
+        if low < 0 or not 0 <= low - high < stride:
+            return None
+        padding.append(low)
+    return padding
 
 
 class Surrounded:
     """The range of x that y needs, with zeros out of bounds, filled in each run.
 
-    If torch can supply the zeros, as many on both sides, `tensor` is x itself and `padding` is
-    their number. With a stride, windows may end before the last elements.
+    If torch can supply the zeros, `tensor` is x itself and `padding` is their number on both sides.
     """
 
     def __init__(self, problem: ConvolutionProblem) -> None:
-        x, covered = problem.x, reach(problem)
-        lows = [-start for start, _ in covered]
-        self.tensor, self.padding = x, lows
+        x, padding = problem.x, symmetric_padding(problem)
         self._target: torch.Tensor | None = None
-        if min(lows) < 0 or _padded_extents(problem, lows) != list(problem.y.shape[2:]):
-            extents = [stop - start for start, stop in covered]
-            self.tensor, self.padding = x.new_zeros((*x.shape[:2], *extents)), [0] * len(covered)
-            there, here = inside(problem)
-            self._target, self._source = self.tensor[there], x[here]
+        if padding is not None:
+            self.tensor, self.padding = x, padding
+            return
+        covered = reach(problem)
+        extents = [stop - start for start, stop in covered]
+        self.tensor, self.padding = zeros_in_order_of(x, extents), [0] * len(covered)
+        there, here = inside(problem)
+        self._target, self._source = self.tensor[there], x[here]
 
     def fill(self) -> None:
         """Copy the current elements of x."""
         if self._target is not None:
             self._target.copy_(self._source)
+
+
+def zeros_in_order_of(x: torch.Tensor, extents: Sequence[int]) -> torch.Tensor:
+    """Return zeros of other spatial extents, channels last if the channels of x are."""
+    images, channels = x.shape[:2]
+    if not x.is_contiguous() and x.movedim(1, -1).is_contiguous():
+        return x.new_zeros((images, *extents, channels)).movedim(-1, 1)
+    return x.new_zeros((images, channels, *extents))

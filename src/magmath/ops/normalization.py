@@ -20,7 +20,13 @@ from magmath.errors import DTypeError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients, any_memory_order
 from magmath.ops.elementwise import add, multiply, negative, subtract
-from magmath.ops.infer_rules import LETTERS, pointwise_axes, pointwise_infer, require_kind
+from magmath.ops.infer_rules import (
+    LETTERS,
+    pointwise_axes,
+    pointwise_infer,
+    require_kind,
+    same_bits_always,
+)
 from magmath.ops.leaves import constant
 from magmath.ops.reductions import sum_, sum_to
 
@@ -115,20 +121,26 @@ def _all_but_channels(x: torch.Tensor) -> Axis:
 
 
 def _bind_affine(call: KernelCall) -> Callable[[], object]:
+    """Bind (x - m)·a + b, each operation rounded by itself, block by block."""
     import torch
 
     (x, m, a, b), y = call.inputs, call.out
-    apart = all(v.data_ptr() != y.data_ptr() for v in (m, a, b))
-    if apart and _channels(x, m, a, b) and x.shape == y.shape and x.stride() == y.stride():
-        ones, nothing = x.new_ones(x.shape[1]), (x.new_empty(0), x.new_empty(0))
-        flat = [v.reshape(-1).expand(x.shape[1]) for v in (m, a, b)]
-        run = torch.ops.aten.native_batch_norm.out
-        mean, factor, shift = flat
-        return lambda: run(x, factor, shift, mean, ones, False, 0.0, 0.0, out=y,
-                           save_mean=nothing[0], save_invstd=nothing[1])  # fmt: skip
+    if y.device.type != "cpu":
+        return lambda: torch.addcmul(b, torch.sub(x, m), a, out=y)
+    if x.shape != y.shape or any(v.data_ptr() == y.data_ptr() for v in (m, a, b)):
+        return lambda: torch.add(torch.sub(x, m).mul_(a), b, out=y)
 
-    # One pass at the end: y may have the memory of any operand.
-    return lambda: torch.addcmul(b, torch.sub(x, m), a, out=y)
+    def of_block(v: torch.Tensor, block: Any) -> torch.Tensor:
+        return v[block] if v.ndim == y.ndim and v.shape[:1] == y.shape[:1] else v
+
+    blocks = blocks_of(y) if y.numel() and y.ndim else [...]
+    parts = [[of_block(v, block) for v in (x, y, m, a, b)] for block in blocks]
+
+    def run() -> None:
+        for source, target, mean, factor, shift in parts:
+            torch.sub(source, mean, out=target).mul_(factor).add_(shift)
+
+    return run
 
 
 def _bind_dot(call: KernelCall) -> Callable[[], object]:
@@ -153,7 +165,7 @@ def _bind_squares(call: KernelCall) -> Callable[[], object]:
     if not x.numel():
         return out.zero_
     wide = torch.promote_types(x.dtype, torch.float32)
-    blocks: list[Any] = _blocks(x) if 0 in axis else [...]
+    blocks: list[Any] = blocks_of(x) if 0 in axis else [...]
 
     def run() -> None:
         total: Any = 0.0
@@ -165,7 +177,7 @@ def _bind_squares(call: KernelCall) -> Callable[[], object]:
     return run
 
 
-def _blocks(x: torch.Tensor) -> list[slice]:
+def blocks_of(x: torch.Tensor) -> list[slice]:
     """Return parts of the first dimension of about `BLOCK_BYTES`, which stay in a cache."""
     step = max(1, BLOCK_BYTES * len(x) // x.nbytes)
     return [slice(first, first + step) for first in range(0, len(x), step)]
@@ -195,6 +207,7 @@ AFFINE = Operation(
     native="(({0} - {1}) * {2} + {3})",
     reference=lambda x, m, a, b: (x - m) * a + b,
     flops=lambda node: 3.0 * node.size,
+    same_bits=same_bits_always,
     elementwise=True,
 )
 

@@ -30,6 +30,8 @@ from magmath.ops.sliding_windows import (
 if TYPE_CHECKING:
     import torch
 
+    from magmath.kernels import max_pool
+
 Ready: TypeAlias = Callable[[], object]
 Space = Sequence[int]
 
@@ -291,7 +293,21 @@ def _surrounded(
     have = _held(call, operand)
     # torch pads by half of a window at most, and only images that are not smaller than a window
     most = [k // 2 if n >= k else 0 for k, n in zip(kernel, extents_of(have), strict=True)]
-    return Surrounded(call.inputs[operand], have, want, native, value=value, most=most)
+    return Surrounded(
+        call.inputs[operand], have, want, native, value=value, most=most,
+        stride=call.attributes["stride"],
+    )  # fmt: skip
+
+
+def _windows(call: KernelCall, windows: Sequence[Range], operand: int) -> max_pool.Windows:
+    """Return a range of windows over the part of an operand that this worker has."""
+    from magmath.kernels import max_pool
+
+    names = ("kernel", "stride", "dilation")
+    kernel, stride, dilation = (call.attributes[name] for name in names)
+    starts = zip(needs(windows, kernel, call.attributes), _held(call, operand), strict=True)
+    start = [first - held for (first, _), (held, _) in starts]
+    return max_pool.Windows(kernel, stride, dilation, start)
 
 
 def _windows_of(call: KernelCall) -> tuple[list[Range], torch.Tensor] | None:
@@ -312,10 +328,14 @@ def _nothing() -> None:
 
 def bind_max(call: KernelCall) -> Ready:
     """Bind the maxima of windows."""
+    from magmath.kernels import max_pool
+
     (x,), y = call.inputs, call.out
     if not y.numel():
         return _nothing
     windows, native = _held(call), _has_torch(x, call.attributes, sums=False)
+    if len(call.attributes["kernel"]) == 2 and max_pool.takes(x, y):
+        return max_pool.bind_maxima(x, _windows(call, windows, 0), y)
     around = _surrounded(call, 0, windows, _least_of(x), native=native)
     xp, (source, out) = _arrays(around.tensor, y)
     pool = _pooling(xp, call.attributes, around.padding if native else None)
@@ -350,11 +370,16 @@ def bind_select(call: KernelCall) -> Ready:
 
 def bind_scatter(call: KernelCall) -> Ready:
     """Bind the sum of cotangents at the maxima of windows."""
+    from magmath.kernels import max_pool
+
     (_, x), result = call.inputs, call.out
     found = _windows_of(call)
     if found is None:
         return result.zero_
     windows, cotangents = found
+    whole = len(windows) == 2 and _held(call) == _held(call, 1)
+    if whole and max_pool.takes(cotangents, x, result):
+        return max_pool.bind_scatter(cotangents, x, _windows(call, windows, 1), result)
     around = _surrounded(call, 1, windows, _least_of(x))
     native = _has_torch(x, call.attributes, sums=False)
     there, here = overlap(needs(windows, call.attributes["kernel"], call.attributes), _held(call))

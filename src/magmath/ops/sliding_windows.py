@@ -95,8 +95,9 @@ def needs(tile: Sequence[Range], kernel: Sequence[int], attributes: Attributes) 
 class Surrounded:
     """A range of x with a value, by default 0, out of bounds, filled in each run.
 
-    If equally many elements are missing on both sides, and torch (`native`) can supply them, at
-    most `most` of each dimension, `tensor` is x itself and `padding` is their number.
+    If torch (`native`) can supply the missing elements, at most `most` of each dimension, `tensor`
+    is x itself and `padding` is their number on both sides. Behind x, too many make no difference
+    to windows at a distance `stride` as long as no other window fits.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class Surrounded:
         *,
         value: float = 0,
         most: Sequence[int] | None = None,
+        stride: Sequence[int] = (),
     ) -> None:
         lows = [h - w for (h, _), (w, _) in zip(have, want, strict=True)]
         highs = [w - h for (_, h), (_, w) in zip(have, want, strict=True)]
@@ -115,9 +117,12 @@ class Surrounded:
         beyond = any(n > limit for n, limit in zip(lows, limits, strict=True))
         self.tensor, self.padding = x, lows
         self._target: torch.Tensor | None = None
-        if lows != highs or min(lows) < 0 or (max(lows) > 0 and not native) or beyond:
+        slack = stride if native and stride else [1] * len(want)
+        ends = zip(lows, highs, slack, strict=True)
+        uneven = not all(0 <= low - high < step for low, high, step in ends)
+        if uneven or min(lows) < 0 or (max(lows) > 0 and not native) or beyond:
             lead = x.shape[: x.ndim - len(want)]
-            self.tensor = x.new_full((*lead, *extents_of(want)), value)
+            self.tensor = _filled(x, (*lead, *extents_of(want)), value)
             self.padding = [0] * len(want)
             there, here = overlap(have, want)
             self._target, self._source = self.tensor[there], x[here]
@@ -126,3 +131,10 @@ class Surrounded:
         """Copy the current elements of x."""
         if self._target is not None:
             self._target.copy_(self._source)
+
+
+def _filled(x: torch.Tensor, shape: Sequence[int], value: float) -> torch.Tensor:
+    """Return a tensor full of a value, in row-major order, or channels last if x is."""
+    if not x.is_contiguous() and x.ndim > 2 and x.movedim(1, -1).is_contiguous():
+        return x.new_full((shape[0], *shape[2:], shape[1]), value).movedim(-1, 1)
+    return x.new_full(tuple(shape), value)

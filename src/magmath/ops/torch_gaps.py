@@ -92,6 +92,17 @@ def parts_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     return bind
 
 
+def relu_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
+    """Return a kernel for max(x, 0) with one bit pattern for each x: 0 for both zeros."""
+
+    def bind(call: KernelCall) -> Callable[[], object]:
+        import torch
+
+        return partial(torch.ops.aten.threshold.out, call.inputs[0], 0, 0, out=call.out)
+
+    return bind
+
+
 def where_positive_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     """Return a kernel for the gradient of relu: the first operand where the second one is not ≤ 0,
     otherwise 0.

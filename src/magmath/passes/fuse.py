@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from magmath.graph import Graph, Node, Shape, applied, users_of
-from magmath.ops.elementwise import negative
+from magmath.ops.elementwise import OPERATIONS, negative
 from magmath.passes.simplify import is_constant, merge_equal
 
 
 def fuse(graph: Graph, *, bias: bool = True) -> Graph:
     """Return the graph with conversions, biases, activations and updates folded into their
     products; biases only if `bias` is true."""
-    rules = (_conversion, _bias, _residual, _activation, _update)
+    rules = (_conversion, _bias, _residual, _activation, _relu, _update)
     return merge_equal(_folded(graph, [rule for rule in rules if bias or rule is not _bias]))
 
 
@@ -129,6 +129,14 @@ def _activation(node: Node, single: set[Node]) -> Node | None:
         if product is not None and fits and product.layout == node.layout:
             return _remade(product, node, activation=name)
     return None
+
+
+def _relu(node: Node, single: set[Node]) -> Node | None:
+    """Replace max(x, 0), which no kernel has taken, by the operation that compiled loops compute
+    with the same bits."""
+    if not _is_relu(node) or node.dtype.kind != "float":
+        return None
+    return applied(OPERATIONS["relu"], node.inputs[:1], node.line, {}, node.layout)
 
 
 def _update(node: Node, single: set[Node]) -> Node | None:

@@ -13,6 +13,7 @@ from magmath.passes.block_reduction import reduce_in_blocks
 from magmath.passes.environment import Environment
 from magmath.passes.fold_bias import SEPARATE, fold_bias
 from magmath.passes.fuse import fuse
+from magmath.passes.join_sums import join_sums
 from magmath.passes.memory_order import assign_memory_orders
 from magmath.passes.periodic_margins import share_margins
 from magmath.passes.place import place
@@ -43,7 +44,7 @@ def run(graph: Graph, environment: Environment, changing: Collection[Node] = ())
     `changing`: leaves that change between the steps of a run, in addition to the targets.
     """
     with stage("simplify"):
-        graph = share_margins(simplify(graph), environment)
+        graph = share_margins(join_sums(simplify(graph)), environment)
     with stage("place"):
         graph = place(graph, environment)
     with stage("fuse"):

@@ -16,6 +16,7 @@ from magmath.graph import Graph, Node, apply, rewrite, topological
 from magmath.ops.contraction import CONTRACT, Subscripts, subscripts_of
 from magmath.ops.elementwise import call
 from magmath.ops.gemm import gemm
+from magmath.ops.pooling import MAX_POOL, MAX_POOL_SCATTER
 from magmath.ops.redistribute import redistribute
 from magmath.passes.expand import expand
 
@@ -129,12 +130,28 @@ def _simpler_elementwise(node: Node) -> Node | None:
         return call("subtract", x[0], x[1].inputs[0])
     if node.name in ("stop_gradient", "argument"):
         return x[0]
+    if node.name == "where_positive" and x[0].name == "max_pool_scatter":
+        return _masked_before_scatter(node)
     inputs = list(x)
     for i in range(len(inputs)):
         inputs[i] = _unstretched(inputs, i, node)
     if inputs == list(x):
         return None
     return apply(node.operation, *inputs, line=node.line, **node.attributes)
+
+
+def _masked_before_scatter(node: Node) -> Node | None:
+    """Return the gradient of max_pool(relu(x)) with the mask of the relu applied to the maxima,
+    which are fewer than the elements; None for another mask.
+
+    A cotangent goes to an element that is the maximum, so the maximum has the same mask.
+    """
+    scattered, y = node.inputs
+    if scattered.inputs[1] is not y:
+        return None
+    g, window = scattered.inputs[0], scattered.attributes
+    maxima = apply(MAX_POOL, y, line=y.line, **window)
+    return apply(MAX_POOL_SCATTER, call("where_positive", g, maxima), y, line=node.line, **window)
 
 
 def _unstretched(inputs: Sequence[Node], position: int, consumer: Node) -> Node:

@@ -1,0 +1,190 @@
+"""Maxima of windows of channels-last images, and the sum of cotangents at their positions.
+
+The channels of a pixel are adjacent, so each step of a window is a loop over vectors. The threads
+take rows of windows, or whole images, from a counter. The position of a maximum is found again in
+the backward pass, the first one in row-major order; NaN counts as the maximum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import torch
+
+from magmath.codegen.aot_cache import AotModule
+from magmath.codegen.vectors import ITEMSIZE
+from magmath.kernels.parallel_region import run_on_threads
+
+JOB: Final = (
+    "x", "y", "result", "images", "channels", "rows", "columns", "y_rows", "y_columns",
+    "high", "wide", "stride_y", "stride_x", "down", "right", "row", "column", "next_item",
+)  # fmt: skip
+"""The argument of the exported functions, 64-bit words.
+
+x, y, result   addresses: images, numbers of windows, and the cotangent of the images
+rows, …        the extents of an image; y_rows, …: those of its windows
+high, wide     the extents of a window, whose elements are `down` and `right` pixels apart
+row, column    the pixel under the first element of the first window; negative in the padding
+next_item      the counter of rows, or of images
+"""
+
+_SOURCE: Final = '''
+def maxima_{T}(record: int64):
+    """Compute one thread's share of the rows of windows."""
+    job: int64[1] = record
+    channels = job[CHANNELS]
+    item = fetch_add(job, NEXT_ITEM, 1)
+    while item < job[IMAGES] * job[Y_ROWS]:
+        image = quotient(item, job[Y_ROWS])
+        top = (item - image * job[Y_ROWS]) * job[STRIDE_Y] + job[ROW]
+        for column in range(job[Y_COLUMNS]):
+            left = column * job[STRIDE_X] + job[COLUMN]
+            best: {T}[1] = job[Y] + (item * job[Y_COLUMNS] + column) * channels * {size}
+            for c in range(channels):
+                best[c] = -np.inf
+            for i in range(job[HIGH]):
+                for j in range(job[WIDE]):
+                    at_y = top + i * job[DOWN]
+                    at_x = left + j * job[RIGHT]
+                    inside = at_y >= 0 and at_y < job[ROWS] and at_x >= 0 and at_x < job[COLUMNS]
+                    if inside:
+                        pixel = (image * job[ROWS] + at_y) * job[COLUMNS] + at_x
+                        x: {T}[1] = job[X] + pixel * channels * {size}
+                        for c in range(channels):
+                            best[c] = x[c] if x[c] > best[c] or x[c] != x[c] else best[c]
+        item = fetch_add(job, NEXT_ITEM, 1)
+
+def scatter_{T}(record: int64):
+    """Compute the cotangents of one thread's share of the images."""
+    job: int64[1] = record
+    channels = job[CHANNELS]
+    numbers: {T}[1] = stack({lanes} * {size})
+    places: int32[1] = stack({lanes} * 4)
+    image = fetch_add(job, NEXT_ITEM, 1)
+    while image < job[IMAGES]:
+        pixels = job[ROWS] * job[COLUMNS]
+        x_start = job[X] + image * pixels * channels * {size}
+        start = job[RESULT] + image * pixels * channels * {size}
+        zeros: {T}[1] = start
+        for c in range(pixels * channels):
+            zeros[c] = 0
+        for row in range(job[Y_ROWS]):
+            top = row * job[STRIDE_Y] + job[ROW]
+            for column in range(job[Y_COLUMNS]):
+                left = column * job[STRIDE_X] + job[COLUMN]
+                window = (image * job[Y_ROWS] + row) * job[Y_COLUMNS] + column
+                for channel in range(0, channels, {lanes}):
+                    count = min({lanes}, channels - channel)
+                    g: {T}[1] = job[Y] + (window * channels + channel) * {size}
+                    find_{T}(job, x_start + channel * {size}, top, left, count, numbers, places)
+                    add_{T}(job, start + channel * {size}, top, left, count, g, places)
+        image = fetch_add(job, NEXT_ITEM, 1)
+'''
+
+_STEPS: Final = '''
+def find_{T}(
+    job: int64[1], image: int64, top: int64, left: int64, count: int64, best: {T}[1],
+    places: int32[1]
+):
+    """Find the number of the first element of a window that is its maximum, for each channel."""
+    for c in range(count):
+        places[c] = -1
+        best[c] = -np.inf
+    for i in range(job[HIGH]):
+        for j in range(job[WIDE]):
+            at_y = top + i * job[DOWN]
+            at_x = left + j * job[RIGHT]
+            if at_y >= 0 and at_y < job[ROWS] and at_x >= 0 and at_x < job[COLUMNS]:
+                x: {T}[1] = image + (at_y * job[COLUMNS] + at_x) * job[CHANNELS] * {size}
+                number = int32(i * job[WIDE] + j)
+                for c in range(count):
+                    nan = x[c] != x[c] and best[c] == best[c]
+                    better = x[c] > best[c] or nan or places[c] < 0
+                    places[c] = number if better else places[c]
+                    best[c] = x[c] if better else best[c]
+
+def add_{T}(
+    job: int64[1], image: int64, top: int64, left: int64, count: int64, g: {T}[1], places: int32[1]
+):
+    """Add the cotangents of a window to the elements with these numbers."""
+    for i in range(job[HIGH]):
+        for j in range(job[WIDE]):
+            at_y = top + i * job[DOWN]
+            at_x = left + j * job[RIGHT]
+            if at_y >= 0 and at_y < job[ROWS] and at_x >= 0 and at_x < job[COLUMNS]:
+                result: {T}[1] = image + (at_y * job[COLUMNS] + at_x) * job[CHANNELS] * {size}
+                number = int32(i * job[WIDE] + j)
+                for c in range(count):
+                    result[c] = result[c] + (g[c] if places[c] == number else 0)
+'''
+
+_LANES: Final = 256  # channels of which the positions are found at a time
+
+_CODE = AotModule(
+    "".join(
+        (_STEPS + _SOURCE).format(T=T, size=size, lanes=_LANES) for T, size in ITEMSIZE.items()
+    ),
+    tuple(f"{name}_{number}" for number in ITEMSIZE for name in ("maxima", "scatter")),
+    constants={name.upper(): i for i, name in enumerate(JOB)},
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Windows over images: in both dimensions, the extent of a window, the distances between
+    windows and between elements of a window, and the pixel under the first element of all."""
+
+    kernel: Sequence[int]
+    stride: Sequence[int]
+    dilation: Sequence[int]
+    start: Sequence[int]
+
+
+def takes(*tensors: torch.Tensor) -> bool:
+    """Return True for channels-last images (N, channels, rows, columns) on the processor."""
+    return all(
+        x.ndim == 4
+        and x.device.type == "cpu"
+        and _name(x) in ITEMSIZE
+        and x.numel() > 0
+        and x.movedim(1, -1).is_contiguous()
+        for x in tensors
+    )
+
+
+def bind_maxima(x: torch.Tensor, windows: Windows, out: torch.Tensor) -> Callable[[], object]:
+    """Return a ready call that stores the maximum of each window of x in `out`."""
+    return _bind("maxima", x, out, out, windows)
+
+
+def bind_scatter(
+    g: torch.Tensor, x: torch.Tensor, windows: Windows, out: torch.Tensor
+) -> Callable[[], object]:
+    """Return a ready call that adds g, a number for each window, at the position of its maximum in
+    x, and stores the sums in `out`, an array like x."""
+    return _bind("scatter", x, g, out, windows)
+
+
+def _bind(
+    name: str, x: torch.Tensor, y: torch.Tensor, result: torch.Tensor, windows: Windows
+) -> Callable[[], object]:
+    images, channels, *extents = x.shape
+    job = np.array([
+        x.data_ptr(), y.data_ptr(), result.data_ptr(), images, channels, *extents, *y.shape[2:],
+        *windows.kernel, *windows.stride, *windows.dilation, *windows.start, 0,
+    ], np.int64)  # fmt: skip
+    function, address = _CODE.address(f"{name}_{_name(x)}"), int(job.ctypes.data)
+    operands = (x, y, result)  # the addresses hold no reference
+
+    def run(memory: object = operands) -> None:
+        job[-1] = 0
+        run_on_threads(function, address, torch.get_num_threads())
+
+    return run
+
+
+def _name(x: torch.Tensor) -> str:
+    return str(x.dtype).removeprefix("torch.")
