@@ -128,10 +128,10 @@ def test_element_types(dtype: torch.dtype, threads: Callable[[int], None]) -> No
 def test_the_helper_has_the_reports_size() -> None:
     for rows in range(1, 30):
         single = Groups.even(rows, 40, rows)
-        for _, counts in (single.damaged_right(), single.damaged_left()):
+        for _, counts in (single.overwritten_right(), single.overwritten_left()):
             assert counts.sum() == rows * (rows - 1) // 2
         threads = 4
-        for _, counts in (Groups.even(rows, 40, threads).damaged_right(),):
+        for _, counts in (Groups.even(rows, 40, threads).overwritten_right(),):
             assert counts.sum() <= (threads - 1) * rows
 
 

@@ -118,7 +118,7 @@ def bind_shift_right(buffer: torch.Tensor, rows: int, columns: int, value: float
         return bound
     groups = Groups.even(rows, columns, _count(buffer, rows))
     fill = torch.tensor([value], dtype=buffer.dtype)
-    return _bound("right", buffer, groups, groups.damaged_right(), fill)
+    return _bound("right", buffer, groups, groups.overwritten_right(), fill)
 
 
 def bind_shift_left(buffer: torch.Tensor, rows: int, columns: int) -> Call:
@@ -128,7 +128,7 @@ def bind_shift_left(buffer: torch.Tensor, rows: int, columns: int) -> Call:
         bound: Call = _triton().bind_shift_left(buffer, rows, columns)
         return bound
     groups = Groups.even(rows, columns, _count(buffer, rows))
-    return _bound("left", buffer, groups, groups.damaged_left(), buffer)
+    return _bound("left", buffer, groups, groups.overwritten_left(), buffer)
 
 
 def _bound(

@@ -57,13 +57,13 @@ class Groups:
         """Return a division into `count` groups of about equally many rows."""
         return Groups(rows, columns, np.linspace(0, rows, count + 1).astype(np.int64))
 
-    def damaged_right(self) -> tuple[Index, Index]:
-        """Return for each group the first position that ShiftRight damages, and the number."""
+    def overwritten_right(self) -> tuple[Index, Index]:
+        """Return for each group the first position that ShiftRight overwrites, and the number."""
         first, stop = self.cuts[:-1], self.cuts[1:]
         return first * self.columns, np.minimum(first, (stop - first) * self.columns)
 
-    def damaged_left(self) -> tuple[Index, Index]:
-        """Return for each group the first position that ShiftLeft damages, and the number."""
+    def overwritten_left(self) -> tuple[Index, Index]:
+        """Return for each group the first position that ShiftLeft overwrites, and the number."""
         first, stop = self.cuts[:-1], self.cuts[1:]
         end = stop * (self.columns + 1)
         begin = np.maximum(stop * self.columns, first * (self.columns + 1))

@@ -251,9 +251,11 @@ def _bars(runs: dict[int, Run]) -> Figure:
     figure = new_figure()
     axes = figure.subplots()
     for i, stage in enumerate(STAGES):
-        places = [place + 0.27 * i for place in range(len(runs))]
-        axes.bar(places, [found.stages[stage] * 1e3 for found in runs.values()], 0.27, label=stage)
-    axes.set_xticks([place + 0.27 for place in range(len(runs))], list(map(str, runs)))
+        positions = [position + 0.27 * i for position in range(len(runs))]
+        axes.bar(
+            positions, [found.stages[stage] * 1e3 for found in runs.values()], 0.27, label=stage
+        )
+    axes.set_xticks([position + 0.27 for position in range(len(runs))], list(map(str, runs)))
     axes.set(xlabel="workers", ylabel="ms")
     axes.legend()
     return figure

@@ -127,7 +127,7 @@ class _Rules:
 
 
 def _described(values: Any) -> list[Any]:
-    """Return what tells data sets apart, in plain values."""
+    """Return properties that distinguish data sets, as plain values."""
     return [list(values.shape), str(values.dtype), float(np.sum(values, dtype=np.float64))]
 
 
