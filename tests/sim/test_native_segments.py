@@ -30,7 +30,7 @@ from operation_table import ROWS, Case
 Numbers = NDArray[Any]
 POOLS = [
     *[("planned", 1), ("shared", 2), ("shared", 4)],
-    *[("messages", 2), ("carried", 2), ("exact", 2)],
+    *[("messages", 2), ("overlapped", 2), ("exact", 2)],
 ]
 POOL_NAMES = [f"{n}-{kind}" for kind, n in POOLS]
 

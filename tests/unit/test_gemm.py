@@ -434,7 +434,7 @@ def test_gemm_by_pointer(
     truth = factors[0] * left.astype(float) @ right
     if factors[1]:
         truth = truth + factors[1] * c[:, :n]
-    beside = c[:, n:].copy()
+    adjacent = c[:, n:].copy()
     leading = [max(x.shape[1], 1) for x in (a, b, c)]
     x, y, z = (v.ctypes.data for v in (a, b, c))
     by_pointer(dtype)(
@@ -442,7 +442,7 @@ def test_gemm_by_pointer(
     )
     tolerance = 1e-4 if dtype == np.float32 else 1e-12
     np.testing.assert_allclose(c[:, :n], truth, rtol=tolerance, atol=tolerance)
-    np.testing.assert_array_equal(c[:, n:], beside)
+    np.testing.assert_array_equal(c[:, n:], adjacent)
 
 
 def test_threads_multiply_side_by_side() -> None:

@@ -39,6 +39,7 @@ class ExplainedStep:
                      writes in its own memory; 0 for an instruction that computes nothing
     rate        the name of the machine's rate for a call (`cost.OperationRate`)
     phase       "compute", "exchange" or "wait"
+    again       computes a value that was computed before and not stored, for the memory limit
     is_even     all workers compute equal shares, without waiting for each other
     by_worker   measured seconds of each worker in one step of a profiled run
     """
@@ -57,6 +58,7 @@ class ExplainedStep:
     touched: float = 0.0
     rate: str = ""
     phase: str = "compute"
+    again: bool = False
     is_even: bool = False
     by_worker: tuple[float, ...] = ()
 
@@ -135,6 +137,23 @@ class Summed:
         """Return the costs of each layer of a training step, in the order of the layers."""
         return grouped(self.steps, lambda step: step.layer or "(no layer)", ordered=True)
 
+    def computed_again(self) -> list[Group]:
+        """Return the costs of values that are computed a second time to fit the memory limit, by
+        operation and layer, or line of user code, the largest first."""
+        steps = [step for step in self.steps if step.again]
+        return grouped(steps, lambda step: f"{step.operation}, {step.layer or line_name(step)}")
+
+    def recomputation(self) -> str:
+        """Return the price of second computations in words; "" if there are none."""
+        again = Group.of("", [step for step in self.steps if step.again])
+        if not again.count:
+            return ""
+        first = max(self.total.seconds - again.seconds, 1e-12)
+        return (
+            f"{again.count} values are computed again instead of stored, to fit the memory limit: "
+            f"{duration(again.seconds)} predicted, {again.seconds / first:.1%} more"
+        )
+
     def worker_seconds(self) -> list[float]:
         """Return the measured seconds that each worker takes for computations in equal shares;
         nothing if no run was profiled."""
@@ -169,9 +188,11 @@ class Summed:
     def tables(self) -> list[tuple[str, list[Group]]]:
         """Return the groups by operation and by line, with their headings."""
         tables = [("by operation", self.by_operation()), ("by line", self.by_line())]
-        return (
-            [*tables, ("by layer", self.by_layer())] if any(s.layer for s in self.steps) else tables
-        )
+        if any(step.layer for step in self.steps):
+            tables.append(("by layer", self.by_layer()))
+        if any(step.again for step in self.steps):
+            tables.append(("computed again", self.computed_again()))
+        return tables
 
     def __repr__(self) -> str:
         return str(self)
@@ -192,7 +213,7 @@ class Explanation(Summed):
 
     steps        the instructions of the program
     heading      a description of the explained object
-    choices      the alternatives for products and factorisations, as tables
+    candidates   the candidates of products and factorisations, as tables
     temporaries  bytes of temporaries on a worker
     memory       predicted maximum bytes of inputs, outputs and temporaries on a worker
     measured_memory   the same, measured on the busiest worker in a profiled run
@@ -200,7 +221,7 @@ class Explanation(Summed):
 
     steps: tuple[ExplainedStep, ...] = ()
     heading: str = ""
-    choices: str = ""
+    candidates: str = ""
     temporaries: int = 0
     memory: int = 0
     measured_memory: int | None = None
@@ -209,13 +230,14 @@ class Explanation(Summed):
         if not self.steps:
             return self.heading
         total = self.total
-        parts = [self.heading, self.choices, *[_listed(step) for step in self.steps]]
+        parts = [self.heading, self.candidates, *[_listed(step) for step in self.steps]]
         parts += [text(heading, groups) for heading, groups in self.tables()]
         parts.append(
             f"{total.count} instructions, {total.nbytes:,} bytes moved between workers in "
             f"{total.messages:,} messages, {self.temporaries:,} bytes of temporaries on a worker"
         )
         parts.append(f"{_seconds(total)}, {self._memory()}")
+        parts.insert(-1, self.recomputation())
         parts.insert(-1, self.advice())
         return "\n".join([part for part in parts if part])
 

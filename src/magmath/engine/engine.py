@@ -40,6 +40,7 @@ from magmath.graph import Graph, Node, set_value, topological
 from magmath.ops.leaves import CONSTANT, PARAMETER, VARIABLE
 from magmath.ops.redistribute import REDISTRIBUTE, redistribute
 from magmath.passes.expand import expand
+from magmath.passes.lifetimes import nbytes_of
 
 if TYPE_CHECKING:
     from magmath.runtime.messages import Number
@@ -122,7 +123,9 @@ class Engine:
         count("nodes", len(graph.nodes))
         with paused_gc():
             built = (
-                build_program(graph, self.environment, self.pool.topology.device)
+                build_program(
+                    graph, self.environment, self.pool.topology.device, self._room_for(graph)
+                )
                 if independence is None
                 else build_independent(graph, independence, self.environment)
             )
@@ -130,6 +133,16 @@ class Engine:
             check_memory(program, self.pool.memory_bound, self.pool.array_bytes)
             with stage("send"):
                 return replace(built, program=program, identifier=self.pool.define(program))
+
+    def _room_for(self, graph: Graph) -> int | None:
+        """Return the bytes of a worker that the program of a graph may need: the limit without the
+        arrays that are no leaves of the graph."""
+        bound = self.pool.memory_bound
+        if bound is None:
+            return None
+        leaves = [leaf for leaf in graph.leaves if leaf.layout is not None]
+        others = self.pool.array_bytes - sum(map(nbytes_of, leaves))
+        return bound - max(0, others)
 
     def run(
         self,
@@ -364,8 +377,8 @@ class Engine:
         return leaf
 
     def note_update(self, array: Updated) -> None:
-        """Register an array after an update in place, which a later evaluation may compute; small
-        arrays are computed when they are read."""
+        """Register an array after an update in place: a later evaluation of other arrays may
+        compute it in the same program. Small arrays are computed when they are read."""
         form = array.node.signature
         if form is not None and form.nbytes > self.at_once_bytes:
             self._updates.note(array)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from magmath.core.byte_sizes import format_bytes
 from magmath.errors import MemoryLimitError
 from magmath.program.arena import arrange
-from magmath.program.instructions import Program, Slot
+from magmath.program.instructions import Call, Program, Slot
 
 _MOST_SHOWN = 5
 
@@ -54,13 +54,18 @@ def need_of(program: Program) -> Need:
     return Need(arrange(program).nbytes + sum(_bytes(slots[i]) for i in held), largest)
 
 
+def could_exceed(program: Program, limit: int) -> bool:
+    """Return False for a program whose arrays fit into `limit` bytes even if none shares memory."""
+    return sum([_bytes(slot) for slot in program.slots]) > limit
+
+
 def check_memory(program: Program, limit: int | None, held: int) -> None:
     """Raise MemoryLimitError if a program needs more than `limit` bytes of a worker.
 
     `held`: the bytes of all arrays, the inputs of the program among them. The error names the
     largest arrays, the batch that fits if there is one, and the user's line of the largest array.
     """
-    if limit is None or sum(_bytes(slot) for slot in program.slots) <= limit:
+    if limit is None or not could_exceed(program, limit):
         return
     need = need_of(program)
     if need.nbytes <= limit:
@@ -70,12 +75,12 @@ def check_memory(program: Program, limit: int | None, held: int) -> None:
     smaller = _smaller_batch(program, need, left)
     writer = program.writer(need.largest[0])
     line = getattr(writer, "line", None)
-    place = f" [{line[0]}:{line[1]}]" if line else ""
+    where = f" [{line[0]}:{line[1]}]" if line else ""
     raise MemoryLimitError(
-        f"the program needs {format_bytes(need.nbytes)} on a worker; the limit is "
-        f"{format_bytes(limit)}; largest arrays: {', '.join(named)}; {smaller}compute parts of the "
-        f"function with mm.remat, divide the arrays over workers on more hosts, or raise "
-        f"memory_limit{place}"
+        f"the program needs {format_bytes(need.nbytes)} on a worker{_recomputing(program)}; the "
+        f"limit is {format_bytes(limit)}; largest arrays: {', '.join(named)}; {smaller}compute "
+        f"parts of the function with mm.remat, divide the arrays over workers on more hosts, or "
+        f"raise memory_limit{where}"
     )
 
 
@@ -83,12 +88,18 @@ def _bytes(slot: Slot) -> int:
     return slot.layout.max_local_size * slot.dtype.itemsize
 
 
+def _recomputing(program: Program) -> str:
+    """Return the number of values that the program computes twice, in words."""
+    again = sum([isinstance(x, Call) and x.again for x in program.instructions])
+    return f", although it computes {again} intermediates twice" if again else ""
+
+
 def _described(program: Program, index: int) -> str:
     slot, writer = program.slots[index], program.writer(index)
     line = getattr(writer, "line", None)
-    place = f" at {line[0]}:{line[1]}" if line else ""
+    where = f" at {line[0]}:{line[1]}" if line else ""
     name = getattr(writer, "operation", slot.kind)
-    return f"{name} {slot.dtype} {slot.shape} ({format_bytes(_bytes(slot))}){place}"
+    return f"{name} {slot.dtype} {slot.shape} ({format_bytes(_bytes(slot))}){where}"
 
 
 def _smaller_batch(program: Program, need: Need, limit: int) -> str:

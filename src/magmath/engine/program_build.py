@@ -12,11 +12,14 @@ import msgspec
 from magmath.core.dtypes import DType
 from magmath.core.stage_times import stage
 from magmath.cost import ETHERNET, Level, Link, Machine, Network, current_machine
+from magmath.engine.memory_check import need_of
+from magmath.engine.memory_fit import fit_memory
 from magmath.executor.bias_tuner import fastest_gradients
 from magmath.graph import Graph, Node, Shape
 from magmath.layout import Layout, Mesh
 from magmath.passes import pipeline
 from magmath.passes.environment import Environment
+from magmath.program.arena import arrange
 from magmath.program.instructions import Program
 from magmath.program.lower import lower
 
@@ -50,11 +53,19 @@ class Compiled:
         ]
 
 
-def build_program(graph: Graph, environment: Environment, device: str) -> Compiled:
-    """Return the program of a graph, not yet sent to the workers."""
-    single = lowered(graph, environment)
+def build_program(
+    graph: Graph, environment: Environment, device: str, room: int | None = None
+) -> Compiled:
+    """Return the program of a graph, not yet sent to the workers.
+
+    `room`: the bytes of a worker that the program may need, or None. If it needs more, it computes
+    intermediates a second time, as far as that helps.
+    """
+    single = lowered(graph, environment, room=room)
     with stage("team"):
         team = _team_program(graph, single, environment, device)
+        if team is not None and room is not None and room < _bytes_with_team(single.program, team):
+            team = None
     return replace(single, program=msgspec.structs.replace(single.program, team=team))
 
 
@@ -67,7 +78,7 @@ def environment_of(pool: Pool) -> Environment:
         link, machine = _with_network(pool.topology, link, machine)
     return Environment(
         pool.mesh, link, shared, pool.deterministic,
-        memory=pool.memory_limit, bound=pool.memory_bound, machine=machine,
+        memory_limit=pool.memory_limit, memory_bound=pool.memory_bound, machine=machine,
         threads=topology.threads, fold_bias=pool.fold_bias,
         fastest_gradients=fastest_gradients if shared else None,
     )  # fmt: skip
@@ -118,10 +129,21 @@ def _team_program(
     return team.program if same else None
 
 
-def lowered(graph: Graph, environment: Environment, changing: Collection[Node] = ()) -> Compiled:
+def _bytes_with_team(single: Program, team: Program) -> int:
+    """Return the bytes that a program needs if its team, which has memory of its own, runs too."""
+    return need_of(single).nbytes + team.workers * arrange(team).nbytes
+
+
+def lowered(
+    graph: Graph,
+    environment: Environment,
+    changing: Collection[Node] = (),
+    room: int | None = None,
+) -> Compiled:
     """Return the program of a graph for the workers of an environment.
 
-    `changing`: leaves that change between the steps of a run, in addition to the targets.
+    `changing`: leaves that change between the steps of a run, in addition to the targets. `room`:
+    as for `build_program`.
     """
     numbers = {x: x.replace((), environment.whole(())) for x in graph.leaves if x.layout is None}
     graph = graph.substituted(numbers) if numbers else graph
@@ -134,8 +156,14 @@ def lowered(graph: Graph, environment: Environment, changing: Collection[Node] =
     donated = {
         i: number[target] for i, target in enumerate(planned.graph.targets) if target is not None
     }
-    with stage("lower"):
-        program = lower(planned, inputs, parameters, environment, donated)
+
+    def lower_plan(planned: pipeline.Planned) -> Program:
+        with stage("lower"):
+            return lower(planned, inputs, parameters, environment, donated)
+
+    program = lower_plan(planned)
+    if room is not None:
+        program = fit_memory(planned, program, environment, room, lower_plan)
     return Compiled(
         UNSENT,
         program,

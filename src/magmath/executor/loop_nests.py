@@ -56,7 +56,7 @@ class PartLoop(Generic[Kind]):
 
     def place_of(self, access: Access) -> object:
         """Return the place of the memory of an access."""
-        begin, shape, strides, dtype = access.place
+        begin, shape, strides, dtype = access.location
         found = self.place(begin, shape, strides, dtype.itemsize)
         return None if found is None else (found, dtype)
 

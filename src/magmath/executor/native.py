@@ -235,7 +235,7 @@ class _Lowering:
         if isinstance(instruction, Call):
             if instruction.workspace is not None:
                 raise NoNativeForm(f"{instruction.operation} of all workers")
-            if not self._works(instruction):
+            if not self._has_part(instruction):
                 return
             operation = OPERATIONS[instruction.operation]
             if self.exact and not self._gives_same_bits(instruction):
@@ -264,7 +264,7 @@ class _Lowering:
         operands = [slots[i].dtype for i in call.inputs]
         return OPERATIONS[call.operation].same_bits(slots[call.out].dtype, operands)
 
-    def _works(self, call: Call) -> bool:
+    def _has_part(self, call: Call) -> bool:
         """Return True if this worker stores a part of the result."""
         layout = self.program.slots[call.out].layout
         return bool(layout.tiles(self.tensors.rank)) and layout.local_size(self.tensors.rank) > 0

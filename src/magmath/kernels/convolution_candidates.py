@@ -14,10 +14,11 @@ import torch
 
 from magmath.codegen.background_build import compile_in_background
 from magmath.kernels import depthwise, packed_convolution, winograd
+from magmath.kernels.batch_parts import batch_parts
 from magmath.kernels.convolution_problem import ConvolutionProblem
 from magmath.kernels.dispatch.registry import Candidate
 from magmath.kernels.dispatch.tuner import Call
-from magmath.kernels.epilogue import blocks, finish
+from magmath.kernels.epilogue import Index, blocks, finish
 from magmath.kernels.gemm_candidates import sequence
 from magmath.kernels.half_instructions import multiplies
 from magmath.kernels.surrounded import Surrounded, inside
@@ -58,7 +59,11 @@ def _bind_forward(problem: ConvolutionProblem, convert: Callable[..., torch.Tens
     bias = None
     if epilogue.bias is not None and not w.is_complex():
         bias, epilogue = epilogue.bias.reshape(-1), replace(epilogue, bias=None)
-    parts = blocks(y) if epilogue else [(slice(None),)]
+    whole: Sequence[Index] = [(slice(None),)]
+    parts = [
+        (around.tensor[i], y[i], epilogue.of(i), blocks(y[i]) if epilogue else whole)
+        for i in _parts(problem)
+    ]
 
     def correlated(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = torch.ops.aten.convolution(
@@ -68,7 +73,8 @@ def _bind_forward(problem: ConvolutionProblem, convert: Callable[..., torch.Tens
         return result
 
     def run() -> None:
-        finish(_bilinear(correlated, around.tensor, w), y, epilogue, parts)
+        for x, out, own, areas in parts:
+            finish(_bilinear(correlated, x, w), out, own, areas)
 
     return sequence(around.fill, run)
 
@@ -86,10 +92,13 @@ def _bind_data(problem: ConvolutionProblem, convert: Callable[..., torch.Tensor]
         )  # fmt: skip
         return result
 
-    calls: list[Call] = [lambda: x[here].copy_(_bilinear(transposed, y, w)[there])]
-    if x[here].shape != x.shape:
-        calls.insert(0, x.zero_)
-    return sequence(*calls)
+    parts = [(x[here][i], y[i]) for i in _parts(problem)]
+
+    def run() -> None:
+        for out, cotangents in parts:
+            out.copy_(_bilinear(transposed, cotangents, w)[there])
+
+    return run if x[here].shape == x.shape else sequence(x.zero_, run)
 
 
 def _bind_filter(problem: ConvolutionProblem, convert: Callable[..., torch.Tensor]) -> Call:
@@ -104,7 +113,26 @@ def _bind_filter(problem: ConvolutionProblem, convert: Callable[..., torch.Tenso
         )[1]  # fmt: skip
         return part
 
-    return sequence(around.fill, lambda: w.copy_(_bilinear(contributed, around.tensor, y)))
+    first, *others = [(around.tensor[i], y[i]) for i in _parts(problem)]
+
+    def run() -> None:
+        w.copy_(_bilinear(contributed, *first))
+        for x, cotangents in others:
+            w.add_(_bilinear(contributed, x, cotangents))
+
+    return sequence(around.fill, run)
+
+
+def _parts(problem: ConvolutionProblem) -> Sequence[slice]:
+    """Return the parts of the batch that torch computes one after the other.
+
+    Each part converts the filters to oneDNN's order, so it has several times their bytes. A sum of
+    half-precision filters over parts would round in each.
+    """
+    x, w, y = problem.x, problem.w, problem.y
+    if (problem.direction == "filter" and w.itemsize < 4) or not x.is_cpu:
+        return [slice(None)]
+    return batch_parts(len(y), max(x.nbytes, y.nbytes), 8 * w.nbytes)
 
 
 # in float32, for half types for which the processor has no instructions ---------------------------

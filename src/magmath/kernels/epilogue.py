@@ -8,7 +8,7 @@ that fit a second-level cache, so that main memory is read and written once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
@@ -31,6 +31,11 @@ class Epilogue:
     def accumulates(self, y: torch.Tensor) -> bool:
         """Return True if the residual is stored in the memory of y."""
         return self.residual is not None and self.residual.data_ptr() == y.data_ptr()
+
+    def of(self, images: slice) -> Epilogue:
+        """Return the epilogue of a part of the images."""
+        residual = None if self.residual is None else self.residual[images]
+        return replace(self, residual=residual)
 
 
 NO_EPILOGUE: Final = Epilogue()

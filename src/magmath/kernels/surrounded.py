@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -34,20 +35,27 @@ def inside(problem: ConvolutionProblem) -> tuple[tuple[Any, ...], tuple[Any, ...
     )
 
 
+def _padded_extents(problem: ConvolutionProblem, padding: Sequence[int]) -> list[int]:
+    """Return the extents of the result of torch's convolution of x with a padding."""
+    sizes = zip(
+        problem.x.shape[2:], padding, problem.kernel, problem.stride, problem.dilation, strict=True
+    )
+    return [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, p, k, s, d in sizes]
+
+
 class Surrounded:
     """The range of x that y needs, with zeros out of bounds, filled in each run.
 
-    If equally many zeros are missing on both sides, torch supplies them: `tensor` is x itself and
-    `padding` is their number.
+    If torch can supply the zeros, as many on both sides, `tensor` is x itself and `padding` is
+    their number. With a stride, windows may end before the last elements.
     """
 
     def __init__(self, problem: ConvolutionProblem) -> None:
         x, covered = problem.x, reach(problem)
         lows = [-start for start, _ in covered]
-        highs = [stop - n for (_, stop), n in zip(covered, x.shape[2:], strict=True)]
         self.tensor, self.padding = x, lows
         self._target: torch.Tensor | None = None
-        if lows != highs or min(lows) < 0:
+        if min(lows) < 0 or _padded_extents(problem, lows) != list(problem.y.shape[2:]):
             extents = [stop - start for start, stop in covered]
             self.tensor, self.padding = x.new_zeros((*x.shape[:2], *extents)), [0] * len(covered)
             there, here = inside(problem)

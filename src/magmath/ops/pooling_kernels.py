@@ -361,11 +361,13 @@ def bind_scatter(call: KernelCall) -> Ready:
     xp, (g, source, out) = _arrays(cotangents, around.tensor, result)
     pool = _pooling(xp, call.attributes, [0] * len(windows) if native else None)
     widen = _identity if xp is np else _wide
+    parts = _parts(call)
 
     def run() -> None:
         around.fill()
-        out[...] = 0
-        out[there] = pool.scatter(widen(g), widen(source))[here]
+        for i in parts:
+            out[i] = 0
+            out[i][there] = pool.scatter(widen(g[i]), widen(source[i]))[here]
 
     return run
 
@@ -407,6 +409,15 @@ def bind_sum_input(call: KernelCall) -> Ready:
         out[there] = pool.add_windows(widen(g), extents)[here]
 
     return run
+
+
+def _parts(call: KernelCall) -> Sequence[Any]:
+    """Return the parts of the result for which torch allocates gradients and positions."""
+    from magmath.kernels.batch_parts import batch_parts
+
+    out = call.out
+    lead = out.ndim - len(call.attributes["kernel"])
+    return batch_parts(len(out), 2 * out.nbytes) if lead else [...]
 
 
 def _pooling(xp: Any, attributes: Attributes, padding: Space | None) -> _Pooling:

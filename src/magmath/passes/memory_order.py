@@ -22,14 +22,21 @@ from magmath.passes.environment import Environment
 from magmath.passes.schedule import ExecutionOrder
 from magmath.passes.storage_sharing import Storage
 
+NO_NODES: Mapping[Node, Node] = {}
+
 
 def assign_memory_orders(
-    graph: Graph, schedule: ExecutionOrder, storage: Storage, environment: Environment
+    graph: Graph,
+    schedule: ExecutionOrder,
+    storage: Storage,
+    environment: Environment,
+    first: Mapping[Node, Node] = NO_NODES,
 ) -> Mapping[Node, MemoryOrder]:
     """Return the orders of the nodes that own temporary memory and are not in row-major order.
 
     In deterministic mode all arrays are in row-major order: groups, and with them the rounding of
-    kernels, can depend on the number of workers.
+    kernels, can depend on the number of workers. `first` maps nodes that compute the values of
+    others a second time to those: both have one order, so the same kernel computes them.
     """
     orders: dict[Node, MemoryOrder] = {}
     if environment.deterministic or not _preferred(schedule.order):
@@ -38,6 +45,8 @@ def assign_memory_orders(
     groups.pin(_visible(graph, storage))
     for node in schedule.order:
         groups.add(node)
+    for again, node in first.items():
+        groups.join(again, node)
     for members, order in groups.chosen():
         orders |= {node: order for node in members if node.ndim == len(order)}
     return orders
@@ -78,7 +87,8 @@ class _Groups:
         """Keep the groups of these nodes in row-major order."""
         self._pinned.update(map(self._group, nodes))
 
-    def _join(self, first: Node, second: Node) -> None:
+    def join(self, first: Node, second: Node) -> None:
+        """Store two nodes in one order."""
         one, other = self._group(first), self._group(second)
         if one is other:
             return
@@ -95,7 +105,7 @@ class _Groups:
         if operation.elementwise:
             for source in node.inputs:
                 if source.shape == node.shape:
-                    self._join(node, source)
+                    self.join(node, source)
         elif operation.memory_orders is None:
             self.pin(array for array in arrays if array.ndim > 1)
         else:

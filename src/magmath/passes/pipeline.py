@@ -4,7 +4,7 @@ in the order of this file."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from magmath.core.stage_times import stage
 from magmath.graph import Graph, Node
@@ -16,6 +16,7 @@ from magmath.passes.fuse import fuse
 from magmath.passes.memory_order import assign_memory_orders
 from magmath.passes.periodic_margins import share_margins
 from magmath.passes.place import place
+from magmath.passes.rematerialise import rematerialise
 from magmath.passes.schedule import ExecutionOrder, schedule
 from magmath.passes.simplify import simplify
 from magmath.passes.storage_sharing import Storage, assign_storage
@@ -24,12 +25,16 @@ from magmath.passes.storage_sharing import Storage, assign_storage
 @dataclass(frozen=True)
 class Planned:
     """A planned graph: every node has a layout, a position in the schedule, storage, and there a
-    memory order (row-major if it is not in `orders`)."""
+    memory order (row-major if it is not in `orders`).
+
+    `first` maps the second computation of a value to the first one (`rematerialised`).
+    """
 
     graph: Graph
     schedule: ExecutionOrder
     storage: Storage
     orders: Mapping[Node, MemoryOrder]
+    first: Mapping[Node, Node] = field(default_factory=dict)
 
 
 def run(graph: Graph, environment: Environment, changing: Collection[Node] = ()) -> Planned:
@@ -52,3 +57,14 @@ def run(graph: Graph, environment: Environment, changing: Collection[Node] = ())
         storage = assign_storage(graph, order)
         orders = assign_memory_orders(graph, order, storage, environment)
         return Planned(graph, order, storage, orders)
+
+
+def rematerialised(planned: Planned, environment: Environment, excess: int) -> Planned:
+    """Return the plan with second computations instead of stored values, so that its temporaries
+    need at least `excess` bytes less, or as few as the pass can reach."""
+    with stage("memory"):
+        graph, order, storage = planned.graph, planned.schedule, planned.storage
+        made = rematerialise(graph, order, storage, environment, excess)
+        storage = assign_storage(made.graph, made.schedule)
+        orders = assign_memory_orders(made.graph, made.schedule, storage, environment, made.first)
+        return Planned(made.graph, made.schedule, storage, orders, made.first)

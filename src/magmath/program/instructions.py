@@ -53,6 +53,7 @@ class Call(msgspec.Struct, frozen=True):
     """Compute slot `out` by an operation of the table on slots `inputs`.
 
     With a `workspace`, which is another slot, all workers compute it by the collective kernel.
+    `again`: another call has computed the same value before, which was not stored until now.
     """
 
     operation: str
@@ -61,6 +62,7 @@ class Call(msgspec.Struct, frozen=True):
     out: int
     line: tuple[str, int] | None = None
     workspace: int | None = None
+    again: bool = False
 
 
 class Move(msgspec.Struct, frozen=True):
@@ -192,10 +194,11 @@ class Program(msgspec.Struct, frozen=True, dict=True):
 
     def _describe(self, instruction: Instruction) -> str:
         match instruction:
-            case Call(operation, attributes, inputs, out, _, workspace):
+            case Call(operation, attributes, inputs, out, _, workspace, again):
                 arguments = [f"%{i}" for i in inputs] + [f"{k}={v}" for k, v in attributes.items()]
                 text = f"{self._slot(out)} = {operation}({', '.join(arguments)})"
-                return text if workspace is None else f"{text} collectively in %{workspace}"
+                text += "" if workspace is None else f" collectively in %{workspace}"
+                return f"{text} again" if again else text
             case Move(source, target, _, overlapped):
                 while_next = f", concurrently with the next {overlapped}" if overlapped else ""
                 return f"{self._slot(target)} <- {self._slot(source)}{while_next}"
@@ -360,6 +363,7 @@ def _instruction(tag: str, values: list[Any]) -> Instruction:
     if tag != "call":
         rest = [tuple(v) if isinstance(v, list) else v for v in values]
         return _TAGS[tag](*rest)
-    operation, attributes, inputs, out, line, workspace = values
+    operation, attributes, inputs, out, line, workspace, again = values
     rich = {key: _rich(value) for key, value in attributes.items()}
-    return Call(operation, rich, tuple(inputs), out, tuple(line) if line else None, workspace)
+    place = tuple(line) if line else None
+    return Call(operation, rich, tuple(inputs), out, place, workspace, bool(again))

@@ -37,7 +37,7 @@ def lower(
 ) -> Program:
     """Return the program that computes a planned graph from these leaves, in this order."""
     graph, schedule, storage = planned.graph, planned.schedule, planned.storage
-    lowering = _Lowering(graph, storage, planned.orders, environment)
+    lowering = _Lowering(graph, storage, planned.orders, environment, planned.first)
     for node in schedule.order:
         if node not in schedule.invariant and lowering.prologue is None:
             lowering.prologue = len(lowering.instructions)
@@ -50,7 +50,7 @@ def lower(
         instructions, prologue = hazards.fenced()
         reads_peers = hazards.any_remote
     elif environment.workers > 1:
-        instructions = _carried(lowering, prologue, environment.carried)
+        instructions = _with_overlap(lowering, prologue, environment.overlap_min_bytes)
     return Program(
         slots=_with_lifetimes(lowering.slots, instructions, prologue),
         instructions=instructions,
@@ -72,6 +72,7 @@ class _Lowering:
     storage: Storage
     orders: Mapping[Node, MemoryOrder]
     environment: Environment
+    first: Mapping[Node, Node]
     slots: list[Slot] = field(default_factory=list)
     slot: dict[Node, int] = field(default_factory=dict)
     instructions: list[Instruction] = field(default_factory=list)
@@ -92,8 +93,8 @@ class _Lowering:
         first use."""
         if node not in self.slot:
             alias = self.storage.alias.get(node)
-            place = None if alias is None else self.slot_of(alias)
-            self.slot[node] = self._new(node, self._kind(node), place)
+            owner = None if alias is None else self.slot_of(alias)
+            self.slot[node] = self._new(node, self._kind(node), owner)
         return self.slot[node]
 
     def _new(self, node: Node, kind: str, alias: int | None = None) -> int:
@@ -136,7 +137,8 @@ class _Lowering:
             inputs = tuple(self.slot_of(source) for source in node.inputs)
             out = self.slot_of(node)
             workspace = self.workspace if _is_collective(node) else None
-            call = Call(node.name, node.attributes, inputs, out, node.line, workspace)
+            again = node in self.first
+            call = Call(node.name, node.attributes, inputs, out, node.line, workspace, again)
             self.instructions.append(call)
 
     @cached_property
@@ -320,7 +322,7 @@ class _Dirty:
         self.read.clear()
 
 
-def _carried(lowering: _Lowering, prologue: int, least: int) -> list[Instruction]:
+def _with_overlap(lowering: _Lowering, prologue: int, least: int) -> list[Instruction]:
     """Return the instructions, with `overlapped` set on moves that may run concurrently with later
     ones.
 

@@ -1,0 +1,223 @@
+"""Rematerialisation: computes values a second time instead of storing them, if a program needs more
+memory than it may.
+
+A training step stores most values of the forward pass until the backward pass reads them. The pass
+cuts the lifetimes of such values at their longest gap between two accesses. The readers behind the
+gap read a second computation, which starts from values that are still stored there; values that are
+not are computed again as well. So the values between two stored ones form a segment, as in Chen et
+al. (2016), "Training deep nets with sublinear memory cost".
+
+First each value is dropped, in the order of the schedule, that lowers the memory where it is too
+large and raises it nowhere above the bound: so the bound determines where a segment ends and a
+value stays stored. Then values are kept again, those with most predicted seconds for a byte first,
+as long as the bound allows.
+Random numbers depend on the position and the number of the draw, so a second computation returns
+the same ones. Exchanges between workers are not repeated: their results are small, or stored
+throughout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import final
+
+import numpy as np
+
+from magmath.graph import Graph, Node
+from magmath.passes.environment import Environment
+from magmath.passes.lifetimes import Lifetimes, Occupation, Splits, nbytes_of, walk
+from magmath.passes.node_cost import node_seconds
+from magmath.passes.schedule import ExecutionOrder
+from magmath.passes.storage_sharing import Storage
+
+SMALL = 16
+"""Operands of less than this part of the bytes of a dropped value stay stored. A value may be
+dropped that raises the memory elsewhere by less than this part."""
+
+
+@dataclass(frozen=True)
+class Rematerialised:
+    """A graph with second computations, its schedule, and for each of them the first one."""
+
+    graph: Graph
+    schedule: ExecutionOrder
+    first: Mapping[Node, Node]
+
+
+def rematerialise(
+    graph: Graph,
+    schedule: ExecutionOrder,
+    storage: Storage,
+    environment: Environment,
+    excess: int,
+) -> Rematerialised:
+    """Return the graph in which temporaries need at least `excess` bytes less on a worker, or as
+    few as the pass can reach."""
+    splits = _Selection(graph, schedule, storage, environment).splits(excess)
+    new: dict[Node, Node] = {}
+    again: dict[Node, Node] = {}
+    order: list[Node] = []
+    place = {node: at for at, node in enumerate(schedule.order)}
+    for at, node, second in walk(enumerate(schedule.order), place, splits):
+        inputs = tuple([again[x] if splits.get(x, at + 1) <= at else new[x] for x in node.inputs])
+        if second:
+            again[node] = node.replace(inputs)
+        else:
+            new[node] = node if inputs == node.inputs else node.replace(inputs)
+        order.append(again[node] if second else new[node])
+    return Rematerialised(
+        graph.mapped(new),
+        ExecutionOrder(
+            order,
+            frozenset([new[node] for node in schedule.late]),
+            frozenset([new[node] for node in schedule.invariant]),
+        ),
+        {copy: new[node] for node, copy in again.items()},
+    )
+
+
+@dataclass(frozen=True)
+class _Dropped:
+    """Values in one memory that are computed twice, and the seconds of that for a byte."""
+
+    values: Splits
+    price: float
+
+
+@final
+class _Selection:
+    """The selection of the values that are computed twice."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        schedule: ExecutionOrder,
+        storage: Storage,
+        environment: Environment,
+    ) -> None:
+        self._lifetimes = Lifetimes(graph, schedule, storage)
+        self._storage = storage
+        self._environment = environment
+        self._place = self._lifetimes.place
+        self._overwritten = _overwritten(graph, schedule)
+        self._kept = {*graph.roots, *schedule.invariant}
+
+    def splits(self, excess: int) -> Splits:
+        """Return the values that are computed twice to lower the peak by `excess` bytes."""
+        start = self._lifetimes.occupation({})
+        bound = start.peak - excess
+        splits, dropped, now = self._dropped(start, bound)
+        if now.peak > bound:
+            return splits
+        for entry in sorted(dropped, key=lambda entry: -entry.price):
+            fewer = {node: at for node, at in splits.items() if node not in entry.values}
+            if self._lifetimes.occupation(fewer).peak <= bound:
+                splits = fewer
+        return splits
+
+    def _dropped(self, start: Occupation, bound: int) -> tuple[Splits, list[_Dropped], Occupation]:
+        """Return all values that can be computed twice within the bound, also as a list, and the
+        memory then."""
+        splits: Splits = {}
+        found: list[_Dropped] = []
+        now, excess = start, start.nbytes > bound
+        for owner, members in self._lifetimes.members.items():
+            late = self._late(members, now)
+            more = self._with(splits, late, now) if late else None
+            if more is None:
+                continue
+            then = self._lifetimes.occupation(more)
+            little = nbytes_of(owner) // SMALL
+            is_lower = bool(np.any((then.nbytes < now.nbytes - little) & excess))
+            if is_lower and np.all(then.nbytes <= np.maximum(now.nbytes + little, bound)):
+                seconds = sum([self._seconds(node) for node in more if node not in splits])
+                found.append(_Dropped(late, seconds / max(nbytes_of(owner), 1)))
+                splits, now = more, then
+        return splits, found, now
+
+    def _late(self, members: Sequence[Node], now: Occupation) -> Splits:
+        """Return the values in one memory that are read behind its longest gap between two
+        accesses, with the positions of these readers; none if no such value can be dropped."""
+        reads = [at for node in members for at in now.readers.get(node, ())]
+        accesses = sorted({*reads, *[self._place[node] for node in members]})
+        gaps = [(after - before, after) for before, after in pairwise(accesses)]
+        if not gaps:
+            return {}
+        length, end = max(gaps)
+        late = {}
+        for node in members if length > 1 else ():
+            behind = [at for at in now.readers.get(node, ()) if at >= end]
+            if behind and self._place[node] < end:
+                late[node] = behind[0]
+        return late if all(map(self._is_repeatable, late)) else {}
+
+    def _with(self, splits: Splits, late: Splits, now: Occupation) -> Splits | None:
+        """Return the splits with those of further values, and of the values from which they can be
+        computed; None if one of them is overwritten before."""
+        found = dict(splits)
+        stack = list(late.items())
+        while stack:
+            node, at = stack.pop()
+            if found.get(node, at + 1) <= at:
+                continue
+            found[node] = at
+            for source in node.inputs:
+                if self._is_stored(source, at, now) and source not in late:
+                    continue
+                if not self._is_available(source, at):
+                    return None
+                if source in found or source in late or self._is_worth(source, node):
+                    stack.append((source, min(at, late.get(source, at))))
+        return found
+
+    def _is_stored(self, node: Node, at: int, now: Occupation) -> bool:
+        """Return True if the first computation of a value is read at a position or later, or stored
+        throughout."""
+        root = self._storage.root(node)
+        assert root.layout is not None
+        if node.is_leaf or root.is_leaf:
+            return self._overwritten.get(root, at) >= at
+        if node.name == "constant" or node in self._kept or root in self._kept:
+            return True
+        if root in self._storage.window or root.layout.shared:
+            return True
+        return max(now.readers.get(node, (-1,))) >= at
+
+    def _is_available(self, node: Node, at: int) -> bool:
+        """Return False for a leaf, or a view of one, whose memory is overwritten before a
+        position."""
+        root = self._storage.root(node)
+        return not root.is_leaf or self._overwritten.get(root, at) >= at
+
+    def _is_worth(self, source: Node, node: Node) -> bool:
+        """Return True if an operand of a dropped value should be computed twice, too, instead of
+        being stored longer."""
+        return self._is_repeatable(source) and SMALL * nbytes_of(source) > nbytes_of(node)
+
+    def _is_repeatable(self, node: Node) -> bool:
+        """Return True for a value that a worker can compute a second time without exchanges."""
+        root = self._storage.root(node)
+        if node.is_leaf or node.name in ("constant", "recompute") or node in self._kept:
+            return False
+        if root.is_leaf or root in self._kept or root in self._storage.window:
+            return False
+        if node.name == "redistribute":
+            return self._storage.alias.get(node) is node.inputs[0]
+        exchanges = node.operation.distributed is not None or node.operation.lapack
+        return not (exchanges and self._environment.workers > 1)
+
+    def _seconds(self, node: Node) -> float:
+        return node_seconds(node, self._environment)
+
+
+def _overwritten(graph: Graph, schedule: ExecutionOrder) -> Mapping[Node, int]:
+    """Return for each target that is updated in place the position of its first writer."""
+    place = {node: at for at, node in enumerate(schedule.order)}
+    found = {}
+    for output, target in zip(graph.outputs, graph.targets, strict=False):
+        if target is not None and output not in schedule.late:
+            writer = output.inputs[0] if output.name == "redistribute" else output
+            found[target] = min(place[output], place[writer])
+    return found
