@@ -390,14 +390,14 @@ def symmetric_heap(comm: Communicator) -> None:
 def two_threads(comm: Communicator) -> None:
     """A progress thread's calls, on the duplicate communicator, never match those of the rank's own
     thread, in any order."""
-    beside = comm.duplicate()
-    assert beside is not None
-    assert (beside.rank, beside.size, beside.shares_memory) == (
+    second = comm.duplicate()
+    assert second is not None
+    assert (second.rank, second.size, second.shares_memory) == (
         comm.rank,
         comm.size,
         comm.shares_memory,
     )
-    progress_thread = ProgressThread(beside)
+    progress_thread = ProgressThread(second)
     rng = np.random.default_rng([9, comm.rank])
     after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
 
@@ -409,7 +409,7 @@ def two_threads(comm: Communicator) -> None:
 
     outs = [torch.empty(10_000, dtype=torch.int64) for _ in range(20)]
     tasks = [
-        progress_thread.submit(partial(ring, beside, 100 * step, out))
+        progress_thread.submit(partial(ring, second, 100 * step, out))
         for step, out in enumerate(outs)
         if step % 2
     ]
@@ -429,14 +429,14 @@ def failed_errand_wakes(make: Callable[[], Communicator]) -> None:
     comm = make()
     if comm.size == 1:
         return
-    beside = comm.duplicate()
-    assert beside is not None
-    progress_thread = ProgressThread(beside)
+    second = comm.duplicate()
+    assert second is not None
+    progress_thread = ProgressThread(second)
 
     def fail() -> None:
         raise ValueError("mine")
 
-    task = progress_thread.submit(fail if comm.rank == 0 else beside.barrier)
+    task = progress_thread.submit(fail if comm.rank == 0 else second.barrier)
     with pytest.raises(ValueError, match="mine") if comm.rank == 0 else pytest.raises(WorkerLost):
         task.wait()
     for later in _waits().values():

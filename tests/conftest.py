@@ -30,10 +30,14 @@ settings.register_profile(
 settings.load_profile("magmath")
 
 os.environ.setdefault("MPLBACKEND", "Agg")
-# Processes that tests start keep the byte code of what they load: it takes each half a second.
+# Processes that tests start store byte code: without it each takes half a second longer.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Tests of native code compile it themselves; the others must not keep a compiler busy.
 os.environ["MAGMATH_COMPILE_AFTER"] = "inf"
+
+# What this machine has calibrated and measured must not decide what tests plan.
+CACHE = Path(__file__).parents[1] / ".pytest_cache" / "magmath"
+os.environ.setdefault("MAGMATH_CACHE", str(CACHE))
 
 # torch gives most of its warnings once a process, so which test fails would depend on their order.
 torch.set_warn_always(True)
@@ -67,13 +71,15 @@ def _settled() -> None:
 
 
 WITH_PROCESSES = ("mpi", "faults", "unit/test_docs.py", "unit/test_cli.py", "test_smoke.py")
-TOGETHER = 16  # tests: handed out one by one they would keep the one who hands out busy
+GROUP_SIZE = 16  # tests of a file that are scheduled as one group, which costs less than one by one
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where tests run side by side, those that start worker processes, and look for what these
-    leave behind, stay together, one after another; they take longest, and so begin first. The
-    others share nothing and spread, some of one file at a time."""
+    """Assign tests to groups, which pytest-xdist runs in parallel.
+
+    Tests that start worker processes, and check what these leave behind, are one group, which runs
+    in sequence and starts first because it takes longest. Other tests share nothing.
+    """
     here = Path(__file__).parent
     counts: Counter[Path] = Counter()
 
@@ -84,6 +90,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         group = "processes"
         if not starts_processes(item.path):
-            group = f"{item.path.stem}-{counts[item.path] // TOGETHER}"
+            group = f"{item.path.stem}-{counts[item.path] // GROUP_SIZE}"
             counts[item.path] += 1
         item.add_marker(pytest.mark.xdist_group(group))

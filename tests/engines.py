@@ -2,7 +2,7 @@
 
 The kinds: "inline" (the worker of this process), "planned" (the same, but small arrays are computed
 by programs too), "gpu" (the worker of this process, on CUDA), "shared" (threads that share memory),
-"messages" (threads that exchange messages), "carried" (the same, with every possible move
+"messages" (threads that exchange messages), "overlapped" (the same, with every possible move
 concurrent with other work), "hosts" (threads on two simulated hosts), "exact" and "exact hosts"
 (deterministic) and "processes" (MPI). A pool that a failing test has closed is replaced.
 """
@@ -32,8 +32,8 @@ def engine_of(kind: str, workers: int = 1) -> Engine:
         _engines[key] = Engine(start(kind, workers))
         if kind == "planned":
             _engines[key].at_once_bytes = -1
-        if kind == "carried":
-            _engines[key].environment = replace(_engines[key].environment, carried=0)
+        if kind == "overlapped":
+            _engines[key].environment = replace(_engines[key].environment, overlap_min_bytes=0)
     return _engines[key]
 
 
@@ -52,7 +52,7 @@ def start(kind: str, workers: int) -> Pool:
         exact = kind == "exact hosts"
         options = WorkerOptions("cpu", 1, deterministic=exact)
         return Pool(ThreadTransport(workers, options, hosts=hosts), deterministic=exact)
-    if kind in ("messages", "carried"):
+    if kind in ("messages", "overlapped"):
         return Pool(ThreadTransport(workers, WorkerOptions("cpu", 1), shares_memory=False))
     with warnings.catch_warnings():  # more workers than processors: slow, and meant
         warnings.simplefilter("ignore", RuntimeWarning)

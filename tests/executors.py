@@ -5,11 +5,22 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
-from magmath.codegen import runtime_library
+import pytest
+
+from magmath.codegen import background_build, runtime_library
 from magmath.codegen.compiler import compile_source, imported_names
 from magmath.codegen.object_loader import LoadedObject
+from magmath.executor import executable
+
+
+def use_native_code(patch: pytest.MonkeyPatch, selector: Any = None) -> None:
+    """Let programs run natively, compiled in this process: by default where they have a native
+    form."""
+    patch.setattr(executable, "ExecutorSelector", selector or NativeWherePossible)
+    patch.setattr(background_build, "BackgroundBuild", Compiled)
 
 
 def only(position: int) -> Any:
@@ -49,17 +60,14 @@ def only(position: int) -> Any:
 
 
 class Compiled:
-    """Replaces `BackgroundBuild`: compiles a native program in this process, without a
-    cache."""
+    """Replaces `BackgroundBuild`: compiles a native program in this process, without a cache on
+    disk. Workers with equal programs share the code."""
 
     _compiling = threading.Lock()
 
     def __init__(self, source: str, arithmetic: str = "fast") -> None:
         with self._compiling:
-            for name in imported_names(source):
-                runtime_library.load(name)
-            outside = runtime_library.signatures(imported_names(source))
-            self._loaded = LoadedObject(compile_source(source, outside, arithmetic=arithmetic))
+            self._loaded = _loaded(source, arithmetic)
 
     def function(self) -> Callable[[int], int]:
         return self._loaded.enter
@@ -68,6 +76,15 @@ class Compiled:
         return ""
 
     def close(self) -> None: ...
+
+
+@lru_cache(maxsize=256)
+def _loaded(source: str, arithmetic: str) -> LoadedObject:
+    """The code of a source; `Compiled` serialises the calls."""
+    for name in imported_names(source):
+        runtime_library.load(name)
+    outside = runtime_library.signatures(imported_names(source))
+    return LoadedObject(compile_source(source, outside, arithmetic=arithmetic))
 
 
 class NativeWherePossible:

@@ -90,7 +90,7 @@ def _propagate(
 
 
 class _Recomputation:
-    """The values that one differentiation computes again, of functions whose intermediates are not
+    """The values that one differentiation recomputes for functions whose intermediates are not
     stored.
 
     The results of one function share the recomputed values.
@@ -132,9 +132,11 @@ def _connected(output: Node, sources: Sequence[Node]) -> tuple[Node, list[Node],
 
 
 def _arguments(sources: Sequence[Node]) -> set[Node]:
-    """Return the sources that are arguments of a differentiated function: the function depends on
-    nothing else through what they are computed from, which may be the pending steps of a long
-    loop."""
+    """Return the sources that are arguments of a differentiated function.
+
+    Their own expressions, which may be the pending steps of a long loop, are not part of the
+    function.
+    """
     return {node for node in sources if node.name == "argument"}
 
 
@@ -159,8 +161,8 @@ def _not_differentiable(node: Node) -> MagmathError:
 def _check_independent(output: Node, source: Node) -> None:
     """Raise MagmathError if an output that does not depend on a source depends on an array from
     which the source was computed: a zero gradient is hardly intended then."""
-    made_of = _ingredients(source) - {source, source.known}
-    found = next(iter(made_of & _ingredients(output)), None)
+    made_of = _ancestors(source) - {source, source.known}
+    found = next(iter(made_of & _ancestors(output)), None)
     if found is not None:
         raise MagmathError(
             f"grad: the result depends on an array of shape {found.shape} from which the array of "
@@ -172,7 +174,7 @@ def _check_independent(output: Node, source: Node) -> None:
         )
 
 
-def _ingredients(node: Node) -> set[Node]:
+def _ancestors(node: Node) -> set[Node]:
     """Return the node and all nodes through which its value has gradients, including the existing
     ones of the provenance of evaluated nodes."""
     found, stack = {node}, [node]

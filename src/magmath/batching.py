@@ -158,7 +158,7 @@ COUNTED: Mapping[str, Callable[[Any, int], Any]] = {
 dimension in front."""
 
 
-def _counted_on(node: Node, size: int) -> dict[str, Any]:
+def _attributes_in_batch(node: Node, size: int) -> dict[str, Any]:
     found = {}
     for name, value in node.attributes.items():
         if name == "axis" and isinstance(value, tuple):
@@ -170,7 +170,7 @@ def _counted_on(node: Node, size: int) -> dict[str, Any]:
 
 def _stacked(node: Node, operands: BatchOperands) -> Node:
     """Add the letter of the batch to all operands."""
-    attributes = _counted_on(node, operands[0].size)
+    attributes = _attributes_in_batch(node, operands[0].size)
     return _apply(node, [x.stacked for x in operands], **attributes)
 
 
@@ -199,7 +199,7 @@ def _contracted(node: Node, operands: BatchOperands) -> Node:
 def _written_slice(node: Node, operands: BatchOperands) -> Node:
     x, values = operands
     inputs = [x.stacked, values.aligned(x.ndim)]
-    return _apply(node, inputs, **_counted_on(node, x.size))
+    return _apply(node, inputs, **_attributes_in_batch(node, x.size))
 
 
 # positions that differ between examples -----------------------------------------------------------
@@ -411,7 +411,7 @@ _DRAWN = ("random_uniform", "random_normal", "random_bits", "random_permutation"
 # marks --------------------------------------------------------------------------------------------
 
 
-def _as_it_is(node: Node, operands: BatchOperands) -> Node:
+def _without_redistribution(node: Node, operands: BatchOperands) -> Node:
     """Drop a redistribution: a layout of one example does not apply to a batch."""
     return operands[0].stacked
 
@@ -452,7 +452,7 @@ RULES: dict[str, Rule] = {
     "correlation": _correlated,
     "correlation_input": _correlated,
     "correlation_kernel": _correlated,
-    "redistribute": _as_it_is,
+    "redistribute": _without_redistribution,
     "checkpoint": _marked,
     "recompute": _marked,
 }

@@ -31,7 +31,7 @@ def tight(kind: str, workers: int, bound: int = BOUND) -> Iterator[Pool]:
     """A pool whose planner believes that a worker has so little memory."""
     with current(kind, workers) as pool:
         engine = session.engine()
-        engine.environment = replace(engine.environment, bound=bound)
+        engine.environment = replace(engine.environment, memory_bound=bound)
         engine.at_once_bytes = -1
         yield pool
 
@@ -132,7 +132,7 @@ def test_a_variance_computes_its_operand_twice(kind: str, workers: int) -> None:
         assert abs(float(variance) - 1 / 12) < 1e-3
 
 
-def test_what_somebody_else_reads_is_stored() -> None:
+def test_operands_with_other_readers_are_stored() -> None:
     with tight("shared", 2):
         x = mm.arange(10_000) * 2
         y, total = x + 1, mm.sum(x)

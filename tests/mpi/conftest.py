@@ -15,9 +15,9 @@ from processes import eventually, litter, started_with
 def no_litter(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Fails if the test leaves a process or a file; other processes may run at the same time.
 
-    What the test starts is known by its TMPDIR. MPI's files in shared places bear no name of who
-    made them; so one that is there once all these processes have ended, was not there before, is
-    not removed by anybody, and that nobody has open is taken for the test's.
+    What the test starts is known by its TMPDIR. Names of MPI's files in shared folders do not contain
+    the process that made them. So a file counts as the test's if it exists after all these
+    processes have ended, did not exist before, is not removed, and is open in no process.
     """
     directory = tempfile.mkdtemp(prefix="t-")  # not pytest's, whose paths are long for a socket
     monkeypatch.setenv("TMPDIR", directory)

@@ -13,7 +13,7 @@ from magmath.layout import Layout
 from matrices import adjoint, bound, check_orthonormal, check_zero, normal
 
 
-def test_vectors_are_made_together() -> None:
+def test_vectors_are_computed_collectively() -> None:
     x = normal((90, 80), "complex128")
     square = x[:80] + adjoint(x[:80])
     with current("processes", 2):

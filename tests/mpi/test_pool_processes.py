@@ -382,7 +382,7 @@ def test_workers_of_the_real_program_start_by_default(no_litter: None) -> None:
     pool.close()
 
 
-def test_transfers_beside_other_work(no_litter: None) -> None:
+def test_transfers_concurrent_with_other_work(no_litter: None) -> None:
     """Between processes too: much is done while a copy is under way, and a pool that ends meanwhile
     leaves nothing."""
     with mm.init(2, device="cpu", threads=1) as pool:

@@ -38,7 +38,7 @@ SIDE = 96
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """No task is carried out before it opens."""
+    """No task runs before it opens."""
     event = threading.Event()
     execute = Task.execute
 
@@ -252,7 +252,7 @@ def two_products(kind: str) -> tuple[Graph, list[np.ndarray]]:
 
 
 def test_moves_begin_early_and_are_waited_for_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A move is sent when its source is there. No task is carried out before its rank waits."""
+    """A move is sent when its source is there. No task runs before its rank waits."""
     wait, execute = Task.wait, Task.execute
     waits = [threading.Event(), threading.Event()]
 
@@ -269,9 +269,9 @@ def test_moves_begin_early_and_are_waited_for_late(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(Task, "execute", held)
     monkeypatch.setattr(Task, "wait", noted)
-    with current("carried", 2):
-        engine = engine_of("carried", 2)
-        graph, expected = two_products("carried")
+    with current("overlapped", 2):
+        engine = engine_of("overlapped", 2)
+        graph, expected = two_products("overlapped")
         compiled = engine.compile(engine.cut(graph))
         listing = compiled.program.instructions
         moves = [i for i, x in enumerate(listing) if isinstance(x, Move) and x.overlapped]

@@ -259,9 +259,7 @@ def test_what_is_made_of_factors_takes_shares_of_the_memory(
     ("name", "n", "alone"),
     [("svd", 4000, True), ("eigh", 4000, True), ("svd", 8000, False), ("eigh", 10000, False)],
 )
-def test_one_worker_computes_for_all_in_the_memory_that_is_lent_to_it(
-    name: str, n: int, alone: bool
-) -> None:
+def test_one_worker_computes_for_all_in_additional_memory(name: str, n: int, alone: bool) -> None:
     with current("shared", 2):
         a = mm.ones((n, n), dtype=mm.float64, layout=Layout.split(0))
         text = str(getattr(mm.linalg, name)(a)[1].explain())
@@ -269,7 +267,7 @@ def test_one_worker_computes_for_all_in_the_memory_that_is_lent_to_it(
     assert (" collectively in " in text) != alone
 
 
-def test_under_a_memory_limit_nobody_gets_all_of_a_matrix() -> None:
+def test_under_a_memory_limit_no_worker_gets_all_of_a_matrix() -> None:
     """4 MB hold the matrix of 1.8 MB in shares three times, but not two whole copies in
     addition."""
     former = session._engine

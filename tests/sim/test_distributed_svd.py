@@ -189,7 +189,7 @@ def test_nan_and_infinity_fail_on_all_workers_and_the_pool_goes_on(pool: Any) ->
     assert float(mm.sum(mm.ones((4,)))) == 4.0
 
 
-def test_gradients_of_what_is_computed_together() -> None:
+def test_gradients_of_collective_factorisations() -> None:
     x = normal((40, 40), "float64")
     with current("shared", 2):
         _lean()
@@ -207,7 +207,7 @@ def test_the_cheaper_way_is_taken_and_what_does_not_fit_is_shared(kind: str) -> 
     for memory, collective in ((None, False), (values, True), (vectors, True)):
         with current(kind, 3):
             engine = session.engine()
-            engine.environment = replace(engine.environment, memory=memory)
+            engine.environment = replace(engine.environment, memory_limit=memory)
             a = mm.asarray(x, layout=Layout.cyclic(0, panel_rows(300, 3)))
             if memory != vectors:
                 assert is_collective(mm.linalg.svdvals(a)) == collective

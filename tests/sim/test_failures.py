@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 import magmath as mm
 import operation_bodies as bodies
 from engines import engine_of
-from executors import only
+from executors import only, use_native_code
 from magmath.errors import LinAlgError
-from magmath.executor import executable
 from magmath.graph import Graph, apply
 from magmath.layout import Layout
 from magmath.ops import OPERATIONS
@@ -100,7 +99,7 @@ def test_bad_data_is_an_error_and_the_pool_goes_on(
 @pytest.mark.timeout(300)  # the compiler's time
 def test_native_code_reports_bad_positions(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a loop, where a worker that stopped would leave the others alone at a barrier."""
-    monkeypatch.setattr(executable, "ExecutorSelector", only(0))
+    use_native_code(monkeypatch, only(0))
     engine = engine_of("shared", workers)
     table = bodies.leaf(engine, torch.arange(8, dtype=torch.float32))
     split = Layout.even((6,), engine.pool.mesh, 0)

@@ -173,7 +173,7 @@ def test_axes_that_are_whole_are_transformed_where_they_lie() -> None:
         assert bytes_moved(mm.fft.fftn(x, axes=(1, 2))) == 0
 
 
-def test_what_is_transformed_last_arrives_where_the_result_lies() -> None:
+def test_the_last_transform_is_stored_in_the_result() -> None:
     with current("shared", 2):
         x = mm.asarray(numbers((256, 256), "complex64"), layout=Layout.split(0))
         engine = engine_of("shared", 2)

@@ -522,6 +522,15 @@ def test_moving_into_place_can_fail_too(tmp_path: Path, monkeypatch: pytest.Monk
     assert os.listdir(tmp_path) == ["a.zarr"]
 
 
+def test_a_file_never_replaces_a_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    (folder / "inside").mkdir(parents=True)
+    with pytest.raises(IsADirectoryError, match="results"), atomic_replace(folder) as aside:
+        Path(aside).write_text("new")
+    assert (folder / "inside").is_dir()
+    assert os.listdir(tmp_path) == ["results"]
+
+
 def test_mistakes_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with current("inline"):
         x, half = mm.asarray([1.0]), mm.asarray([1.0], dtype=mm.bfloat16)

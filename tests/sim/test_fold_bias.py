@@ -13,6 +13,7 @@ import torch
 
 import magmath as mm
 from engines import current
+from magmath.cost import Machine
 from magmath.engine import session
 from magmath.errors import OptionError
 from magmath.passes.fold_bias import EPILOGUE, FOLDED, REALIGNED, SEPARATE, WIDENED
@@ -130,7 +131,10 @@ def test_deterministic_mode_never_folds() -> None:
 
 
 def test_the_tuner_decides() -> None:
-    """It is asked where the cost model predicts a gain, and its answer is the plan."""
+    """It is asked where the cost model predicts a gain, and its answer is the plan.
+
+    The model is that of a machine that was not measured.
+    """
     asked: list[tuple[Any, ...]] = []
     answers: list[str] = []
 
@@ -142,7 +146,9 @@ def test_the_tuner_decides() -> None:
         answers[:] = [answer]
         with pool(0, "auto"):
             engine = session.engine()
-            engine.environment = replace(engine.environment, fastest_gradients=measure)
+            engine.environment = replace(
+                engine.environment, fastest_gradients=measure, machine=Machine()
+            )
             x, g = mm.asarray(numbers(rows, 8)), mm.asarray(numbers(rows, 64))
             compiled: Any = mm.compile(lambda x: ((x * 2.0).T @ g, mm.sum(g, axis=0)))
             _, bias = compiled(x)

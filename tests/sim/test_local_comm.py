@@ -109,9 +109,9 @@ def test_message_of_another_size_is_refused() -> None:
     def body(comm: Communicator) -> None:
         if comm.rank == 0:
             with pytest.raises(WorkerLost):
-                comm.exchange([(1, torch.ones(3))], [])
+                comm.exchange([(1, torch.ones(1 << 13))], [])  # too large for a copy
         else:
-            with pytest.raises(ShapeError, match="sends 12 bytes to rank 1, which expects 16"):
+            with pytest.raises(ShapeError, match="sends 32768 bytes to rank 1, which expects 16"):
                 comm.exchange([], [(0, torch.ones(4))])
             comm.abort()
 

@@ -47,7 +47,7 @@ def test_steps_do_not_depend_on_layouts(
         np.testing.assert_allclose(values, expected, rtol=1e-10, atol=1e-10, err_msg=rule)
 
 
-def test_variable_lies_where_it_was_put() -> None:
+def test_variable_is_stored_in_its_layout() -> None:
     with current("shared", 3) as pool:
         for rule in RULES[1:]:
             v = mm.variable("v", COSTS, layout=rule)

@@ -14,11 +14,9 @@ import torch
 
 import magmath as mm
 from engines import current, start
-from executors import Compiled, NativeWherePossible, only
-from magmath.codegen import background_build
+from executors import NativeWherePossible, only, use_native_code
 from magmath.core.dtypes import DTYPES
 from magmath.engine.engine import Engine
-from magmath.executor import executable
 from magmath.graph import Graph
 from magmath.ops import OPERATIONS
 from native_cases import OneShape, structured
@@ -69,7 +67,7 @@ def test_native_form_agrees_with_the_kernel(
     cases = cases_of(dtype)
     expected = values(engine, *[applied(engine, name, case) for name, case in cases])
     chooser = only(0)
-    monkeypatch.setattr(executable, "ExecutorSelector", chooser)
+    use_native_code(monkeypatch, chooser)
     found = run_natively(engine, cases)
     assert chooser.used == ["native"]
     for (name, case), result, known in zip(cases, found, expected, strict=True):
@@ -96,7 +94,7 @@ def test_special_numbers_are_treated_alike(
             cases.append((name, Case((*condition, *grid[: count - len(condition)]), {})))
     for name in ("sum", "prod", "max", "min"):
         cases.append((name, Case((grid[0],), {"axis": (1,), "keepdims": False})))
-    monkeypatch.setattr(executable, "ExecutorSelector", only(0))
+    use_native_code(monkeypatch, only(0))
     found = run_natively(engine, cases)
     for (name, case), result in zip(cases, found, strict=True):
         known = reference(name, case)
@@ -127,8 +125,7 @@ def test_loops_that_are_joined_read_what_they_should(
     workers: int, body: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What reads at other places than it writes is not joined with what writes there."""
-    monkeypatch.setattr(executable, "ExecutorSelector", NativeWherePossible)
-    monkeypatch.setattr(background_build, "BackgroundBuild", Compiled)
+    use_native_code(monkeypatch)
     start = np.random.default_rng(1).random((6, 6))
     expected = start
     for i in range(3):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 import magmath as mm
@@ -16,9 +17,10 @@ from executors import Compiled, NativeWherePossible
 from magmath.codegen import background_build
 from magmath.core.dtypes import DTYPES
 from magmath.engine.engine import Engine
-from magmath.executor import executable, tiers
+from magmath.executor import executable, fused_loops, native_segments, tiers
 from magmath.executor.native_segments import NativeSegments
 from magmath.graph import Graph
+from magmath.kernels.parallel_region import run_on_threads
 from magmath.ops import OPERATIONS
 from magmath.program.instructions import Call
 from native_cases import OneShape, structured
@@ -28,7 +30,7 @@ from operation_table import ROWS, Case
 Numbers = NDArray[Any]
 POOLS = [
     *[("planned", 1), ("shared", 2), ("shared", 4)],
-    *[("messages", 2), ("carried", 2), ("exact", 2)],
+    *[("messages", 2), ("overlapped", 2), ("exact", 2)],
 ]
 POOL_NAMES = [f"{n}-{kind}" for kind, n in POOLS]
 
@@ -244,8 +246,8 @@ def test_a_loop_of_the_users_own_becomes_native_and_is_compiled_once(
             assert "set_slice" in kinds
             assert not {"slice", "window"} & kinds, "slices are views, or parts of loops"
     workers = 1 if pool[0] == "planned" else pool[1]
-    if workers == 1:  # the copy, and the stencil with the write into it
-        assert all(source.count("def part") == 2 for source in Counted.sources)
+    if workers == 1:  # the copy shares a loop with the stencil that is written into it
+        assert all(source.count("def part") == 1 for source in Counted.sources)
     assert bound or workers == 4, "four workers have too little between two meetings"
     # one form of each of the two programs on each worker
     assert len(Counted.sources) <= 2 * workers
@@ -284,7 +286,7 @@ def test_instructions_without_a_native_form_stay_calls_between_segments(
         np.testing.assert_allclose(found.numpy(), known, rtol=1e-12)
     assert NativeWherePossible.used == ["segments"]
     (source,) = Counted.sources
-    assert "if segment == 1:" in source
+    assert "if stage == 1:" in source
 
 
 def test_bad_positions_in_a_segment_raise_what_the_call_raises(bound: list[Any]) -> None:
@@ -297,3 +299,50 @@ def test_bad_positions_in_a_segment_raise_what_the_call_raises(bound: list[Any])
         with pytest.raises(IndexError, match="index 5000 is out of range"):
             f(x, mm.asarray(5000)).numpy()
         assert float(f(x, mm.asarray(3))[0]) == 8
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.timeout(300)
+def test_threads_divide_loops_without_a_change_of_any_bit(
+    threads: int, seed: int, bound: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: list[int] = []
+
+    def noted(function: int, record: int, count: int) -> None:
+        used.append(count)
+        run_on_threads(function, record, count)
+
+    monkeypatch.setattr(native_segments, "run_on_threads", noted)
+    monkeypatch.setattr(fused_loops, "LEAST_DIVIDED", 2)
+    choice, values = random.Random(seed), np.random.default_rng(seed)
+    n, ndim = choice.choice([(37, 1), (1000, 1), (40, 2), (7, 3)])
+    body = _random_step(choice, ndim, n)
+    x, y = (values.random((n,) * ndim) for _ in range(2))
+    expected = body(x, y, np)
+    before = torch.get_num_threads()
+    with current("planned", 1):
+        torch.set_num_threads(threads)
+        try:
+            compiled = mm.compile(lambda x, y: body(x, y, mm))
+            a, b = map(mm.asarray, (x, y))
+            for _ in range(12):
+                for found, known in zip(compiled(a, b), expected, strict=True):
+                    np.testing.assert_array_equal(found.numpy(), known)
+        finally:
+            torch.set_num_threads(before)
+    assert bound
+    assert set(used) == ({threads} if threads > 1 else set())
+
+
+def test_small_loops_are_not_divided(bound: list[Any]) -> None:
+    """The other threads would take longer to start."""
+    with current("planned", 1):
+        step = mm.compile(lambda x: (x * 2 + 1) * x)
+        for n in (1000, fused_loops.LEAST_DIVIDED):
+            Counted.sources.clear()
+            x = mm.asarray(np.arange(n, dtype=float))
+            for _ in range(5):
+                step(x).numpy()
+            (source,) = Counted.sources
+            assert ("fetch_add" in source) == (n > 1000)

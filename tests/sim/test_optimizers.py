@@ -16,9 +16,8 @@ import torch
 import magmath as mm
 from arrays import programs
 from engines import current
-from executors import only
+from executors import only, use_native_code
 from magmath.errors import MagmathError, ShapeError
-from magmath.executor import executable
 from magmath.optim import (
     LARS,
     OPTIMIZERS,
@@ -298,7 +297,7 @@ def test_native_code_takes_the_same_steps(
     selector = only(0)
     with current(kind, workers):
         expected, _ = in_fit(NATIVE[name]())
-    monkeypatch.setattr(executable, "ExecutorSelector", selector)
+    use_native_code(monkeypatch, selector)
     with current(kind, workers):  # with another program, which has no selector yet
         steps, _ = in_fit(NATIVE[name]())
     np.testing.assert_allclose(steps, expected, rtol=1e-10)

@@ -315,17 +315,17 @@ def test_within_the_process_an_exception_comes_at_once() -> None:
     pool.close()
 
 
-def test_an_error_that_nobody_waited_for_comes_with_the_next_wait(threads: Pool) -> None:
+def test_the_error_of_an_asynchronous_run_is_raised_by_the_next_wait(threads: Pool) -> None:
     bad = threads.define(fake_program("fail", 3, donate=True))
     good = threads.define(fake_program("count", 3))
     array, other = put_ones(threads), put_ones(threads)
     failed = threads.run(bad, [array])
     after = threads.run(good, failed.outputs)
-    beside = threads.run(good, [other])
+    other_run = threads.run(good, [other])
     with pytest.raises(ValueError, match="this operation fails"):
         threads.get(other)
     assert torch.equal(threads.get(other), torch.ones(6))
-    for run in (failed, after, beside):
+    for run in (failed, after, other_run):
         with pytest.raises(ValueError, match="this operation fails"):
             threads.get(run.outputs[0])
         threads.release(run.outputs[0])

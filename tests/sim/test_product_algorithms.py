@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import operation_bodies as bodies
 from engines import engine_of
-from magmath.diagnostics.alternatives import describe_alternatives
+from magmath.diagnostics.candidate_tables import describe_candidates
 from magmath.engine.engine import Engine
 from magmath.graph import Graph, Node
 from magmath.layout import Layout, Mesh, Split, plan
@@ -22,7 +22,7 @@ from magmath.ops.contraction import contraction, matmul
 from magmath.passes.candidate_cost import EvaluatedCandidate
 from magmath.passes.candidates import algorithm
 from magmath.passes.default_reduction import default_reduction
-from magmath.passes.place import alternatives
+from magmath.passes.place import node_candidates
 from magmath.passes.simplify import simplify
 from magmath.program.arena import arrange
 from magmath.program.instructions import Call, Move, Program
@@ -67,8 +67,8 @@ def product(engine: Engine, m: int, n: int, k: int, *at: Layout) -> tuple[Node, 
 def planned(engine: Engine, node: Node) -> tuple[list[EvaluatedCandidate], Program]:
     """The ways to compute a product, the one taken first, and the program."""
     graph = engine.cut(Graph((node,)))
-    (choice,) = alternatives(simplify(graph), engine.environment)
-    return choice.options, engine.compile(graph).program
+    (found,) = node_candidates(simplify(graph), engine.environment)
+    return found.ranked, engine.compile(graph).program
 
 
 def traffic(program: Program) -> int:
@@ -143,7 +143,7 @@ def test_what_does_not_fit_the_memory_is_not_taken() -> None:
     options, _ = planned(free, product(free, m, n, k, *at)[0])
     limit = min(option.memory for option in options)
     assert options[0].memory > limit, "this would test nothing"
-    tight.environment = replace(tight.environment, memory=limit)
+    tight.environment = replace(tight.environment, memory_limit=limit)
     node, expected = product(tight, m, n, k, *at)
     options, _ = planned(tight, node)
     assert options
@@ -197,7 +197,7 @@ def test_panels_bound_what_a_worker_needs(grid: tuple[int, int]) -> None:
     assert traffic(bounded) == traffic(program)
     panel_products = 2 * 4096  # one that is multiplied, and the next one under way
     assert arrange(bounded).nbytes <= panel_products < arrange(program).nbytes
-    assert "summed in" in describe_alternatives(parts.cut(Graph((panelled,))), parts.environment)
+    assert "summed in" in describe_candidates(parts.cut(Graph((panelled,))), parts.environment)
     np.testing.assert_allclose(
         bodies.values(parts, panelled)[0].numpy(), expected, rtol=1e-10, atol=1e-10
     )
@@ -251,6 +251,6 @@ def test_stacks_are_summed_in_panels_too() -> None:
     at = Layout.even(tuple(a.shape), line, 1), Layout.even(tuple(b.shape), line, 0)
     nodes = [bodies.leaf(engine, x, layout) for x, layout in zip((a, b), at, strict=True)]
     result = contraction(nodes[0], "bkm", nodes[1], "nbk", "bnm")
-    (choice,) = alternatives(simplify(engine.cut(Graph((result,)))), engine.environment)
-    assert choice.panels == -(-2 * 96 * 8 * ITEM // 4096) == 3
+    (found,) = node_candidates(simplify(engine.cut(Graph((result,)))), engine.environment)
+    assert found.panels == -(-2 * 96 * 8 * ITEM // 4096) == 3
     assert bodies.values(engine, result)[0].eq(96).all()

@@ -90,7 +90,7 @@ def test_gradients_go_where_elements_came_from(
 @pytest.mark.parametrize("name", [*EXACT, "sort", "argsort"])
 @given(data=st.data())
 @some
-def test_deterministic_pools_compute_together_and_agree(name: str, data: st.DataObject) -> None:
+def test_deterministic_pools_compute_collectively_and_agree(name: str, data: st.DataObject) -> None:
     case = data.draw(cases(ROWS[name]))
     bodies.check_exact([fresh("exact", workers) for workers in (1, 2, 3, 4)], name, case, data)
 
@@ -171,7 +171,7 @@ def pool(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 @pytest.mark.parametrize("spread", ["even", "to one"])
 @pytest.mark.parametrize("name", LARGE)
-def test_nobody_holds_more_than_a_share(pool: Any, name: str, spread: str) -> None:
+def test_no_worker_holds_more_than_a_share(pool: Any, name: str, spread: str) -> None:
     """Its parts of operands and result, and as many messages as it sends itself; also
     where one worker owns everything that all want."""
     function, operation, held, moved = LARGE[name]

@@ -77,7 +77,7 @@ def pool(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int64"])
-def test_nobody_holds_more_than_a_share(pool: Any, dtype: str) -> None:
+def test_no_worker_holds_more_than_a_share(pool: Any, dtype: str) -> None:
     """Its part of operand and result, a run and as much to merge in; and an element moves once."""
     n, item = 400_000, DTYPES[dtype].itemsize
     values = np.random.default_rng(0).integers(-(10**6), 10**6, n).astype(dtype)

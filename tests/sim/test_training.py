@@ -19,7 +19,7 @@ from torch.profiler import ProfilerActivity, profile
 import magmath as mm
 import magmath.engine.session
 from engines import current
-from executors import only
+from executors import only, use_native_code
 from magmath.comm.counting import CountingCommunicator
 from magmath.engine import session
 from magmath.errors import (
@@ -30,7 +30,6 @@ from magmath.errors import (
     ShapeError,
     WeightsError,
 )
-from magmath.executor import executable
 from magmath.layout import plan
 from magmath.nn import Dense, Dropout, Flatten, NeuralNetwork
 from magmath.optim import Adam, GradientDescent, Momentum
@@ -731,7 +730,7 @@ def test_native_code_agrees_with_replay(
         replayed, native = network(Adam(1e-2), layers), network(Adam(1e-2), layers)
         expected = replayed.fit(X, Y, batch_size=60, epochs=3, strategy=strategy).steps
         with monkeypatch.context() as patch:
-            patch.setattr(executable, "ExecutorSelector", selector)
+            use_native_code(patch, selector)
             steps = native.fit(X, Y, batch_size=60, epochs=3, strategy=strategy).steps
         np.testing.assert_allclose(steps, expected, rtol=1e-3)
         check_weights(native, weights(replayed), 2e-3)
@@ -747,7 +746,7 @@ def test_team_agrees_with_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         replayed, team = network(Adam(1e-2)), network(Adam(1e-2))
         expected = replayed.fit(X, Y, batch_size=60, epochs=3).steps
-        monkeypatch.setattr(executable, "ExecutorSelector", selector)
+        use_native_code(monkeypatch, selector)
         steps = team.fit(X, Y, batch_size=60, epochs=3).steps
         np.testing.assert_allclose(steps, expected, rtol=1e-3)
         check_weights(team, weights(replayed), 2e-3)

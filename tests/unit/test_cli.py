@@ -73,8 +73,8 @@ def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     ],
     ids=" ".join,
 )
-def test_help(arguments: tuple[str, ...]) -> None:
-    done = magmath_command(*arguments, "--help")
+def test_help(arguments: tuple[str, ...], here: Here) -> None:
+    done = here(*arguments, "--help")
     assert done.returncode == 0
     assert "Usage: magmath" in done.stdout
     if arguments not in ((), ("train",)):

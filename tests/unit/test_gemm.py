@@ -24,7 +24,13 @@ from magmath.kernels.dispatch.registry import ROWS, Candidate
 from magmath.kernels.dispatch.tuner import Call, Tuner
 from magmath.kernels.gemm import bind_gemm
 from magmath.kernels.gemm_candidates import CANDIDATES, candidates_for
-from magmath.kernels.gemm_problem import GemmProblem, dummy_operands, key, reduced
+from magmath.kernels.gemm_problem import (
+    GemmProblem,
+    _measured_extents,
+    dummy_operands,
+    key,
+    reduced,
+)
 from magmath.kernels.thread_count import set_threads
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -248,6 +254,28 @@ def test_a_large_product_is_measured_on_a_smaller_one() -> None:
     assert sum(x.untyped_storage().nbytes() for x in (made.out, made.a, made.b)) < 2**28
 
 
+@pytest.mark.parametrize(
+    ("extents", "measured"),
+    [
+        ((25_000, 1, 50), (32_768, 1, 50)),
+        ((50, 1, 25_000), (50, 1, 32_768)),
+        ((1118, 1, 1118), (1118, 1, 1118)),
+        ((50, 50, 25_000), (50, 50, 16_384)),
+        ((1_000_000, 1, 50), (65_536, 1, 50)),
+        ((3000, 3000, 3000), (2048, 2048, 2048)),
+        ((100_000, 528, 528), (2048, 528, 528)),
+    ],
+)
+def test_long_products_are_measured_as_long_as_that_takes_little_time(
+    extents: tuple[int, int, int], measured: tuple[int, int, int]
+) -> None:
+    """A tall matrix times a vector is as fast as the memory that holds the matrix."""
+    m, n, k = extents
+    one = torch.ones(1)
+    a, b, out = one.expand(m, k), one.expand(k, n), one.expand(m, n)
+    assert _measured_extents(GemmProblem(out, a, b, 1.0, 0.0, None, False)) == measured
+
+
 def test_workspaces_beyond_the_limit_leave_the_candidate_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -406,7 +434,7 @@ def test_gemm_by_pointer(
     truth = factors[0] * left.astype(float) @ right
     if factors[1]:
         truth = truth + factors[1] * c[:, :n]
-    beside = c[:, n:].copy()
+    adjacent = c[:, n:].copy()
     leading = [max(x.shape[1], 1) for x in (a, b, c)]
     x, y, z = (v.ctypes.data for v in (a, b, c))
     by_pointer(dtype)(
@@ -414,7 +442,7 @@ def test_gemm_by_pointer(
     )
     tolerance = 1e-4 if dtype == np.float32 else 1e-12
     np.testing.assert_allclose(c[:, :n], truth, rtol=tolerance, atol=tolerance)
-    np.testing.assert_array_equal(c[:, n:], beside)
+    np.testing.assert_array_equal(c[:, n:], adjacent)
 
 
 def test_threads_multiply_side_by_side() -> None:

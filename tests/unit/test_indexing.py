@@ -213,7 +213,7 @@ def test_taking_along_an_axis_is_numpys(data: st.DataObject, kind: tuple[str, in
         check(found, np.take_along_axis(values, index, axis))
 
 
-def test_a_mask_is_applied_where_the_array_lies() -> None:
+def test_a_mask_is_applied_where_the_array_is_stored() -> None:
     with current("messages", 2) as pool:
         x = mm.asarray(np.arange(100.0), layout=mm.Layout.split(0))
         picked = x[x >= 30]

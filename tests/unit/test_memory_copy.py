@@ -16,16 +16,16 @@ from magmath.codegen.memory_copy import CACHE_BYTES, COPY_SOURCE, INSIDE, last_l
 CODE = AotModule(COPY_SOURCE, ["copy"], inside=[INSIDE])
 
 
-@pytest.mark.parametrize("beside", [0, CACHE_BYTES // 2, CACHE_BYTES])
+@pytest.mark.parametrize("others", [0, CACHE_BYTES // 2, CACHE_BYTES])
 @pytest.mark.parametrize("least", [0, 1 << 14, 1 << 20])
 @settings(max_examples=25)
 @given(more=st.integers(0, 600), begin=st.integers(0, 70), end=st.integers(0, 70))
-def test_copy(beside: int, least: int, more: int, begin: int, end: int) -> None:
+def test_copy(others: int, least: int, more: int, begin: int, end: int) -> None:
     nbytes = least + more
     source = np.random.default_rng(nbytes).integers(0, 256, begin + nbytes, dtype=np.uint8)
     target = np.full(begin + nbytes + end + 1, 77, dtype=np.uint8)
     copy = CODE.function("copy")
-    copy(target.ctypes.data + end, source.ctypes.data + begin, nbytes, beside)
+    copy(target.ctypes.data + end, source.ctypes.data + begin, nbytes, others)
     np.testing.assert_array_equal(target[end : end + nbytes], source[begin:])
     assert (target[:end] == 77).all()
     assert (target[end + nbytes :] == 77).all()

@@ -13,12 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engines import engine_of
-from executors import Compiled, NativeWherePossible
+from executors import use_native_code
 from graphs import Steps, expressions, leaf_of, numpy_values, stepping
 from magmath.autodiff import gradients
-from magmath.codegen import background_build
 from magmath.engine.remote_array import remote_array_of
-from magmath.executor import executable
 from magmath.graph import Graph, Node, apply
 from magmath.ops import OPERATIONS
 from magmath.ops.convolution import correlation
@@ -74,8 +72,7 @@ def test_steps_in_any_order_compute_what_numpy_does(
     engine = engine_of(kind, workers)
     with pytest.MonkeyPatch.context() as patch, reversed_orders(engine):
         if native:
-            patch.setattr(executable, "ExecutorSelector", NativeWherePossible)
-            patch.setattr(background_build, "BackgroundBuild", Compiled)
+            use_native_code(patch)
         check(engine, data.draw(stepping(engine)))
 
 

@@ -162,3 +162,33 @@ def test_an_update_survives_the_failure_of_a_run_that_reads_the_same_values(pool
         with pytest.raises(LinAlgError):
             mm.linalg.cholesky(-(p @ p.T)).numpy()
         np.testing.assert_allclose(x.numpy(), 1 + 0.5 * step * np.exp(random))
+
+
+def test_the_gradient_of_a_logistic_loss_computes_no_logarithm() -> None:
+    random = np.random.default_rng(0)
+    x, w = random.standard_normal((EXTENT * EXTENT, 3)), mm.asarray(random.standard_normal(3))
+
+    def loss(w: mm.Array) -> mm.Array:
+        return mm.mean(mm.logaddexp(0.0, mm.asarray(x) @ w))
+
+    with mm.profile() as profile:
+        slope = mm.grad(loss)(w).numpy()
+    known = x.T @ (1 / (1 + np.exp(-(x @ w.numpy())))) / len(x)
+    np.testing.assert_allclose(slope, known, rtol=1e-12)
+    assert _operations(profile)["logaddexp"] == 0
+    assert _operations(profile)["exp"] == 1
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_gradients_of_logaddexp_are_finite_where_one_operand_outweighs(dtype: str) -> None:
+    apart = np.array([-np.inf, -2000.0, -50.0, 0.0, 3.0, 50.0, 2000.0, np.inf])
+    z = mm.asarray(apart, dtype=dtype)
+
+    def first(z: mm.Array) -> mm.Array:
+        return mm.grad(lambda z: mm.sum(mm.logaddexp(z, mm.zeros_like(z))))(z)
+
+    known = 1 / (1 + np.exp(-np.clip(apart, -600, 600)))
+    tolerance = 2e-3 if dtype == "float16" else 1e-6
+    np.testing.assert_allclose(np.asarray(first(z), float), known, atol=tolerance)
+    second = mm.grad(lambda z: mm.sum(first(z)))(z)
+    np.testing.assert_allclose(np.asarray(second, float), known * (1 - known), atol=tolerance)

@@ -16,14 +16,12 @@ from hypothesis import strategies as st
 
 import magmath as mm
 from engines import current, engine_of
-from executors import Compiled, NativeWherePossible
+from executors import use_native_code
 from graphs import expressions, held_variable, leaf_of, numpy_values, stepping
-from magmath.codegen import background_build
 from magmath.core.dtypes import DType, float32, float64, uint64
 from magmath.engine.engine import Engine
 from magmath.engine.remote_array import remote_array_of
 from magmath.errors import ProtocolError
-from magmath.executor import executable
 from magmath.graph import Graph, Node, apply
 from magmath.layout import Layout, Mesh
 from magmath.nn import Dense, NeuralNetwork
@@ -43,7 +41,7 @@ from magmath.program.instructions import Barrier, Call, Move, Program, decode, e
 from operation_bodies import values
 
 KINDS = [("inline", 1), ("planned", 1), ("shared", 2), ("shared", 3), ("shared", 4), ("messages", 2),
-         ("messages", 3), ("carried", 2), ("carried", 3), ("exact", 3)]  # fmt: skip
+         ("messages", 3), ("overlapped", 2), ("overlapped", 3), ("exact", 3)]  # fmt: skip
 found = [Phase.explicit, Phase.reuse, Phase.generate]
 random_graphs = settings(max_examples=40, suppress_health_check=list(HealthCheck), phases=found)
 every_kind = pytest.mark.parametrize(
@@ -102,8 +100,7 @@ def check_steps(engine: Engine, data: st.DataObject) -> None:
 def test_native_steps_compute_what_numpy_does(kind: str, workers: int, data: st.DataObject) -> None:
     """The same, by compiled programs: loops that are joined read what they should."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(executable, "ExecutorSelector", NativeWherePossible)
-        patch.setattr(background_build, "BackgroundBuild", Compiled)
+        use_native_code(patch)
         check_steps(engine_of(kind, workers), data)
 
 
@@ -280,7 +277,7 @@ def typical_program() -> Program:
 
 @given(data=st.data(), kind=st.sampled_from(KINDS))
 @random_graphs
-def test_temporaries_that_live_together_lie_apart(
+def test_temporaries_with_overlapping_lifetimes_are_disjoint(
     data: st.DataObject, kind: tuple[str, int]
 ) -> None:
     program = planned_programs(data, engine_of(*kind))
@@ -512,7 +509,7 @@ def test_update_is_not_folded_where_a_reduction_stands_between() -> None:
 # ----------------------------------------------------------------------------------
 
 
-def test_what_lies_as_it_must_is_not_moved() -> None:
+def test_operands_in_the_required_layout_are_not_moved() -> None:
     engine = engine_of("messages", 3)
     layout = Layout.even((9, 4), Mesh.line(3), 0)
     x, y = (input_leaf((9, 4), float32, layout, object()) for _ in range(2))
@@ -592,7 +589,7 @@ def count(program: Program, kind: type) -> int:
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 @pytest.mark.parametrize("workers", [2, 3, 4])
-def test_data_parallel_step_meets_twice(workers: int, optimizer: str) -> None:
+def test_data_parallel_step_has_two_barriers(workers: int, optimizer: str) -> None:
     """Once when all gradients are there, once when all weights are new: with one copy of the
     weights it cannot be less."""
     program = step_of("shared", workers, "data", optimizer)
@@ -600,7 +597,7 @@ def test_data_parallel_step_meets_twice(workers: int, optimizer: str) -> None:
 
 
 @pytest.mark.parametrize("workers", [2, 4])
-def test_model_parallel_step_meets_twice_a_layer_at_most(workers: int) -> None:
+def test_model_parallel_step_has_at_most_two_barriers_a_layer(workers: int) -> None:
     program = step_of("shared", workers, "model")
     assert count(program, Barrier) <= 6
 

@@ -102,7 +102,7 @@ def test_both_implementations_agree_bit_for_bit(
 
 
 @each_case
-def test_strided_tensors_keep_what_lies_between(
+def test_strided_tensors_keep_the_elements_in_between(
     fill: Fill, dtype: torch.dtype, kind: int, bits: int
 ) -> None:
     memory = torch.full((12, 10), 77, dtype=dtype)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
-import random
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from typing import Any
 
@@ -17,10 +17,19 @@ import torch
 import magmath as mm
 from magmath.errors import ShapeError
 from magmath.kernels import realignment
-from magmath.kernels.realignment import shift_left, shift_right
+from magmath.kernels.parallel_region import run_on_threads
+from magmath.kernels.realignment import (
+    GROUP,
+    JOB,
+    bind_shift_left,
+    bind_shift_right,
+    shift_left,
+    shift_right,
+)
 from magmath.kernels.realignment_groups import Groups
 
 LARGE = [(1, 100_000), (100_000, 1), (3000, 700), (700, 3000), (200_000, 3), (5, 300_001)]
+ORDERS = np.random.default_rng(0)
 
 
 def check(matrix: torch.Tensor, value: float = 1) -> None:
@@ -57,22 +66,18 @@ def test_every_small_shape_in_one_group() -> None:
             check(numbered(rows, columns))
 
 
-class AnyOrder:
+def in_any_order(function: int, record: int, threads: int) -> None:
     """Instead of threads: the groups one after another, in an order that threads could have."""
-
-    def __init__(self, count: int) -> None:
-        self.random = random.Random(count)
-
-    def __enter__(self) -> AnyOrder:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def map(self, function: Callable[[int], None], groups: Iterable[int]) -> list[None]:
-        for group in self.random.sample(list(groups), len(list(groups))):
-            function(group)
-        return []
+    words = np.frombuffer((ctypes.c_int64 * len(JOB)).from_address(record), np.int64)
+    count = int(words[JOB.index("groups")])
+    size = len(JOB) + count * len(GROUP)
+    job = np.frombuffer((ctypes.c_int64 * size).from_address(record), np.int64)
+    table = job[len(JOB) :].reshape(count, len(GROUP))
+    before = table.copy()
+    table[:] = ORDERS.permutation(before)
+    run_on_threads(function, record, 1)
+    assert job[JOB.index("next_group")] > count, "every group was taken"
+    table[:] = before
 
 
 @pytest.mark.parametrize("count", [2, 3, 40])
@@ -81,7 +86,7 @@ def test_every_small_shape_in_groups_of_any_order(
 ) -> None:
     """With 40 threads every row is a group, as in the report. Elements that a group damages and no
     copy saves would be wrong in some of these orders."""
-    monkeypatch.setattr(realignment, "ThreadPoolExecutor", AnyOrder)
+    monkeypatch.setattr(realignment, "run_on_threads", in_any_order)
     monkeypatch.setattr(torch, "get_num_threads", lambda: count)
     for rows in range(41):
         for columns in range(0, 41, 1 if count == 40 else 3):
@@ -96,6 +101,24 @@ def test_large_thin_and_single_shapes_on_threads(
     check(torch.randn(shape))
 
 
+def test_bound_calls_can_be_repeated(threads: Callable[[int], None]) -> None:
+    threads(2)
+    rows, columns = 50, 7
+    buffer = torch.zeros(rows * (columns + 1))
+    right, left = (
+        bind_shift_right(buffer, rows, columns, 3.0),
+        bind_shift_left(buffer, rows, columns),
+    )
+    for _ in range(3):
+        matrix = torch.randn(rows, columns)
+        buffer[: rows * columns] = matrix.reshape(-1)
+        right()
+        assert torch.equal(buffer.view(rows, columns + 1)[:, 1:], matrix)
+        assert (buffer.view(rows, columns + 1)[:, 0] == 3.0).all()
+        left()
+        assert torch.equal(buffer[: rows * columns].view(rows, columns), matrix)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.complex128])
 def test_element_types(dtype: torch.dtype, threads: Callable[[int], None]) -> None:
     threads(2)
@@ -105,10 +128,10 @@ def test_element_types(dtype: torch.dtype, threads: Callable[[int], None]) -> No
 def test_the_helper_has_the_reports_size() -> None:
     for rows in range(1, 30):
         single = Groups.even(rows, 40, rows)
-        for _, counts in (single.damaged_right(), single.damaged_left()):
+        for _, counts in (single.overwritten_right(), single.overwritten_left()):
             assert counts.sum() == rows * (rows - 1) // 2
         threads = 4
-        for _, counts in (Groups.even(rows, 40, threads).damaged_right(),):
+        for _, counts in (Groups.even(rows, 40, threads).overwritten_right(),):
             assert counts.sum() <= (threads - 1) * rows
 
 
@@ -160,10 +183,10 @@ for programs, block, shapes in [
         matrix = torch.arange(10, 10 + rows * columns, dtype=torch.float32).view(rows, columns)
         buffer = torch.full((rows * (columns + 1),), 7.0)
         buffer[: rows * columns] = matrix.reshape(-1)
-        kernels.shift_right(buffer, rows, columns)
+        kernels.bind_shift_right(buffer, rows, columns)()
         wide = buffer.view(rows, columns + 1)
         assert torch.equal(wide[:, 1:], matrix) and (wide[:, 0] == 1).all(), (rows, columns)
-        kernels.shift_left(buffer, rows, columns)
+        kernels.bind_shift_left(buffer, rows, columns)()
         assert torch.equal(buffer[: rows * columns].view(rows, columns), matrix), (rows, columns)
 """
 

@@ -103,9 +103,9 @@ def test_the_page_is_well_formed_and_self_contained(report: Report) -> None:
     elements = Elements(page(report))
     assert len(set(elements.ids)) == len(elements.ids), "identifiers are unique"
     assert set(elements.references) <= set(elements.ids)
-    for text in ("<script>alert(1)</script>", "a < b & c", "Why: another machine", "0.0001235"):
+    for text in ("<script>alert(1)</script>", "a < b & c", "another machine", "0.0001235"):
         assert text in elements.text
-    assert "1 agrees, 1 does not agree, 1 cannot tell" in elements.text
+    assert "1 agrees, 1 does not agree, 1 cannot be decided here" in elements.text
     assert "needs <data>" in elements.text, "the error of an experiment is in its section"
     assert "torch" in elements.text, "versions"
 
@@ -173,6 +173,42 @@ def test_the_command_writes_report_and_numbers(
     )
     assert main(["reproduce", "nonsense"]) == 1
     assert "known are " in capsys.readouterr().err
+
+
+def interrupt(options: Options) -> Section:
+    raise KeyboardInterrupt
+
+
+def test_an_interrupted_run_leaves_the_report_so_far(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(EXPERIMENTS, "sample", SAMPLE)
+    monkeypatch.setitem(EXPERIMENTS, "stuck", Experiment("stuck", "It hangs", "dMath", interrupt))
+    assert main(["reproduce", "sample", "stuck", "--output", str(tmp_path)]) == 130
+    text = Elements((tmp_path / "report.html").read_text()).text
+    assert "1 agrees, 1 does not agree, 1 cannot be decided here" in text
+    assert "Not finished: stuck." in text
+
+
+def test_files_that_cannot_be_written_are_errors_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(EXPERIMENTS, "stuck", Experiment("stuck", "It hangs", "dMath", interrupt))
+    kept = tmp_path / "kept"
+    (kept / "inside").mkdir(parents=True)
+    (tmp_path / "file").write_text("text")
+    for json_file, problem in (
+        (kept, "is a folder; name a file"),
+        (tmp_path / "file" / "a.json", "cannot be created"),
+    ):
+        command = ["reproduce", "stuck", "--output", str(tmp_path), "--json", str(json_file)]
+        assert main(command) == 1
+        error = capsys.readouterr().err
+        assert "--json: " in error
+        assert problem in error
+    assert (kept / "inside").is_dir()
+    assert main(["reproduce", "stuck", "--output", str(tmp_path / "file")]) == 1
+    assert "cannot be created" in capsys.readouterr().err
 
 
 def test_every_experiment_names_its_paper() -> None:

@@ -13,8 +13,10 @@ import pytest
 
 import magmath as mm
 from magmath.bench.peer_processes import SystemProcesses
+from magmath.data import Dataset
 from magmath.errors import MissingDataError
-from magmath.reproduce import Options, shm_cifar10
+from magmath.reproduce import Options, image_task, shm_cifar10
+from magmath.reproduce.image_task import ImageTask
 from magmath.reproduce.section import Finding, Table
 from magmath.reproduce.shm_cifar10 import (
     STAGES,
@@ -28,8 +30,12 @@ from magmath.reproduce.shm_cifar10 import (
 )
 
 
+def small(data: Dataset, images: int) -> Problem:
+    return Problem(ImageTask(data, "mlp", f"A reduced form: {data.name}"), images)
+
+
 def test_the_reduced_form_runs_on_every_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = Problem(mm.data.load("digits"), "mlp", 4000, is_paper=False)
+    problem = small(mm.data.load("digits"), 4000)
     monkeypatch.setattr(shm_cifar10, "problem_of", lambda options: problem)
     monkeypatch.setattr(mm, "init", partial(mm.init, launcher="threads"))
     section = run(Options(quick=True, peers=("none",)))
@@ -57,7 +63,7 @@ def test_ddp_has_the_same_losses_on_the_same_batches(monkeypatch: pytest.MonkeyP
     part = replace(
         digits, train_images=digits.train_images[:333], train_labels=digits.train_labels[:333]
     )
-    problem = Problem(part, "mlp", 999, is_paper=False)
+    problem = small(part, 999)
     ours, theirs = train(problem, 2), train_peer(problem, 2)
     np.testing.assert_allclose(theirs.losses, ours.losses, rtol=1e-4)
     np.testing.assert_allclose(theirs.accuracies, ours.accuracies, atol=0.01)
@@ -84,7 +90,7 @@ def test_an_interrupt_ends_the_processes_of_ddp(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(SystemProcesses, "round", interrupted)
-    problem = Problem(mm.data.load("digits"), "mlp", 200_000, is_paper=False)
+    problem = small(mm.data.load("digits"), 200_000)
     with pytest.raises(KeyboardInterrupt):
         train_peer(problem, 2)
     assert len(started) == 2
@@ -122,3 +128,32 @@ def test_a_folder_without_the_data_set_is_an_error(tmp_path: Path) -> None:
     ):
         problem_of(Options(data=tmp_path))
     assert problem_of(Options(quick=True)).data.name in ("cifar-10", "mnist-5k", "digits")
+
+
+def write_cifar_10(folder: Path, count: int) -> None:
+    """Write files in the binary format of CIFAR-10 with `count` random images each."""
+    random = np.random.default_rng(0)
+    names = [*[f"data_batch_{i}.bin" for i in range(1, 6)], "test_batch.bin"]
+    for name in names:
+        records = random.integers(0, 256, (count, 3073), np.uint8)
+        records[:, 0] = np.arange(count) % 10
+        records.tofile(folder / name)
+
+
+def test_a_quick_run_takes_a_part_of_cifar_10(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AlexNet on all images would take an hour."""
+    write_cifar_10(tmp_path, 20)
+    monkeypatch.setattr(image_task, "QUICK_TRAINING", 60)
+    monkeypatch.setattr(image_task, "QUICK_TEST", 10)
+    whole = problem_of(Options(data=tmp_path)).task
+    assert (whole.network, whole.is_paper) == ("alexnet_cifar", True)
+    assert whole.data.train_images.shape == (100, 3, 32, 32)
+    quick = problem_of(Options(quick=True, data=tmp_path)).task
+    assert (quick.network, quick.is_paper) == ("lenet5", False)
+    assert len(quick.data.train_labels) == 60
+    assert len(quick.data.test_labels) == 10
+    assert "60 of the 100 training images of CIFAR-10, and the network lenet5" in quick.text
+    scores = quick.build(0.1, seed=0).predict(quick.data.test_images)
+    assert np.asarray(scores).shape == (10, 10)

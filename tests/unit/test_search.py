@@ -9,6 +9,7 @@ import sqlite3
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,14 @@ from hypothesis import strategies as st
 
 import magmath as mm
 from magmath.cli.main import main
+from magmath.engine import session
 from magmath.errors import DataError, MagmathError, MissingDataError, OptionError
 from magmath.reproduce import Options, shm_search
 from magmath.reproduce.section import Table
 from magmath.train import LossCurve, SearchResults, Trial
-from magmath.train.parameter_search.plots import histograms, matrices
+from magmath.train.parameter_search import histograms, matrices
 from magmath.train.parameter_search.space import Amount, Space
+from magmath.train.parameter_search.trial_run import TrialRun
 
 losses = st.lists(st.floats(0, 5), min_size=1, max_size=12)
 
@@ -47,6 +50,10 @@ def searched(**options: Any) -> SearchResults:
     return mm.train.search(build, *data(), options.pop("space", SPACE), **options)
 
 
+def not_json(name: str) -> None:
+    raise AssertionError(f"{name} is not JSON")
+
+
 # the metric ---------------------------------------------------------------------------------------
 
 
@@ -65,6 +72,32 @@ def test_the_area_is_the_integral_and_never_falls(epochs: list[list[float]], poi
     assert curve.minimum >= min(map(min, epochs)) - 1e-9
 
 
+class Recorded:
+    """A network and its trainer, whose epochs have given losses and last a second each."""
+
+    def __init__(self, epochs: list[list[float]]) -> None:
+        self.epochs, self.is_stopped = epochs, False
+        self.history = SimpleNamespace(steps=[], records=[])
+
+    def fit(self, *data: Any, epochs: int, callbacks: list[TrialRun], **options: Any) -> None:
+        for losses in self.epochs[:epochs]:
+            self.history.steps += losses
+            self.history.records.append(None)
+            callbacks[0].on_epoch_end(self, SimpleNamespace(seconds=1.0))  # type: ignore[arg-type]
+            if self.is_stopped:
+                return
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+
+def run_of(number: int, epochs: list[list[float]], limit: float) -> Trial:
+    trial = Trial(number, {"batch": 1}, "finished", LossCurve())
+    run = TrialRun(Recorded(epochs), trial, (), len(epochs), 4, lambda _: limit)  # type: ignore[arg-type]
+    run.train(len(epochs))
+    return run.trial
+
+
 @given(st.lists(st.lists(losses, min_size=3, max_size=3), min_size=1, max_size=6), st.floats(0, 5))
 @settings(deadline=None)
 def test_stopping_at_the_best_area_does_not_change_the_winner(
@@ -72,20 +105,24 @@ def test_stopping_at_the_best_area_does_not_change_the_winner(
 ) -> None:
     """Both searches on the same curves, each epoch lasting a second."""
 
-    def run(stops: bool) -> Trial | None:
+    def winner(stops: bool) -> Trial | None:
         done: list[Trial] = []
         for number, epochs in enumerate(trials):
+            steps = min(map(len, epochs))
             best = SearchResults(tuple(done), threshold, 1).best
-            curve, state = LossCurve(), "finished"
-            for epoch in epochs:
-                curve = curve.extended(epoch, 1.0, 4)
-                if stops and best is not None and curve.area > best.curve.area:
-                    state = "stopped"
-                    break
-            done.append(Trial(number, {"batch": number}, state, curve))  # type: ignore[arg-type]
+            limit = best.curve.area if stops and best is not None else math.inf
+            done.append(run_of(number, [epoch[:steps] for epoch in epochs], limit))
         return SearchResults(tuple(done), threshold, 1).best
 
-    assert run(stops=True) == run(stops=False)
+    assert winner(stops=True) == winner(stops=False)
+
+
+def test_a_trial_is_stopped_before_its_last_epoch_or_not_at_all() -> None:
+    high = [[2.0, 2.0]] * 3
+    assert run_of(0, high, math.inf).state == "finished"
+    early, late = run_of(1, high, 3.0), run_of(2, high, 5.0)
+    assert (early.state, early.curve.seconds[-1]) == ("stopped", 2.0)
+    assert (late.state, late.curve.seconds[-1]) == ("finished", 3.0), "nothing was left to stop"
 
 
 @given(st.integers(1, 400), st.lists(st.sampled_from([1, 2, 3, 4, 6, 8]), min_size=1, unique=True),
@@ -103,6 +140,18 @@ def test_every_trial_sees_the_images_in_whole_steps(
             Amount.of(space, images, available)
         return
     assert Amount.of(space, images, available) == Amount(fits[0], images // fits[0])
+
+
+def test_values_may_be_those_of_numpy() -> None:
+    given = {
+        "batch": np.array([16, 32]),
+        "learning_rate": np.array([0.1, 0.25, 0.5]),
+        "workers": [np.int64(1)],
+    }
+    space = Space.of(given)
+    plain = Space.of({"batch": [16, 32], "learning_rate": [0.1, 0.25, 0.5], "workers": [1]})
+    assert space == plain
+    assert json.loads(json.dumps(space.settings())) == plain.settings()
 
 
 def test_the_reports_numbers() -> None:
@@ -130,11 +179,13 @@ def test_a_grid_is_compared_by_area_above_the_threshold(tmp_path: Path) -> None:
     results.save(tmp_path / "r.json")
     rows = list(csv.DictReader((tmp_path / "r.csv").read_text().splitlines()))
     assert [row["state"] for row in rows] == [t.state for t in results.trials]
-    stored = json.loads((tmp_path / "r.json").read_text())
+    stored = json.loads((tmp_path / "r.json").read_text(), parse_constant=not_json)
+    assert stored["trials"][2]["minimum_loss"] is None, "it diverged in the first epoch"
     assert stored["best"] == best.number
     assert len(stored["trials"][0]["curve"]["losses"]) == len(results.trials[0].curve.losses)
     assert len(histograms(results).axes[0].patches) == 4, "diverged trials have no bar"
-    assert len(matrices(results).axes[0].texts) == 2, "they are marked in the matrix"
+    marks = [text.get_text() for text in matrices(results).axes[0].texts]
+    assert marks == ["×", "×"], "they are marked in the matrix"
 
 
 def test_trials_are_reproducible_and_independent_of_their_order() -> None:
@@ -171,6 +222,22 @@ def test_without_optuna_the_error_names_the_extra() -> None:
         searched(method="optuna")
 
 
+def test_trials_share_compiled_programs() -> None:
+    """With the same batch, other learning rates compile nothing."""
+    counts: list[int] = []
+
+    def count(results: SearchResults, trial: Trial) -> None:
+        if len(results.trials) > len(counts):
+            counts.append(len(session.engine()._programs))
+
+    with mm.init():
+        searched(space={"batch": [8, 16], "learning_rate": [0.1, 0.2, 0.5]}, on_progress=count)
+    first, again, last = counts[:3]
+    assert first == again == last
+    assert counts[3] > last, "another batch is another program"
+    assert counts[3] == counts[4] == counts[5]
+
+
 def test_workers_are_pools_that_trials_share() -> None:
     space = {"batch": [8], "workers": [0, 1], "learning_rate": [0.1, 0.5]}
     results = searched(space=space, device="cpu")
@@ -178,6 +245,24 @@ def test_workers_are_pools_that_trials_share() -> None:
     for one, other in zip(results.trials[:2], results.trials[2:], strict=True):
         np.testing.assert_allclose(one.curve.losses, other.curve.losses, rtol=1e-4)
     assert list(results.best_by_workers) == [0, 1]
+
+
+def test_plots_mark_what_was_stopped_and_nothing_that_was_not_tried() -> None:
+    curve = LossCurve((1.0, 2.0), (1.0, 0.5))
+    longer = LossCurve((1.0, 3.0), (2.0, 1.5))
+    tried: list[tuple[int, float, Any, LossCurve]] = [
+        (8, 0.1, "finished", curve), (16, 0.1, "stopped", longer), (32, 0.5, "diverged", LossCurve())
+    ]  # fmt: skip
+    trials = [
+        Trial(i, {"batch": batch, "learning_rate": rate}, state, found)
+        for i, (batch, rate, state, found) in enumerate(tried)
+    ]
+    results = SearchResults(tuple(trials), 1.8, 480)
+    axes = matrices(results).axes[0]
+    assert {(t.get_position(), t.get_text()) for t in axes.texts} == {((0, 1), "≥"), ((1, 2), "×")}
+    (frame,) = axes.patches
+    assert frame.get_xy() == (-0.5, -0.5), "around the winner"
+    assert histograms(results).axes[0].get_title() == "best: batch 8, learning rate 0.1"
 
 
 # a killed search ----------------------------------------------------------------------------------
@@ -209,6 +294,34 @@ def test_a_killed_search_goes_on(tmp_path: Path) -> None:
     assert searched(storage=store) == resumed
 
 
+def test_halving_that_was_killed_starts_its_group_again(tmp_path: Path) -> None:
+    """The trials of the first run, which are measured again, must not stop themselves."""
+    store = tmp_path / "search.sqlite"
+    space = {"batch": [8, 16], "learning_rate": [0.1, 0.5]}
+    options: dict[str, Any] = {
+        "space": space, "images": 288, "threshold": 5.0, "halving": 2, "early_stopping": True,
+        "storage": store,
+    }  # fmt: skip
+
+    def kill(results: SearchResults, trial: Trial) -> None:
+        if any(t.state == "finished" for t in results.trials):
+            raise Killed
+
+    with pytest.raises(Killed):
+        searched(**options, on_progress=kill)
+    with sqlite3.connect(store) as connection:
+        ((curve,),) = connection.execute("SELECT curve FROM trials WHERE state = 'finished'")
+        fast = {**json.loads(curve), "seconds": [1e-12] * len(json.loads(curve)["seconds"])}
+        connection.execute(
+            "UPDATE trials SET curve = ? WHERE state = 'finished'", (json.dumps(fast),)
+        )
+    connection.close()
+    resumed = searched(**options)
+    assert len(resumed.trials) == 4
+    assert resumed.best is not None
+    assert resumed.best.curve.area > 1e-9, "it was measured again"
+
+
 def test_the_database_of_another_search_is_refused(tmp_path: Path) -> None:
     store = tmp_path / "search.sqlite"
     searched(storage=store, space={"batch": [8]})
@@ -226,6 +339,20 @@ def test_the_database_of_another_search_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(DataError, match=r"network is .*GradientDescent.* there and .*Adam.* here"):
         mm.train.search(wider, x, y, {"batch": [8]}, **common, storage=store)
+
+    def squared(scores: Any, targets: Any) -> Any:
+        return mm.mean((scores - mm.nn.functional.one_hot(targets, 3)) ** 2)
+
+    def other_loss() -> Any:
+        layers = [mm.nn.Dense(8, activation="relu"), mm.nn.Dense(3)]
+        return mm.nn.NeuralNetwork(layers, loss=squared, optimizer=mm.optim.GradientDescent(0.1))
+
+    with pytest.raises(DataError, match=r"network is .*cross_entropy.* there and .*squared.* here"):
+        mm.train.search(other_loss, x, y, {"batch": [8]}, **common, storage=store)
+    with pytest.raises(DataError, match="device is .*auto.* there and .*cpu.* here"):
+        mm.train.search(build, x, y, {"batch": [8]}, **common, storage=store, device="cpu")
+    with pytest.raises(DataError, match="are a folder; name a file in it"):
+        searched(storage=tmp_path)
     text = tmp_path / "notes.txt"
     text.write_text("no database" * 100)
     with pytest.raises(DataError, match="not a results database"):
@@ -296,7 +423,7 @@ def test_the_experiment_shows_the_trials(monkeypatch: pytest.MonkeyPatch, tmp_pa
     for name, value in (
         ("QUICK_WORKERS", (0,)),
         ("QUICK_IMAGES", 1280),
-        ("REDUCED_THRESHOLD", 2.5),
+        ("REDUCED_THRESHOLD", {"digits": 2.5}),
     ):
         monkeypatch.setattr(shm_search, name, value)
     section = shm_search.run(Options(quick=True))

@@ -83,7 +83,7 @@ def test_a_known_way_is_not_taken_before_it_is_ready() -> None:
     assert run(selector, later, 4)[-1] == "native"
 
 
-def test_a_way_judged_on_a_busy_machine_is_judged_again() -> None:
+def test_an_alternative_timed_on_a_busy_machine_is_timed_again() -> None:
     team = Fake("team", 2.0)
     ways: list[Executor] = [Fake("replay", 3.0), Fake("native", 1.5), team]
     selector = selector_of(ways)
@@ -103,7 +103,7 @@ def test_the_fastest_returns_soon_after_other_processes_have_slowed_it() -> None
     assert run(selector, ways, RECHECK + 2 * TRIALS)[-1] == "native"
 
 
-def test_figures_taken_beside_a_compiler_are_taken_again() -> None:
+def test_times_measured_while_a_compiler_runs_are_measured_again() -> None:
     native, team = Fake("native", 2.0), Fake("team", 1.0, ready=False)
     ways: list[Executor] = [Fake("replay", 1.8), native, team]
     selector = selector_of(ways)

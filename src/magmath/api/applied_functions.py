@@ -20,8 +20,8 @@ def apply_along_axis(
     """Return the results of a function of the 1-D parts along an axis, in its place. The function
     is called once for each part: one that takes an axis itself is faster."""
     x = as_array("apply_along_axis", arr)
-    place = normalize_axis("apply_along_axis", axis, x.ndim)
-    lines = moveaxis(x, place, -1)
+    dim = normalize_axis("apply_along_axis", axis, x.ndim)
+    lines = moveaxis(x, dim, -1)
     outer = lines.shape[:-1]
     if 0 in outer:
         raise ShapeError(f"apply_along_axis: shape {x.shape} has no parts along axis {axis}")
@@ -29,8 +29,8 @@ def apply_along_axis(
         asarray(func1d(lines[index], *args, **options)) for index in product(*map(range, outer))
     ]
     whole = reshape(stack(results), (*outer, *results[0].shape))
-    places = range(len(outer), whole.ndim)
-    return moveaxis(whole, places, range(place, place + len(places)))
+    dims = range(len(outer), whole.ndim)
+    return moveaxis(whole, dims, range(dim, dim + len(dims)))
 
 
 def apply_over_axes(func: Callable[..., Any], a: Any, axes: int | Sequence[int]) -> Array:
@@ -39,9 +39,9 @@ def apply_over_axes(func: Callable[..., Any], a: Any, axes: int | Sequence[int])
     x = as_array("apply_over_axes", a)
     ndim = x.ndim
     for axis in (axes,) if isinstance(axes, int) else axes:
-        place = normalize_axis("apply_over_axes", axis, ndim)
-        result = as_array("apply_over_axes", func(x, place))
-        x = result if result.ndim == ndim else expand_dims(result, axis=place)
+        dim = normalize_axis("apply_over_axes", axis, ndim)
+        result = as_array("apply_over_axes", func(x, dim))
+        x = result if result.ndim == ndim else expand_dims(result, axis=dim)
         if x.ndim != ndim:
             raise ShapeError("apply_over_axes: the function must return as many axes, or one less")
     return x

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from magmath.api.data_types import astype
-from magmath.api.elementwise import divide, remainder
+from magmath.api.elementwise import conj, divide, remainder
 from magmath.api.indexing import take
 from magmath.api.manipulation import concat, flip, ravel, reshape
 from magmath.api.searching import searchsorted, where
@@ -35,17 +35,17 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
     """Return the integral along an axis by the trapezoidal rule, at positions x or `dx` apart."""
     values = as_array("trapezoid", y)
-    place = normalize_axis("trapezoid", axis, values.ndim)
+    dim = normalize_axis("trapezoid", axis, values.ndim)
     if x is None:
         steps = dx
     else:
         at = as_array("trapezoid", x)
         steps = diff(at, axis=axis if at.ndim > 1 else 0)
         if at.ndim == 1:
-            steps = reshape(steps, (-1,) + (1,) * (values.ndim - place - 1))
-    before = (slice(None),) * place
+            steps = reshape(steps, (-1,) + (1,) * (values.ndim - dim - 1))
+    before = (slice(None),) * dim
     later, former = values[(*before, slice(1, None))], values[(*before, slice(None, -1))]
-    return sum(divide(steps * (later + former), 2.0), place)
+    return sum(divide(steps * (later + former), 2.0), dim)
 
 
 def gradient(f: Any, *varargs: Any, axis: Axis = None, edge_order: int = 1) -> Any:
@@ -55,18 +55,18 @@ def gradient(f: Any, *varargs: Any, axis: Axis = None, edge_order: int = 1) -> A
     """
     values = floating("gradient", f)
     axes = range(values.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
-    places = [normalize_axis("gradient", one, values.ndim) for one in axes]
-    normalize_axes("gradient", places, values.ndim)
+    dims = [normalize_axis("gradient", one, values.ndim) for one in axes]
+    normalize_axes("gradient", dims, values.ndim)
     if edge_order not in (1, 2):
         raise OptionError(f"gradient: edge_order is 1 or 2, was given {edge_order!r}")
     spacing = list(varargs) or [1.0]
     if len(spacing) == 1 and (is_number(spacing[0]) or not getattr(spacing[0], "shape", (1,))):
-        spacing = spacing * len(places)
-    if len(spacing) != len(places):
-        raise ShapeError(f"gradient: needs one distance, or one for each of {len(places)} axes")
+        spacing = spacing * len(dims)
+    if len(spacing) != len(dims):
+        raise ShapeError(f"gradient: needs one distance, or one for each of {len(dims)} axes")
     slopes = [
         _slope(values, d, _steps(values, d, one), edge_order)
-        for d, one in zip(places, spacing, strict=True)
+        for d, one in zip(dims, spacing, strict=True)
     ]
     return slopes[0] if len(slopes) == 1 else tuple(slopes)
 
@@ -130,39 +130,39 @@ def interp(
     """Return the values at x of the lines through the points (xp, fp), of which xp rises; `left`
     and `right` are the values outside of the points, by default those at the ends."""
     at = astype(as_array("interp", x), float64)
-    places, values = as_array("interp", xp), floating("interp", fp)
-    if places.ndim != 1 or values.shape != places.shape or not places.size:
+    points, values = as_array("interp", xp), floating("interp", fp)
+    if points.ndim != 1 or values.shape != points.shape or not points.size:
         raise ShapeError(
-            f"interp: needs two 1-D arrays of equal length, 1 or more, was given {places.shape} "
+            f"interp: needs two 1-D arrays of equal length, 1 or more, was given {points.shape} "
             f"and {values.shape}"
         )
-    places = astype(places, float64)
+    points = astype(points, float64)
     if period is not None:
         size = abs(period)
         if not size:
             raise OptionError("interp: the period must not be 0")
-        at, places = remainder(at, size), remainder(places, size)
-        order = argsort(places)
-        places, values = take(places, order, 0), take(values, order, 0)
-        places = concat([places[-1:] - size, places, places[:1] + size])
+        at, points = remainder(at, size), remainder(points, size)
+        order = argsort(points)
+        points, values = take(points, order, 0), take(values, order, 0)
+        points = concat([points[-1:] - size, points, points[:1] + size])
         values = concat([values[-1:], values, values[:1]])
         left = right = None
-    return _interpolated(at, places, values, left, right)
+    return _interpolated(at, points, values, left, right)
 
 
-def _interpolated(at: Array, places: Array, values: Array, left: Any, right: Any) -> Array:
-    n = places.size
+def _interpolated(at: Array, points: Array, values: Array, left: Any, right: Any) -> Array:
+    n = points.size
     left = values[0] if left is None else left
     right = values[-1] if right is None else right
     if n == 1:
         inside = values[0] + 0.0 * at
     else:
-        below = searchsorted(places, at, "right") - 1
+        below = searchsorted(points, at, "right") - 1
         below = where(below < 0, 0, where(below > n - 2, n - 2, below))
-        x0, x1 = take(places, below, 0), take(places, below + 1, 0)
+        x0, x1 = take(points, below, 0), take(points, below + 1, 0)
         y0, y1 = take(values, below, 0), take(values, below + 1, 0)
         inside = where(at == x1, y1, y0 + (y1 - y0) / (x1 - x0) * (at - x0))
-    ends = where(at < places[0], left, where(at > places[-1], right, inside))
+    ends = where(at < points[0], left, where(at > points[-1], right, inside))
     return where(at != at, at, ends)
 
 
@@ -171,16 +171,19 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Array:
     the middle part of that, as long as the longer vector; "valid": the positions where the longer
     vector contains the shorter one."""
     x, y = _vectors("convolve", a, v)
+    if x.size < y.size:  # zeros surround the longer vector: they do not meet its infinities or nan
+        x, y = y, x
     return _part(convolved(x, y, method="direct"), x.size, y.size, mode, "convolve")
 
 
 def correlate(a: Any, v: Any, mode: str = "valid") -> Array:
     """Return Σ_j a[i + j] conj(v[j]) of two vectors; the modes are those of `convolve`."""
     x, y = _vectors("correlate", a, v)
-    whole = correlated(x, y, method="direct")
     if x.size >= y.size:
-        return _part(whole, x.size, y.size, mode, "correlate")
-    return flip(_part(flip(whole), y.size, x.size, mode, "correlate"))
+        return _part(correlated(x, y, method="direct"), x.size, y.size, mode, "correlate")
+    # zeros surround the longer vector: they do not meet its infinities or nan
+    turned = conj(correlated(y, x, method="direct"))
+    return flip(_part(turned, y.size, x.size, mode, "correlate"))
 
 
 def _vectors(name: str, a: Any, v: Any) -> tuple[Array, Array]:

@@ -312,7 +312,7 @@ def arange(
     The type is int64 for Python integers, the default floating point type if one of the numbers is
     a float; NumPy scalars and 0-d arrays keep their own type.
     """
-    _check_told("arange", "start + step * mm.arange(n)", start, stop, step)
+    _require_known("arange", "start + step * mm.arange(n)", start, stop, step)
     given = (0, start, step) if stop is None else (start, stop, step)
     for number in given:
         if not hasattr(number, "__float__"):
@@ -347,7 +347,7 @@ def _python_number(value: Any) -> Any:
     return value if is_number(value) else value.item()
 
 
-def _check_told(operation: str, remedy: str, *numbers: Any) -> None:
+def _require_known(operation: str, remedy: str, *numbers: Any) -> None:
     """Raise TracingError for numbers that are arguments of a traced function."""
     if any(isinstance(number, TracedScalar) for number in numbers):
         raise TracingError(
@@ -373,7 +373,7 @@ def linspace(
     Complex numbers are on the line between start and stop. The type is the default floating point
     type or its complex counterpart; NumPy scalars keep their own type.
     """
-    _check_told("linspace", "start + (stop - start) * mm.linspace(0, 1, n)", start, stop, num)
+    _require_known("linspace", "start + (stop - start) * mm.linspace(0, 1, n)", start, stop, num)
     shape = normal_shape("linspace", num)
     for number in (start, stop):
         if not hasattr(number, "__complex__") and not hasattr(number, "__float__"):
@@ -456,13 +456,13 @@ def meshgrid(
     given = [x if x.ndim else Array(manipulation.reshape(x.node, (1,))) for x in given]
     if bad := [x.shape for x in given if x.ndim != 1]:
         raise ShapeError(f"meshgrid: needs 1-D arrays, was given shape {bad[0]}")
-    places = list(range(len(given)))
+    dims = list(range(len(given)))
     if indexing == "xy" and len(given) > 1:
-        places[:2] = [1, 0]
+        dims[:2] = [1, 0]
     ndim = len(given)
-    shape = tuple(given[place].size for place in places)
+    shape = tuple(given[dim].size for dim in dims)
     grids = []
-    for x, place in zip(given, places, strict=True):
-        column = manipulation.reshape(x.node, (1,) * place + x.shape + (1,) * (ndim - place - 1))
+    for x, dim in zip(given, dims, strict=True):
+        column = manipulation.reshape(x.node, (1,) * dim + x.shape + (1,) * (ndim - dim - 1))
         grids.append(_made(column if sparse else reductions.broadcast_to(column, shape)))
     return tuple(grids)

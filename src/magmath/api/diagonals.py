@@ -127,9 +127,11 @@ def fill_diagonal(a: Array, val: Any, wrap: bool = False) -> None:
         a[indices] = val
         return
     rows, columns = a.shape
-    places = arange(0, rows * columns if wrap else min(rows, columns) * (columns + 1), columns + 1)
-    places = places[: -(-rows * columns // (columns + 1))]
-    a[places // columns, places % columns] = _cycled(val, places.size)
+    positions = arange(
+        0, rows * columns if wrap else min(rows, columns) * (columns + 1), columns + 1
+    )
+    positions = positions[: -(-rows * columns // (columns + 1))]
+    a[positions // columns, positions % columns] = _cycled(val, positions.size)
 
 
 def _cycled(values: Any, count: int) -> Any:

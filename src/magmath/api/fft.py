@@ -269,12 +269,12 @@ def fftshift(x: Array, /, axes: Any = None) -> Array:
     """Return the coefficient of frequency 0 moved to the middle of each axis (of `axes`, or
     all)."""
     x = as_array("fftshift", x)
-    places = normalize_axes("fftshift", axes, x.ndim)
-    return roll(x, tuple(x.shape[d] // 2 for d in places), axis=places)
+    dims = normalize_axes("fftshift", axes, x.ndim)
+    return roll(x, tuple(x.shape[d] // 2 for d in dims), axis=dims)
 
 
 def ifftshift(x: Array, /, axes: Any = None) -> Array:
     """Return the inverse of `fftshift`."""
     x = as_array("ifftshift", x)
-    places = normalize_axes("ifftshift", axes, x.ndim)
-    return roll(x, tuple(-(x.shape[d] // 2) for d in places), axis=places)
+    dims = normalize_axes("ifftshift", axes, x.ndim)
+    return roll(x, tuple(-(x.shape[d] // 2) for d in dims), axis=dims)

@@ -200,16 +200,16 @@ def _binned(columns: Sequence[Array], edges: Sequence[Array], weights: Array | N
     """Return counts, or sums of weights, in a grid of bins; the last bin of each dimension is
     closed."""
     shape = tuple(one.size - 1 for one in edges)
-    place: Any = 0
+    number: Any = 0
     inside: Any = True
     for x, one, extent in zip(columns, edges, shape, strict=True):
         at = searchsorted(one, x, "right") - 1
         at = where(x == one[-1], extent - 1, at)
         inside = (at >= 0) & (at < extent) & (x == x) & inside
-        place = place * extent + at
+        number = number * extent + at
     size = math.prod(shape)
     heavy = ones(columns[0].shape, dtype=int64) if weights is None else weights
-    flat = _counts(where(inside, place, size), heavy, size + 1)[:size]
+    flat = _counts(where(inside, number, size), heavy, size + 1)[:size]
     return reshape(flat, shape)
 
 

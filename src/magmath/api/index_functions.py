@@ -137,15 +137,15 @@ def extract(condition: Any, arr: Any) -> Array:
 def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Array:
     """For each element of an array of integers, the element of the choice with that number."""
     number = as_array("choose", a)
-    given = broadcast_arrays(*_alike("choose", choices))
+    given = broadcast_arrays(*_of_one_type("choose", choices))
     shape = broadcast_shapes(number.shape, *(x.shape for x in given))
-    place = broadcast_to(within("choose", number, len(given), mode), shape)
+    position = broadcast_to(within("choose", number, len(given), mode), shape)
     wide = stack([broadcast_to(x, shape) for x in given])
-    picked = take_along_axis(wide, reshape(place, (1, *shape)), 0)
+    picked = take_along_axis(wide, reshape(position, (1, *shape)), 0)
     return stored("choose", reshape(picked, shape), out)
 
 
-def _alike(name: str, values: Any) -> list[Array]:
+def _of_one_type(name: str, values: Any) -> list[Array]:
     """Return arrays of one type; numbers take the type of the others."""
     given = list(values) if isinstance(values, (list, tuple)) else list(as_array(name, values))
     if all(map(is_number, given)):
@@ -154,7 +154,7 @@ def _alike(name: str, values: Any) -> list[Array]:
 
 
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Array:
-    """For each element that of the first choice whose condition holds."""
+    """Return for each element that of the first choice whose condition holds."""
     if not all(isinstance(one, (list, tuple)) for one in (condlist, choicelist)):
         raise TypeError("select: needs a list of conditions and one of choices")
     if len(condlist) != len(choicelist) or not condlist:
@@ -207,9 +207,9 @@ def copyto(dst: Array, src: Any, casting: str = "same_kind", where: Any = True) 
 def put(a: Array, ind: Any, v: Any, mode: str = "raise") -> None:
     """Write values to positions of the flattened array; they are repeated from the first on."""
     a = target("put", a)
-    places = ravel(within("put", as_array("put", ind), a.size, mode))
+    positions = ravel(within("put", as_array("put", ind), a.size, mode))
     flat = ravel(a)
-    flat[places] = _cycled(v, places.size)
+    flat[positions] = _cycled(v, positions.size)
     stored("put", reshape(flat, a.shape), a)
 
 
@@ -245,10 +245,10 @@ def _cycled(values: Any, size: int) -> Array:
 
 def put_along_axis(arr: Array, indices: Any, values: Any, axis: int | None) -> None:
     """Write values to the positions along an axis that an array of indices has for each of them."""
-    arr, places = target("put_along_axis", arr), as_array("put_along_axis", indices)
+    arr, positions = target("put_along_axis", arr), as_array("put_along_axis", indices)
     if axis is None:
         flat = ravel(arr)
-        flat[places] = values
+        flat[positions] = values
         stored("put_along_axis", reshape(flat, arr.shape), arr)
         return
     d = normalize_axis("put_along_axis", axis, arr.ndim)
@@ -257,7 +257,7 @@ def put_along_axis(arr: Array, indices: Any, values: Any, axis: int | None) -> N
         line = arange(arr.shape[other])
         shape = [1] * arr.ndim
         shape[other] = arr.shape[other]
-        key.append(places if other == d else reshape(line, shape))
+        key.append(positions if other == d else reshape(line, shape))
     arr[tuple(key)] = values
 
 

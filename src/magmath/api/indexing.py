@@ -29,9 +29,9 @@ def take(
     x, positions = as_array("take", x), as_array("take", indices)
     if axis is None:
         x, axis = Array(reshape(x.node, (x.size,))), 0
-    place = normalize_axis("take", axis, x.ndim)
-    where = within("take", positions, x.shape[place], mode).node
-    picked = Array(apply(TAKE, x.node, where, axes=(place,), at=place, line=user_line()))
+    dim = normalize_axis("take", axis, x.ndim)
+    where = within("take", positions, x.shape[dim], mode).node
+    picked = Array(apply(TAKE, x.node, where, axes=(dim,), at=dim, line=user_line()))
     return stored("take", picked, out)
 
 
@@ -51,20 +51,20 @@ def take_along_axis(x: Array, /, indices: Any, axis: int | None = -1) -> Array:
 
     x and indices have the same number of dimensions, and broadcast except along the axis.
     """
-    x, places = as_array("take_along_axis", x), as_array("take_along_axis", indices)
+    x, positions = as_array("take_along_axis", x), as_array("take_along_axis", indices)
     if axis is None:
         x, axis = Array(reshape(x.node, (x.size,))), 0
-    if x.ndim != places.ndim:
+    if x.ndim != positions.ndim:
         raise ShapeError(
             f"take_along_axis: needs as many dimensions of x and indices, was given {x.shape} and "
-            f"{places.shape}"
+            f"{positions.shape}"
         )
-    place = normalize_axis("take_along_axis", axis, x.ndim)
-    one = (*x.shape[:place], 1, *x.shape[place + 1 :])
-    other = (*places.shape[:place], 1, *places.shape[place + 1 :])
+    dim = normalize_axis("take_along_axis", axis, x.ndim)
+    one = (*x.shape[:dim], 1, *x.shape[dim + 1 :])
+    other = (*positions.shape[:dim], 1, *positions.shape[dim + 1 :])
     common = broadcast("take_along_axis", one, other)
     stretched = [
-        broadcast_to(a, (*common[:place], a.shape[place], *common[place + 1 :])).node
-        for a in (x, places)
+        broadcast_to(a, (*common[:dim], a.shape[dim], *common[dim + 1 :])).node
+        for a in (x, positions)
     ]
-    return Array(apply(TAKE_ALONG, *stretched, axis=place, line=user_line()))
+    return Array(apply(TAKE_ALONG, *stretched, axis=dim, line=user_line()))

@@ -49,10 +49,10 @@ def absolute(operation: str, path: Path) -> str:
         ) from None
 
 
-def missing(operation: str, place: str) -> MissingDataError:
+def missing(operation: str, location: str) -> MissingDataError:
     """Return the error for a missing file."""
     return MissingDataError(
-        f"{operation}: there is no file {place}; give the path of a file that exists"
+        f"{operation}: there is no file {location}; give the path of a file that exists"
     )
 
 
@@ -82,19 +82,19 @@ def load(
     not numbers (Python objects are never read), MissingPackageError if a package is missing,
     LayoutError for a layout that does not fit.
     """
-    place = absolute("load", path)
-    if not os.path.exists(place):
-        raise missing("load", place)
-    format = format_of("load", place)
+    location = absolute("load", path)
+    if not os.path.exists(location):
+        raise missing("load", location)
+    format = format_of("load", location)
     if not format.typed:
-        return read_table(place, dtype, layout)
-    entries = format.entries(place)
+        return read_table(location, dtype, layout)
+    entries = format.entries(location)
     if name is not None:
         if name not in entries:
             held = ", ".join(sorted(entries)) if entries.keys() != {""} else "one without a name"
-            raise DataError(f"load: {place} has no array {name!r}; it holds {held or 'none'}")
-        return read_entry(place, entries[name], dtype, layout)
-    found = {key: read_entry(place, entry, dtype, layout) for key, entry in entries.items()}
+            raise DataError(f"load: {location} has no array {name!r}; it holds {held or 'none'}")
+        return read_entry(location, entries[name], dtype, layout)
+    found = {key: read_entry(location, entry, dtype, layout) for key, entry in entries.items()}
     return found[""] if found.keys() == {""} else found
 
 
@@ -110,8 +110,8 @@ def save(path: Path, array: Operand | Mapping[str, Operand], /) -> None:
     folder does not exist or a worker on another host does not see it, OSError if the disk is full
     or the path is not writable.
     """
-    place = absolute("save", path)
-    format = format_of("save", place)
+    location = absolute("save", path)
+    format = format_of("save", location)
     if isinstance(array, Mapping):
         arrays = {name: as_array("save", value) for name, value in array.items()}
         if not format.named:
@@ -129,11 +129,11 @@ def save(path: Path, array: Operand | Mapping[str, Operand], /) -> None:
                 f'mm.save(path, {{"x": x}})'
             )
     specs = {name: ArraySpec(x.shape, x.dtype) for name, x in arrays.items()}
-    _check_target(place)
-    with atomic_replace(place) as draft:
-        places = format.create(draft, specs)
+    _check_target(location)
+    with atomic_replace(location) as draft:
+        storages = format.create(draft, specs)
         for name, x in arrays.items():
-            _write(draft, places[name], x)
+            _write(draft, storages[name], x)
         format.finish(draft, specs)
 
 
@@ -149,10 +149,10 @@ def save_on_controller(
 
     specs = {name: ArraySpec(x.shape, x.dtype) for name, x in arrays.items()}
     with atomic_replace(path) as draft:
-        places = safetensors.create(draft, specs, metadata)
+        storages = safetensors.create(draft, specs, metadata)
         for name, x in arrays.items():
             data = x.fetched().contiguous().view(-1).view(torch.uint8).numpy()
-            with places[name].open(draft, specs[name], True) as elements:
+            with storages[name].open(draft, specs[name], True) as elements:
                 elements[...,] = data
 
 
@@ -175,8 +175,8 @@ def savez(path: Path, /, *arrays: Operand, **named: Operand) -> None:
     twice = sorted(numbered.keys() & named.keys())
     if twice:
         raise DataError(f"savez: {', '.join(twice)} would be in the file twice; choose other names")
-    place = absolute("savez", path)
-    save(place if place.endswith(".npz") else f"{place}.npz", {**numbered, **named})
+    location = absolute("savez", path)
+    save(location if location.endswith(".npz") else f"{location}.npz", {**numbered, **named})
 
 
 def read_table(
@@ -199,34 +199,34 @@ def read_entry(path: str, entry: StoredArray, dtype: DTypeLike, layout: LayoutLi
 
 
 def _read(path: str, entry: StoredArray, layout: LayoutLike) -> Array:
-    spec, place = entry
+    spec, storage = entry
     if layout is None:
         wanted = default_layout(spec.shape, spec.nbytes)
     else:
         wanted = bind_layout("load", layout, spec.shape)
-    if place.chunks is None and not (wanted.shared or wanted.is_partial):
+    if storage.chunks is None and not (wanted.shared or wanted.is_partial):
         divided = wanted
     else:
-        divided = _in_chunks(wanted, place.chunks)
+        divided = _in_chunks(wanted, storage.chunks)
     pool = session.engine().pool
     with transfer_progress(f"load {os.path.basename(path)}", spec.nbytes) as progress:
-        handle = pool.read(path, place, divided, spec.dtype, progress)
+        handle = pool.read(path, storage, divided, spec.dtype, progress)
     data = RemoteArray(pool, handle, spec.shape, spec.dtype, divided)
     result = Array(input_leaf(spec.shape, spec.dtype, divided, data))
     return result if divided == wanted else result.redistribute(wanted)
 
 
-def _write(path: str, place: StorageSpec, array: Array) -> None:
+def _write(path: str, storage: StorageSpec, array: Array) -> None:
     layout = array.layout
     small = layout.mesh.size == 1 or array.size * array.dtype.itemsize <= ONE_WRITER
     one = layout.is_replicated and small
-    if not (one or (place.chunks is None and _in_rows(layout))):
-        array = array.redistribute(_in_chunks(layout, place.chunks))
+    if not (one or (storage.chunks is None and _in_rows(layout))):
+        array = array.redistribute(_in_chunks(layout, storage.chunks))
     data = remote_array_of(array.evaluated())
     with transfer_progress(
         f"save {os.path.basename(path)}", array.size * array.dtype.itemsize
     ) as progress:
-        data.pool.write(data.handle, path, place, progress)
+        data.pool.write(data.handle, path, storage, progress)
 
 
 def _in_rows(layout: Layout) -> bool:

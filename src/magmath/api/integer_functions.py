@@ -93,13 +93,13 @@ def packbits(x: Any, /, axis: int | None = None, bitorder: str = "big") -> Array
     x = as_array("packbits", x)
     if axis is None:
         x, axis = reshape(x, (-1,)), 0
-    place = normalize_axis("packbits", axis, x.ndim)
-    bits = moveaxis(astype(not_equal(x, 0) if x.dtype.kind != "bool" else x, int64), place, -1)
+    dim = normalize_axis("packbits", axis, x.ndim)
+    bits = moveaxis(astype(not_equal(x, 0) if x.dtype.kind != "bool" else x, int64), dim, -1)
     if missing := -bits.shape[-1] % 8:
         none = astype(not_equal(bits[..., :1], bits[..., :1]), int64)
         bits = concat([bits, *[none] * missing], axis=-1)
     parts = reshape(bits, (*bits.shape[:-1], bits.shape[-1] // 8, 8))
-    return moveaxis(astype(sum(multiply(parts, weights), axis=-1), uint8), -1, place)
+    return moveaxis(astype(sum(multiply(parts, weights), axis=-1), uint8), -1, dim)
 
 
 def unpackbits(
@@ -116,8 +116,8 @@ def unpackbits(
         raise DTypeError(f"unpackbits: takes uint8, was given {x.dtype}; convert with mm.astype")
     if axis is None:
         x, axis = reshape(x, (-1,)), 0
-    place = normalize_axis("unpackbits", axis, x.ndim)
-    packed = moveaxis(astype(x, int64), place, -1)
+    dim = normalize_axis("unpackbits", axis, x.ndim)
+    packed = moveaxis(astype(x, int64), dim, -1)
     one = reshape(packed, (*packed.shape, 1))
     bits = astype(not_equal(bitwise_and(one, weights), 0), uint8)
     bits = reshape(bits, (*packed.shape[:-1], packed.shape[-1] * 8))
@@ -127,4 +127,4 @@ def unpackbits(
             none = astype(not_equal(bits[..., :1], bits[..., :1]), uint8)
             bits = concat([bits, *[none] * (count - extent)], axis=-1)
         bits = bits[..., :count]
-    return moveaxis(bits, -1, place)
+    return moveaxis(bits, -1, dim)

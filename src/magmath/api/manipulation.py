@@ -100,11 +100,11 @@ def swapaxes(x: Array, /, axis1: int, axis2: int) -> Array:
 def rollaxis(x: Array, /, axis: int, start: int = 0) -> Array:
     """Return an axis moved back until it stands before position `start`."""
     x = as_array("rollaxis", x)
-    place = normalize_axis("rollaxis", axis, x.ndim)
+    dim = normalize_axis("rollaxis", axis, x.ndim)
     before = start + x.ndim if start < 0 else start
     if not 0 <= before <= x.ndim:
         raise ShapeError(f"rollaxis: start must be {-x.ndim} to {x.ndim}, was given {start}")
-    return moveaxis(x, place, before - (before > place))
+    return moveaxis(x, dim, before - (before > dim))
 
 
 def _positions(name: str, axes: int | Sequence[int], ndim: int) -> tuple[int, ...]:
@@ -125,14 +125,14 @@ def permute_dims(x: Array, /, axes: Sequence[int]) -> Array:
 def moveaxis(x: Array, /, source: int | Sequence[int], destination: int | Sequence[int]) -> Array:
     """Return axes `source` moved to positions `destination`; the others stay in order."""
     x = as_array("moveaxis", x)
-    places = [_positions("moveaxis", axes, x.ndim) for axes in (source, destination)]
-    if len(places[0]) != len(places[1]) or any(len(set(one)) != len(one) for one in places):
+    dims = [_positions("moveaxis", axes, x.ndim) for axes in (source, destination)]
+    if len(dims[0]) != len(dims[1]) or any(len(set(one)) != len(one) for one in dims):
         raise ShapeError(
             f"moveaxis: needs as many different sources as destinations, was given {source} and "
             f"{destination}"
         )
-    order = [d for d in range(x.ndim) if d not in places[0]]
-    for to, axis in sorted(zip(places[1], places[0], strict=True)):
+    order = [d for d in range(x.ndim) if d not in dims[0]]
+    for to, axis in sorted(zip(dims[1], dims[0], strict=True)):
         order.insert(to, axis)
     return permute_dims(x, order)
 

@@ -117,13 +117,13 @@ def norm(
     axes = (axis,) if isinstance(axis, int) else tuple(axis)
     if len(axes) == 1:
         return vector_norm(a, axis=axes, keepdims=keepdims, ord=2 if ord is None else ord)
-    places = [normalize_axis("norm", one, a.ndim) for one in axes]
-    if len(axes) != 2 or places[0] == places[1]:
+    dims = [normalize_axis("norm", one, a.ndim) for one in axes]
+    if len(axes) != 2 or dims[0] == dims[1]:
         raise ShapeError(f"norm: needs one axis or two different ones, was given {axis}")
-    rest = [d for d in range(a.ndim) if d not in places]
-    matrices = permute(a.node, (*rest, *places))
+    rest = [d for d in range(a.ndim) if d not in dims]
+    matrices = permute(a.node, (*rest, *dims))
     found = matrix_norm(Array(matrices), ord=ord)
-    shape = reduced_shape(a.shape, tuple(places), True)
+    shape = reduced_shape(a.shape, tuple(dims), True)
     return Array(reshape(found.node, shape)) if keepdims else found
 
 

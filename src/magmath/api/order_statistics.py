@@ -193,7 +193,7 @@ def _at(lines: Array, parts: Any, method: str, name: str) -> Array:
     NaN is ordered last, so the last order statistic shows it.
     """
     n = lines.shape[-1]
-    low, share = _places(parts, n, method, name, np)
+    low, share = _lower_positions(parts, n, method, name, np)
     low, last = np.asarray(low), n - 1
     below, above = (np.clip(i, 0, last).astype(np.int64) for i in (low, low + 1))
     needed = sorted({*below.tolist(), *(above.tolist() if np.any(share) else ()), last})
@@ -216,14 +216,14 @@ def _at(lines: Array, parts: Any, method: str, name: str) -> Array:
 def _picked(found: Array, positions: list[int], wanted: Any) -> Array:
     """Return the order statistics at the positions `wanted`, given those at `positions`."""
     if len(wanted) == 1:
-        place = positions.index(wanted[0])
-        return found[..., place : place + 1]
+        position = positions.index(wanted[0])
+        return found[..., position : position + 1]
     return take(found, np.searchsorted(positions, wanted), -1)
 
 
 def _at_counted(ordered: Array, parts: Any, counts: Array, method: str, name: str) -> Array:
     """Return the quantiles of the first `counts` of sorted elements."""
-    low, share = _places(as_array(name, parts), counts, method, name, _Lazy)
+    low, share = _lower_positions(as_array(name, parts), counts, method, name, _Lazy)
     last = maximum(counts - 1, 0)
     shape = (*counts.shape[:-1], parts.size)
     below, above = (
@@ -239,21 +239,21 @@ def _between(below: Array, above: Array, share: Any) -> Array:
 
 
 class _Lazy:
-    """The functions of NumPy that `_places` uses, for arrays of magmath."""
+    """The functions of NumPy that `_lower_positions` uses, for arrays of magmath."""
 
     floor, ceil, rint, where = floor, ceil, round, where
 
 
-def _places(parts: Any, n: Any, method: str, name: str, lib: Any) -> tuple[Any, Any]:
+def _lower_positions(parts: Any, n: Any, method: str, name: str, lib: Any) -> tuple[Any, Any]:
     """Return for each part a position among n sorted elements, and the weight of the next element.
 
     Positions before the first or after the last element denote that element.
     """
     if method in CONTINUOUS:
         alpha, beta = CONTINUOUS[method]
-        place = n * parts + (alpha + parts * (1 - alpha - beta)) - 1
-        low = lib.floor(place)
-        return low, place - low
+        position = n * parts + (alpha + parts * (1 - alpha - beta)) - 1
+        low = lib.floor(position)
+        return low, position - low
     whole = (n - 1) * parts
     if method in ("lower", "higher", "nearest"):
         function = {"lower": lib.floor, "higher": lib.ceil, "nearest": lib.rint}[method]
@@ -265,9 +265,9 @@ def _places(parts: Any, n: Any, method: str, name: str, lib: Any) -> tuple[Any, 
         raise OptionError(
             f"{name}: method is one of {', '.join((*CONTINUOUS, *OTHERS))}, was given {method!r}"
         )
-    place = n * parts - (1.5 if method == "closest_observation" else 1)
-    low = lib.floor(place)
-    share = place - low
+    position = n * parts - (1.5 if method == "closest_observation" else 1)
+    low = lib.floor(position)
+    share = position - low
     if method == "averaged_inverted_cdf":
         return low, lib.where(share == 0, 0.5, 1.0)
     stays = share == 0

@@ -110,9 +110,9 @@ def _ramps(x: Array, d: int, widths: Pair, ends: Pair) -> list[Array]:
     parts = []
     for side, (width, end) in enumerate(zip(widths, ends, strict=True)):
         edge = _at(x, d, None, 1) if side == 0 else _at(x, d, -1, None)
-        place = reshape(arange(width), column) if width else reshape(arange(0), column)
-        place = place if side == 0 else width - 1 - place
-        ramp = end + (edge - end) * (place / float(width or 1))
+        index = reshape(arange(width), column) if width else reshape(arange(0), column)
+        index = index if side == 0 else width - 1 - index
+        ramp = end + (edge - end) * (index / float(width or 1))
         parts.append(_as_type(ramp, x))
     return parts
 
@@ -139,20 +139,20 @@ def _copies(x: Array, d: int, widths: Pair, mode: str) -> list[Array]:
     before, behind = widths
     if not n:
         raise ShapeError(f"pad: mode {mode!r} cannot extend axis {d}, which has no elements")
-    places = [np.arange(-before, 0), np.arange(n, n + behind)]
-    return [_copied(x, d, place, mode) for place in places]
+    indices = [np.arange(-before, 0), np.arange(n, n + behind)]
+    return [_copied(x, d, index, mode) for index in indices]
 
 
-def _copied(x: Array, d: int, place: Any, mode: str) -> Array:
+def _copied(x: Array, d: int, index: Any, mode: str) -> Array:
     n = x.shape[d]
     if mode == "edge":
-        return take(x, np.clip(place, 0, n - 1), d)
+        return take(x, np.clip(index, 0, n - 1), d)
     if mode == "wrap":
-        return take(x, place % n, d)
+        return take(x, index % n, d)
     if mode not in ("reflect", "symmetric"):
         raise OptionError(f"pad: mode {mode!r} is not known; mm.pad.__doc__ lists the modes")
     period = 2 * n if mode == "symmetric" else 2 * (n - 1) or 1
-    within = place % period
+    within = index % period
     mirrored = (period - 1 if mode == "symmetric" else period) - within
-    source = np.where(within < n, within, mirrored) if n > 1 or mode == "symmetric" else 0 * place
+    source = np.where(within < n, within, mirrored) if n > 1 or mode == "symmetric" else 0 * index
     return take(x, source, d)

@@ -303,18 +303,18 @@ def _choice(state: State, a: Any, size: Size, replace: bool, p: Any, axis: int) 
     if not replace and count > extent:
         raise ShapeError(f"random.choice: cannot draw {count} of {extent} without replacement")
     if replace and p is None:
-        places = _integers(state, 0, extent, shape, None, None)
+        positions = _integers(state, 0, extent, shape, None, None)
     elif replace:
         limits = cumulative_sum(asarray(p))
         drawn = _uniform(state, 0.0, 1.0, shape, limits.dtype, None)
-        places = searchsorted(limits / limits[-1], drawn, "right")
+        positions = searchsorted(limits / limits[-1], drawn, "right")
     elif p is None:
-        places = reshape(_permutation(state, extent, 0)[:count], shape)
+        positions = reshape(_permutation(state, extent, 0)[:count], shape)
     else:  # the largest of log p plus noise of Gumbel's distribution
         noise = -log(-log(_uniform(state, 0.0, 1.0, (extent,), None, None)))
         order = argsort(log(asarray(p)) + noise, descending=True)
-        places = reshape(order[:count], shape)
-    return places if values is None else take(values, places, axis=axis)
+        positions = reshape(order[:count], shape)
+    return positions if values is None else take(values, positions, axis=axis)
 
 
 def _drawn(state: State, record: Operation, shape: Shape, dtype: DTypeLike) -> Node:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any, Literal, overload
 
 from magmath.api.creation import asarray
+from magmath.api.data_types import astype
 from magmath.api.elementwise import not_equal
 from magmath.arrays.array import Array, Number, as_array
 from magmath.arrays.masks import count_mask
 from magmath.arrays.number_list import is_number
 from magmath.arrays.operands import operands
 from magmath.arrays.output import stored
+from magmath.core.dtypes import uint8
 from magmath.core.shapes import normalize_axis
 from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, ShapeError
@@ -42,6 +44,7 @@ def where(condition: Any, x1: Any = None, x2: Any = None, /) -> Any:
 
 def _arg(name: str, x: Array, axis: int | None, keepdims: bool) -> Array:
     x = as_array(name, x)
+    x = astype(x, uint8) if x.dtype.kind == "bool" else x
     node = x.node if axis is not None else manipulation.reshape(x.node, (x.size,))
     position = 0 if axis is None else normalize_axis(name, axis, x.ndim)
     record = argreduce.OPERATIONS[name]

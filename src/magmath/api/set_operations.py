@@ -46,8 +46,8 @@ def unique(
 
 def _unique_parts(x: Array, axis: int, index: bool, inverse: bool, counts: bool) -> Any:
     """Return the different parts of an array along an axis, compared element by element."""
-    place = normalize_axis("unique", axis, x.ndim)
-    front = moveaxis(x, place, 0)
+    dim = normalize_axis("unique", axis, x.ndim)
+    front = moveaxis(x, dim, 0)
     rows = (
         reshape(front, (front.shape[0], -1))
         if front.size
@@ -60,7 +60,7 @@ def _unique_parts(x: Array, axis: int, index: bool, inverse: bool, counts: bool)
     begins = concat([asarray([True]), differs]) if n else differs
     (starts,) = nonzero(begins)
     firsts = take(order, starts, 0)
-    found = [moveaxis(take(front, firsts, 0), 0, place)]
+    found = [moveaxis(take(front, firsts, 0), 0, dim)]
     if index:
         found.append(firsts)
     if inverse:
@@ -83,7 +83,7 @@ def intersect1d(
     """Return the elements of both arrays; with `return_indices` also their first positions in
     either."""
     x, y = ravel(as_array("intersect1d", ar1)), ravel(as_array("intersect1d", ar2))
-    first, places = _distinct(x, assume_unique)
+    first, positions = _distinct(x, assume_unique)
     second, others = _distinct(y, assume_unique)
     common = isin(first, second)
     values = first[common]
@@ -91,14 +91,14 @@ def intersect1d(
         return values if not assume_unique else sort(values)
     if assume_unique:
         order = argsort(values)
-        values, places = take(values, order, 0), take(nonzero(common)[0], order, 0)
+        values, positions = take(values, order, 0), take(nonzero(common)[0], order, 0)
     else:
-        places = places[common]
+        positions = positions[common]
     back = nonzero(isin(second, first))[0]
     if assume_unique:
         back = take(back, argsort(take(second, back, 0)), 0)
-        return values, places, back
-    return values, places, take(others, back, 0)
+        return values, positions, back
+    return values, positions, take(others, back, 0)
 
 
 def _distinct(x: Array, is_distinct: bool) -> tuple[Array, Any]:

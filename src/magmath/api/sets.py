@@ -184,8 +184,8 @@ def isin(
 def _among_sorted(x: Node, test: Node) -> Node:
     """Return whether each element of x equals that at its insertion position in sorted `test`."""
     ordered = apply(SORT, test, axis=0, descending=False, line=user_line())
-    place = apply(SEARCHSORTED, ordered, x, side="left", line=user_line())
-    within = e.call("minimum", place, constant(test.size - 1, int64))
+    position = apply(SEARCHSORTED, ordered, x, side="left", line=user_line())
+    within = e.call("minimum", position, constant(test.size - 1, int64))
     return e.call("equal", reshape(take(ordered, reshape(within, (x.size,)), 0), x.shape), x)
 
 

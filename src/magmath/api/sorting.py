@@ -13,8 +13,8 @@ from magmath.ops.sorting import ARGSORT, SORT
 def _along(record: Operation, x: Array, axis: int | None, descending: bool) -> Array:
     x = as_array(record.name, x)
     node, axis = (reshape(x.node, (x.size,)), 0) if axis is None else (x.node, axis)
-    place = normalize_axis(record.name, axis, node.ndim)
-    return Array(apply(record, node, axis=place, descending=descending, line=user_line()))
+    dim = normalize_axis(record.name, axis, node.ndim)
+    return Array(apply(record, node, axis=dim, descending=descending, line=user_line()))
 
 
 def sort(

@@ -121,12 +121,12 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array
     """Return the parts of an array along an axis: `indices_or_sections` parts of nearly equal
     extent, or those between positions."""
     x = as_array("array_split", ary)
-    place = normalize_axis("array_split", axis, x.ndim)
-    return _parts(x, place, _cuts("array_split", indices_or_sections, x.shape[place]))
+    dim = normalize_axis("array_split", axis, x.ndim)
+    return _parts(x, dim, _cuts("array_split", indices_or_sections, x.shape[dim]))
 
 
-def _parts(x: Array, place: int, cuts: list[int]) -> list[Array]:
-    before = (slice(None),) * place
+def _parts(x: Array, dim: int, cuts: list[int]) -> list[Array]:
+    before = (slice(None),) * dim
     return [x[(*before, slice(a, b))] for a, b in pairwise(cuts)]
 
 
@@ -153,8 +153,8 @@ def _cuts(name: str, given: Any, extent: int) -> list[int]:
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     """Return the parts as `array_split` does; a number of parts must divide the extent."""
     x = as_array("split", ary)
-    place = normalize_axis("split", axis, x.ndim)
-    return _parts(x, place, _cuts("split", indices_or_sections, x.shape[place]))
+    dim = normalize_axis("split", axis, x.ndim)
+    return _parts(x, dim, _cuts("split", indices_or_sections, x.shape[dim]))
 
 
 def vsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
@@ -217,12 +217,12 @@ def resize(a: Any, new_shape: int | Sequence[int]) -> Array:
 def delete(arr: Any, obj: Any, axis: int | None = None) -> Array:
     """Return the array without the positions `obj` of an axis (of the flattened array for None): an
     integer, a slice, integers or truth values."""
-    x, place = _along("delete", arr, axis)
-    extent = x.shape[place]
-    before = (slice(None),) * place
+    x, dim = _along("delete", arr, axis)
+    extent = x.shape[dim]
+    before = (slice(None),) * dim
     if hasattr(obj, "__index__") and not getattr(obj, "ndim", 0) and not isinstance(obj, bool):
         at = normalize_axis("delete: position", index(obj), extent)
-        return concat([x[(*before, slice(0, at))], x[(*before, slice(at + 1, None))]], place)
+        return concat([x[(*before, slice(0, at))], x[(*before, slice(at + 1, None))]], dim)
     keep = ones((extent,), dtype=bool)
     if isinstance(obj, slice):
         keep[obj] = False
@@ -236,33 +236,33 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> Array:
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     """Return the array with values inserted before positions of an axis (of the flattened array for
     None)."""
-    x, place = _along("insert", arr, axis)
-    extent = x.shape[place]
+    x, dim = _along("insert", arr, axis)
+    extent = x.shape[dim]
     given = as_array("insert", values)
-    places = _positions(obj, extent)
+    positions = _positions(obj, extent)
     single = hasattr(obj, "__index__") and not getattr(obj, "ndim", 0)
-    behind = x.shape[place + 1 :]
-    if len(places) == 1:
+    behind = x.shape[dim + 1 :]
+    if len(positions) == 1:
         if given.ndim < x.ndim:
             given = reshape(given, (1,) * (x.ndim - given.ndim) + given.shape)
         if single and given.ndim > 1:
             order = list(range(1, given.ndim))
-            order.insert(place, 0)
+            order.insert(dim, 0)
             given = permute_dims(given, order)
-        many = given.shape[place]
+        many = given.shape[dim]
     else:
-        many = len(places)
-    wide = broadcast_to(astype(given, x.dtype), (*x.shape[:place], many, *behind))
-    before = (slice(None),) * place
-    if len(places) == 1:
-        at = places[0]
-        return concat([x[(*before, slice(0, at))], wide, x[(*before, slice(at, None))]], place)
-    order = sorted(range(many), key=lambda i: places[i])
+        many = len(positions)
+    wide = broadcast_to(astype(given, x.dtype), (*x.shape[:dim], many, *behind))
+    before = (slice(None),) * dim
+    if len(positions) == 1:
+        at = positions[0]
+        return concat([x[(*before, slice(0, at))], wide, x[(*before, slice(at, None))]], dim)
+    order = sorted(range(many), key=lambda i: positions[i])
     parts, last = [], 0
     for i in order:
-        parts += [x[(*before, slice(last, places[i]))], wide[(*before, slice(i, i + 1))]]
-        last = places[i]
-    return concat([*parts, x[(*before, slice(last, None))]], place)
+        parts += [x[(*before, slice(last, positions[i]))], wide[(*before, slice(i, i + 1))]]
+        last = positions[i]
+    return concat([*parts, x[(*before, slice(last, None))]], dim)
 
 
 def _positions(obj: Any, extent: int) -> list[int]:

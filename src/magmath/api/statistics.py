@@ -65,7 +65,7 @@ def _reduction(
     if where is not None and where is not True:
         x = _selected(name, x, where, initial)
     axes = normalize_axes(name, axis, x.ndim)
-    record = reductions.BY_NAME[name]
+    record = reductions.BY_NAME[reductions.reduction_of(name, x.dtype)]
     if initial is not None and name in _EXTREMA:
         x, axes = _with_initial(name, x, axes, initial)
     node = apply(record, x.node, axis=axes, keepdims=keepdims, line=user_line())
@@ -141,7 +141,7 @@ def max(
     initial: Any = None,
     where: Any = None,
 ) -> Array:
-    """Return the largest element along `axis`."""
+    """Return the largest element along `axis`; true is larger than false."""
     return _reduction("max", x, axis, keepdims, None, out, initial, where)
 
 
@@ -154,7 +154,7 @@ def min(
     initial: Any = None,
     where: Any = None,
 ) -> Array:
-    """Return the smallest element along `axis`."""
+    """Return the smallest element along `axis`; false is smaller than true."""
     return _reduction("min", x, axis, keepdims, None, out, initial, where)
 
 

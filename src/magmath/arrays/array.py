@@ -162,9 +162,9 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         An index is one number for each dimension, or one for the flattened array.
         """
         if index:
-            place = index[0] if len(index) == 1 else index
-            whole = isinstance(place, tuple) or self.ndim == 1
-            element = self[place] if whole else self.ravel()[place]
+            key = index[0] if len(index) == 1 else index
+            whole = isinstance(key, tuple) or self.ndim == 1
+            element = self[key] if whole else self.ravel()[key]
         else:
             element = self.reshape(()) if self.size == 1 else self
         value: Number = element._scalar("item")

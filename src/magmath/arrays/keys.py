@@ -178,12 +178,12 @@ def _with_picked_together(order: list[str]) -> list[str]:
 
     It replaces the arrays if these are adjacent, otherwise it comes first.
     """
-    places = [i for i, part in enumerate(order) if part is PICKED]
+    positions = [i for i, part in enumerate(order) if part is PICKED]
     found = [part for part in order if part in (NEW, KEPT)]
-    if not places:
+    if not positions:
         return found
-    adjacent = places[-1] - places[0] == len(places) - 1
-    before = [part for part in order[: places[0]] if part in (NEW, KEPT)] if adjacent else []
+    adjacent = positions[-1] - positions[0] == len(positions) - 1
+    before = [part for part in order[: positions[0]] if part in (NEW, KEPT)] if adjacent else []
     return [*before, PICKED, *found[len(before) :]]
 
 

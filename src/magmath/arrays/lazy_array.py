@@ -55,13 +55,13 @@ class LazyArray:
         if node.reads_version:
             note_reader(self)
         if depth >= FIRST_CHECK and (depth > MAX_PENDING or self._holds_too_much(depth)):
-            self._settle()
+            self._evaluate_early()
 
     def _holds_too_much(self, depth: int) -> bool:
         """Return True if the pending expression references much more memory than its value needs.
 
-        So `x += a * p` in a loop that computes another p in each step does not keep every p. This
-        looks at depths that are powers of two, so that it is cheap.
+        So `x += a * p` in a loop that computes another p in each step does not keep every p. Only
+        depths that are powers of two are checked, so that the checks cost little.
         """
         node = self._node
         if depth & (depth - 1) or node.size < LEAST_HELD or node.reads_version:
@@ -69,7 +69,7 @@ class LazyArray:
         held = bytes_held_alone(topological((node,), cut=True))
         return held > MOST_HELD * node.size * node.dtype.itemsize
 
-    def _settle(self) -> None:
+    def _evaluate_early(self) -> None:
         """Compute the value of a long pending expression. This bounds the memory of a loop that
         reads no values. The operands stay alive if they are small, so that gradients pass through
         the value as if it were pending.

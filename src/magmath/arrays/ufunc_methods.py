@@ -24,7 +24,7 @@ from magmath.ops.concatenation import CONCAT
 from magmath.ops.gather_scatter import SCATTER_ADD
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import reshape
-from magmath.ops.reductions import broadcast_to
+from magmath.ops.reductions import broadcast_to, reduction_of
 from magmath.ops.reductions import reduce as reduced
 from magmath.ops.scans import CUMULATIVE_PROD, CUMULATIVE_SUM
 from magmath.ops.slicing import slice_along
@@ -111,7 +111,7 @@ def _reduce(name: str, x: Node, axis: Axis, keepdims: bool) -> Array:
     _check(name, "reduce")
     axes = normalize_axes(name, axis, x.ndim)
     if name in REDUCTIONS:
-        return Array(reduced(REDUCTIONS[name], x, axes, keepdims))
+        return Array(reduced(reduction_of(REDUCTIONS[name], x.dtype), x, axes, keepdims))
     shape = reduced_shape(x.shape, axes, keepdims)
     for d in axes:
         if not x.shape[d]:
@@ -146,17 +146,17 @@ def _add_at(name: str, x: Array, indices: Any, values: Any) -> None:
             f"x[i] = mm.{name}(x[i], v) where no index occurs twice"
         )
     given: Sequence[Any] = indices if isinstance(indices, tuple) else (indices,)
-    places = [as_array(f"{name}.at", index).node for index in given]
-    shape = broadcast(f"{name}.at", *[place.shape for place in places])
-    behind = x.shape[len(places) :]
+    indices = [as_array(f"{name}.at", index).node for index in given]
+    shape = broadcast(f"{name}.at", *[index.shape for index in indices])
+    behind = x.shape[len(indices) :]
     addends = broadcast_to(written_operand(x.dtype, values), (*shape, *behind))
     sums = apply(
         SCATTER_ADD,
         addends,
-        *[broadcast_to(place, shape) for place in places],
-        axes=tuple(range(len(places))),
+        *[broadcast_to(index, shape) for index in indices],
+        axes=tuple(range(len(indices))),
         at=0,
-        extents=x.shape[: len(places)],
+        extents=x.shape[: len(indices)],
         line=user_line(),
     )
     x._updated(Array(e.call(name, x.node, sums)))

@@ -17,6 +17,7 @@ import numpy as np
 from magmath.arrays.array import Array, copy_of, redistributed
 from magmath.arrays.conversion import leaf_of_values
 from magmath.arrays.lazy_array import LazyArray, evaluate
+from magmath.arrays.number_list import is_number
 from magmath.arrays.operands import written_operand
 from magmath.arrays.pickling import restored_leaf, values_of
 from magmath.arrays.subscripts import setitem
@@ -118,11 +119,16 @@ class Variable(Array):
     def assign(self, value: Any) -> None:
         """Assign a new value of the same shape, converted to the variable's type.
 
-        Earlier expressions keep the value that they read.
+        Earlier expressions keep the value that they read. Raises TypeError for a value other than
+        arrays, numbers and nested lists, ShapeError for another shape, DTypeError if the conversion
+        would lose information.
         """
-        shape = tuple(value.shape) if hasattr(value, "shape") else np.shape(value)
+        shape = _shape_of(self.name, value)
         if shape != self.shape:
-            raise ShapeError(f"assign: variable {self.name} has shape {self.shape}, not {shape}")
+            raise ShapeError(
+                f"assign: variable {self.name} has shape {self.shape}, was given a value of shape "
+                f"{shape}; reshape or broadcast the value"
+            )
         assign([(self, value.node if isinstance(value, LazyArray) else leaf_of_values(value))])
 
     def snapshot(self) -> Array:
@@ -206,6 +212,24 @@ def assign(pairs: Sequence[tuple[Variable, Node]]) -> None:
     placed = [(v, redistributed(Array(node), v.leaf.layout).node) for v, node in converted]
     _forget_former([v for v, _ in placed])
     session.engine().assign(placed)
+
+
+def _shape_of(name: str, value: Any) -> tuple[int, ...]:
+    """Return the shape of a value to be assigned to the variable of this name."""
+    if hasattr(value, "shape"):
+        return tuple(value.shape)
+    if not (is_number(value) or isinstance(value, (list, tuple))):
+        raise TypeError(
+            f"assign: variable {name} needs an array, a number or nested lists of numbers, was "
+            f"given {value!r}"
+        )
+    try:
+        return np.shape(value)
+    except ValueError:
+        raise ShapeError(
+            f"assign: the nested lists given to variable {name} have different lengths; make them "
+            f"equal in each dimension"
+        ) from None
 
 
 _KINDS = ("bool", "uint", "int", "float", "complex")

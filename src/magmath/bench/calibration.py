@@ -72,7 +72,7 @@ def calibrate(report: Report) -> Machine:
         rates += operation_rates(machine, threads)
     machine = replace(machine, operations=tuple(rates), cache=_cache_bytes())
     report(STEPS[5])
-    machine = replace(machine, crowding=_crowding(), crowded_barrier=_crowded_barrier(machine))
+    machine = replace(machine, crowding=_contention(), crowded_barrier=_crowded_barrier(machine))
     report(STEPS[6])
     with mm.init(workers=2, device="cpu"):
         shared = _link(machine.shared)
@@ -107,7 +107,7 @@ def _cache_bytes() -> float:
     return DEFAULT_MACHINE.cache
 
 
-def _crowding() -> float:
+def _contention() -> float:
     """Return the factor of the time of a product while one is computed on each processor."""
     processors = _processors()
     a = torch.ones((_CROWDED_EXTENT, _CROWDED_EXTENT))

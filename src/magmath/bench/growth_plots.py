@@ -17,8 +17,8 @@ def draw_ratios(result: BenchResult, axes: Axes) -> None:
     names = list(dict.fromkeys(_name(case) for case in result.cases))
     for number, size in enumerate(sizes):
         cases = [case for case in result.cases if case.case.group == size and case.figures]
-        places = [names.index(_name(case)) + (number - 1) * 0.25 for case in cases]
-        axes.barh(places, [case.figures[0].median for case in cases], 0.25, label=size)
+        positions = [names.index(_name(case)) + (number - 1) * 0.25 for case in cases]
+        axes.barh(positions, [case.figures[0].median for case in cases], 0.25, label=size)
     axes.axvline(1.0, color="black", linewidth=1)
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()

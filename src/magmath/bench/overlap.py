@@ -50,14 +50,14 @@ def _systems(options: RunOptions) -> list[System]:
         System(
             name,
             own,
-            settings={"workers": options.workers, "hosts": options.hosts, "beside": beside},
+            settings={"workers": options.workers, "hosts": options.hosts, "overlapped": overlapped},
         )
-        for name, beside in (("beside", True), ("waiting", False))
+        for name, overlapped in (("overlapped", True), ("waiting", False))
     ]
 
 
 def _comparisons(options: RunOptions) -> list[Comparison]:
-    return [Comparison("waiting", "beside", ("waiting",), constant_mark(1.0))]
+    return [Comparison("waiting", "overlapped", ("waiting",), constant_mark(1.0))]
 
 
 BENCH = Bench(

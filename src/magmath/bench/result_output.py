@@ -209,11 +209,11 @@ def _panel(cases: list[CaseResult], x_name: str, axes: Axes) -> None:
     if len(cases) == 1 or cases[0].case.unit == "s":
         width = 0.8 / len(systems)
         for i, name in enumerate(systems):
-            places = [place + i * width for place in range(len(cases))]
-            axes.bar(places, [case.rate(name) for case in cases], width, label=name)
+            positions = [position + i * width for position in range(len(cases))]
+            axes.bar(positions, [case.rate(name) for case in cases], width, label=name)
         middle = 0.4 - width / 2
         names = [case.case.name for case in cases]
-        axes.set_xticks([place + middle for place in range(len(cases))], names)
+        axes.set_xticks([position + middle for position in range(len(cases))], names)
     else:
         for name in systems:
             measured = [case for case in cases if case.systems[name].state == "measured"]

@@ -151,8 +151,8 @@ def draw_errors(result: BenchResult, axes: Axes) -> None:
     height = 0.8 / max(len(systems), 1)
     for number, name in enumerate(systems):
         own = [row for row in rows if row.system == name]
-        places = [cases.index(row.case) + number * height for row in own]
-        axes.barh(places, [row.ratio - 1.0 for row in own], height, left=1.0, label=name)
+        positions = [cases.index(row.case) + number * height for row in own]
+        axes.barh(positions, [row.ratio - 1.0 for row in own], height, left=1.0, label=name)
     for limit in (1.0 - WORST_MARK, 1.0, 1.0 + WORST_MARK):
         axes.axvline(limit, color="black", linewidth=1, linestyle="-" if limit == 1.0 else ":")
     axes.set_yticks([i + 0.4 for i in range(len(cases))], cases)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from magmath.bench.case import Bench, Case, Comparison, RunOptions, System
 
-# case: (magmath's command, the command to compare with, seconds allowed)
+# case: (magmath's command, the reference command, seconds allowed above it)
 _TIMED_POOL = """
 import time
 import magmath as mm
@@ -41,7 +41,7 @@ def _cases(options: RunOptions) -> list[Case]:
             name=_TITLES[key],
             parameters={
                 "own": [part.replace("{workers}", str(options.workers)) for part in own],
-                "without": without,
+                "reference": reference,
                 "prints_seconds": key == "pool",
             },
             work=1.0,
@@ -49,7 +49,7 @@ def _cases(options: RunOptions) -> list[Case]:
             group="start",
             x=index,
         )
-        for index, (key, (own, without, _)) in enumerate(_COMMANDS.items())
+        for index, (key, (own, reference, _)) in enumerate(_COMMANDS.items())
     ]
 
 
@@ -57,7 +57,7 @@ def _systems(options: RunOptions) -> list[System]:
     factory = "magmath.bench.contestants.command:command"
     return [
         System("magmath", factory, settings={"side": "own"}),
-        System("without", factory, settings={"side": "without"}),
+        System("reference", factory, settings={"side": "reference"}),
     ]
 
 
@@ -65,9 +65,9 @@ def _comparisons(options: RunOptions) -> list[Comparison]:
     marks = {_TITLES[key]: seconds for key, (_, _, seconds) in _COMMANDS.items()}
     return [
         Comparison(
-            "beyond what it needs",
+            "seconds over the reference",
             "magmath",
-            ("without",),
+            ("reference",),
             lambda case: marks[case.name],
             kind="excess",
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from rich.console import Console
 
-from magmath.cli.output_folder import create_folder
+from magmath.cli.output_folder import create_folder, prepare_file
 from magmath.errors import OptionError
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ def reproduce(
 
     The report is one HTML page without other files, readable on a telephone. It has plots and
     tables, and compares the papers' statements with the results of this machine, with reasons for
-    differences. Without names, list the experiments.
+    differences. It is written after each experiment, so an interrupted run leaves a report too.
+    Without names, list the experiments.
 
     For example:
 
@@ -76,9 +77,14 @@ def reproduce(
         )
     others = _peers(peers)
     create_folder(output)
+    if json is not None:
+        prepare_file(json, "--json")
     options = Options(quick, data, others, Console(stderr=True, highlight=False))
-    report = run_experiments([EXPERIMENTS[name] for name in chosen], options)
-    _write(report, output / FILE, json)
+    report = run_experiments(
+        [EXPERIMENTS[name] for name in chosen],
+        options,
+        lambda report: _write(report, output / FILE, json),
+    )
     console.print(f"Report: {output / FILE}", markup=False, soft_wrap=True)
     report.raise_if_failed()
 
@@ -109,7 +115,6 @@ def _write(report: Report, path: Path, json: Path | None) -> None:
 
     contents = {path: page(report)}
     if json is not None:
-        json.parent.mkdir(parents=True, exist_ok=True)
         contents[json] = jsonlib.dumps(report.as_data(), indent=1) + "\n"
     for file, text in contents.items():
         with atomic_replace(file) as draft:

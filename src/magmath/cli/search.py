@@ -167,7 +167,7 @@ def _builder(network: str, optimizer: str) -> Any:
 
 
 def _save(results: SearchResults, folder: Path) -> list[Path]:
-    from magmath.train.parameter_search.plots import histograms, matrices
+    from magmath.train.parameter_search import histograms, matrices
 
     files = [folder / "results.csv", folder / "results.json"]
     for file in files:
@@ -209,4 +209,6 @@ def _best_table(results: SearchResults) -> Table:
 
 
 def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -62,7 +62,7 @@ class AotModule:
 
     def address(self, name: str) -> int:
         """Return the address of an exported function."""
-        return self._code().place(name)
+        return self._code().address_of(name)
 
     def compile(self) -> None:
         """Compile the code to the on-disk cache, and everything that `prepare` loads."""

@@ -99,12 +99,18 @@ class Writer:
         With the strides of an array, the loops follow the order of its elements in memory.
         """
         indices = [self.name("i") for _ in shape]
-        dimensions = range(len(shape))
-        for d in sorted(dimensions, key=lambda d: -strides[d]) if strides else dimensions:
+        for d in loop_order(shape, strides):
             self.line(f"for {indices[d]} in range({shape[d]}):")
             self.depth += 1
         yield indices
         self.depth -= len(shape)
+
+
+def loop_order(shape: Shape, strides: Sequence[int] = ()) -> Sequence[int]:
+    """Return the dimensions of nested loops over a shape, the outermost first: in the order in
+    which an array with these strides stores its elements, if they are given."""
+    dimensions = range(len(shape))
+    return sorted(dimensions, key=lambda d: -strides[d]) if strides else dimensions
 
 
 Places = Callable[[Sequence[str]], Sequence[str]]

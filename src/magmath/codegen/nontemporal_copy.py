@@ -44,13 +44,15 @@ class _NontemporalCopy(Vectors):
             for v in range(0, _RUN_BYTES, VECTOR_BYTES)
         ]
         with self.loop(count, [source, target]) as groups:
-            with self.loop(self.word(PAGE // _RUN_BYTES), list(groups)) as places:
+            with self.loop(self.word(PAGE // _RUN_BYTES), list(groups)) as addresses:
                 for v in vectors:
-                    have, want = (self.plus(place, v) for place in places)
+                    have, want = (self.plus(address, v) for address in addresses)
                     pointer = self.builder.inttoptr(want, self.kind.as_pointer())
                     store = self.builder.store(self.load(have), pointer, align=VECTOR_BYTES)
                     store.set_metadata("nontemporal", past)
-                places[:] = [self.plus(place, _RUN_BYTES // self.itemsize) for place in places]
+                addresses[:] = [
+                    self.plus(address, _RUN_BYTES // self.itemsize) for address in addresses
+                ]
             groups[:] = [self.plus(group, _PAGES * PAGE // self.itemsize) for group in groups]
         if llvm.get_process_triple().startswith("x86_64"):  # nontemporal stores are unordered there
             kind = ir.FunctionType(ir.VoidType(), [])
@@ -63,8 +65,8 @@ class _NontemporalCopy(Vectors):
         kind = ir.FunctionType(ir.VoidType(), [_BYTE, _BYTE, WORD, ir.IntType(1)])
         name = "llvm.memcpy.p0.p0.i64"
         function = at.module.globals.get(name) or ir.Function(at.module, kind, name)
-        places = [at.inttoptr(place, _BYTE) for place in (target, source)]
-        at.call(function, [*places, nbytes, ir.Constant(ir.IntType(1), 0)])
+        pointers = [at.inttoptr(address, _BYTE) for address in (target, source)]
+        at.call(function, [*pointers, nbytes, ir.Constant(ir.IntType(1), 0)])
 
 
 INSIDE: Final = {"stream": (_NontemporalCopy(), ("int64",) * 3)}

@@ -36,15 +36,15 @@ class LoadedObject:
         """The address of the last function of the source."""
         return int(self._engine.get_function_address(LAST_SYMBOL))
 
-    def place(self, name: str) -> int:
+    def address_of(self, name: str) -> int:
         """Return the address of an exported function."""
         return int(self._engine.get_function_address(EXPORT_PREFIX + name))
 
     def function(self, name: str) -> Callable[..., Any]:
         """Return an exported function as a Python builtin: see `codegen/cpython_builtin.py`."""
         if name not in self._functions:
-            place = int(self._engine.get_function_address(BUILTIN_PREFIX + name))
-            self._functions[name] = _make_builtin(name, place)
+            address = int(self._engine.get_function_address(BUILTIN_PREFIX + name))
+            self._functions[name] = _make_builtin(name, address)
         return self._functions[name]
 
 
@@ -65,9 +65,9 @@ class _Method(ctypes.Structure):
 _methods: list[_Method] = []  # Python stores only their addresses
 
 
-def _make_builtin(name: str, place: int) -> Callable[..., Any]:
+def _make_builtin(name: str, address: int) -> Callable[..., Any]:
     """Return the builtin of a wrapper from `codegen/cpython_builtin.py` at an address."""
-    method = _Method(name.encode(), place, _FASTCALL, None)
+    method = _Method(name.encode(), address, _FASTCALL, None)
     _methods.append(method)
     new = ctypes.pythonapi.PyCFunction_NewEx
     new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p] * 3

@@ -112,25 +112,25 @@ class Vectors(ABC):
 
     def number_at(self, address: Any) -> Any:
         """Emit a vector with the number at an address in every lane."""
-        place = self.builder.inttoptr(address, self.element.as_pointer())
-        return self.splat(self.builder.load(place))
+        pointer = self.builder.inttoptr(address, self.element.as_pointer())
+        return self.splat(self.builder.load(pointer))
 
     def load(self, address: Any, mask: Any = None) -> Any:
         """Emit a load of a vector; lanes outside a mask are 0, and their memory is not read."""
-        place = self.builder.inttoptr(address, self.kind.as_pointer())
+        pointer = self.builder.inttoptr(address, self.kind.as_pointer())
         if mask is None:
-            return self.builder.load(place, align=self.itemsize)
+            return self.builder.load(pointer, align=self.itemsize)
         align = ir.Constant(_INDEX, self.itemsize)
-        return self._call("masked.load", self.kind, [place, align, mask, self.zero], ".p0")
+        return self._call("masked.load", self.kind, [pointer, align, mask, self.zero], ".p0")
 
     def store(self, value: Any, address: Any, mask: Any = None) -> None:
         """Emit a store of a vector, restricted to the lanes of a mask if one is given."""
-        place = self.builder.inttoptr(address, self.kind.as_pointer())
+        pointer = self.builder.inttoptr(address, self.kind.as_pointer())
         if mask is None:
-            self.builder.store(value, place, align=self.itemsize)
+            self.builder.store(value, pointer, align=self.itemsize)
         else:
             align = ir.Constant(_INDEX, self.itemsize)
-            self._call("masked.store", ir.VoidType(), [value, place, align, mask], ".p0")
+            self._call("masked.store", ir.VoidType(), [value, pointer, align, mask], ".p0")
 
     def prefetch(self, address: Any) -> None:
         """Emit a prefetch of the cache line at an address."""
@@ -138,8 +138,8 @@ class Vectors(ABC):
         kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
         name, module = "llvm.prefetch.p0", self.builder.module
         function = module.globals.get(name) or ir.Function(module, kind, name)
-        place = self.builder.inttoptr(address, byte)
-        self.builder.call(function, [place, flag(0), flag(3), flag(1)])  # to read, to keep, data
+        pointer = self.builder.inttoptr(address, byte)
+        self.builder.call(function, [pointer, flag(0), flag(3), flag(1)])  # to read, to keep, data
 
     def first(self, count: Any) -> Any:
         """Emit the mask of the first `count` lanes."""

@@ -24,9 +24,9 @@ BARRIER_SOURCE: Final = (
     + '''
 def arrive(flags: uint64[1], rank: int64) -> uint64:
     """Count this rank's entry into the next barrier; return the number of that barrier."""
-    place = LINE * (1 + rank) + ENTERED
-    entered = flags[place] + 1
-    store_and_wake(flags, place, entered)
+    word = LINE * (1 + rank) + ENTERED
+    entered = flags[word] + 1
+    store_and_wake(flags, word, entered)
     return entered
 
 def await_all(
@@ -35,8 +35,8 @@ def await_all(
     """Wait until every rank has entered; return PENDING after `patience` sleeps."""
     for other in range(size):
         if other != rank:
-            place = LINE * (1 + other) + ENTERED
-            status = wait_until_reached(flags, flags, place, entered, patience)
+            word = LINE * (1 + other) + ENTERED
+            status = wait_until_reached(flags, flags, word, entered, patience)
             if status != DONE:
                 return status
     return ABORTED if load_acquire(flags, ABORT) != 0 else DONE

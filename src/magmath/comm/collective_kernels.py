@@ -241,8 +241,8 @@ def contribute(
     if kind == ALLREDUCE_SMALL or kind == ALLGATHER:
         memcpy(slot, source + at, nbytes)
         if kind == ALLGATHER:
-            place = target + rank * count * itemsize + at
-            put(place, source + at, nbytes, touched(fixed, count, itemsize))
+            address = target + rank * count * itemsize + at
+            put(address, source + at, nbytes, touched(fixed, count, itemsize))
     elif kind == ALLREDUCE:
         first = begin_of(fixed, length, rank) * itemsize
         rest = begin_of(fixed, length, rank + 1) * itemsize
@@ -251,8 +251,8 @@ def contribute(
     else:
         for k in range(1, size):
             other = after(rank, k, size)
-            place = slot + other * step * itemsize
-            memcpy(place, source + other * count * itemsize + at, nbytes)
+            address = slot + other * step * itemsize
+            memcpy(address, source + other * count * itemsize + at, nbytes)
         if kind == ALL_TO_ALL:
             own = rank * count * itemsize + at
             put(target + own, source + own, nbytes, touched(fixed, count, itemsize))
@@ -292,9 +292,9 @@ def take(
     part = rank * step * itemsize if kind == ALL_TO_ALL else 0
     for k in range(1, size):
         other = after(rank, k, size)
-        place = target + (other * count + begin) * itemsize
+        address = target + (other * count + begin) * itemsize
         found = slot_of(fixed, IN, turn, other) + part
-        put(place, found, length * itemsize, touched(fixed, count, itemsize))
+        put(address, found, length * itemsize, touched(fixed, count, itemsize))
 
 def take_results(
     fixed: int64[1], turn: int64, own: int64, length: int64, itemsize: int64, count: int64

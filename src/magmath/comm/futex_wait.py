@@ -14,7 +14,7 @@ import platform
 import sys
 from typing import Final
 
-from magmath.comm.barrier_memory import ABORT, SPIN_COUNT
+from magmath.comm.barrier_memory import ABORT, SPIN_COUNT, YIELD_COUNT
 
 DONE: Final = 0
 """Returned by waiting functions when the condition holds."""
@@ -27,8 +27,8 @@ _FUTEX = {"x86_64": 202, "aarch64": 98}  # the number of the system call
 _HAS_FUTEX = sys.platform == "linux" and platform.machine() in _FUTEX
 
 CONSTANTS: Final = {
-    "ABORT": ABORT, "SPIN_COUNT": SPIN_COUNT, "DONE": DONE, "ABORTED": ABORTED, "PENDING": PENDING,
-    "YIELDS": 2000,
+    "ABORT": ABORT, "SPIN_COUNT": SPIN_COUNT, "YIELD_COUNT": YIELD_COUNT,
+    "DONE": DONE, "ABORTED": ABORTED, "PENDING": PENDING,
     "SLEEPER_WORD": 1,  # offset from a word to its sleeper flag
     "HAS_FUTEX": _HAS_FUTEX, "FUTEX": _FUTEX.get(platform.machine(), 0),
     "FUTEX_WAIT": 0, "FUTEX_WAKE": 1, "ALL_WAITERS": 2**31 - 1,
@@ -39,52 +39,52 @@ CONSTANTS: Final = {
 
 # `flags`: the barrier memory of the ranks (`magmath.comm.barrier_memory`).
 WAIT_SOURCE: Final = '''
-def store_and_wake(words: uint64[1], place: int64, value: uint64):
+def store_and_wake(words: uint64[1], index: int64, value: uint64):
     """Store a higher value with release semantics, and wake sleeping ranks."""
-    store_release(words, place, value)
+    store_release(words, index, value)
     fence()  # a rank that goes to sleep after this fence reads the new value first
-    if load_acquire(words, place + SLEEPER_WORD) != 0:
-        store_release(words, place + SLEEPER_WORD, uint64(0))
+    if load_acquire(words, index + SLEEPER_WORD) != 0:
+        store_release(words, index + SLEEPER_WORD, uint64(0))
         if HAS_FUTEX != 0:
-            syscall(FUTEX, address(words) + 8 * place, FUTEX_WAKE, ALL_WAITERS, 0, 0, 0)
+            syscall(FUTEX, address(words) + 8 * index, FUTEX_WAKE, ALL_WAITERS, 0, 0, 0)
 
-def futex_sleep(words: uint64[1], place: int64, seen: uint64):
+def futex_sleep(words: uint64[1], index: int64, seen: uint64):
     """Sleep until a word changes from `seen`, for SLEEP_MICROSECONDS at most."""
-    store_release(words, place + SLEEPER_WORD, uint64(1))
+    store_release(words, index + SLEEPER_WORD, uint64(1))
     fence()
-    if load_acquire(words, place) == seen:
+    if load_acquire(words, index) == seen:
         if HAS_FUTEX != 0:
             time: int64[1] = stack(16)
             time[0] = 0
             time[1] = 1000 * SLEEP_MICROSECONDS
-            word = address(words) + 8 * place  # the futex compares its lower half
+            word = address(words) + 8 * index  # the futex compares its lower half
             syscall(FUTEX, word, FUTEX_WAIT, int64(seen), address(time), 0, 0)
         else:
             usleep(SLEEP_MICROSECONDS)
 
 def wait_until_reached(
-    flags: uint64[1], words: uint64[1], place: int64, least: uint64, patience: int64
+    flags: uint64[1], words: uint64[1], index: int64, least: uint64, patience: int64
 ) -> int64:
     """Wait until a word is at least `least`; PENDING after `patience` sleeps, unless FOREVER."""
     spins = flags[SPIN_COUNT]
+    yields = flags[YIELD_COUNT]
     looks = uint64(0)
-    yields = 0
     naps = 0
-    seen = load_acquire(words, place)
+    seen = load_acquire(words, index)
     while seen < least:
         if load_acquire(flags, ABORT) != 0:
             return ABORTED
         if looks < spins:
             looks = looks + 1
             pause()
-        elif yields < YIELDS:
-            yields = yields + 1
+        elif looks < spins + yields:
+            looks = looks + 1
             sched_yield()
         elif naps != patience:
             naps = naps + 1
-            futex_sleep(words, place, seen)
+            futex_sleep(words, index, seen)
         else:
             return PENDING
-        seen = load_acquire(words, place)
+        seen = load_acquire(words, index)
     return DONE
 '''

@@ -24,11 +24,11 @@ Bytes = NDArray[np.uint8]
 class HostMemory:
     """Zeroed memory created by this process, which other processes of the user can attach.
 
-    `place`: process and file number, by which they attach it; valid until `seal`.
+    `handle`: process and file number, by which they attach it; valid until `seal`.
     """
 
     array: Bytes
-    place: tuple[int, int]
+    handle: tuple[int, int]
 
     @staticmethod
     def create(nbytes: int) -> HostMemory | None:
@@ -46,14 +46,14 @@ class HostMemory:
 
     def seal(self) -> None:
         """Prevent further attachments; existing mappings stay valid."""
-        os.close(self.place[1])
+        os.close(self.handle[1])
 
 
 class WindowTable:
     """The address ranges of windows in this process, for lookups by compiled code.
 
     `words[:, n]`: address and length of window number n, from 1; length 0 after it is freed.
-    `place`: the address of the words, and their number of columns.
+    `handle`: the address of the words, and their number of columns.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class WindowTable:
     def _set_table(self, words: NDArray[np.int64]) -> None:
         self._tables.append(words)  # keeps old tables too: another thread may be reading them
         self.words = words
-        self.place = words.ctypes.data, words.shape[1]
+        self.handle = words.ctypes.data, words.shape[1]
 
     def _remove(self, number: int) -> None:
         self.words[:, number] = 0
@@ -85,12 +85,12 @@ def is_file_size_limited() -> bool:
     return limit != resource.RLIM_INFINITY and limit < memory
 
 
-def attach(place: tuple[int, int], nbytes: int) -> Bytes | None:
+def attach(handle: tuple[int, int], nbytes: int) -> Bytes | None:
     """Map the memory that another process of this host has created.
 
     Returns None if it is not accessible: created on another host, or in another container.
     """
-    process, number = place
+    process, number = handle
     try:
         file = os.open(f"/proc/{process}/fd/{number}", os.O_RDWR | os.O_CLOEXEC)
     except OSError:

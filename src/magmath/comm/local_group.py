@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from magmath.comm.shared_collectives import SharedCollectives
 
 _POLL_SECONDS = 0.1  # seconds between two looks at the abort flag, which compiled code may set
+_EAGER_BYTES = 1 << 14
+"""Size of the largest message that is copied when it is sent, so that its sender does not wait."""
 
 
 class LocalGroup:
@@ -100,7 +102,8 @@ class LocalGroup:
 
     def post(self, sender: int, receiver: int, tensor: Tensor) -> _Message:
         """Put a tensor into a mailbox. The caller must not change it until it has been fetched."""
-        parcel = _Message(tensor)
+        eager = tensor.nbytes <= _EAGER_BYTES
+        parcel = _Message(tensor.clone() if eager else tensor, fetched=eager)
         change = self._changes[receiver]
         with change:
             self._mail[sender, receiver].append(parcel)
@@ -121,15 +124,20 @@ class LocalGroup:
                 f"exchange: rank {sender} sends {parcel.tensor.nbytes} bytes to rank {receiver}, "
                 f"which expects {out.nbytes}"
             )
-        if out.nbytes:
+        if out.dtype == parcel.tensor.dtype and out.shape == parcel.tensor.shape:
+            out.copy_(parcel.tensor)
+        elif out.nbytes:
             _bytes(out).copy_(_bytes(parcel.tensor))
-        change = self._changes[sender]
-        with change:
-            parcel.fetched = True
-            change.notify_all()
+        if not parcel.fetched:
+            change = self._changes[sender]
+            with change:
+                parcel.fetched = True
+                change.notify_all()
 
     def wait_until_fetched(self, sender: int, parcel: _Message) -> None:
-        """Return when a message of this rank has been fetched."""
+        """Return when a message of this rank has been fetched, or copied by `post`."""
+        if parcel.fetched:
+            return
         change = self._changes[sender]
         with change:
             while not parcel.fetched:
@@ -140,7 +148,7 @@ class LocalGroup:
 @dataclass(slots=True)
 class _Message:
     tensor: Tensor
-    fetched: bool = False
+    fetched: bool
 
 
 @dataclass(slots=True)

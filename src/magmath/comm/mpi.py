@@ -211,8 +211,8 @@ class MPICommunicator(Communicator):
     def _map(self, nbytes: int) -> Bytes:
         """Allocate memory shared by all ranks; rank 0 creates it, the others attach."""
         memory = HostMemory.create(nbytes) if self.rank == 0 else None
-        place = self._publish(memory.place if memory else _NO_HANDLE)[0]
-        array = memory.array if memory else attach(place, nbytes)
+        handle = self._publish(memory.handle if memory else _NO_HANDLE)[0]
+        array = memory.array if memory else attach(handle, nbytes)
         failed = self._barrier.allreduce_max(int(array is None))
         if memory:
             memory.seal()
@@ -223,7 +223,7 @@ class MPICommunicator(Communicator):
             )
         return array
 
-    def _publish(self, place: tuple[int, int]) -> list[tuple[int, int]]:
+    def _publish(self, handle: tuple[int, int]) -> list[tuple[int, int]]:
         """Publish two numbers to all ranks; return the numbers of all. Enters one barrier.
 
         Two pairs of words are used alternately: before a rank reuses a pair, it has passed a
@@ -231,7 +231,7 @@ class MPICommunicator(Communicator):
         """
         word = ADDRESSES + 2 * self._shared.next_slot_pair()
         lines = self._flags.reshape(-1, LINE)[1:, word : word + 2]
-        lines[self.rank] = place
+        lines[self.rank] = handle
         self._barrier.wait()
         return [(int(first), int(second)) for first, second in lines]
 
@@ -323,9 +323,9 @@ def _map_flags(comm: MPI.Intracomm, cores: int) -> Flags | None:
     memory = HostMemory.create(nbytes) if comm.rank == 0 else None
     if memory:
         prepare_flags(memory.array.view(np.uint64), comm.size, cores)
-    place = np.array(memory.place if memory else _NO_HANDLE)
-    comm.Bcast(place)
-    array = memory.array if memory else attach((int(place[0]), int(place[1])), nbytes)
+    handle = np.array(memory.handle if memory else _NO_HANDLE)
+    comm.Bcast(handle)
+    array = memory.array if memory else attach((int(handle[0]), int(handle[1])), nbytes)
     attached = np.array([array is not None and not is_file_size_limited()])
     comm.Allreduce(MPI.IN_PLACE, attached, MPI.LAND)
     if memory:

@@ -67,27 +67,27 @@ class PanelBroadcast:
         """Make panel `number` and a status visible to the other ranks."""
         self._status[number % RING_DEPTH] = status
         if self._shared:
-            place = self._slot(self._comm.rank, number)
-            place[:8].view(torch.int64).fill_(status)
+            slot = self._slot(self._comm.rank, number)
+            slot[:8].view(torch.int64).fill_(status)
             self._set(WRITTEN, number + 1)
         elif self._comm.size > 1:
-            place = self._slot(self._comm.rank, number)[CACHE_LINE : CACHE_LINE + nbytes]
+            slot = self._slot(self._comm.rank, number)[CACHE_LINE : CACHE_LINE + nbytes]
             header = torch.tensor([status])
             others = [r for r in range(self._comm.size) if r != self._comm.rank]
-            self._comm.exchange([(r, t) for r in others for t in (header, place)], [])
+            self._comm.exchange([(r, t) for r in others for t in (header, slot)], [])
 
     def read(self, number: int, owner: int, nbytes: int) -> tuple[Tensor, int]:
         """Wait for panel `number` of rank `owner`; return it, read-only, and its status."""
         if self._shared:
             self._reach(owner, WRITTEN, number + 1)
-            place = self._slot(owner, number)
-            return place[CACHE_LINE : CACHE_LINE + nbytes], int(place[:8].view(torch.int64))
-        place = self._slot(self._comm.rank, number)[CACHE_LINE : CACHE_LINE + nbytes]
+            slot = self._slot(owner, number)
+            return slot[CACHE_LINE : CACHE_LINE + nbytes], int(slot[:8].view(torch.int64))
+        slot = self._slot(self._comm.rank, number)[CACHE_LINE : CACHE_LINE + nbytes]
         if owner == self._comm.rank:
-            return place, self._status[number % RING_DEPTH]
+            return slot, self._status[number % RING_DEPTH]
         header = torch.zeros(1, dtype=torch.int64)
-        self._comm.exchange([], [(owner, header), (owner, place)])
-        return place, int(header)
+        self._comm.exchange([], [(owner, header), (owner, slot)])
+        return slot, int(header)
 
     def release(self, number: int) -> None:
         """Declare that this rank has finished reading panel `number`."""

@@ -26,12 +26,12 @@ def combine(out: int64, sources: int64[1], size: int64, offset: int64, count: in
     total: {wide}[1] = stack({room})
     for begin in range(0, count, {block}):
         n = {parts} * min(count - begin, {block})
-        place = offset + begin * {itemsize}
-        first: {kept}[1] = sources[0] + place
+        start = offset + begin * {itemsize}
+        first: {kept}[1] = sources[0] + start
         for i in range(n):
             total[i] = first[i]
         for rank in range(1, size):
-            other: {kept}[1] = sources[rank] + place
+            other: {kept}[1] = sources[rank] + start
 {accumulate}
         result: {kept}[1] = out + begin * {itemsize}
         for i in range(n):
@@ -99,7 +99,7 @@ def _code(dtype: torch.dtype) -> AotModule:
 
 def reduce_tensors(out: Tensor, parts: Sequence[Tensor], op: str) -> None:
     """Fill a contiguous host tensor with the reduction of tensors of its type and size."""
-    places = np.array([part.data_ptr() for part in parts])
+    addresses = np.array([part.data_ptr() for part in parts])
     _function(out.dtype)(
-        out.data_ptr(), places.ctypes.data, len(parts), 0, out.numel(), OP_CODES[op]
+        out.data_ptr(), addresses.ctypes.data, len(parts), 0, out.numel(), OP_CODES[op]
     )

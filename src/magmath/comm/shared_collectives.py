@@ -48,13 +48,21 @@ class SharedCollectives:
 
     def allreduce(self, tensor: Tensor, op: str) -> None:
         """Replace `tensor` by its reduction over the ranks."""
-        place, count = tensor.data_ptr(), tensor.numel()
+        address, count = tensor.data_ptr(), tensor.numel()
         nbytes = tensor.itemsize
         small = count * nbytes <= _SMALL_BYTES
         kind = collective_kernels.ALLREDUCE_SMALL if small else collective_kernels.ALLREDUCE
         function = reduce_kernel_address(tensor.dtype)
         self._run(
-            kind, small, place, place, count, nbytes, _SLOT_BYTES // nbytes, function, OP_CODES[op]
+            kind,
+            small,
+            address,
+            address,
+            count,
+            nbytes,
+            _SLOT_BYTES // nbytes,
+            function,
+            OP_CODES[op],
         )
 
     def allgather(self, out: Tensor, tensor: Tensor) -> None:
@@ -124,7 +132,7 @@ class SharedCollectives:
         op: int = 0,
     ) -> None:
         fixed, piece = self._place or self._prepare(), self._piece
-        windows = self._windows.place
+        windows = self._windows.handle
         shown = -1 if small else self.next_slot_pair()
         pieces = 1 if count <= step else -(-count // step)
         self._piece = piece + pieces & 1  # not the slot that was used last

@@ -138,8 +138,8 @@ class TwoLevelCommunicator(Communicator):
         else:
             lanes = tensor.new_zeros((self._host.size, self._width, out.numel()))
             for number, ranks in enumerate(self._lanes):
-                for place, rank in enumerate(ranks):
-                    lanes[number, place] = blocks[rank]
+                for index, rank in enumerate(ranks):
+                    lanes[number, index] = blocks[rank]
             reduced = lanes.new_empty((self._width, out.numel()))
             self._host.reduce_scatter(reduced.view(-1), lanes.view(-1), op)
         parts = list(zip(lane, reduced, strict=False))
@@ -170,17 +170,17 @@ class TwoLevelCommunicator(Communicator):
         blocks, own = out.view(self.size, -1), tensor.view(-1)
         received = own.new_empty((self._width, own.numel()))
         receives = []
-        for place, rank in enumerate(self._lanes[self._host.rank]):
+        for index, rank in enumerate(self._lanes[self._host.rank]):
             if self._is_remote(rank):
-                receives.append((rank, received[place]))
+                receives.append((rank, received[index]))
             else:
-                received[place] = own
+                received[index] = own
         self._exchange([(r, own) for r in self._partners if self._is_remote(r)], receives)
         lanes = own.new_empty((self._host.size, self._width, own.numel()))
         self._host.allgather(lanes.view(-1), received.view(-1))
         for number, ranks in enumerate(self._lanes):
-            for place, rank in enumerate(ranks):
-                blocks[rank] = lanes[number, place]
+            for index, rank in enumerate(ranks):
+                blocks[rank] = lanes[number, index]
 
     def _is_remote(self, rank: int) -> bool:
         return self.hosts[rank] != self.hosts[self.rank]

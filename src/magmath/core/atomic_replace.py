@@ -5,6 +5,7 @@ The new file is written in a private folder next to the target, synchronised to 
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,12 +22,14 @@ def atomic_replace(path: str | os.PathLike[str]) -> Iterator[str]:
     """Yield a path to write to; on exit, the file or folder at that path replaces `path`.
 
     After an exception `path` is unchanged and the draft is removed. Raises OSError if the parent
-    folder is missing or not writable.
+    folder is missing or not writable, or if a file would replace a folder.
     """
     target = Path(path)
     with private_folder(target.parent, f".{target.name}.saving-") as folder:
         draft = folder / target.name
         yield str(draft)
+        if target.is_dir() and not draft.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
         _fsync(draft)
         if target.is_dir():
             _swap_folder(draft, target, folder / "former")

@@ -68,10 +68,10 @@ def _levels(root: Path, controller: str) -> Iterator[Level]:
     """Yield the control groups of this process for a controller, innermost first, of both
     versions."""
     groups = _groups(root)
-    for version, controllers, mounted, place in _mounts(root):
+    for version, controllers, mounted, mount_point in _mounts(root):
         names = [""] if version == 2 else [controller] if controller in controllers else []
         for path in (groups[name] for name in names if name in groups):
-            top = root / place.lstrip("/")
+            top = root / mount_point.lstrip("/")
             inner = PurePosixPath(path)
             # Without a namespace of its own, a container sees the host's path and its own mount.
             below = inner.relative_to(mounted) if inner.is_relative_to(mounted) else None
@@ -97,8 +97,8 @@ def _mounts(root: Path) -> Iterator[tuple[int, list[str], str, str]]:
         fields, _, rest = line.partition(" - ")
         kind, *_, options = rest.split(" ") if rest else [""]
         if kind in ("cgroup", "cgroup2"):
-            shown, place = (_unescaped(word) for word in fields.split(" ")[3:5])
-            yield (2 if kind == "cgroup2" else 1), options.split(","), shown, place
+            shown, mount_point = (_unescaped(word) for word in fields.split(" ")[3:5])
+            yield (2 if kind == "cgroup2" else 1), options.split(","), shown, mount_point
 
 
 def _unescaped(word: str) -> str:

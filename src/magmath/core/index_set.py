@@ -180,11 +180,11 @@ class IndexSet:
             return self._locate_regular(subset)
         starts, stops = self.segments()
         inner, outer = subset.segments()
-        place = np.searchsorted(starts, inner, side="right") - 1
-        if place[0] < 0 or (outer > stops[place]).any():
+        segment = np.searchsorted(starts, inner, side="right") - 1
+        if segment[0] < 0 or (outer > stops[segment]).any():
             raise _not_subset_error(subset, self)
         lengths = stops - starts
-        shift = (np.cumsum(lengths) - lengths - starts)[place]
+        shift = (np.cumsum(lengths) - lengths - starts)[segment]
         return IndexSet.from_segments(inner + shift, outer + shift)
 
     def find(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:

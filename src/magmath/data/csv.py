@@ -35,7 +35,7 @@ def read_csv(
     numbers, and DataError with file and line for a row whose length differs from the first row, or
     a field that is not a number of that dtype.
     """
-    place = absolute("data.read_csv", path)
-    if not os.path.isfile(place):
-        raise missing("data.read_csv", place)
-    return read_table(place, dtype, layout, delimiter, header)
+    location = absolute("data.read_csv", path)
+    if not os.path.isfile(location):
+        raise missing("data.read_csv", location)
+    return read_table(location, dtype, layout, delimiter, header)

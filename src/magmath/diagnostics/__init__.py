@@ -1,1 +1,1 @@
-"""Diagnostics for users: explanations and profiles of programs, pictures of layouts, progress."""
+"""Diagnostics for users: explanations and profiles of programs, and progress displays."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from magmath.cost import redistribution_seconds
 from magmath.cost.operation_rate import rate_name
-from magmath.diagnostics.alternatives import describe_alternatives
+from magmath.diagnostics.candidate_tables import describe_candidates
 from magmath.diagnostics.explanation import ExplainedStep, Explanation, Profile
 from magmath.engine import session
 from magmath.engine.remote_array import remote_array_of
@@ -62,8 +62,8 @@ def explain_node(node: Node) -> Explanation:
         how = "is copied concurrently with other work," if run.asynchronous else "was computed"
         return explain_run(run, f"{heading}; it {how} by")
     graph = engine.with_copies(engine.cut(Graph((node,))), make=False)
-    choices = describe_alternatives(graph, engine.environment)
-    return explain_program(engine.compile(graph).program, engine.environment, choices=choices)
+    candidates = describe_candidates(graph, engine.environment)
+    return explain_program(engine.compile(graph).program, engine.environment, candidates=candidates)
 
 
 def explain_program(
@@ -71,7 +71,7 @@ def explain_program(
     environment: Environment,
     *,
     heading: str = "",
-    choices: str = "",
+    candidates: str = "",
     run: RunHandle | None = None,
     layers: Sequence[str] | None = None,
 ) -> Explanation:
@@ -103,7 +103,7 @@ def explain_program(
     ]
     temporaries = arrange(program).nbytes
     held = sum(_slot_bytes(program, slot) for slot in {*program.inputs, *_new(program)})
-    return Explanation(tuple(steps), heading, choices, temporaries, held + temporaries, memory)
+    return Explanation(tuple(steps), heading, candidates, temporaries, held + temporaries, memory)
 
 
 def explain_run(run: RunHandle, heading: str = "") -> Explanation:

@@ -213,7 +213,7 @@ class Explanation(Summed):
 
     steps        the instructions of the program
     heading      a description of the explained object
-    choices      the alternatives for products and factorisations, as tables
+    candidates   the candidates of products and factorisations, as tables
     temporaries  bytes of temporaries on a worker
     memory       predicted maximum bytes of inputs, outputs and temporaries on a worker
     measured_memory   the same, measured on the busiest worker in a profiled run
@@ -221,7 +221,7 @@ class Explanation(Summed):
 
     steps: tuple[ExplainedStep, ...] = ()
     heading: str = ""
-    choices: str = ""
+    candidates: str = ""
     temporaries: int = 0
     memory: int = 0
     measured_memory: int | None = None
@@ -230,7 +230,7 @@ class Explanation(Summed):
         if not self.steps:
             return self.heading
         total = self.total
-        parts = [self.heading, self.choices, *[_listed(step) for step in self.steps]]
+        parts = [self.heading, self.candidates, *[_listed(step) for step in self.steps]]
         parts += [text(heading, groups) for heading, groups in self.tables()]
         parts.append(
             f"{total.count} instructions, {total.nbytes:,} bytes moved between workers in "

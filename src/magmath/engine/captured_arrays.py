@@ -19,15 +19,17 @@ _readers: dict[int, WeakSet[Captured]] = {}  # by the id of the nodes, which the
 class Captured:
     """The arrays and variables that a traced function reads in addition to its arguments.
 
-    places   the leaves of the arguments
+    placeholders   the leaves of the arguments
     moves    if True, the move of a variable to another layout counts as an update
     """
 
-    def __init__(self, traced: Graph, places: Collection[Node | None], moves: bool = True) -> None:
+    def __init__(
+        self, traced: Graph, placeholders: Collection[Node | None], moves: bool = True
+    ) -> None:
         self.is_current = True
         self._nodes: list[object] = []
         self._identities: list[int] = []
-        for node in _read(traced, places):
+        for node in _read(traced, placeholders):
             if moves or node.name != "variable":
                 self.add(node)
         finalize(self, _forget, self._identities)
@@ -39,12 +41,12 @@ class Captured:
         _readers.setdefault(id(node), WeakSet()).add(self)
 
 
-def _read(traced: Graph, places: Collection[Node | None]) -> list[Node]:
+def _read(traced: Graph, placeholders: Collection[Node | None]) -> list[Node]:
     """Return the variables of a function, and its nodes that do not depend on arguments, variables
     or random numbers."""
     varying: set[Node] = set()
     for node in traced.nodes:
-        given = node in places or node.name == "variable"
+        given = node in placeholders or node.name == "variable"
         given = given or (node.name == "parameter" and node.value is None)
         if given or not varying.isdisjoint(node.inputs):
             varying.add(node)

@@ -377,8 +377,8 @@ class Engine:
         return leaf
 
     def note_update(self, array: Updated) -> None:
-        """Register an array after an update in place, which a later evaluation may compute; small
-        arrays are computed when they are read."""
+        """Register an array after an update in place: a later evaluation of other arrays may
+        compute it in the same program. Small arrays are computed when they are read."""
         form = array.node.signature
         if form is not None and form.nbytes > self.at_once_bytes:
             self._updates.note(array)

@@ -1,8 +1,8 @@
 """The build of steps that workers run on their own: a graph is split into programs for one worker.
 
 What depends on the shared arrays, such as the rule of an optimizer, is computed by the program of
-their server, while no other worker accesses them. All else, such as the loss and the gradients, is
-computed before that from private copies.
+their server, while no other worker accesses them. Everything else, such as the loss and the
+gradients, is computed before that from private copies.
 """
 
 from __future__ import annotations

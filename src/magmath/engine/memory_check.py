@@ -75,12 +75,12 @@ def check_memory(program: Program, limit: int | None, held: int) -> None:
     smaller = _smaller_batch(program, need, left)
     writer = program.writer(need.largest[0])
     line = getattr(writer, "line", None)
-    place = f" [{line[0]}:{line[1]}]" if line else ""
+    where = f" [{line[0]}:{line[1]}]" if line else ""
     raise MemoryLimitError(
         f"the program needs {format_bytes(need.nbytes)} on a worker{_recomputing(program)}; the "
         f"limit is {format_bytes(limit)}; largest arrays: {', '.join(named)}; {smaller}compute "
         f"parts of the function with mm.remat, divide the arrays over workers on more hosts, or "
-        f"raise memory_limit{place}"
+        f"raise memory_limit{where}"
     )
 
 
@@ -97,9 +97,9 @@ def _recomputing(program: Program) -> str:
 def _described(program: Program, index: int) -> str:
     slot, writer = program.slots[index], program.writer(index)
     line = getattr(writer, "line", None)
-    place = f" at {line[0]}:{line[1]}" if line else ""
+    where = f" at {line[0]}:{line[1]}" if line else ""
     name = getattr(writer, "operation", slot.kind)
-    return f"{name} {slot.dtype} {slot.shape} ({format_bytes(_bytes(slot))}){place}"
+    return f"{name} {slot.dtype} {slot.shape} ({format_bytes(_bytes(slot))}){where}"
 
 
 def _smaller_batch(program: Program, need: Need, limit: int) -> str:

@@ -78,7 +78,7 @@ def environment_of(pool: Pool) -> Environment:
         link, machine = _with_network(pool.topology, link, machine)
     return Environment(
         pool.mesh, link, shared, pool.deterministic,
-        memory=pool.memory_limit, bound=pool.memory_bound, machine=machine,
+        memory_limit=pool.memory_limit, memory_bound=pool.memory_bound, machine=machine,
         threads=topology.threads, fold_bias=pool.fold_bias,
         fastest_gradients=fastest_gradients if shared else None,
     )  # fmt: skip

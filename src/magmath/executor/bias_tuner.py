@@ -15,7 +15,7 @@ import torch
 
 from magmath.kernels.dispatch.tuner import wake_thread_pool
 from magmath.kernels.gemm import bind_gemm, tuner_for
-from magmath.kernels.realignment import shift_right
+from magmath.kernels.realignment import bind_shift_right
 
 MOST_EXTENT = 2048
 """Maximum extents of a measurement; beyond them the ratio of the times does not change."""
@@ -75,8 +75,8 @@ class _Gradients:
 
     def realigned(self) -> Call:
         """Return the realignment of the inputs and the product for both."""
-        flat, (rows, inputs) = self._wide.view(-1), self._x.shape
-        return _after_wake(lambda: shift_right(flat, rows, inputs), self._product(self._wide))
+        realign = bind_shift_right(self._wide.view(-1), *self._x.shape)
+        return _after_wake(realign, self._product(self._wide))
 
 
 def _after_wake(*calls: Call) -> Call:

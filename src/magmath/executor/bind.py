@@ -46,12 +46,12 @@ class Calls:
 
     __slots__ = (
         "_alone",
-        "_carried",
         "_failures",
         "_finish",
         "_instructions",
         "_positions",
         "_ready",
+        "_transfers",
     )
 
     @paused_gc()
@@ -66,7 +66,7 @@ class Calls:
         self._ready: list[Ready] = []
         self._instructions: list[Instruction] = []
         self._positions: list[int] = []
-        self._carried: list[AsyncMove] = []
+        self._transfers: list[AsyncMove] = []
         self._alone = tensors.context.comm.size == 1
         self._failures = tensors.context.failures
         device = tensors.context.device
@@ -79,26 +79,26 @@ class Calls:
                 self._add((partial(_check_abandoned, tensors.context),), instruction, position)
             segment = inside.get(position)
             if segment is None:
-                carried = self._bind(instruction, position, tensors)
-                if carried is not None and isinstance(instruction, Move):
-                    due.append((position + instruction.overlapped, position, instruction, carried))
+                transfer = self._bind(instruction, position, tensors)
+                if transfer is not None and isinstance(instruction, Move):
+                    due.append((position + instruction.overlapped, position, instruction, transfer))
             elif position == segment[-1]:
                 self._add((segments[segment],), _last_call(segment, program), position)
             last = position + 1 == first + len(instructions)
             for entry in [entry for entry in due if last or entry[0] <= position]:
-                _, began, move, under_way = entry
-                self._add((under_way.wait,), move, began)
+                _, began, move, transfer = entry
+                self._add((transfer.wait,), move, began)
                 due.remove(entry)
 
     def _bind(self, instruction: Instruction, position: int, tensors: Tensors) -> AsyncMove | None:
         """Add the ready calls of an instruction; return the transfer that they start, if any."""
         with _with_user_line(instruction):
-            carried = _carried(instruction, tensors)
-            ready = _ready(instruction, tensors) if carried is None else (carried.begin,)
+            transfer = _overlapped_move(instruction, tensors)
+            ready = _ready(instruction, tensors) if transfer is None else (transfer.begin,)
         self._add(ready, instruction, position)
-        if carried is not None:
-            self._carried.append(carried)
-        return carried
+        if transfer is not None:
+            self._transfers.append(transfer)
+        return transfer
 
     def _add(self, ready: Sequence[Ready], instruction: Instruction, position: int) -> None:
         self._ready += ready
@@ -125,20 +125,20 @@ class Calls:
         instruction = self._instructions[position]
         attach_user_line(error, instruction)
         if isinstance(error, InterruptedError):
-            self._settle()
+            self._wait_for_transfers()
             raise error
         local = isinstance(instruction, Call) and instruction.workspace is None
         lost = isinstance(error, WorkerLost)
         if self._alone or lost or not (local or isinstance(error, LinAlgError | IndexError)):
-            self._settle()
+            self._wait_for_transfers()
             raise error
         self._failures.append(error)
 
-    def _settle(self) -> None:
+    def _wait_for_transfers(self) -> None:
         """Wait for all pending transfers after a failure, before the memory is freed."""
-        for carried in self._carried:
+        for transfer in self._transfers:
             with suppress(Exception):
-                carried.wait()
+                transfer.wait()
 
     def time(self, seconds: list[float]) -> None:
         """Make all calls, and add the seconds of each to the entry of its instruction."""
@@ -291,7 +291,7 @@ def _constants(program: Program) -> dict[int, torch.Tensor]:
     }
 
 
-def _carried(instruction: Instruction, tensors: Tensors) -> AsyncMove | None:
+def _overlapped_move(instruction: Instruction, tensors: Tensors) -> AsyncMove | None:
     """Return a move that runs on the progress thread; None if it cannot."""
     if not (isinstance(instruction, Move) and instruction.overlapped):
         return None

@@ -2,7 +2,7 @@
 
 If calls run one after the other, each reads the complete results of earlier calls, and writes only
 memory that no later call still reads (the arena reuses the memory of other arrays for results).
-Element by element, this holds only for data that the same step reads and writes at the same place:
+Element by element, this holds only for data that the same step reads and writes at one address:
 the dependence test of loop fusion (Allen and Kennedy, Optimizing Compilers for Modern
 Architectures, section 6.2), on memory as it is bound. A call may move before others if neither
 writes memory that both touch.
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 class Access:
     """Memory that a call reads or writes, from its first byte to the one after its last.
 
-    Accesses of equal `place` touch the same elements in the same steps, unless `elsewhere`: then a
-    step may read at other indices than its own.
+    Accesses of equal `location` touch the same elements in the same steps, unless `elsewhere`: then
+    a step may read at other indices than its own.
     """
 
     begin: int
     end: int
-    place: tuple[object, ...]
+    location: tuple[int, tuple[int, ...], tuple[int, ...], torch.dtype]
     written: bool
     elsewhere: bool
 
@@ -38,8 +38,8 @@ class Access:
         spans = [(n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True)]
         begin = tensor.data_ptr()
         end = begin + (sum(spans) + 1) * tensor.element_size()
-        place = (begin, tuple(tensor.shape), tensor.stride(), tensor.dtype)
-        return cls(begin, end, place, written, elsewhere)
+        location = (begin, tuple(tensor.shape), tensor.stride(), tensor.dtype)
+        return cls(begin, end, location, written, elsewhere)
 
     def conflicts(self, other: Access) -> bool:
         """Return True if the order of the two accesses matters: they overlap, and one of them
@@ -52,7 +52,7 @@ class Access:
         """Return True if one access must be complete before the other begins."""
         if not self.conflicts(other):
             return False
-        return self.elsewhere or other.elsewhere or self.place != other.place
+        return self.elsewhere or other.elsewhere or self.location != other.location
 
 
 class Member(Protocol):
@@ -77,13 +77,13 @@ def insert(members: list[Kind], member: Kind) -> None:
     This lets the computation of a value and its write into a copy share a loop that follows the
     copy.
     """
-    place = len(members)
-    while place and members[place - 1].shape != member.shape:
-        if have_conflict(member, members[place - 1]):
-            place = len(members)
+    index = len(members)
+    while index and members[index - 1].shape != member.shape:
+        if have_conflict(member, members[index - 1]):
+            index = len(members)
             break
-        place -= 1
-    members.insert(place, member)
+        index -= 1
+    members.insert(index, member)
 
 
 def next_loop(members: Sequence[Kind]) -> tuple[list[Kind], list[Kind]]:

@@ -45,7 +45,7 @@ def compute(
     An error carries the user's line that built the failing node, and all memory is freed then.
     """
     made: dict[Node, _Made] = {}
-    spare: defaultdict[_Place, list[LocalArray]] = defaultdict(list)
+    spare: defaultdict[_WholeTile, list[LocalArray]] = defaultdict(list)
     try:
         silent().run(_compute, context, order, wanted, views, made, spare)
     except BaseException:
@@ -68,7 +68,7 @@ def _compute(
     wanted: Sequence[Node],
     views: dict[Node, View],
     made: dict[Node, _Made],
-    spare: defaultdict[_Place, list[LocalArray]],
+    spare: defaultdict[_WholeTile, list[LocalArray]],
 ) -> None:
     """Compute all nodes. `made` holds arrays with pending readers, `spare` memory for reuse."""
     todo = [node for node in order if node not in views]
@@ -86,13 +86,13 @@ def _compute(
                 views[node] = _number(node)
                 continue
             form = node.signature
-            place, ufunc = (form.ready if form is not None else None) or _prepared(node)
-            waiting = spare[place]
-            out = waiting.pop() if waiting else place.piece.allocate(context.heap)
+            whole, ufunc = (form.ready if form is not None else None) or _prepared(node)
+            waiting = spare[whole]
+            out = waiting.pop() if waiting else whole.piece.allocate(context.heap)
             made[node] = out, waiting
             views[node] = view = out.view
             if ufunc is None or not on_cpu:
-                _call(node, place, views, context)
+                _call(node, whole, views, context)
             elif len(inputs) == 2:
                 x, y = inputs
                 ufunc(views[x].array, views[y].array, view.array)
@@ -107,17 +107,17 @@ def _compute(
                 waiting.append(done)
 
 
-def _call(node: Node, place: _Place, views: Mapping[Node, View], context: Context) -> None:
+def _call(node: Node, whole: _WholeTile, views: Mapping[Node, View], context: Context) -> None:
     """Compute a node's value in its tensor, by the operation's own kernel."""
-    if not place.layout.size:
+    if not whole.layout.size:
         return
     shapes = [source.shape for source in node.inputs]
     local = KernelCall(
         views[node].tensor,
         [views[source].tensor for source in node.inputs],
         node.attributes,
-        place.tile,
-        [_place(source.shape, source.dtype).tile for source in node.inputs],
+        whole.tile,
+        [_whole_tile(source.shape, source.dtype).tile for source in node.inputs],
         node.shape,
         shapes,
         context,
@@ -126,7 +126,7 @@ def _call(node: Node, place: _Place, views: Mapping[Node, View], context: Contex
 
 
 @final
-class _Place:
+class _WholeTile:
     """The layout of arrays of a shape and a type on a single worker, whose tile is the whole
     array."""
 
@@ -142,23 +142,23 @@ class _Place:
         return self.layout.tiles(0)[0]
 
 
-_place = lru_cache(maxsize=4096)(_Place)
+_whole_tile = lru_cache(maxsize=4096)(_WholeTile)
 
 
 class _Step(NamedTuple):
     """The computation of nodes of one signature: the placement of the result, and NumPy's function
     if it is faster."""
 
-    place: _Place
+    whole: _WholeTile
     ufunc: Callable[..., object] | None
 
 
 def _prepared(node: Node) -> _Step:
     """Return the step of a node; store it in the node's signature."""
-    place, ufunc = _place(node.shape, node.dtype), node.operation.numpy_ufunc
+    whole, ufunc = _whole_tile(node.shape, node.dtype), node.operation.numpy_ufunc
     dtypes = [x.dtype for x in (node, *node.inputs)]
-    small = ufunc is not None and is_faster_by_numpy(ufunc, place.layout.size, dtypes)
-    step = _Step(place, ufunc.function if ufunc is not None and small else None)
+    small = ufunc is not None and is_faster_by_numpy(ufunc, whole.layout.size, dtypes)
+    step = _Step(whole, ufunc.function if ufunc is not None and small else None)
     if node.signature is not None:
         node.signature.ready = step
     return step

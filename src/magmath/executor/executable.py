@@ -109,7 +109,7 @@ class Executable:
     ) -> list[float]:
         if self._independent is not None:
             return self._independent.run(inputs, parameters, steps, poll)
-        key = _places(inputs, outputs)
+        key = _blocks_of(inputs, outputs)
         binding = self._begin(key, inputs, outputs, parameters)
         self._synchronise()
         if steps == 1:
@@ -141,7 +141,7 @@ class Executable:
                 self.context, comm=progress_thread.comm, progress_thread=no_progress_thread
             )
             self._apart = Executable(self.program, context)
-        binding = self._apart._begin(_places(inputs, outputs), inputs, outputs, ())
+        binding = self._apart._begin(_blocks_of(inputs, outputs), inputs, outputs, ())
         binding.prepare()
         return progress_thread.submit(partial(self._apart._replay, binding))
 
@@ -165,15 +165,15 @@ class Executable:
 
         Only for a worker without peers, and programs that emit nothing.
         """
-        binding = self._bound(_places(inputs, outputs), inputs, outputs)
+        binding = self._bound(_blocks_of(inputs, outputs), inputs, outputs)
         run = self._tiers.run
 
-        def again(parameters: Sequence[Number]) -> None:
+        def replay(parameters: Sequence[Number]) -> None:
             if parameters is not self._numbers:
                 self._set(parameters)
             silent().run(run, binding)
 
-        return again
+        return replay
 
     def prepare_steps(
         self,
@@ -185,7 +185,7 @@ class Executable:
 
         Only for programs of one worker.
         """
-        key = _places(inputs, outputs)
+        key = _blocks_of(inputs, outputs)
         selector = self._selector(
             key, self._begin(key, inputs, outputs, parameters), inputs, outputs
         )
@@ -211,7 +211,7 @@ class Executable:
         instruction."""
         if self._independent is not None:  # has no common instructions
             return self._independent.run(inputs, parameters, steps, None), []
-        binding = self._begin(_places(inputs, outputs), inputs, outputs, parameters)
+        binding = self._begin(_blocks_of(inputs, outputs), inputs, outputs, parameters)
         seconds = [0.0] * len(self.program.instructions)
         binding.prepare()
         self.context.comm.barrier()  # so that no first instruction includes a wait
@@ -256,7 +256,7 @@ class Executable:
             binding = bind(
                 self.program, self.context, inputs, outputs, self._parameters, self._block, offsets
             )
-            binding.signature = _form(key)
+            binding.signature = _equal_blocks(key)
             oldest = self._bindings.store(key, binding)
             if oldest in self._selectors:
                 self._selectors.pop(oldest).close()
@@ -335,12 +335,12 @@ class Executable:
         self.context.heap.free(self._block)
 
 
-def _form(blocks: tuple[Block, ...]) -> Hashable:
+def _equal_blocks(blocks: tuple[Block, ...]) -> Hashable:
     """Return the property of a binding's arrays on which native code depends: which of them are
     equal."""
     return tuple([blocks.index(block) for block in blocks])
 
 
-def _places(inputs: Sequence[LocalArray], outputs: Sequence[LocalArray]) -> tuple[Block, ...]:
+def _blocks_of(inputs: Sequence[LocalArray], outputs: Sequence[LocalArray]) -> tuple[Block, ...]:
     """Return the blocks of arrays, on which a binding depends."""
     return tuple([stored.block for stored in (*inputs, *outputs)])

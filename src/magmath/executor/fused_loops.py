@@ -5,11 +5,21 @@ Values that are read only inside of a loop stay in registers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from magmath.codegen.emit import IndexMap, NativeOperand, Places, Writer, Writing, literal
+from magmath.codegen.emit import (
+    IndexMap,
+    NativeOperand,
+    Places,
+    Writer,
+    Writing,
+    literal,
+    loop_order,
+)
 from magmath.executor.dependence import Access, insert, next_loop
+from magmath.executor.loop_nests import PartLoop, Registers, joined, offset_of, write_rectangles
 from magmath.executor.native_source import Arguments, NoNativeForm, view_finder
 from magmath.ops import OPERATIONS
 from magmath.program.instructions import Call, Emit, Instruction, Move, Program
@@ -21,6 +31,7 @@ class _Member:
     element. `view` is the array that it reads or writes, if that is not a slot.
 
     An update of a part has two members: one that `copies` its first operand, and one that writes.
+    The latter has the shape of the `whole` array, and the index in it at which the part begins.
     """
 
     position: int
@@ -29,17 +40,41 @@ class _Member:
     accesses: list[Access]
     view: NativeOperand | None = None
     copies: bool = False
+    whole: tuple[int, ...] | None = None
+    offset: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class _StepCode:
+    """The code of one step of a nest, during its writing: the registers of elements and of slots,
+    and the positions of the members."""
+
+    writer: Writer
+    registers: Registers
+    values: dict[int, str]
+    positions: set[int]
 
 
 MOST_MEMBERS = 128
 """Maximum number of members among which `next_loop` searches."""
+LEAST_DIVIDED = 1 << 16
+"""Minimum number of elements of a loop that several threads divide."""
+DIVIDED_RANGE = ("first", "last")
+"""The limits of the outermost loop in a function that computes a part of a divided loop."""
 
 
 class FusedLoops:
-    """The instructions that wait to be written as few loops; `write` receives each loop."""
+    """The instructions that wait to be written as few loops.
 
-    def __init__(self, arguments: Arguments, write: Callable[[Writer], None]) -> None:
+    `write` receives each loop. If it can be divided, its outermost loop has the limits
+    `DIVIDED_RANGE`, and the second argument is the extent of that dimension, otherwise 0.
+    """
+
+    def __init__(
+        self, arguments: Arguments, write: Callable[[Writer, int], None], *, divides: bool
+    ) -> None:
         self._arguments = arguments
+        self._divides = divides
         self._tensors = arguments.tensors
         self._slots = arguments.tensors.program.slots
         self._write = write
@@ -90,7 +125,12 @@ class FusedLoops:
         read = [] if self._is_literal(values) else [self._access(values)]
         written = Access.of(view, written=True)
         part = self._arguments.array(view, view_finder(native.view, native_call, call.out))
-        insert(self._group, _Member(position, call, tuple(view.shape), [*read, written], part))
+        shape, out = tuple(view.shape), self._tensors.own(call.out)
+        member = _Member(position, call, shape, [*read, written], part)
+        offset = offset_of(view, out)
+        if offset is not None:
+            member = replace(member, whole=tuple(out.shape), offset=offset)
+        insert(self._group, member)
         return True
 
     def _add(
@@ -118,50 +158,86 @@ class FusedLoops:
     def flush(self) -> None:
         """Write the group as few loops."""
         members, self._group = self._group, []
+        loops: list[PartLoop[_Member]] = []
         while members:
             loop, members = next_loop(members)
-            self._loop(loop)
+            loops.append(_part_loop(loop))
+        for nest in joined(loops):
+            self._nest(nest)
 
-    def _loop(self, members: list[_Member]) -> None:
-        """Write members as one loop; results that only these read remain in registers."""
+    def _nest(self, loops: Sequence[PartLoop[_Member]]) -> None:
+        """Write loops as one nest; results that only these read remain in registers."""
+        members = [member for loop in loops for member in loop.members]
         positions = {member.position for member in members}
-        values: dict[int, str] = {}
         writer = Writer()
-        places = [self._places(writer, member) for member in members]
+        places = {id(member): self._places(writer, member) for member in members}
+        indices = [writer.name("i") for _ in loops[0].whole]
+
+        def step(active: Sequence[PartLoop[_Member]]) -> None:
+            code = _StepCode(writer, Registers(writer), {}, positions)
+            for loop in active:
+                own = [
+                    f"({i} - {o})" if o else i for i, o in zip(indices, loop.offset, strict=True)
+                ]
+                for member in loop.members:
+                    self._member(code, loop, member, own, places[id(member)])
+            code.registers.store()
+
         strides = self._tensors.own(members[-1].call.out).stride()
-        fits = len(strides) == len(members[0].shape)
-        with writer.loops(members[0].shape, strides if fits else ()) as indices:
-            for member, place in zip(members, places, strict=True):
-                self._member(writer, member, indices, place(indices), values, positions)
-        self._write(writer)
+        order = loop_order(loops[0].whole, strides if len(strides) == len(indices) else ())
+        extent = self._divided_extent(loops, order)
+        write_rectangles(writer, order, indices, loops, step, DIVIDED_RANGE if extent else None)
+        self._write(writer, extent)
+
+    def _divided_extent(self, loops: Sequence[PartLoop[_Member]], order: Sequence[int]) -> int:
+        """Return the extent of the outermost loop if several threads may divide it, otherwise 0.
+
+        The steps of a fused loop are independent, so the division changes no bits.
+        """
+        if not self._divides or max([math.prod(x.shape) for x in loops]) < LEAST_DIVIDED:
+            return 0
+        extent = loops[0].whole[order[0]]
+        return extent if extent > 1 else 0
 
     def _member(
         self,
-        writer: Writer,
+        code: _StepCode,
+        loop: PartLoop[_Member],
         member: _Member,
         indices: Sequence[str],
-        own: Sequence[str],
-        values: dict[int, str],
-        positions: set[int],
+        places: Places,
     ) -> None:
-        """Write the step of a member at `indices`; its operands are read at their `own` indices."""
+        """Write the step of a member at `indices`; it reads an operand at the `places` of these if
+        its operation maps indices."""
         call, out = member.call, member.call.out
+        name = code.writer.name("v")
         if isinstance(OPERATIONS[call.operation].native, Writing):
             source = call.inputs[0 if member.copies else 1]
-            target = (
-                self._arguments.operand(out)
-                if member.copies or member.view is None
-                else member.view
-            )
-            value = values.get(source) or self._arguments.operand(source).at(indices)
-            writer.line(f"{target.at(indices)} = {value}")
+            code.writer.line(f"{name} = {self._value(code, loop, source, indices)}")
+            whole = member.copies or member.view is None
+            target = self._arguments.operand(out) if whole else member.view
+            assert target is not None
+            code.registers.write(target, loop, indices, name)
             return
-        name = writer.name("v")
-        text = member.view.at(indices) if member.view else self._expression(call, own, values)
-        writer.line(f"{name} = {text}")
-        values[out] = name
-        if self._is_read_elsewhere(out, member.position, positions):
-            writer.line(f"{self._arguments.operand(out).at(indices)} = {name}")
+        if member.view is not None:
+            text = code.registers.read(member.view, loop, indices)
+        elif isinstance(OPERATIONS[call.operation].native, IndexMap):
+            text = self._arguments.operand(call.inputs[0]).at(places(indices))
+        else:
+            values = [self._value(code, loop, slot, indices) for slot in call.inputs]
+            text = self._expression(call, values)
+        code.writer.line(f"{name} = {text}")
+        code.values[out] = name
+        if self._is_read_elsewhere(out, member.position, code.positions):
+            code.registers.write(self._arguments.operand(out), loop, indices, name)
+
+    def _value(
+        self, code: _StepCode, loop: PartLoop[_Member], slot: int, indices: Sequence[str]
+    ) -> str:
+        """Return the expression for the element of a slot at the indices of a loop."""
+        if slot in code.values:
+            return code.values[slot]
+        return code.registers.read(self._arguments.operand(slot), loop, indices)
 
     def _places(self, writer: Writer, member: _Member) -> Places:
         """Return the function from loop indices to a member's operand indices; write its
@@ -174,21 +250,16 @@ class FusedLoops:
             raise NoNativeForm(member.call.operation)
         return places
 
-    def _expression(self, call: Call, indices: Sequence[str], values: dict[int, str]) -> str:
+    def _expression(self, call: Call, values: Sequence[str]) -> str:
+        """Return the expression for an element of the result, of those of the operands."""
         native = OPERATIONS[call.operation].native
-        if isinstance(native, IndexMap):
-            return self._arguments.operand(call.inputs[0]).at(indices)
         kind = self._slots[call.out].dtype.kind
         template = native if isinstance(native, str) else native.get(kind)
         if template is None:  # integer powers of integers, which raise errors for some data
             raise NoNativeForm(call.operation)
-        arguments = [
-            values[i] if i in values else self._arguments.operand(i).at(indices)
-            for i in call.inputs
-        ]
         dtype = self._slots[call.out].dtype
         cast = "bool" if dtype.kind == "bool" else f"np.{dtype.name}"
-        text: str = template.format(*arguments, cast=cast, one=literal(1, dtype))
+        text: str = template.format(*values, cast=cast, one=literal(1, dtype))
         return f"{cast}({text})" if dtype.kind != "bool" and call.operation != "astype" else text
 
     def _is_read_elsewhere(self, slot: int, position: int, members: set[int]) -> bool:
@@ -199,6 +270,18 @@ class FusedLoops:
                 return True
             place = own.alias
         return any(reader < position or reader not in members for reader in self._readers[slot])
+
+
+def _part_loop(members: Sequence[_Member]) -> PartLoop[_Member]:
+    """Return members of one shape as a loop over the part that their updates write, or over a whole
+    if they update none, or several."""
+    shape = members[0].shape
+    parts = {(member.whole, member.offset) for member in members if member.whole is not None}
+    if len(parts) == 1:
+        whole, offset = parts.pop()
+        assert whole is not None
+        return PartLoop(members, shape, whole, offset)
+    return PartLoop(members, shape, shape, (0,) * len(shape))
 
 
 def _read_in_memory(call: Call) -> Sequence[int]:

@@ -31,11 +31,11 @@ from magmath.program.arena import arrange
 from magmath.program.instructions import Program
 
 ROUNDS: Final = 5
-"""Least rounds, of which the fastest counts."""
+"""Minimum number of rounds; the fastest one counts."""
 ROUND_SECONDS: Final = 0.3
-"""Further rounds begin within this time."""
+"""Seconds within which further rounds begin."""
 COMPILE_SECONDS: Final = 20.0
-"""Longest wait for the compiler of segments."""
+"""Maximum seconds of waiting for the compiler of segments."""
 VALUE: Final = 0.25
 """The elements of floating point operands."""
 NUMBER: Final = 2.0**-20

@@ -16,14 +16,15 @@ segments (`executor/native_segments.py`).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 
 from magmath.codegen import runtime_library
 from magmath.codegen.emit import IndexMap, Writer, Writing, combine
 from magmath.executor.fused_loops import FusedLoops
-from magmath.executor.native_source import Arguments, Fault, NativeSource, NoNativeForm
+from magmath.executor.native_source import Arguments, NativeSource, NoNativeForm, Segment
 from magmath.executor.tensors import Tensors
 from magmath.layout import plan
 from magmath.layout.moves import Move as Part
@@ -44,10 +45,18 @@ def run(steps: int64, flags: int64, rank: int64, size: int64, {names}) -> int64:
 """
 SEGMENTS = """
 
-def run(segment: int64, {names}) -> int64:
+def run(stage: int64, work: int64[1], {names}) -> int64:
 {body}
     return 0
 """
+DIVIDED = """
+        first = fetch_add(work, 0, {rows})
+        while first < {extent}:
+            last = first + {rows} if first + {rows} < {extent} else {extent}
+            {call}
+            first = fetch_add(work, 0, {rows})"""
+SHARES = 16
+"""Number of parts of a loop that several threads divide; each takes parts while some are left."""
 LEAST_CALLS = 2
 """Minimum instructions of a segment: a compiled function that replaces one call saves nothing."""
 ARGUMENTS = re.compile(r"\ba\d+\b|\boffsets\[\d+\]")
@@ -100,6 +109,14 @@ def _segments(program: Program, tensors: Tensors, exact: bool) -> list[range]:
     return found
 
 
+@dataclass
+class _Stage:
+    """Lines of a segment that one thread executes, or that several threads divide."""
+
+    lines: list[str]
+    is_divided: bool
+
+
 class _Lowering:
     """The state of writing source.
 
@@ -114,12 +131,12 @@ class _Lowering:
         self.tensors = tensors
         self.exact = exact
         self.whole = whole
-        self.lines: list[str] = []
-        self.parts: dict[tuple[str, tuple[str, ...]], str] = {}
+        self.stages: list[_Stage] = []
+        self.parts: dict[tuple[str, str], str] = {}
         self.emits = 0
         # Invalid data must be found before anything is overwritten.
         self.arguments = Arguments(tensors, can_fault=whole or not program.donated)
-        self.loops = FusedLoops(self.arguments, self._part)
+        self.loops = FusedLoops(self.arguments, self._part, divides=not whole)
 
     def loop(self) -> NativeSource:
         """Return the source of the loop over all instructions after the prologue."""
@@ -127,30 +144,37 @@ class _Lowering:
         self._range(steps)
         loop = LOOP.format(
             names=", ".join([f"emitted: float64[{max(self.emits, 1)}, 1]", *self._parameters()]),
-            body="\n".join(self.lines or ["        pass"]),
+            body="\n".join(self._lines() or ["        pass"]),
         )
-        return self._source(loop, [self.arguments.faults], [steps])
+        return self._source(loop, [Segment(steps, self.arguments.faults, ())])
 
     def segments(self, segments: list[range]) -> NativeSource:
-        """Return the source of a function that executes one of these ranges of instructions."""
-        body, faults = list[str](), list[list[Fault]]()
-        for number, positions in enumerate(segments):
-            self.lines, self.arguments.faults = [], []
+        """Return the source of a function that executes one stage of these ranges of instructions.
+
+        The stages of all segments are numbered in order.
+        """
+        body, written = list[str](), list[Segment]()
+        count = 0
+        for positions in segments:
+            self.stages, self.arguments.faults = [], []
             self._range(positions)
-            body += [f"    if segment == {number}:", *(self.lines or ["        pass"])]
-            faults.append(self.arguments.faults)
+            for number, stage in enumerate(self.stages, start=count):
+                body += [f"    if stage == {number}:", *stage.lines]
+            divided = tuple([stage.is_divided for stage in self.stages])
+            written.append(Segment(positions, self.arguments.faults, divided))
+            count += len(divided)
         text = SEGMENTS.format(names=", ".join(self._parameters()), body="\n".join(body))
-        return self._source(text, faults, segments)
+        return self._source(text, written)
 
     def length(self, position: int) -> int | None:
         """Return the number of lines of the native form of one instruction; None if it has none."""
-        self.lines = []
+        self.stages = []
         self.loops.clear()
         try:
             self._range(range(position, position + 1))
         except NoNativeForm:
             return None
-        return len(self.lines)
+        return len(self._lines())
 
     def _range(self, positions: range) -> None:
         for position in positions:
@@ -161,20 +185,28 @@ class _Lowering:
         types = enumerate(self.arguments.types)
         return ["offsets: int64[1]", *[f"a{i}: {kind}" for i, kind in types]]
 
-    def _source(self, last: str, faults: list[list[Fault]], segments: list[range]) -> NativeSource:
+    def _source(self, last: str, segments: list[Segment]) -> NativeSource:
         parts = "".join(
-            PART.format(name=name, body=body, parameters=_parameters(types))
-            for (body, types), name in self.parts.items()
+            PART.format(name=name, body=body, parameters=parameters)
+            for (body, parameters), name in self.parts.items()
         )
         source = _imports(parts + last) + parts + last
         find, offsets = self.arguments.find, self.arguments.offsets
-        return NativeSource(source, find, offsets, self.emits, faults, segments)
+        return NativeSource(source, find, offsets, self.emits, segments)
+
+    def _lines(self) -> list[str]:
+        return [line for stage in self.stages for line in stage.lines]
 
     def _line(self, text: str) -> None:
-        self.lines.append("        " + text)
+        if not self.stages or self.stages[-1].is_divided:
+            self.stages.append(_Stage([], is_divided=False))
+        self.stages[-1].lines.append("        " + text)
 
-    def _part(self, writer: Writer) -> None:
-        """Call a writer's lines as a function, which all equal code on the same types shares."""
+    def _part(self, writer: Writer, extent: int = 0) -> None:
+        """Call a writer's lines as a function, which all equal code on the same types shares.
+
+        With an extent, the function computes the part of it that its last two arguments give.
+        """
         text = "\n".join(writer.lines)
         if not text:
             return
@@ -183,8 +215,19 @@ class _Lowering:
         body = ARGUMENTS.sub(lambda match: new[match[0]], text)
         known = self.arguments.types
         types = tuple(known[int(a[1:])] if a[0] == "a" else "int64" for a in arguments)
-        name = self.parts.setdefault((body, types), f"part{len(self.parts)}")
-        self._line(f"{name}({', '.join(arguments)})")
+        names = [*new.values()]
+        if extent:
+            arguments, names = [*arguments, "first", "last"], [*names, "first", "last"]
+            types = (*types, "int64", "int64")
+        parameters = ", ".join([f"{x}: {kind}" for x, kind in zip(names, types, strict=True)])
+        name = self.parts.setdefault((body, parameters), f"part{len(self.parts)}")
+        call = f"{name}({', '.join(arguments)})"
+        if not extent:
+            self._line(call)
+            return
+        rows = -(-extent // SHARES)
+        lines = DIVIDED.format(rows=rows, extent=extent, call=call).splitlines()[1:]
+        self.stages.append(_Stage(lines, is_divided=True))
 
     # instructions -------------------------------------------------------------------------------
 
@@ -192,7 +235,7 @@ class _Lowering:
         if isinstance(instruction, Call):
             if instruction.workspace is not None:
                 raise NoNativeForm(f"{instruction.operation} of all workers")
-            if not self._works(instruction):
+            if not self._has_part(instruction):
                 return
             operation = OPERATIONS[instruction.operation]
             if self.exact and not self._gives_same_bits(instruction):
@@ -221,7 +264,7 @@ class _Lowering:
         operands = [slots[i].dtype for i in call.inputs]
         return OPERATIONS[call.operation].same_bits(slots[call.out].dtype, operands)
 
-    def _works(self, call: Call) -> bool:
+    def _has_part(self, call: Call) -> bool:
         """Return True if this worker stores a part of the result."""
         layout = self.program.slots[call.out].layout
         return bool(layout.tiles(self.tensors.rank)) and layout.local_size(self.tensors.rank) > 0
@@ -274,8 +317,3 @@ def _imports(text: str) -> str:
     """Return the line that imports the library functions that a source calls."""
     called = set(re.findall(r"\b(\w+)\(", text)) & runtime_library.EXPORTS.keys()
     return f"from {runtime_library.__name__} import {', '.join(sorted(called))}\n" if called else ""
-
-
-def _parameters(types: Sequence[str]) -> str:
-    """Return the annotated arguments x0, x1, … of a part."""
-    return ", ".join(f"x{i}: {kind}" for i, kind in enumerate(types))

@@ -1,21 +1,26 @@
 """Native segments: compiled functions that replace several ready calls of a program.
 
 The source from `executor/native.py` is compiled in the background; a binding then gets a call for
-each segment, with the addresses of its own tensors.
+each segment, with the addresses of its own tensors. A segment has stages. The threads of torch
+divide the loops over many elements: a stage that they divide ends when all of its parts are done,
+so the next one may read what it has computed.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, cast, final
 
 import numpy as np
+import torch
 
 from magmath.executor.native_source import Fault, NativeSource
 from magmath.executor.tensors import Tensors
+from magmath.kernels.parallel_region import run_on_threads
 
 if TYPE_CHECKING:
-    from magmath.codegen.background_build import BackgroundBuild
+    from magmath.codegen.background_build import BackgroundBuild, Function
 
 Ready = Callable[[], object]
 
@@ -44,30 +49,58 @@ class NativeSegments:
     def bind(self, tensors: Tensors) -> Mapping[range, Ready]:
         """Return a ready call for each segment, by its range of instructions, on these tensors."""
         places = [self._offsets.ctypes.data, *self._source.addresses(tensors)]
-        return {
-            positions: self._call(np.array([number, *places], dtype=np.int64), faults)
-            for number, (positions, faults) in enumerate(
-                zip(self._source.segments, self._source.faults, strict=True)
-            )
-        }
-
-    def _call(
-        self, words: np.ndarray[tuple[int], np.dtype[np.int64]], faults: Sequence[Fault]
-    ) -> Ready:
-        function, address = self._build.function(), words.ctypes.data
+        function = self._build.function()
         assert function is not None
-
-        def call(memory: object = words) -> None:  # `words` must live as long as its address
-            function(address)
-
-        def checked(memory: object = words) -> None:
-            function(address)
-            errors = [error for fault in faults if (error := fault.take()) is not None]
-            if errors:
-                raise errors[0]
-
-        return checked if faults else call
+        found: dict[range, Ready] = {}
+        count = 0
+        for segment in self._source.segments:
+            numbers = enumerate(segment.divided, start=count)
+            stages = [_Stage(function, number, places, divided) for number, divided in numbers]
+            found[segment.positions] = _call(stages, segment.faults)
+            count += len(stages)
+        return found
 
     def close(self) -> None:
         """Stop the compilation."""
         self._build.close()
+
+
+@final
+class _Stage:
+    """A ready call of one stage of a segment, which several threads divide if it `is_divided`."""
+
+    def __init__(
+        self, function: Function, number: int, places: Sequence[int], is_divided: bool
+    ) -> None:
+        self._work = np.zeros(1, dtype=np.int64)
+        words = [number, self._work.ctypes.data, *places]
+        self._words = np.array(words, dtype=np.int64)
+        self._record = self._words.ctypes.data
+        self._function, self._is_divided = function, is_divided
+        self._address = ctypes.cast(cast(Any, function), ctypes.c_void_p).value or 0
+
+    def __call__(self) -> None:
+        if not self._is_divided:
+            self._function(self._record)
+            return
+        self._work[0] = 0
+        threads = torch.get_num_threads()
+        if threads == 1:
+            self._function(self._record)
+        else:
+            run_on_threads(self._address, self._record, threads)
+
+
+def _call(stages: Sequence[Ready], faults: Sequence[Fault]) -> Ready:
+    """Return a call of all stages of a segment; it raises the first fault."""
+    if len(stages) == 1 and not faults:
+        return stages[0]
+
+    def call() -> None:
+        for stage in stages:
+            stage()
+        errors = [error for fault in faults if (error := fault.take()) is not None]
+        if errors:
+            raise errors[0]
+
+    return call

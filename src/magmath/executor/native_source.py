@@ -40,21 +40,33 @@ Find = Callable[[Tensors], torch.Tensor]
 
 
 @dataclass(frozen=True)
+class Segment:
+    """A range of instructions in a native function.
+
+    `faults` are the records of invalid data. `divided` has a truth value for each stage, in order:
+    whether several threads divide it.
+    """
+
+    positions: range
+    faults: list[Fault]
+    divided: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
 class NativeSource:
     """The source of a native function, and how a binding finds the arguments of its calls.
 
     The function of a loop takes the number of steps, the address of the barrier memory, rank and
     number of ranks, the addresses of the results it emits and of `offsets`, and those of the
-    tensors. The function of `segments`, which are ranges of positions, takes the number of a
-    segment, the address of `offsets`, and those of the tensors. `faults` are those of each segment.
+    tensors. The function of segments takes the number of a stage, the address of a counter for the
+    threads that divide it, the address of `offsets`, and those of the tensors.
     """
 
     source: str
     find: list[Find]
     offsets: list[int]
     emits: int
-    faults: list[list[Fault]]
-    segments: list[range]
+    segments: list[Segment]
 
     def addresses(self, tensors: Tensors) -> list[int]:
         """Return the addresses of the tensors that the function takes."""

@@ -21,6 +21,9 @@ from magmath.graph.operation import NumpyUfunc
 P = ParamSpec("P")
 Result = TypeVar("Result")
 
+UNDIVIDED = 1 << 15
+"""Number of elements up to which torch computes an element-wise function with one thread."""
+
 _TYPES = frozenset(DTYPES.values()) - {float16, bfloat16, complex64, complex128}
 _SILENT = Context()
 _SILENT.run(np.seterr, all="ignore")
@@ -44,7 +47,8 @@ def without_fp_warnings(
 def is_faster_by_numpy(ufunc: NumpyUfunc, size: int, dtypes: Iterable[DType]) -> bool:
     """Return True if NumPy's function is faster for a result of this size on the CPU, and supports
     these types of result and operands."""
-    wide = ufunc.avx512 and has_avx512() and torch.get_num_threads() == 1
+    alone = size <= UNDIVIDED or torch.get_num_threads() == 1
+    wide = ufunc.avx512 and has_avx512() and alone
     return size > 0 and (wide or size <= ufunc.most) and _TYPES.issuperset(dtypes)
 
 

@@ -124,7 +124,7 @@ class Native(Executor):
         status = function(self._words.ctypes.data)
         if status:
             raise WorkerLost("another worker failed in the middle of a step")
-        found = [fault.take() for faults in self._source.faults for fault in faults]
+        found = [fault.take() for x in self._source.segments for fault in x.faults]
         self._context.failures += [error for error in found if error is not None]
         values: list[float] = emitted[:, : self._source.emits].reshape(-1).tolist()
         return values
@@ -197,7 +197,7 @@ class Choice(Generic[Kind]):
         self._history = history
         self._others: Callable[[], list[Kind]] | None = others
         self._executors = [first]
-        self._known = {} if former is None else former._judged()
+        self._known = {} if former is None else former._latest_paces()
         self._paces: list[deque[float]] = []  # the latest times of each alternative
         self._least: list[float] = []  # the least time of each alternative so far
         self._trials: list[int] = []
@@ -270,8 +270,8 @@ class Choice(Generic[Kind]):
         """
         self._chunks += 1
         if self._ready and ready != self._ready:
-            judged = zip(self._paces, self._trials, strict=True)
-            self._trials = [0 if paces else trials for paces, trials in judged]
+            timed = zip(self._paces, self._trials, strict=True)
+            self._trials = [0 if paces else trials for paces, trials in timed]
         elif self._chunks == self._recheck:
             self._chunks, self._recheck = 0, 2 * self._recheck
             best = min((min(paces) for paces in self._paces if paces), default=0.0)
@@ -280,7 +280,7 @@ class Choice(Generic[Kind]):
                     self._trials[i] = 0
         self._ready = ready
 
-    def _judged(self) -> dict[str, deque[float]]:
+    def _latest_paces(self) -> dict[str, deque[float]]:
         """Return the latest seconds per step of each alternative, by name; those of the former
         choice where no new ones exist."""
         timed = zip(self._executors, self._paces, strict=False)
@@ -295,8 +295,8 @@ class Choice(Generic[Kind]):
         for i, trials in enumerate(self._trials):
             if ready[i] and trials <= TRIALS and (i > 0 or not any(ready[1:])):
                 return i
-        judged = [i for i, paces in enumerate(self._paces) if paces and ready[i]]
-        return min(judged, key=lambda i: min(self._paces[i]), default=0)
+        timed = [i for i, paces in enumerate(self._paces) if paces and ready[i]]
+        return min(timed, key=lambda i: min(self._paces[i]), default=0)
 
     def close(self) -> None:
         """Stop running compilations."""

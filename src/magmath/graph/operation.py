@@ -235,8 +235,8 @@ class NumpyUfunc(NamedTuple):
     """NumPy's function for an operation, called with the operands and the result.
 
     It is faster than torch's on results of up to `most` elements, where the call takes longer than
-    the arithmetic. With `avx512`, it is faster on any number of elements on one thread of a
-    processor with these instructions.
+    the arithmetic. With `avx512`, it is faster on any number of elements that one thread computes,
+    on a processor with these instructions.
     """
 
     function: Callable[..., Any]

@@ -153,14 +153,14 @@ def recipe_of(
     position: dict[Node, int] = {}
     steps: list[Node | RecipeStep | None] = []
     operands: list[WeakOperand] = []
-    places: list[int] = []
+    positions: list[int] = []
     for node in order:
         operation = node.operation
         if operation.name == "parameter":
             steps.append(node)
         elif node.value is not None or operation.leaf:
             steps.append(None)
-            places.append(len(position))
+            positions.append(len(position))
             operands.append(weak_operand(node))
         else:
             sources = tuple([position[source] for source in node.inputs])
@@ -171,10 +171,10 @@ def recipe_of(
                 )
             )  # fmt: skip
             if node in held:
-                places.append(len(position))
+                positions.append(len(position))
                 operands.append(weak_operand(node))
         position[node] = len(position)
-    return Recipe(steps, places), operands, position
+    return Recipe(steps, positions), operands, position
 
 
 class Loop(Protocol):

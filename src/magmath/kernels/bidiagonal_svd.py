@@ -157,9 +157,9 @@ class _Compact:
         if info:
             raise LinAlgError(f"lasda did not converge (info {info})")
 
-    def merge(self, level: int, place: int, start: int, size: int) -> _Merge:
-        """Return the merge of these rows, the `place`-th of its level; the root is level 0."""
-        j = 2 ** (level + 1) - 2 - place
+    def merge(self, level: int, position: int, start: int, size: int) -> _Merge:
+        """Return the merge of these rows, the `position`-th of its level; the root is level 0."""
+        j = 2 ** (level + 1) - 2 - position
         k, given = int(self.k[j]), int(self.given[j])
         rows, inner = slice(start, start + size), slice(start, start + k)
         pairs = self.columns[level, :, rows][:, :given].T - 1
@@ -168,7 +168,7 @@ class _Compact:
             start=start,
             left=size // 2,
             right=size - size // 2 - 1,
-            extra=int(place < 2**level - 1),
+            extra=int(position < 2**level - 1),
             k=k,
             permutation=self.order[level, rows].astype(np.intp) - 1,
             rotations=list(zip(*pairs.T.tolist(), *turns.T.tolist(), strict=True)),
@@ -218,8 +218,8 @@ class _Tree:
                 part, free = out[merge.start : end], spare[merge.start : end]
                 _combine(merge, free, part, left)
                 _undo(merge, free, part, left)
-        for place, (start, size) in enumerate(self._leaves):
-            extra = 0 if left or place == len(self._leaves) - 1 else 1
+        for position, (start, size) in enumerate(self._leaves):
+            extra = 0 if left or position == len(self._leaves) - 1 else 1
             rows = slice(start, start + size + extra)
             # Fortran's memory order: the rows of `u` are the columns of U, those of `vt` of V
             small = self._u[:size, rows].T if left else self._vt[: size + extra, rows]
@@ -233,14 +233,14 @@ def _unit_columns(merge: _Merge, out: Tensor, own: NDArray[np.intp], left: bool)
     out.zero_()
     k = merge.k
     inside = own < k
-    places = np.flatnonzero(inside)
+    positions = np.flatnonzero(inside)
     out[torch.from_numpy(own[~inside]), torch.from_numpy(np.flatnonzero(~inside))] = 1
     if k == 1:
-        out[0, torch.from_numpy(places)] = _single(merge, left)
+        out[0, torch.from_numpy(positions)] = _single(merge, left)
         return
     for rows in _panels(k):
-        made = merge.factors(rows, own[places], left=left)
-        out[rows, torch.from_numpy(places)] = torch.from_numpy(made).to(out.dtype)
+        made = merge.factors(rows, own[positions], left=left)
+        out[rows, torch.from_numpy(positions)] = torch.from_numpy(made).to(out.dtype)
 
 
 def _combine(merge: _Merge, out: Tensor, x: Tensor, left: bool) -> None:

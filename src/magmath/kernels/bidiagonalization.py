@@ -48,7 +48,7 @@ class Columns:
 
     def __post_init__(self) -> None:
         numbers = self.mine.tolist()
-        self._places = {column: place for place, column in enumerate(numbers)}
+        self._local_indices = {column: index for index, column in enumerate(numbers)}
         self._after = np.searchsorted(numbers, np.arange(self.count), "right").tolist()
 
     def after(self, column: int) -> int:
@@ -56,9 +56,9 @@ class Columns:
         after: int = self._after[column]
         return after
 
-    def place(self, column: int) -> int | None:
+    def local_index(self, column: int) -> int | None:
         """Return the index of a column among the own ones; None if it is not an own one."""
-        return self._places.get(column)
+        return self._local_indices.get(column)
 
     def zeros(self, *shape: int) -> Tensor:
         """Return a small tensor of zeros with the matrix's type and device."""
@@ -112,9 +112,9 @@ class _Panel:
         made = (x[first:, row:] @ v).conj()
         return made - self.own[first:, :used] @ (self.whole[:used, row:] @ v).conj()
 
-    def column(self, x: Tensor, place: int, row: int, used: int) -> Tensor:
-        """Return the updated x[place, row:]."""
-        return x[place, row:] - self.own[place, :used].conj() @ self.whole[:used, row:]
+    def column(self, x: Tensor, local: int, row: int, used: int) -> Tensor:
+        """Return the updated x[local, row:]."""
+        return x[local, row:] - self.own[local, :used].conj() @ self.whole[:used, row:]
 
     def apply(self, x: Tensor, first: int, row: int, used: int) -> None:
         """Update x[first:, row:], then clear the pending update."""
@@ -143,8 +143,8 @@ def bidiagonalise(
         diagonal.append(value)
         taus_h.append(tau)
         panel.whole[i, j:] = u
-        if (place := columns.place(j)) is not None:
-            x[place, j:] = u
+        if (local := columns.local_index(j)) is not None:
+            x[local, j:] = u
         first = columns.after(j)
         if j + 1 == n:
             break
@@ -160,8 +160,8 @@ def bidiagonalise(
         pair = columns.zeros(2, rows - j - 1)
         weights = panel.own[first:, : i + 1].conj().T @ v_own
         pair[0] = v_own @ x[first:, j + 1 :] - weights @ panel.whole[: i + 1, j + 1 :]
-        if (place := columns.place(j + 1)) is not None:
-            pair[1] = panel.column(x, place, j + 1, i + 1)
+        if (local := columns.local_index(j + 1)) is not None:
+            pair[1] = panel.column(x, local, j + 1, i + 1)
         columns.total(pair)
         pair[0] *= tau
         panel.whole[i + 1, j + 1 :] = pair[0]
@@ -191,14 +191,14 @@ def tridiagonalise(columns: Columns) -> tuple[list[float], list[float], list[com
         v, tau, value = reflection(current[1:])
         below.append(value)
         taus.append(tau)
-        if (place := columns.place(j)) is not None:
-            x[place, j + 1 :] = v
+        if (local := columns.local_index(j)) is not None:
+            x[local, j + 1 :] = v
         first = columns.after(j)
         pair = columns.zeros(2, n - j - 1)
         own = columns.mine[first:] - j - 1
         pair[0, own] = tau * panel.times(x, first, j + 1, i, v)
-        if (place := columns.place(j + 1)) is not None:
-            pair[1] = panel.column(x, place, j + 1, i)
+        if (local := columns.local_index(j + 1)) is not None:
+            pair[1] = panel.column(x, local, j + 1, i)
         columns.total(pair)
         half = 0.5 * np.conj(tau) * complex(torch.vdot(v, pair[0]))
         w = pair[0] - half.real * v
@@ -213,8 +213,8 @@ def tridiagonalise(columns: Columns) -> tuple[list[float], list[float], list[com
 def _fetched(columns: Columns, column: int) -> Tensor:
     """Return a column, on all workers. Collective."""
     found = columns.zeros(columns.x.shape[1] if columns.count else 0)
-    if (place := columns.place(column)) is not None:
-        found.copy_(columns.x[place])
+    if (local := columns.local_index(column)) is not None:
+        found.copy_(columns.x[local])
     columns.total(found)
     return found
 
@@ -231,8 +231,8 @@ def complete(columns: Columns) -> None:
         with columns.scratch.returning():
             rows = columns.panel(stop - start, stop)
             for j in range(start, stop):
-                if (place := columns.place(j)) is not None:
-                    rows[j - start, :j] = x[place, :j]
+                if (local := columns.local_index(j)) is not None:
+                    rows[j - start, :j] = x[local, :j]
             columns.total(rows)
             before = columns.after(stop - 1)
             right = torch.arange(start, stop, device=x.device) > mine[:before, None]
@@ -253,8 +253,8 @@ def reflect_by_columns(columns: Columns, taus: list[complex], below: int, out: T
         with columns.scratch.returning():
             vectors = columns.panel(stop - start, rows - start - below)
             for j in range(start, stop):
-                if (place := columns.place(j)) is not None:
-                    vectors[j - start, j - start :] = columns.x[place, j + below :]
+                if (local := columns.local_index(j)) is not None:
+                    vectors[j - start, j - start :] = columns.x[local, j + below :]
             columns.total(vectors)
             _reflect(columns.scratch, vectors, taus[start:stop], out[start + below :])
 

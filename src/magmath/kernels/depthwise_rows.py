@@ -30,8 +30,8 @@ class _Rows(Vectors):
         at = self.builder
         inside = at.icmp_unsigned("<", row, rows)
         nothing = ir.Constant(mask.type, [0] * self.width)
-        place = self.plus(plane, at.add(at.mul(row, pitch), column))
-        return self.load(place, at.select(inside, mask, nothing))
+        address = self.plus(plane, at.add(at.mul(row, pitch), column))
+        return self.load(address, at.select(inside, mask, nothing))
 
 
 class _Correlated(_Rows):
@@ -44,12 +44,12 @@ class _Correlated(_Rows):
     ) -> None:  # fmt: skip
         at = self.builder
         nothing = self.word(0)
-        places, masks = [], []
+        addresses, masks = [], []
         for r in range(ROWS):
-            places.append(self.plus(y, at.mul(y_pitch, self.word(r))))
+            addresses.append(self.plus(y, at.mul(y_pitch, self.word(r))))
             inside = at.icmp_signed("<", self.word(r), lines)
             masks.append(self.first(at.select(inside, lanes, nothing)))
-        sums = [self.load(place, mask) for place, mask in zip(places, masks, strict=True)]
+        sums = [self.load(address, mask) for address, mask in zip(addresses, masks, strict=True)]
         with self.loop(w_rows, [row, w, *sums]) as outer:
             with self.loop(w_columns, [column, outer[1], *outer[2:]]) as inner:
                 here, tap = inner[:2]
@@ -60,8 +60,8 @@ class _Correlated(_Rows):
                     inner[2 + r] = self.fma(factor, value, inner[2 + r])
                 inner[:2] = [at.add(here, right), self.plus(tap, w_column)]
             outer[:] = [at.add(outer[0], down), self.plus(outer[1], w_row), *inner[2:]]
-        for value, place, mask in zip(outer[2:], places, masks, strict=True):
-            self.store(value, place, mask)
+        for value, address, mask in zip(outer[2:], addresses, masks, strict=True):
+            self.store(value, address, mask)
 
 
 class _Dot(_Rows):

@@ -40,16 +40,18 @@ class SortedRun(NamedTuple):
     """Sorted keys, and the original position of each unless the keys contain it."""
 
     keys: Keys
-    places: NDArray[np.uint64] | None
+    positions: NDArray[np.uint64] | None
 
     def part(self, start: int, stop: int) -> SortedRun:
         """Return the elements from `start` to `stop` as a run."""
-        places = self.places
-        return SortedRun(self.keys[start:stop], None if places is None else places[start:stop])
+        positions = self.positions
+        return SortedRun(
+            self.keys[start:stop], None if positions is None else positions[start:stop]
+        )
 
     def arrays(self) -> list[Keys]:
         """Return the arrays to be sent: keys, and positions if there are any."""
-        return [self.keys] if self.places is None else [self.keys, self.places]
+        return [self.keys] if self.positions is None else [self.keys, self.positions]
 
 
 def boundaries(comm: Communicator, keys: Keys, cuts: Sequence[int]) -> Counts:
@@ -69,7 +71,7 @@ def boundaries(comm: Communicator, keys: Keys, cuts: Sequence[int]) -> Counts:
         low = np.where(behind > 0, probes[behind - 1, columns] + np.uint64(1), low)
     at = low.astype(keys.dtype)
     found = [np.searchsorted(keys, at, side) for side in ("left", "right")]
-    less, upto, held = _everyone(comm, np.stack([*found, np.full(len(at), len(keys))]))
+    less, upto, held = _counts_of_all(comm, np.stack([*found, np.full(len(at), len(keys))]))
     equal = upto - less
     taken = np.clip(wanted - less.sum(0) - (equal.cumsum(0) - equal), 0, equal)
     return np.concatenate([np.zeros_like(less[:, :1]), less + taken, held[:, :1]], axis=1)
@@ -81,7 +83,7 @@ def _total(comm: Communicator, counts: Any) -> Counts:
     return tensor.numpy()
 
 
-def _everyone(comm: Communicator, counts: Any) -> Counts:
+def _counts_of_all(comm: Communicator, counts: Any) -> Counts:
     """Return the counts of all workers, (kinds, workers, …) for counts of shape (kinds, …)."""
     own = torch.from_numpy(counts.astype(np.int64))
     out = torch.empty((comm.size, *own.shape), dtype=torch.int64)
@@ -189,9 +191,9 @@ def merge(a: {T}[1], held: int64, b: {T}[1], more: int64, out: {T}[1]):
             i = i + 1
         first = first + 1
 
-def merge_places(
+def merge_positions(
     a: {T}[1], of_a: uint64[1], held: int64, b: {T}[1], of_b: uint64[1], more: int64, out: {T}[1],
-    places: uint64[1]
+    positions: uint64[1]
 ):
     i = 0
     j = 0
@@ -201,18 +203,18 @@ def merge_places(
             second = b[j] < a[i]
         if second:
             out[k] = b[j]
-            places[k] = of_b[j]
+            positions[k] = of_b[j]
             j = j + 1
         else:
             out[k] = a[i]
-            places[k] = of_a[i]
+            positions[k] = of_a[i]
             i = i + 1
 '''
 
 
 @cache
 def _code(key: str) -> Compiled:
-    return Compiled(_SOURCE.format(T=key), ["merge", "merge_places"])
+    return Compiled(_SOURCE.format(T=key), ["merge", "merge_positions"])
 
 
 def _merge(a: SortedRun, b: SortedRun, out: SortedRun) -> None:
@@ -220,11 +222,11 @@ def _merge(a: SortedRun, b: SortedRun, out: SortedRun) -> None:
     assert all(array.flags.c_contiguous for run in (a, b, out) for array in run.arrays())
     code = _code(out.keys.dtype.name)
     (x, y, z), sizes = (run.keys.ctypes.data for run in (a, b, out)), (len(a.keys), len(b.keys))
-    if a.places is None or b.places is None or out.places is None:
+    if a.positions is None or b.positions is None or out.positions is None:
         code.function("merge")(x, sizes[0], y, sizes[1], z)
         return
-    of_a, of_b, places = (part.ctypes.data for part in (a.places, b.places, out.places))
-    code.function("merge_places")(x, of_a, sizes[0], y, of_b, sizes[1], z, places)
+    of_a, of_b, positions = (part.ctypes.data for part in (a.positions, b.positions, out.positions))
+    code.function("merge_positions")(x, of_a, sizes[0], y, of_b, sizes[1], z, positions)
 
 
 # the kernels --------------------------------------------------------------------------------------
@@ -252,13 +254,13 @@ class Parts:
         array: Keys = memory[start : start + size].numpy().view(self._key)
         return array
 
-    def runs(self, keys: int, places: int | None) -> list[SortedRun] | None:
+    def runs(self, keys: int, positions: int | None) -> list[SortedRun] | None:
         """Return the runs of all workers in the arrays with these numbers; None if this worker
         cannot read them all."""
         if any(memory is None for memory in self._memory):
             return None
         return [
-            SortedRun(self.array(keys, r), None if places is None else self.array(places, r))
+            SortedRun(self.array(keys, r), None if positions is None else self.array(positions, r))
             for r in range(len(self._memory))
         ]
 
@@ -307,10 +309,10 @@ def argsort(
     own, out_keys = SortedRun(parts.array(0), parts.array(1)), parts.array(2)
     keys = np.empty(len(out_keys), code.key)
     code.encode(bits_of(x), keys)
-    places = own.places
-    assert places is not None
-    order_keys(keys, places)
-    np.take(keys, places.view(np.int64), out=own.keys)
-    places += np.uint64(first)
+    positions = own.positions
+    assert positions is not None
+    order_keys(keys, positions)
+    np.take(keys, positions.view(np.int64), out=own.keys)
+    positions += np.uint64(first)
     spare = SortedRun(parts.array(3), parts.array(4))
     merge_runs(comm, own, parts.runs(0, 1), cuts, SortedRun(out_keys, target), spare)

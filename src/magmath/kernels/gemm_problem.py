@@ -18,7 +18,9 @@ from magmath.errors import DTypeError, ShapeError
 Number = float | complex
 Shape = tuple[int, ...]
 TUNED_EXTENT = 2048
-"""Maximum length of a dimension in a measurement: the rate is constant beyond it."""
+"""Length of a dimension up to which measurements have the size of the product."""
+TUNED_PRODUCTS = 1 << 26
+"""Maximum multiplications of a measurement with longer dimensions."""
 TINY = 32**3
 """Products of at most this many multiplications are measured with dimensions rounded up to powers
 of two, because the cost of the call dominates."""
@@ -248,10 +250,31 @@ def _order(x: torch.Tensor) -> bool | None:
 
 
 def _measured_extents(product: GemmProblem) -> tuple[int, int, int]:
+    """Return m, n and k of a measurement.
+
+    Long dimensions are powers of two. They are shortened if the measurement would take long: the
+    rate is constant beyond that. A product that reads much more than it multiplies, such as that of
+    a tall matrix and a vector, remains long, because its rate depends on the cache that the matrix
+    fits.
+    """
     m, n, k = product.extents
     if m * n * k <= TINY:
-        m, n, k = (1 << (extent - 1).bit_length() for extent in (m, n, k))
-    return min(m, TUNED_EXTENT), min(n, TUNED_EXTENT), min(k, TUNED_EXTENT)
+        m, n, k = map(_power_of_two, (m, n, k))
+        return m, n, k
+    extents = [_power_of_two(x) if x > TUNED_EXTENT else x for x in (m, n, k)]
+    while max(extents) > TUNED_EXTENT and _takes_long(*extents):
+        extents[extents.index(max(extents))] //= 2
+    m, n, k = extents
+    return m, n, k
+
+
+def _power_of_two(extent: int) -> int:
+    """Return the least power of two that is not below `extent`."""
+    return 1 << (extent - 1).bit_length()
+
+
+def _takes_long(m: int, n: int, k: int) -> bool:
+    return m * n * k > TUNED_PRODUCTS or max(m * k, k * n, m * n) > TUNED_EXTENT**2
 
 
 def _measured_batch(product: GemmProblem) -> int:

@@ -36,13 +36,13 @@ class _Tile(Vectors):
         and replace negative results by 0 unless `relu` is 0."""
         at = self.builder
         scale, mask = self.splat(alpha), self.first(last)
-        places = [self.plus(c, at.mul(ldc, self.word(i))) for i in range(self.rows)]
-        for place in places:
-            self._fetch(place)
+        addresses = [self.plus(c, at.mul(ldc, self.word(i))) for i in range(self.rows)]
+        for address in addresses:
+            self._fetch(address)
         sums = [at.fmul(x, scale) for x in self._products(k, a, lda, b, ldb)]
 
         def kept() -> list[Any]:
-            held = [x for place in places for x in self._row(place, mask)]
+            held = [x for address in addresses for x in self._row(address, mask)]
             keep = self.splat(beta)
             return [self.fma(x, keep, y) for x, y in zip(held, sums, strict=True)]
 
@@ -59,9 +59,9 @@ class _Tile(Vectors):
             return [at.select(low, self.zero, x) for low, x in zip(below, sums, strict=True)]
 
         sums = self.when(at.icmp_signed("!=", relu, self.word(0)), sums, cut)
-        for i, place in enumerate(places):
+        for i, address in enumerate(addresses):
             for v in range(self.vectors):
-                target = self.plus(place, v * self.width)
+                target = self.plus(address, v * self.width)
                 masked = mask if v == self.vectors - 1 else None
                 self.store(sums[i * self.vectors + v], target, masked)
 
@@ -100,8 +100,8 @@ class _Tile(Vectors):
             self._fetch(self.builder.add(b, ahead))
             row = [self.load(self.plus(b, v * self.width)) for v in range(self.vectors)]
             for i in range(self.rows):
-                place = self.plus(starts[0], i) if self.down else self.plus(starts[i], step)
-                value = self.number_at(place)
+                address = self.plus(starts[0], i) if self.down else self.plus(starts[i], step)
+                value = self.number_at(address)
                 for v, column in enumerate(row):
                     j = i * self.vectors + v
                     sums[j] = self.fma(value, column, sums[j])
@@ -122,12 +122,12 @@ class _Copy(Vectors):
 
     def write(self, k: Any, source: Any, lds: Any, target: Any, ldt: Any, last: Any) -> None:
         mask = self.first(last)
-        with self.loop(k, [source, target]) as places:
+        with self.loop(k, [source, target]) as addresses:
             for v in range(self.vectors):
-                have, want = (self.plus(place, v * self.width) for place in places)
+                have, want = (self.plus(address, v * self.width) for address in addresses)
                 masked = mask if v == self.vectors - 1 else None
                 self.store(self.load(have, masked), want)
-            places[:] = [self.plus(places[0], lds), self.plus(places[1], ldt)]
+            addresses[:] = [self.plus(addresses[0], lds), self.plus(addresses[1], ldt)]
 
 
 class _OneOf(Vectors):
@@ -159,18 +159,18 @@ class _Transpose(Vectors):
     ) -> None:  # fmt: skip
         at = self.builder
         lines = self._lines(source, lds, rows, columns)
-        block = [self.load(place, mask) for place, mask in lines]
+        block = [self.load(address, mask) for address, mask in lines]
         block = self.transposed(block)
         lines = self._lines(target, ldt, columns, lanes)
 
         def kept() -> list[Any]:
-            held, keep = [self.load(place, mask) for place, mask in lines], self.splat(beta)
+            held, keep = [self.load(address, mask) for address, mask in lines], self.splat(beta)
             return [self.fma(x, keep, y) for x, y in zip(held, block, strict=True)]
 
         zero = ir.Constant(self.element, 0.0)
         block = self.when(at.fcmp_unordered("!=", beta, zero), block, kept)
-        for row, (place, mask) in zip(block, lines, strict=True):
-            self.store(row, place, mask)
+        for row, (address, mask) in zip(block, lines, strict=True):
+            self.store(row, address, mask)
 
     def _lines(self, start: Any, pitch: Any, rows: Any, columns: Any) -> list[tuple[Any, Any]]:
         """Return the address and the mask of each row of a block."""

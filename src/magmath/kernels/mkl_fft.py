@@ -49,8 +49,8 @@ def routine(
         return []
     batch = _batch(out, x, axes)
     inner = max(batch, key=lambda b: b.count, default=_Batch(1, 0, 0))
-    places = _places([b for b in batch if b is not inner])
-    if len(places) > 1 and out.numel() < len(places) * CALL_ELEMENTS:
+    offsets = _offsets([b for b in batch if b is not inner])
+    if len(offsets) > 1 and out.numel() < len(offsets) * CALL_ELEMENTS:
         return []
     in_place = same(out, x)
     real = not (x.is_complex() and out.is_complex())
@@ -67,7 +67,7 @@ def routine(
     plan.commit()
     return [
         plan.call(inverse, (x, x_at)) if in_place else plan.call(inverse, (x, x_at), (out, out_at))
-        for x_at, out_at in places
+        for x_at, out_at in offsets
     ]
 
 
@@ -99,7 +99,7 @@ def _batch(out: Tensor, x: Tensor, axes: Sequence[int]) -> list[_Batch]:
     return found
 
 
-def _places(batch: Sequence[_Batch]) -> list[tuple[int, int]]:
+def _offsets(batch: Sequence[_Batch]) -> list[tuple[int, int]]:
     """Return the offset of each part of a batch in the operand and in the result, in elements."""
     return [
         (
@@ -139,14 +139,14 @@ class _Descriptor:
         """Plan the transform with the properties that have been set."""
         self._check(self._library.DftiCommitDescriptor(self._handle))
 
-    def call(self, inverse: bool, *places: tuple[Tensor, int]) -> Call:
+    def call(self, inverse: bool, *operands: tuple[Tensor, int]) -> Call:
         """Return a ready call on one tensor (in place) or from one to another, each with the offset
         of its first element."""
         function = (
             self._library.DftiComputeBackward if inverse else self._library.DftiComputeForward
         )
-        addresses = [ctypes.c_void_p(x.data_ptr() + at * x.element_size()) for x, at in places]
-        return partial(self._run, function, addresses, places)
+        addresses = [ctypes.c_void_p(x.data_ptr() + at * x.element_size()) for x, at in operands]
+        return partial(self._run, function, addresses, operands)
 
     def _run(self, function: Callable[..., int], addresses: Sequence[object], kept: object) -> None:
         """Compute. `kept`: the tensors, since the addresses do not keep them alive."""

@@ -65,12 +65,12 @@ class _Transpose(Vectors):
     ) -> None:
         """Transpose a block; the masks restrict its rows."""
         at = self.builder
-        places = [self.plus(source, at.mul(lds, self.word(i))) for i in range(self.width)]
-        block = [self.load(place, mask) for place, mask in zip(places, read, strict=True)]
+        addresses = [self.plus(source, at.mul(lds, self.word(i))) for i in range(self.width)]
+        block = [self.load(address, mask) for address, mask in zip(addresses, read, strict=True)]
         block = self.transposed(block)
-        places = [self.plus(target, at.mul(ldt, self.word(i))) for i in range(self.width)]
-        for row, place, mask in zip(block, places, written, strict=True):
-            self.store(row, place, mask)
+        addresses = [self.plus(target, at.mul(ldt, self.word(i))) for i in range(self.width)]
+        for row, address, mask in zip(block, addresses, written, strict=True):
+            self.store(row, address, mask)
 
     def _masks(self, rows: Any, columns: Any) -> list[Any]:
         """Return the masks of the rows of a block; rows outside it are empty."""

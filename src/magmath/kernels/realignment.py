@@ -1,52 +1,95 @@
 """Memory realignment on tensors, in place: ShiftRight inserts a column in front of a row-major
-matrix, ShiftLeft removes it. `kernels/realignment_groups.py` has the algorithm and its proof.
+matrix, ShiftLeft removes it.
+
+`kernels/realignment_groups.py` has the algorithm and its proof. The threads of a worker take the
+groups of rows from a counter: once to save what other groups damage, and once to move.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
 
 from magmath.codegen.aot_cache import AotModule
 from magmath.errors import ShapeError
+from magmath.kernels.parallel_region import run_on_threads
 from magmath.kernels.realignment_groups import Groups, Index
+from magmath.kernels.scratch import shared_workspace
 
 SERIAL_BYTES = 1 << 18
 """Matrices of at most this many bytes are moved by one thread."""
+JOB: Final = ("base", "length", "item", "value", "groups", "helper", "next_group")
+GROUP: Final = ("first", "stop", "damaged", "nbytes", "saved")
+"""The argument of the exported functions, 64-bit words: JOB, then GROUP for each group. Offsets and
+lengths are in bytes.
 
-# All offsets are in bytes: `item` is the size of an element, `length` of a row without the column.
-_SOURCE = """
-def save(target: int64, source: int64, nbytes: int64):
-    memcpy(target, source, nbytes)
-
-def right(base: int64, length: int64, item: int64, first: int64, stop: int64, helper: int64,
-          value: int64):
-    wide = length + item
-    safe = first * wide
-    for i in range(stop - first):
-        row = stop - 1 - i
-        source = row * length
-        target = base + row * wide + item
-        saved = min(max(safe - source, 0), length)
-        memmove(target + saved, base + source + saved, length - saved)
-        memcpy(target, helper + source - first * length, saved)
-        memcpy(target - item, value, item)
-
-def left(base: int64, length: int64, item: int64, first: int64, stop: int64, helper: int64,
-         safe: int64):
-    wide = length + item
-    for row in range(first, stop):
-        source = row * wide + item
-        target = base + row * length
-        kept = min(max(safe - source, 0), length)
-        memmove(target, base + source, kept)
-        memcpy(target + kept, helper + max(source - safe, 0), length - kept)
+base, value, helper   addresses of the buffer, of the number in the new column, of the copies
+length, item          lengths of a row without the column, and of an element
+groups, next_group    number of groups, and their counter
+first, stop           bounds of the rows of a group
+damaged, nbytes       offset in the buffer and length of what other groups damage
+saved                 offset of its copy
 """
+
+_SOURCE = """
+def save(record: int64):
+    job: int64[1] = record
+    number = fetch_add(job, NEXT_GROUP, 1)
+    while number < job[GROUPS]:
+        group: int64[1] = record + (HEADER + number * WORDS) * 8
+        memcpy(job[HELPER] + group[SAVED], job[BASE] + group[DAMAGED], group[NBYTES])
+        number = fetch_add(job, NEXT_GROUP, 1)
+
+def right(record: int64):
+    job: int64[1] = record
+    length = job[LENGTH]
+    wide = length + job[ITEM]
+    number = fetch_add(job, NEXT_GROUP, 1)
+    while number < job[GROUPS]:
+        group: int64[1] = record + (HEADER + number * WORDS) * 8
+        helper = job[HELPER] + group[SAVED] - group[DAMAGED]
+        safe = group[FIRST] * wide
+        for i in range(group[STOP] - group[FIRST]):
+            row = group[STOP] - 1 - i
+            source = row * length
+            target = job[BASE] + row * wide + job[ITEM]
+            lost = min(max(safe - source, 0), length)
+            memmove(target + lost, job[BASE] + source + lost, length - lost)
+            memcpy(target, helper + source, lost)
+            memcpy(target - job[ITEM], job[VALUE], job[ITEM])
+        number = fetch_add(job, NEXT_GROUP, 1)
+
+def left(record: int64):
+    job: int64[1] = record
+    length = job[LENGTH]
+    wide = length + job[ITEM]
+    number = fetch_add(job, NEXT_GROUP, 1)
+    while number < job[GROUPS]:
+        group: int64[1] = record + (HEADER + number * WORDS) * 8
+        helper = job[HELPER] + group[SAVED] - group[DAMAGED]
+        for row in range(group[FIRST], group[STOP]):
+            source = row * wide + job[ITEM]
+            target = job[BASE] + row * length
+            kept = min(max(group[DAMAGED] - source, 0), length)
+            memmove(target, job[BASE] + source, kept)
+            memcpy(target + kept, helper + source + kept, length - kept)
+        number = fetch_add(job, NEXT_GROUP, 1)
+"""
+
+_CODE = AotModule(
+    _SOURCE,
+    ("save", "right", "left"),
+    constants={
+        **{name.upper(): place for place, name in enumerate(JOB)},
+        **{name.upper(): place for place, name in enumerate(GROUP)},
+        "HEADER": len(JOB),
+        "WORDS": len(GROUP),
+    },
+)
+Call = Callable[[], object]
 
 
 def shift_right(buffer: torch.Tensor, rows: int, columns: int, value: float = 1) -> None:
@@ -55,18 +98,7 @@ def shift_right(buffer: torch.Tensor, rows: int, columns: int, value: float = 1)
     `buffer` is one-dimensional and contiguous, of any type and device, and has rows·(columns+1)
     elements, all of which are written. Raises ShapeError otherwise.
     """
-    _check("shift_right", buffer, rows, columns)
-    if rows == 0:
-        return
-    if buffer.is_cuda:
-        _triton().shift_right(buffer, rows, columns, value)
-        return
-    item = buffer.itemsize
-    fill = torch.tensor([value], dtype=buffer.dtype)
-    groups = Groups.even(rows, columns, _count(buffer, rows))
-    begin, counts = groups.damaged_right()
-    move = _mover("right", buffer, columns, (fill.data_ptr(),) * len(counts))
-    _move(buffer, groups, begin * item, counts * item, move)
+    bind_shift_right(buffer, rows, columns, value)()
 
 
 def shift_left(buffer: torch.Tensor, rows: int, columns: int) -> None:
@@ -75,53 +107,55 @@ def shift_left(buffer: torch.Tensor, rows: int, columns: int) -> None:
 
     `buffer` is as for `shift_right`.
     """
-    _check("shift_left", buffer, rows, columns)
-    if rows == 0:
-        return
+    bind_shift_left(buffer, rows, columns)()
+
+
+def bind_shift_right(buffer: torch.Tensor, rows: int, columns: int, value: float = 1) -> Call:
+    """Return a ready call of `shift_right` with these arguments."""
+    _check("shift_right", buffer, rows, columns)
     if buffer.is_cuda:
-        _triton().shift_left(buffer, rows, columns)
-        return
-    item = buffer.itemsize
+        bound: Call = _triton().bind_shift_right(buffer, rows, columns, value)
+        return bound
     groups = Groups.even(rows, columns, _count(buffer, rows))
-    begin, counts = groups.damaged_left()
-    move = _mover("left", buffer, columns, tuple((begin * item).tolist()))
-    _move(buffer, groups, begin * item, counts * item, move)
+    fill = torch.tensor([value], dtype=buffer.dtype)
+    return _bound("right", buffer, groups, groups.overwritten_right(), fill)
 
 
-Move = Callable[[int, int, int, int], None]
+def bind_shift_left(buffer: torch.Tensor, rows: int, columns: int) -> Call:
+    """Return a ready call of `shift_left` with these arguments."""
+    _check("shift_left", buffer, rows, columns)
+    if buffer.is_cuda:
+        bound: Call = _triton().bind_shift_left(buffer, rows, columns)
+        return bound
+    groups = Groups.even(rows, columns, _count(buffer, rows))
+    return _bound("left", buffer, groups, groups.overwritten_left(), buffer)
 
 
-def _mover(name: str, buffer: torch.Tensor, columns: int, last: tuple[int, ...]) -> Move:
-    """Return the function (group, first row, past row, helper) that moves the rows of a group;
-    `last` has the last argument of the compiled function for each group."""
-    function, item, base = _function(name), buffer.itemsize, buffer.data_ptr()
+def _bound(
+    name: str,
+    buffer: torch.Tensor,
+    groups: Groups,
+    damaged: tuple[Index, Index],
+    fill: torch.Tensor,
+) -> Call:
+    """Return the call that saves the damaged elements of every group, then moves its rows."""
+    item = buffer.itemsize
+    begin, nbytes = damaged[0] * item, damaged[1] * item
+    count, total = len(nbytes), int(nbytes.sum())
+    header = [buffer.data_ptr(), groups.columns * item, item, fill.data_ptr(), count, 0, 0]
+    columns = (groups.cuts[:-1], groups.cuts[1:], begin, nbytes, np.cumsum(nbytes) - nbytes)
+    job = np.array([*header, *np.column_stack(columns).ravel()], np.int64)
+    record, helper, counter = int(job.ctypes.data), JOB.index("helper"), JOB.index("next_group")
+    functions = [_CODE.address(step) for step in (("save", name) if count > 1 else (name,))]
 
-    def move(group: int, first: int, stop: int, helper: int) -> None:
-        function(base, columns * item, item, first, stop, helper, last[group])
+    def run() -> object:
+        job[helper] = shared_workspace(total).data_ptr()
+        for function in functions:
+            job[counter] = 0
+            run_on_threads(function, record, min(count, torch.get_num_threads()))
+        return buffer, fill  # the addresses hold no reference
 
-    return move
-
-
-def _move(buffer: torch.Tensor, groups: Groups, begin: Index, counts: Index, move: Move) -> None:
-    """Save the damaged bytes of every group, then move the rows of every group."""
-    helper = torch.empty(int(counts.sum()), dtype=torch.uint8)
-    places = (helper.data_ptr() + np.cumsum(counts) - counts).tolist()
-    starts, nbytes, cuts = begin.tolist(), counts.tolist(), groups.cuts.tolist()
-    base, save = buffer.data_ptr(), _function("save")
-
-    def saved(group: int) -> None:
-        save(places[group], base + starts[group], nbytes[group])
-
-    def moved(group: int) -> None:
-        move(group, cuts[group], cuts[group + 1], places[group])
-
-    count = len(counts)
-    if count == 1:
-        moved(0)
-        return
-    with ThreadPoolExecutor(count) as threads:
-        list(threads.map(saved, range(count)))
-        list(threads.map(moved, range(count)))
+    return run
 
 
 def _count(buffer: torch.Tensor, rows: int) -> int:
@@ -139,14 +173,6 @@ def _check(operation: str, buffer: torch.Tensor, rows: int, columns: int) -> Non
             f"{operation}: a {rows}×{columns} matrix needs a contiguous buffer of {wide} elements, "
             f"was given shape {tuple(buffer.shape)} with strides {buffer.stride()}"
         )
-
-
-@cache
-def _function(name: str) -> Callable[..., Any]:
-    return _CODE.function(name)
-
-
-_CODE = AotModule(_SOURCE, ["save", "right", "left"])
 
 
 def _triton() -> Any:

@@ -9,13 +9,14 @@ same time; each moves its own rows one after another.
 
 **ShiftRight** moves position p = r·C + c to q = r·(C+1) + 1 + c = p + r + 1 and sets r·(C+1).
 
-1.  Group [a, b) reads [a·C, b·C) and writes [a·(C+1), b·(C+1)). So it writes below none of its
-    own sources, and in ascending order of p also in ascending order of q > p.
-2.  Higher groups write at and above b·(C+1) ≥ b·C: none of the sources of [a, b).
+1.  Group [a, b) reads [a·C, b·C) and writes every position of [a·(C+1), b·(C+1)) once: the columns
+    1 to C from its sources, in the same order, and column 0 with the value.
+2.  Higher groups write only at and above b·(C+1) ≥ b·C: none of the sources of [a, b).
 3.  Lower groups write exactly [0, a·(C+1)): of the sources of [a, b) they damage those with
     p < a·(C+1), which are its first min(a, (b-a)·C) elements. Only these need a copy.
-4.  Within a group, rows in descending order are safe: row r writes at and above r·(C+1) ≥ r·C, and
-    the rows that are not moved yet are below r·C.
+4.  Within a group, rows in descending order are safe: row r writes only at and above r·(C+1) ≥ r·C,
+    and the sources of the rows that are not moved yet are below r·C. A row itself is moved as by
+    memmove, before its column 0 is set.
 
 The copies are the helper array; with groups of one row it has Σ min(r, C) elements for r from 0 to
 R-1, which is R·(R-1)/2 for C ≥ R-1, the report's figure. With T groups it has at most (T-1)·R
@@ -56,13 +57,13 @@ class Groups:
         """Return a division into `count` groups of about equally many rows."""
         return Groups(rows, columns, np.linspace(0, rows, count + 1).astype(np.int64))
 
-    def damaged_right(self) -> tuple[Index, Index]:
-        """Return for each group the first position that ShiftRight damages, and the number."""
+    def overwritten_right(self) -> tuple[Index, Index]:
+        """Return for each group the first position that ShiftRight overwrites, and the number."""
         first, stop = self.cuts[:-1], self.cuts[1:]
         return first * self.columns, np.minimum(first, (stop - first) * self.columns)
 
-    def damaged_left(self) -> tuple[Index, Index]:
-        """Return for each group the first position that ShiftLeft damages, and the number."""
+    def overwritten_left(self) -> tuple[Index, Index]:
+        """Return for each group the first position that ShiftLeft overwrites, and the number."""
         first, stop = self.cuts[:-1], self.cuts[1:]
         end = stop * (self.columns + 1)
         begin = np.maximum(stop * self.columns, first * (self.columns + 1))

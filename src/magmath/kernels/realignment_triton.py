@@ -9,7 +9,10 @@ and writing a block, because the threads of a program run independently too.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -21,15 +24,16 @@ from magmath.kernels.realignment_groups import Groups, Index
 BLOCK = 1024
 PROGRAMS = 512
 """The largest number of groups; for at most as many rows a group is one row, as in the report."""
+Call = Callable[[], object]
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _save(
-    buffer: Any, helper: Any, begin: Any, counts: Any, places: Any, BLOCK: tl.constexpr
+    buffer: Any, helper: Any, begin: Any, counts: Any, offsets: Any, BLOCK: tl.constexpr
 ) -> None:
     group = tl.program_id(0)
     source = buffer + tl.load(begin + group)
-    target = helper + tl.load(places + group)
+    target = helper + tl.load(offsets + group)
     count = tl.load(counts + group)
     for start in range(0, count, BLOCK):
         i = start + tl.arange(0, BLOCK)
@@ -38,11 +42,11 @@ def _save(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _right(
-    buffer: Any, helper: Any, cuts: Any, places: Any, columns: Any, value: Any, BLOCK: tl.constexpr
+    buffer: Any, helper: Any, cuts: Any, offsets: Any, columns: Any, value: Any, BLOCK: tl.constexpr
 ) -> None:
     group = tl.program_id(0)
     first, stop = tl.load(cuts + group), tl.load(cuts + group + 1)
-    saved = helper + tl.load(places + group)
+    saved = helper + tl.load(offsets + group)
     count = (stop - first) * columns
     blocks = (count + BLOCK - 1) // BLOCK
     for done in range(blocks):
@@ -61,11 +65,11 @@ def _right(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _left(
-    buffer: Any, helper: Any, cuts: Any, begin: Any, places: Any, columns: Any, BLOCK: tl.constexpr
+    buffer: Any, helper: Any, cuts: Any, begin: Any, offsets: Any, columns: Any, BLOCK: tl.constexpr
 ) -> None:
     group = tl.program_id(0)
     first, stop = tl.load(cuts + group), tl.load(cuts + group + 1)
-    saved, safe = helper + tl.load(places + group), tl.load(begin + group)
+    saved, safe = helper + tl.load(offsets + group), tl.load(begin + group)
     count = (stop - first) * columns
     for start in range(0, count, BLOCK):
         i = start + tl.arange(0, BLOCK)
@@ -81,35 +85,71 @@ def _left(
         tl.debug_barrier()
 
 
-def shift_right(buffer: torch.Tensor, rows: int, columns: int, value: float = 1) -> None:
-    """Insert a column, as `realignment.shift_right` does."""
-    if columns == 0:
-        buffer.fill_(value)
-        return
+def bind_shift_right(buffer: torch.Tensor, rows: int, columns: int, value: float = 1) -> Call:
+    """Return the call that inserts a column, as `realignment.bind_shift_right` does."""
+    if rows * columns == 0:
+        return partial(buffer.fill_, value)
     groups = Groups.even(rows, columns, min(rows, PROGRAMS))
-    begin, counts = groups.damaged_right()
-    helper, tables = _saved(buffer, begin, counts)
-    cuts = torch.from_numpy(groups.cuts).to(buffer.device)
-    _right[(len(counts),)](buffer, helper, cuts, tables[2], columns, value, BLOCK=BLOCK)
+    tables = _Tables.of(buffer, groups, groups.overwritten_right())
+
+    def run() -> None:
+        tables.save(buffer)
+        _right[tables.grid](
+            buffer, tables.helper, tables.cuts, tables.places, columns, value, BLOCK=BLOCK
+        )
+
+    return run
 
 
-def shift_left(buffer: torch.Tensor, rows: int, columns: int) -> None:
-    """Remove a column, as `realignment.shift_left` does."""
-    if columns == 0:
-        return
-    groups = Groups.even(rows, columns, min(rows, PROGRAMS))
-    begin, counts = groups.damaged_left()
-    helper, tables = _saved(buffer, begin, counts)
-    cuts = torch.from_numpy(groups.cuts).to(buffer.device)
-    _left[(len(counts),)](buffer, helper, cuts, tables[0], tables[2], columns, BLOCK=BLOCK)
+def bind_shift_left(buffer: torch.Tensor, rows: int, columns: int) -> Call:
+    """Return the call that removes a column, as `realignment.bind_shift_left` does."""
+    groups = Groups.even(rows, columns, max(1, min(rows, PROGRAMS)))
+    tables = _Tables.of(buffer, groups, groups.overwritten_left())
+
+    def run() -> None:
+        if rows * columns:
+            tables.save(buffer)
+            _left[tables.grid](
+                buffer,
+                tables.helper,
+                tables.cuts,
+                tables.begin,
+                tables.places,
+                columns,
+                BLOCK=BLOCK,
+            )
+
+    return run
 
 
-def _saved(
-    buffer: torch.Tensor, begin: Index, counts: Index
-) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """Save the damaged elements; return them, and for each group begin, count and place there."""
-    places = np.cumsum(counts) - counts
-    tables = [torch.from_numpy(table).to(buffer.device) for table in (begin, counts, places)]
-    helper = torch.empty(max(int(counts.sum()), 1), dtype=buffer.dtype, device=buffer.device)
-    _save[(len(counts),)](buffer, helper, *tables, BLOCK=BLOCK)
-    return helper, tables
+@final
+@dataclass(frozen=True)
+class _Tables:
+    """The bounds of the groups, the first position, number and place in `helper` of the elements
+    that each of them saves; all are on the device once, so that a call copies nothing there."""
+
+    cuts: torch.Tensor
+    begin: torch.Tensor
+    counts: torch.Tensor
+    places: torch.Tensor
+    helper: torch.Tensor
+
+    @staticmethod
+    def of(buffer: torch.Tensor, groups: Groups, damaged: tuple[Index, Index]) -> _Tables:
+        """Return the tables on the device of the buffer, and memory for what is saved."""
+        begin, counts = damaged
+        cuts, first, number, places = (
+            torch.from_numpy(table).to(buffer.device)
+            for table in (groups.cuts, begin, counts, np.cumsum(counts) - counts)
+        )
+        helper = buffer.new_empty(max(int(counts.sum()), 1))
+        return _Tables(cuts, first, number, places, helper)
+
+    @property
+    def grid(self) -> tuple[int]:
+        """One program for each group."""
+        return (len(self.counts),)
+
+    def save(self, buffer: torch.Tensor) -> None:
+        """Copy the elements that other groups damage."""
+        _save[self.grid](buffer, self.helper, self.begin, self.counts, self.places, BLOCK=BLOCK)

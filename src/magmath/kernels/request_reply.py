@@ -41,19 +41,19 @@ class Rows:
             return self.tensor[some]
         return self.read(torch.arange(some.start, some.stop, device=self.tensor.device))
 
-    def read(self, places: Tensor, out: Tensor | None = None) -> Tensor:
+    def read(self, positions: Tensor, out: Tensor | None = None) -> Tensor:
         """Return the rows with these numbers, in `out` if given."""
         if self.is_one and out is not None:
-            return torch.index_select(self.tensor, 0, places, out=out)
-        found = self.tensor[self._places(places)]
+            return torch.index_select(self.tensor, 0, positions, out=out)
+        found = self.tensor[self._positions(positions)]
         return found if out is None else out.copy_(found)
 
-    def write(self, places: Tensor, values: Tensor) -> None:
+    def write(self, positions: Tensor, values: Tensor) -> None:
         """Overwrite the rows with these numbers."""
-        self.tensor[self._places(places)] = values
+        self.tensor[self._positions(positions)] = values
 
-    def _places(self, places: Tensor) -> tuple[Tensor, ...]:
-        return (places,) if self.is_one else torch.unravel_index(places, self._shape)
+    def _positions(self, positions: Tensor) -> tuple[Tensor, ...]:
+        return (positions,) if self.is_one else torch.unravel_index(positions, self._shape)
 
 
 @dataclass(frozen=True, slots=True)

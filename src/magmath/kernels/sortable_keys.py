@@ -151,16 +151,16 @@ def order_statistics(
 def argsort(x: torch.Tensor, out: torch.Tensor, *, axis: int, descending: bool) -> None:
     """Fill `out`, int64, with the positions along an axis that sort x stably."""
     code, target = KeyCode(x.dtype, descending, zeros_differ=False), bits_of(out)
-    places = target if target.flags.c_contiguous else np.empty(target.shape, np.uint64)
+    positions = target if target.flags.c_contiguous else np.empty(target.shape, np.uint64)
     keys = np.empty(target.shape, code.key)
     code.encode(bits_of(x), keys)
-    order_keys(keys, places, axis)
-    if places is not target:
-        target[...] = places
+    order_keys(keys, positions, axis)
+    if positions is not target:
+        target[...] = positions
 
 
-def order_keys(keys: Keys, places: NDArray[np.uint64], axis: int = -1) -> None:
-    """Fill `places` with the positions along an axis that sort the keys stably.
+def order_keys(keys: Keys, positions: NDArray[np.uint64], axis: int = -1) -> None:
+    """Fill `positions` with those along an axis that sort the keys stably.
 
     Keys of 64 bits are sorted by their lower half first, then stably by their upper half; keys in
     a range of 32 bits by their differences from the smallest. NumPy sorts those in a range of 16
@@ -170,33 +170,33 @@ def order_keys(keys: Keys, places: NDArray[np.uint64], axis: int = -1) -> None:
     least = _least_in_range(keys) if count >= LEAST_COUNTED else None
     if least is not None:
         digits = (keys - least).astype(np.uint16)
-        places.view(np.int64)[...] = np.argsort(digits, axis=axis, kind="stable")
+        positions.view(np.int64)[...] = np.argsort(digits, axis=axis, kind="stable")
         return
     numbers = np.arange(count, dtype=np.uint64)
     numbers = numbers.reshape([-1 if d == axis % keys.ndim else 1 for d in range(keys.ndim)])
     if keys.itemsize == 8 and keys.size:
         least, largest = keys.min(), keys.max()
         if largest - least <= np.uint64(MOST_POSITIONS - 1):
-            np.subtract(keys, least, out=places)
-            np.left_shift(places, POSITION_BITS, out=places)
-            places |= numbers
-            _order_packed(places, axis)
+            np.subtract(keys, least, out=positions)
+            np.left_shift(positions, POSITION_BITS, out=positions)
+            positions |= numbers
+            _order_packed(positions, axis)
             return
     if keys.itemsize < 8:
-        np.left_shift(keys, POSITION_BITS, out=places, dtype=np.uint64)
-        places |= numbers
-        _order_packed(places, axis)
+        np.left_shift(keys, POSITION_BITS, out=positions, dtype=np.uint64)
+        positions |= numbers
+        _order_packed(positions, axis)
         return
-    np.left_shift(keys, POSITION_BITS, out=places)
-    places |= numbers
-    _order_packed(places, axis)
-    first = places.view(np.int64)
+    np.left_shift(keys, POSITION_BITS, out=positions)
+    positions |= numbers
+    _order_packed(positions, axis)
+    first = positions.view(np.int64)
     upper = np.take_along_axis(keys, first, axis)
     upper >>= np.uint64(POSITION_BITS)
     upper <<= np.uint64(POSITION_BITS)
     upper |= numbers
     _order_packed(upper, axis)
-    places[...] = np.take_along_axis(first, upper.view(np.int64), axis).view(np.uint64)
+    positions[...] = np.take_along_axis(first, upper.view(np.int64), axis).view(np.uint64)
 
 
 def sort_bytes(capacity: int, itemsize: int) -> int:

@@ -115,14 +115,14 @@ def shorten_waits() -> None:
     loaded = threadpool_info()
     for found in loaded:
         if found["internal_api"] == "openblas":
-            _reread(ctypes.CDLL(found["filepath"]))
+            _reload_spin_time(ctypes.CDLL(found["filepath"]))
     if wait_policy.was_torch_loaded_first:
         for found in loaded:
             if found["prefix"] == "libgomp":
                 _park_team(found["filepath"])
 
 
-def _reread(library: ctypes.CDLL) -> None:
+def _reload_spin_time(library: ctypes.CDLL) -> None:
     """Make an OpenBLAS read its spin time again if its current value differs."""
     if not all(hasattr(library, name) for name in _REREAD):
         return  # an older version, or a build that hides these functions

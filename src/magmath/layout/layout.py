@@ -392,8 +392,8 @@ class Rule(UnboundLayout):
         A grid of p * q uses the first p * q workers. Raises LayoutError if the rule does not fit
         the shape or the workers.
         """
-        extents, place, splits, boxes = self.bound_parts(shape, mesh)
-        return Layout(extents, place, splits, boxes=boxes)
+        extents, resolved, splits, boxes = self.bound_parts(shape, mesh)
+        return Layout(extents, resolved, splits, boxes=boxes)
 
 
 @lru_cache(maxsize=4096)

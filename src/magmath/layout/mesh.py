@@ -83,7 +83,7 @@ class Mesh:
 
     @cached_property
     def _position(self) -> dict[int, int]:
-        return {worker: place for place, worker in enumerate(self.workers)}
+        return {worker: position for position, worker in enumerate(self.workers)}
 
     @cached_property
     def _hash(self) -> int:
@@ -105,10 +105,10 @@ class Mesh:
 
     def coordinate(self, worker: int) -> tuple[int, ...] | None:
         """Return the coordinates of `worker` along each axis, or None if it is not in the mesh."""
-        place = self._position.get(worker)
-        if place is None:
+        position = self._position.get(worker)
+        if position is None:
             return None
-        return tuple(place // s % n for s, n in zip(self.strides, self.shape, strict=True))
+        return tuple(position // s % n for s, n in zip(self.strides, self.shape, strict=True))
 
     def axis(self, axis: int | str) -> int:
         """Return the number of the axis with this name or (possibly negative) number."""

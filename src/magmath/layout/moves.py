@@ -52,10 +52,10 @@ class _Request(NamedTuple):
 
 
 class _Match(NamedTuple):
-    """The intersection of a source tile and a requested part; `place`: the source's mesh
+    """The intersection of a source tile and a requested part; `position`: the source's mesh
     position."""
 
-    place: int
+    position: int
     source_tile: int
     source_select: Select
     target_select: Select
@@ -131,11 +131,11 @@ def _requests(
     identity: list[int] = []
     mesh = target.mesh
     fresh = [a for a, name in enumerate(target.partial) if name is not None and a not in kept]
-    for place, worker in enumerate(mesh.workers):
-        if any(place // mesh.strides[axis] % mesh.shape[axis] for axis in fresh):
+    for position, worker in enumerate(mesh.workers):
+        if any(position // mesh.strides[axis] % mesh.shape[axis] for axis in fresh):
             identity.append(worker)
             continue
-        share = sum(place // mesh.strides[a] % mesh.shape[a] * mesh.strides[a] for a in kept)
+        share = sum(position // mesh.strides[a] % mesh.shape[a] * mesh.strides[a] for a in kept)
         tile = target.tiles(worker)[0]
         wanted.append(_Request(worker, 0, tile, tile, share))
     return wanted, tuple(identity)
@@ -176,8 +176,8 @@ def _pieces(layout: Layout) -> Iterator[tuple[Tile, list[int]]]:
     alike = [axis for axis in range(layout.mesh.ndim) if layout.dim_of(axis) is None]
     divided = [axis for axis in range(layout.mesh.ndim) if layout.dim_of(axis) is not None]
     replicas = _mesh_offsets(layout.mesh, alike)
-    for place in _mesh_offsets(layout.mesh, divided):
-        yield layout.tiles(workers[place])[0], [workers[place + step] for step in replicas]
+    for position in _mesh_offsets(layout.mesh, divided):
+        yield layout.tiles(workers[position])[0], [workers[position + step] for step in replicas]
 
 
 # Sources -----------------------------------------------------------------------------------
@@ -200,19 +200,19 @@ class _SourceChooser:
     def choose(self, part: _Match, want: _Request) -> list[int]:
         """Return, for each contribution to the part, the worker that sends it."""
         workers = self.mesh.workers
-        first = part.place + want.pending_offset
+        first = part.position + want.pending_offset
         if len(self.replicas) == 1:
             return [workers[first + contribution] for contribution in self.contributions]
         own = self.mesh.position(want.worker)
         chosen = []
         for contribution in self.contributions:
-            places = [first + contribution + replica for replica in self.replicas]
-            if own in places:
+            positions = [first + contribution + replica for replica in self.replicas]
+            if own in positions:
                 chosen.append(want.worker)
                 continue
-            place = min(places, key=self.sent.__getitem__)
-            self.sent[place] += _volume(part.shape)
-            chosen.append(workers[place])
+            position = min(positions, key=self.sent.__getitem__)
+            self.sent[position] += _volume(part.shape)
+            chosen.append(workers[position])
         return chosen
 
 
@@ -222,11 +222,11 @@ def _is_replication(layout: Layout, axis: int) -> bool:
 
 def _mesh_offsets(mesh: Mesh, axes: Iterable[int]) -> list[int]:
     """Return the row-major mesh offsets of all coordinates along these axes."""
-    places = [0]
+    positions = [0]
     for axis in axes:
         steps = [step * mesh.strides[axis] for step in range(mesh.shape[axis])]
-        places = [place + step for place in places for step in steps]
-    return places
+        positions = [position + step for position in positions for step in steps]
+    return positions
 
 
 def _volume(shape: Sequence[int]) -> int:
@@ -254,8 +254,8 @@ def _product_matcher(source: Layout) -> _Matcher:
             held.append([(0, IndexSet.range(0, extent))])
         else:
             stride = source.mesh.strides[split.axis]
-            places = range(source.mesh.shape[split.axis])
-            held.append([(place * stride, split.indices_at(place)) for place in places])
+            positions = range(source.mesh.shape[split.axis])
+            held.append([(position * stride, split.indices_at(position)) for position in positions])
     overlaps: dict[tuple[int, IndexSet, IndexSet], list[_Overlap]] = {}
 
     def match(part: Tile, stored: Tile) -> list[_Match]:
@@ -267,8 +267,8 @@ def _product_matcher(source: Layout) -> _Matcher:
             sides.append(overlaps[key])
         matches = []
         for combination in product(*sides):
-            places, selects, targets, shape = zip(*combination, strict=True) if sides else _POINT
-            matches.append(_Match(sum(places), 0, selects, targets, shape))
+            positions, selects, targets, shape = zip(*combination, strict=True) if sides else _POINT
+            matches.append(_Match(sum(positions), 0, selects, targets, shape))
         return matches
 
     return match
@@ -282,11 +282,11 @@ def _overlaps(
 ) -> Iterator[_Overlap]:
     """Yield, along one dimension: source offset, selector in the source tile, selector in the
     target tile, length."""
-    for place, indices in held:
+    for position, indices in held:
         common = indices.intersect(wanted)
         if common.size:
             select, target = indices.locate(common), stored.locate(common)
-            yield place, select.selector(), target.selector(), common.size
+            yield position, select.selector(), target.selector(), common.size
 
 
 def _box_matcher(source: Layout) -> _Matcher:
@@ -295,9 +295,9 @@ def _box_matcher(source: Layout) -> _Matcher:
     pieces: list[tuple[int, int]] = []
     for _, worker in source.boxes:
         number = numbers[worker] = numbers.get(worker, -1) + 1
-        place = source.mesh.position(worker)
-        assert place is not None
-        pieces.append((place, number))
+        position = source.mesh.position(worker)
+        assert position is not None
+        pieces.append((position, number))
     corners = np.array([box for box, _ in source.boxes], np.int64)
     corners = corners.reshape(len(pieces), len(source.shape), 2)
 

@@ -153,8 +153,8 @@ def _holding_workers(layout: LayoutParts, chosen: tuple[Interval, ...]) -> tuple
     if any(piece.hidden for piece in chosen):
         return ()
     grid = np.array(layout.mesh.workers).reshape(layout.mesh.shape)
-    place: list[int | slice] = [slice(None)] * layout.mesh.ndim
+    coordinate: list[int | slice] = [slice(None)] * layout.mesh.ndim
     for split, piece in zip(layout.splits, chosen, strict=True):
         if split is not None and piece.owner is not None:
-            place[split.axis] = piece.owner
-    return tuple([int(worker) for worker in np.ravel(grid[tuple(place)])])
+            coordinate[split.axis] = piece.owner
+    return tuple([int(worker) for worker in np.ravel(grid[tuple(coordinate)])])

@@ -103,11 +103,11 @@ class UnboundLayout:
     def bound_parts(self, shape: Sequence[int], mesh: Mesh) -> BoundParts:
         """Return the parts of the layout of an array of `shape` over `mesh`; see `Rule.bind`."""
         extents = tuple([index(extent) for extent in shape])
-        place = self._resolve_mesh(mesh)
+        resolved = self._resolve_mesh(mesh)
         whole: list[Split | None] = [None] * len(extents)
         if self.boxes is not None:
             boxes = tuple([(_close_box(box, extents), worker) for box, worker in self.boxes])
-            return extents, place, tuple(whole), boxes
+            return extents, resolved, tuple(whole), boxes
         for term in self.terms:
             if not -len(extents) <= term.dim < len(extents):
                 raise LayoutError(
@@ -117,8 +117,8 @@ class UnboundLayout:
                     else f"{self} cannot split an array of no dimensions; use Layout.replicated()"
                 )
             dim = term.dim % len(extents)
-            whole[dim] = self._split(term, extents[dim], place)
-        return extents, place, tuple(whole), None
+            whole[dim] = self._split(term, extents[dim], resolved)
+        return extents, resolved, tuple(whole), None
 
     def _resolve_mesh(self, pool: Mesh) -> Mesh:
         """Return the mesh over which the rule splits."""

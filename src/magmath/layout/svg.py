@@ -244,12 +244,12 @@ class _Drawing:
             return
         dashes = ' stroke-dasharray="4 3"' if self.layout.is_partial else ""
         self.parts.append(f'<g stroke="currentColor" stroke-opacity=".55" {dashes}>')
-        places = [_rectangle(region, x, y, rows, across) for region in panel.regions]
-        for region, place in zip(panel.regions, places, strict=True):
-            self._region(region, *place)
+        boxes = [_rectangle(region, x, y, rows, across) for region in panel.regions]
+        for region, box in zip(panel.regions, boxes, strict=True):
+            self._region(region, *box)
         self.parts.append('</g><g text-anchor="middle" pointer-events="none">')
-        for region, place in zip(panel.regions, places, strict=True):
-            self._label(region, *place)
+        for region, box in zip(panel.regions, boxes, strict=True):
+            self._label(region, *box)
         self.parts.append("</g>")
         self._frame(x, y, across.pixels, rows.pixels, 0.8, dash=self.layout.is_partial)
 

@@ -216,8 +216,8 @@ class Heap:
     def _merge_small(self) -> None:
         """Convert the free small blocks to ordinary holes."""
         waiting, self._free_small = self._free_small, {}
-        for length, places in waiting.items():
-            for chunk, begin in places:
+        for length, holes in waiting.items():
+            for chunk, begin in holes:
                 self._merge(chunk, begin, length)
 
     def _merge(self, chunk: int, begin: int, length: int) -> None:

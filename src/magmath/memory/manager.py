@@ -180,15 +180,15 @@ class MemoryManager:
         """Return the counters of each heap ("host", "cuda:0", "cuda_managed:0") by name."""
         with _lock:
             _release_dropped()
-            return {place: heap.statistics() for place, heap in _heaps.items()}
+            return {name: heap.statistics() for name, heap in _heaps.items()}
 
     def __len__(self) -> int:
         return self.count
 
     def __repr__(self) -> str:
-        place = "" if self.kind is MemoryKind.HOST else f", device {self.device}"
+        device = "" if self.kind is MemoryKind.HOST else f", device {self.device}"
         state = ", closed" if self.closed else ""
-        return f"<MemoryManager of {self.count} {self.dtype}, {self.kind.name}{place}{state}>"
+        return f"<MemoryManager of {self.count} {self.dtype}, {self.kind.name}{device}{state}>"
 
     def _main(self) -> Tensor:
         return self._view("device" if self.kind is MemoryKind.DEVICE else "host")
@@ -248,8 +248,8 @@ class _Allocation:
             self._add("device", f"cuda_managed:{device}", nbytes, holder)
             self.sides["host"] = host_view(self.sides["device"])
 
-    def _add(self, side: str, place: str, nbytes: int, holder: str) -> None:
-        heap = _heap(place)
+    def _add(self, side: str, name: str, nbytes: int, holder: str) -> None:
+        heap = _heap(name)
         block = heap.allocate(nbytes, holder)
         self.sides[side] = heap.local(block)
         self._blocks.append((heap, block))
@@ -271,17 +271,17 @@ def _release_dropped() -> None:
             piece.free()
 
 
-def _heap(place: str) -> Heap:
-    if place not in _heaps:
-        kind, _, number = place.partition(":")
+def _heap(name: str) -> Heap:
+    if name not in _heaps:
+        kind, _, number = name.partition(":")
         source: ChunkSource
         if kind == "cuda_managed":
             source = ManagedSource(torch.device(f"cuda:{number}"))
         else:
-            source = PrivateSource(torch.device("cpu" if kind == "host" else place))
+            source = PrivateSource(torch.device("cpu" if kind == "host" else name))
         limit = memory_share(1) if kind == "host" else None
-        _heaps[place] = Heap(source, chunk_bytes=_CHUNK_BYTES, limit=limit)
-    return _heaps[place]
+        _heaps[name] = Heap(source, chunk_bytes=_CHUNK_BYTES, limit=limit)
+    return _heaps[name]
 
 
 def _check_element_count(count: int) -> int:

@@ -191,6 +191,7 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
 
     Integers are converted to the weight's type.
     """
+    x = as_array("linear", x)
     if not x.dtype.is_floating:
         x = astype(x, weight.dtype)
     y = x @ weight

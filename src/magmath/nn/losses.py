@@ -16,7 +16,7 @@ from magmath.api.creation import asarray, ones
 from magmath.api.data_types import astype
 from magmath.api.manipulation import reshape
 from magmath.api.searching import where
-from magmath.arrays.array import Array
+from magmath.arrays.array import Array, as_array
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import apply
 from magmath.ops import creation, manipulation
@@ -47,6 +47,7 @@ def cross_entropy(
     A label out of range has loss 0; `fit` and `evaluate` check labels. Source of label_smoothing:
     Szegedy et al. (2016), section 7.
     """
+    outputs, targets = as_array("cross_entropy", outputs), as_array("cross_entropy", targets)
     if outputs.ndim < 2:
         raise ShapeError(f"cross_entropy: outputs must be (N, classes), was given {outputs.shape}")
     if not 0 <= label_smoothing <= 1:
@@ -102,7 +103,7 @@ def binary_cross_entropy(
     Logarithms are at least -100. For scores use `binary_cross_entropy_with_logits`, which is more
     exact. `weight` is a factor for each element, and broadcasts.
     """
-    targets = _alike("binary_cross_entropy", outputs, targets)
+    outputs, targets = _in_one_type("binary_cross_entropy", outputs, targets)
     one = targets * _log(outputs) + (1.0 - targets) * _log(1.0 - outputs)
     return _reduced(elementwise.negative(one if weight is None else one * weight), reduction)
 
@@ -119,7 +120,7 @@ def binary_cross_entropy_with_logits(
 
     `weight` is a factor of each element, `pos_weight` a factor of the term with t; both broadcast.
     """
-    targets = _alike("binary_cross_entropy_with_logits", outputs, targets)
+    outputs, targets = _in_one_type("binary_cross_entropy_with_logits", outputs, targets)
     if pos_weight is None:
         losses = elementwise.logaddexp(outputs, 0.0) - outputs * targets
     else:
@@ -130,13 +131,13 @@ def binary_cross_entropy_with_logits(
 
 def mean_squared_error(outputs: Array, targets: Array, *, reduction: Reduction = "mean") -> Array:
     """Return (outputs - targets)² element by element, in the outputs' type."""
-    targets = _alike("mean_squared_error", outputs, targets)
+    outputs, targets = _in_one_type("mean_squared_error", outputs, targets)
     return _reduced(elementwise.square(outputs - targets), reduction)
 
 
 def mean_absolute_error(outputs: Array, targets: Array, *, reduction: Reduction = "mean") -> Array:
     """Return |outputs - targets| element by element: the L1 loss, whose gradient at 0 is 0."""
-    targets = _alike("mean_absolute_error", outputs, targets)
+    outputs, targets = _in_one_type("mean_absolute_error", outputs, targets)
     return _reduced(elementwise.abs(outputs - targets), reduction)
 
 
@@ -149,7 +150,8 @@ def huber(
     """
     if not delta > 0:
         raise MagmathError(f"huber: delta must be positive, was given {delta}")
-    size = elementwise.abs(outputs - _alike("huber", outputs, targets))
+    outputs, targets = _in_one_type("huber", outputs, targets)
+    size = elementwise.abs(outputs - targets)
     near = elementwise.minimum(size, delta)
     return _reduced(near * (size - 0.5 * near), reduction)
 
@@ -170,8 +172,9 @@ def hinge(
     of max(0, margin - y[label] + y[i]), divided by the number of classes; `weight` (classes,) is a
     factor of each sample by its label. Source: Crammer and Singer (2001).
     """
+    outputs, targets = as_array("hinge", outputs), as_array("hinge", targets)
     if targets.ndim == outputs.ndim:
-        targets = _alike("hinge", outputs, targets)
+        outputs, targets = _in_one_type("hinge", outputs, targets)
         return _reduced(_to_power(relu(margin - targets * outputs), power), reduction)
     if outputs.ndim != 2:
         raise ShapeError(f"hinge: outputs must be (N, classes), was given {outputs.shape}")
@@ -199,7 +202,7 @@ def kl_divergence(
     probabilities, or their logarithms with `log_targets`. The divergence of two distributions is
     the sum: "batchmean" is its mean over the first dimension, "mean" that over all elements.
     """
-    targets = _alike("kl_divergence", outputs, targets)
+    outputs, targets = _in_one_type("kl_divergence", outputs, targets)
     if log_targets:
         losses = elementwise.exp(targets) * (targets - outputs)
     else:
@@ -232,13 +235,14 @@ def _reduced(losses: Array, reduction: str) -> Array:
     raise MagmathError(f'loss: reduction must be "mean", "sum" or "none", was given {reduction!r}')
 
 
-def _alike(name: str, outputs: Array, targets: Array) -> Array:
-    """Return the targets in the outputs' type.
+def _in_one_type(name: str, outputs: Any, targets: Any) -> tuple[Array, Array]:
+    """Return both as arrays, the targets in the outputs' type.
 
     Raises ShapeError unless both have the same shape, because broadcasting is rarely intended.
     """
+    outputs, targets = as_array(name, outputs), as_array(name, targets)
     _check_shapes(name, outputs, targets)
-    return astype(targets, outputs.dtype, copy=False)
+    return outputs, astype(targets, outputs.dtype, copy=False)
 
 
 def _check_shapes(name: str, outputs: Array, targets: Array) -> None:

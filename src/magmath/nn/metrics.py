@@ -19,7 +19,7 @@ from magmath.api.data_types import astype
 from magmath.api.manipulation import reshape
 from magmath.api.products import matrix_transpose
 from magmath.api.searching import where
-from magmath.arrays.array import Array
+from magmath.arrays.array import Array, as_array
 from magmath.core.dtypes import float64, int64
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import apply
@@ -44,7 +44,8 @@ class Metric:
 
     def __call__(self, outputs: Array, targets: Array) -> Array:
         """Return the value for one batch."""
-        return self.result(*self.counts(outputs, targets))
+        given = as_array("metric: outputs", outputs), as_array("metric: targets", targets)
+        return self.result(*self.counts(*given))
 
 
 # classes --------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from fnmatch import fnmatchcase
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from magmath.api.creation import asarray
 from magmath.arrays.array import Array
 from magmath.arrays.variable import Variable
 from magmath.core.dtypes import as_dtype, compute_dtype, float32
@@ -51,8 +52,8 @@ _forced = 0
 
 
 def _with_hooks(call: Call) -> Call:
-    """Return a module's `__call__`, wrapped so that traces note its state and hooks run after
-    it."""
+    """Return a module's `__call__`, wrapped so that arguments are converted, traces note its state,
+    and hooks run after it."""
 
     @wraps(call)
     def with_hooks(self: Module, *args: Any, **kwargs: Any) -> Any:
@@ -61,6 +62,9 @@ def _with_hooks(call: Call) -> Call:
             trace.note_state(self)
             if not _forced:
                 trace.note_state(vars(self).setdefault("_mode", object()))
+        args = tuple([x if isinstance(x, Array) else _as_own(x) for x in args])
+        if kwargs:
+            kwargs = {name: _as_own(x) for name, x in kwargs.items()}
         if PRECISION.compute is None:
             outputs = call(self, *args, **kwargs)
         else:
@@ -70,6 +74,12 @@ def _with_hooks(call: Call) -> Call:
         return outputs
 
     return with_hooks
+
+
+def _as_own(argument: Any) -> Any:
+    """Return an argument of a module, converted if it is an array of NumPy or PyTorch."""
+    foreign = hasattr(argument, "__dlpack__") and not isinstance(argument, Array)
+    return asarray(argument) if foreign else argument
 
 
 class Module:
@@ -165,8 +175,8 @@ class Module:
             where = f" {owner!r}" if owner else ""
             raise MagmathError(
                 f"{operation}: the layer{where} ({type(layer).__name__}) has no "
-                f"{path.rpartition('.')[2]} yet, because it has received no input; call "
-                f"module.build(shape) with the shape of an input, or call the module, before"
+                f"{path.rpartition('.')[2]} yet, because it has received no input; first call "
+                f"module.build(shape) with the shape of an input, or call the module"
             )
         return found
 
@@ -181,7 +191,10 @@ class Module:
         A floating point `mm.variable` in an attribute counts as a parameter too. Raises
         MagmathError before the module is built.
         """
-        found = self._built("parameters").variables
+        return self._parameters("parameters")
+
+    def _parameters(self, operation: str) -> list[tuple[str, Parameter]]:
+        found = self._built(operation).variables
         return [(path, v) for path, v in found.items() if _is_parameter(v)]  # type: ignore[misc]
 
     def parameters(self) -> list[Parameter]:
@@ -193,7 +206,7 @@ class Module:
         trace = tracing.current()
         if trace is not None:
             trace.note_state(_TRAINABLE)
-        return [p for p in self.parameters() if getattr(p, "trainable", True)]
+        return [p for _, p in self._parameters("trainable") if getattr(p, "trainable", True)]
 
     def named_buffers(self) -> list[tuple[str, Variable]]:
         """Return the buffers and random states with their paths."""
@@ -252,7 +265,7 @@ class Module:
         which   a path such as "encoder" or "blocks.*.norm", in which * matches any one name, for
                 all parameters below it; a function of path and parameter; None for all
 
-        Raises MagmathError if a path matches no parameter.
+        Raises MagmathError if a path matches no parameter, and before the module is built.
         """
         return self._set_trainable("freeze", which, False)
 
@@ -261,11 +274,17 @@ class Module:
         return self._set_trainable("unfreeze", which, True)
 
     def _set_trainable(self, operation: str, which: Filter, trainable: bool) -> Module:
-        chosen = [(path, p) for path, p in self.named_parameters() if _fits(which, path, p)]
+        if not (which is None or callable(which) or isinstance(which, str)):
+            raise TypeError(
+                f"{operation}: needs a path, a function of path and parameter, or None for all "
+                f"parameters, was given {which!r}"
+            )
+        own = self._parameters(operation)
+        chosen = [(path, p) for path, p in own if _fits(which, path, p)]
         if isinstance(which, str) and not chosen:
             raise MagmathError(
                 f"{operation}: no parameter has the path {which!r} or one below it; the paths are "
-                f"{', '.join([path for path, _ in self.named_parameters()])}"
+                f"{', '.join([path for path, _ in own])}"
             )
         for path, parameter in chosen:
             if not isinstance(parameter, Parameter):

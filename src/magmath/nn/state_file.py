@@ -12,7 +12,8 @@ from magmath.api.creation import asarray
 from magmath.api.input_output import save_on_controller
 from magmath.arrays.array import Array
 from magmath.arrays.variable import Variable, assign
-from magmath.errors import WeightsError
+from magmath.errors import MagmathError, ShapeError, WeightsError
+from magmath.graph import Shape
 
 if TYPE_CHECKING:
     import torch
@@ -50,25 +51,46 @@ def assign_state(
     own: Mapping[str, Variable], aliases: Mapping[str, str], state: Mapping[str, Any], strict: bool
 ) -> tuple[list[str], list[str]]:
     """Assign values to variables by path; see `Module.load_state_dict`."""
+    if not isinstance(state, Mapping):
+        raise TypeError(
+            f"load_state_dict: needs a dictionary of arrays by path, was given a "
+            f"{type(state).__name__}"
+        )
     given = {aliases.get(path, path): value for path, value in state.items()}
     given |= {path: value for path, value in state.items() if path in own}
     missing = [path for path in own if path not in given]
     unexpected = [path for path in given if path not in own]
-    problems = []
+    values, problems = {}, []
     for path, variable in own.items():
-        shape = tuple(getattr(given.get(path), "shape", ()))
-        if path in given and shape != variable.shape:
-            problems.append(f"{path} has shape {variable.shape}, was given {shape}")
+        if path in given:
+            try:
+                values[path] = _value(given[path], variable.shape)
+            except (MagmathError, TypeError) as error:
+                problems.append(f"{path} {error}")
     if strict and missing:
         problems.append(f"missing: {', '.join(missing)}")
     if strict and unexpected:
         problems.append(f"not in the module: {', '.join(unexpected)}")
     if problems:
-        remedy = "" if not strict else "; strict=False leaves out what is missing or not known"
+        ignorable = strict and (missing or unexpected)
+        remedy = "; strict=False ignores missing and unknown paths" if ignorable else ""
         raise WeightsError(f"load_state_dict: {'; '.join(problems)}{remedy}")
-    values = {path: asarray(given[path]) for path in own if path in given}
     assign([(own[path], value.node) for path, value in values.items()])
     return missing, unexpected
+
+
+def _value(given: Any, shape: Shape) -> Array:
+    """Return a value for a variable of this shape. Raises a MagmathError or TypeError, whose
+    message continues the path of the variable."""
+    if hasattr(given, "shape") and tuple(given.shape) != shape:  # before anything is copied
+        raise ShapeError(f"has shape {shape}, was given {tuple(given.shape)}")
+    try:
+        value = asarray(given)
+    except (MagmathError, TypeError) as error:
+        raise TypeError(f"has no valid value: {error}") from None
+    if value.shape != shape:
+        raise ShapeError(f"has shape {shape}, was given {value.shape}")
+    return value
 
 
 def save(module: Stateful, path: str | os.PathLike[str]) -> None:

@@ -170,6 +170,13 @@ class Deferred:
     def __repr__(self) -> str:
         return f"Deferred({self.kind.__name__})"
 
+    def __getattr__(self, name: str) -> Any:
+        """Raise AttributeError; the message says how the variable is made."""
+        raise AttributeError(
+            f"{name}: the variable does not exist yet, because its layer has received no input; "
+            f"first call module.build(shape) with the shape of an input, or call the module"
+        )
+
     def make(self, shape: Shape, dtype: DTypeLike = None) -> Parameter | Buffer:
         """Return the variable with this shape."""
         return self.kind(self.initial, shape, dtype=dtype)

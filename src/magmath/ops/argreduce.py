@@ -184,9 +184,9 @@ def _elements_kernel(call: KernelCall) -> Callable[[], object]:
     ]
 
     def run() -> None:
-        for place, first, segment in parts:
-            index = positions.narrow(axis, place, 1) - first
-            out.narrow(axis, place, 1).copy_(segment.gather(axis, index))
+        for number, first, segment in parts:
+            index = positions.narrow(axis, number, 1) - first
+            out.narrow(axis, number, 1).copy_(segment.gather(axis, index))
 
     return run
 

@@ -191,12 +191,12 @@ class BlockReduction:
     def _store(self, outer: Block, total: torch.Tensor) -> None:
         """Write a part of the local result."""
         keepdims = self._call.attributes["keepdims"]
-        place = [
+        selectors = [
             slice(None) if d in self._axis else slice(*span)
             for d, span in enumerate(outer)
             if keepdims or d not in self._axis
         ]
-        out = self._call.out[tuple(place)]
+        out = self._call.out[tuple(selectors)]
         out.copy_(total.reshape(out.shape))
 
     def _partial(self, value: torch.Tensor) -> torch.Tensor:

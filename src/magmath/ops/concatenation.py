@@ -76,8 +76,8 @@ def _emit_concat(w: Writer, call: NativeCall) -> None:
     for x in call.inputs:
         if x.address != out.address + start * out.strides[axis] * out.dtype.itemsize:
             with w.loops(x.shape, x.strides) as indices:
-                places = [f"{i} + {start}" if d == axis else i for d, i in enumerate(indices)]
-                w.line(f"{out.at(places)} = {x.at(indices)}")
+                positions = [f"{i} + {start}" if d == axis else i for d, i in enumerate(indices)]
+                w.line(f"{out.at(positions)} = {x.at(indices)}")
         start += x.shape[axis]
 
 

@@ -49,7 +49,7 @@ def distributed_spectrum(bind: Bind, *, sums: int, passes: int) -> DistributedKe
     )
 
 
-def _dealt_dim(shape: Shape) -> int:
+def _cyclic_dim(shape: Shape) -> int:
     return 0 if shape[0] <= shape[1] else 1
 
 
@@ -57,14 +57,14 @@ def _layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None
     (a,) = node.inputs
     if a.ndim != 2 or not a.size:
         return None
-    given = block_cyclic_layout(a.shape, mesh, _dealt_dim(a.shape))
+    given = block_cyclic_layout(a.shape, mesh, _cyclic_dim(a.shape))
     return (given,), Layout.even(node.shape, mesh, node.ndim - 1)
 
 
 def _workspace(node: Node, workers: int) -> Workspace:
     (a,) = node.inputs
     count, rows = sorted(a.shape)
-    held = block_cyclic_layout(a.shape, Mesh(workers), _dealt_dim(a.shape)).max_local_size // rows
+    held = block_cyclic_layout(a.shape, Mesh(workers), _cyclic_dim(a.shape)).max_local_size // rows
     width = -(-node.shape[-1] // workers) if node.ndim == 2 else 0
     return Workspace(0, svd_workspace_bytes(held, rows, count, width, a.dtype.itemsize))
 
@@ -80,7 +80,7 @@ def _columns(call: DistributedCall) -> Columns:
     from magmath.kernels.scratch import Scratch
 
     (a,), (layout,) = call.inputs, call.layouts
-    dim, tiles = _dealt_dim(layout.shape), layout.tiles(call.comm.rank)
+    dim, tiles = _cyclic_dim(layout.shape), layout.tiles(call.comm.rank)
     mine = tiles[0][dim].indices() if tiles else np.zeros(0, np.int64)
     scratch = Scratch(call.scratch)
     x = scratch.take(a.dtype, len(mine), layout.shape[1 - dim])

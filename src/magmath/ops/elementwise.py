@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from magmath.core.dtypes import DType, bool_, real_dtype
+from magmath.core.dtypes import DType, bool_, compute_dtype, real_dtype
 from magmath.core.shapes import broadcast
 from magmath.errors import DTypeError
 from magmath.graph import KernelCall, Node, Operation, Shape, applied, apply
@@ -270,8 +270,19 @@ def _hypot_vjp(node: Node, g: Node) -> Gradients:
 
 
 def _logaddexp_vjp(node: Node, g: Node) -> Gradients:
+    """Return the cotangents by logistic functions of x - y and y - x.
+
+    They do not read the result, so a gradient alone computes no logarithm.
+    """
     x, y = node.inputs
-    return g * call("exp", x - node), g * call("exp", y - node)
+    return g * _logistic(x - y), g * _logistic(y - x)
+
+
+def _logistic(x: Node) -> Node:
+    """Return 1 / (1 + exp(-x)). The exponential is finite, so that all derivatives are."""
+    wide = astype(x, compute_dtype(x.dtype))
+    most = _c(_LARGEST_EXPONENT[wide.dtype.name], wide)
+    return astype(1 / (1 + call("exp", call("minimum", -wide, most))), x.dtype)
 
 
 def _remainder_vjp(node: Node, g: Node) -> Gradients:
@@ -288,6 +299,8 @@ def _erf(x: Any) -> Any:
 
 _LN2, _LN10 = float(np.log(2.0)), float(np.log(10.0))
 _TWO_BY_SQRT_PI = float(2.0 / np.sqrt(np.pi))
+_LARGEST_EXPONENT = {"float32": 80.0, "float64": 700.0}
+"""Numbers whose exponential is finite in a type."""
 
 UNARY = (
     _row("negative", "numeric", "(-{0})", lambda n, g: (-g,),
@@ -388,9 +401,9 @@ BINARY = (
     _row("power", "numeric",
          dict.fromkeys(("uint", "float", "complex"), "({0} ** {1})"), _power_vjp,
          torch="pow", numpy=np.power, kernel=power_kernel, flops=20, numpy_loop=False),
-    _row("maximum", "real", "np.maximum({0}, {1})",
+    _row("maximum", "ordered", "np.maximum({0}, {1})",
          _extremum_vjp("greater"), bits=same_bits_of_integers),
-    _row("minimum", "real", "np.minimum({0}, {1})",
+    _row("minimum", "ordered", "np.minimum({0}, {1})",
          _extremum_vjp("less"), bits=same_bits_of_integers),
     _row("where_positive", "real floating", "({one} - {one} if {1} <= 0 else {0})",
          lambda n, g: (call("where_positive", g, n.inputs[1]), None),

@@ -104,9 +104,9 @@ def _diagonal_kernel(call: KernelCall) -> Callable[[], object]:
     if held.stop - held.start == len(held):
         view = torch.diagonal(x, offset=held.start, dim1=-2, dim2=-1)
         return lambda: out.copy_(view)
-    places = torch.from_numpy(held.indices()).to(x.device)[:, None].expand(*x.shape[:-1], 1)
+    positions = torch.from_numpy(held.indices()).to(x.device)[:, None].expand(*x.shape[:-1], 1)
     found = out[..., None]
-    return lambda: torch.gather(x, -1, places, out=found)
+    return lambda: torch.gather(x, -1, positions, out=found)
 
 
 def _picked(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
@@ -115,8 +115,8 @@ def _picked(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
     The worker that stores an element contributes it.
     """
     (x,) = node.inputs
-    place = iota((*x.shape[:-1], 1), x.ndim - 2)
-    return (reshape(apply(TAKE_ALONG, x, place, axis=x.ndim - 1), node.shape),)
+    position = iota((*x.shape[:-1], 1), x.ndim - 2)
+    return (reshape(apply(TAKE_ALONG, x, position, axis=x.ndim - 1), node.shape),)
 
 
 def _diagonal_vjp(node: Node, g: Node) -> Gradients:

@@ -49,8 +49,8 @@ def _kernel(call: KernelCall) -> Callable[[], object]:
 def _by_sorting(x: torch.Tensor, out: torch.Tensor, axis: int, positions: Positions) -> None:
     import torch
 
-    places = torch.tensor(positions, device=x.device)
-    torch.index_select(torch.sort(x, dim=axis)[0], axis, places, out=out)
+    indices = torch.tensor(positions, device=x.device)
+    torch.index_select(torch.sort(x, dim=axis)[0], axis, indices, out=out)
 
 
 def _chosen(ordered: Node, axis: int, positions: Positions) -> Node:

@@ -31,16 +31,16 @@ def _infer(name: str, x: Node) -> tuple[Shape, DType]:
     return x.shape, x.dtype
 
 
-def _kernel(call: KernelCall, shift: Callable[[Any], object]) -> Callable[[], object]:
+def _kernel(call: KernelCall, bind: Callable[[Any], Callable[[], object]]) -> Callable[[], object]:
     """Return the call that copies the operand, unless it is in place, and realigns the result."""
     (x,), out = call.inputs, call.out
     made = out if out.is_contiguous() else out.new_empty(out.shape)
-    flat = made.view(-1)
+    shift = bind(made.view(-1))
 
     def run() -> None:
         if made.data_ptr() != x.data_ptr():
             made.copy_(x)
-        shift(flat)
+        shift()
         if made is not out:
             out.copy_(made)
 
@@ -48,23 +48,23 @@ def _kernel(call: KernelCall, shift: Callable[[Any], object]) -> Callable[[], ob
 
 
 def _right_kernel(call: KernelCall) -> Callable[[], object]:
-    from magmath.kernels.realignment import shift_right
+    from magmath.kernels.realignment import bind_shift_right
 
     rows, wide = call.shape
     value = call.attributes["value"]
-    return _kernel(call, lambda flat: shift_right(flat, rows, wide - 1, value))
+    return _kernel(call, lambda flat: bind_shift_right(flat, rows, wide - 1, value))
 
 
 def _left_kernel(call: KernelCall) -> Callable[[], object]:
-    from magmath.kernels.realignment import shift_left
+    from magmath.kernels.realignment import bind_shift_left
 
     rows, wide = call.shape
 
-    def shift(flat: Any) -> None:
-        shift_left(flat, rows, wide - 1)
-        flat[rows * (wide - 1) :] = 0
+    def bind(flat: Any) -> Callable[[], object]:
+        shift, rest = bind_shift_left(flat, rows, wide - 1), flat[rows * (wide - 1) :]
+        return lambda: (shift(), rest.zero_())
 
-    return _kernel(call, shift)
+    return _kernel(call, bind)
 
 
 def _right_reference(x: Any, *, value: float) -> Any:
@@ -96,13 +96,12 @@ def _insert_infer(x: Node, *, value: float) -> tuple[Shape, DType]:
 
 def _insert_kernel(call: KernelCall) -> Callable[[], object]:
     """Return the call that moves the operand's rows apart in place, or copies them."""
-    from magmath.kernels.realignment import shift_right
+    from magmath.kernels.realignment import bind_shift_right
 
     (x,), out, value = call.inputs, call.out, call.attributes["value"]
     rows, columns = x.shape
     if x.numel() and x.data_ptr() == out.data_ptr():
-        flat = out.view(-1)
-        return lambda: shift_right(flat, rows, columns, value)
+        return bind_shift_right(out.view(-1), rows, columns, value)
 
     def copy() -> None:
         out[:, 1:].copy_(x)

@@ -195,6 +195,12 @@ REDUCTIONS = (
 BY_NAME = {operation.name: operation for operation in REDUCTIONS}
 
 
+def reduction_of(name: str, dtype: DType) -> str:
+    """Return the name of the reduction of `dtype`: the maximum of truth values is `any`, and their
+    minimum `all`."""
+    return {"max": "any", "min": "all"}.get(name, name) if dtype.kind == "bool" else name
+
+
 def reduce(name: str, x: Node, axis: int | Axis | None = None, keepdims: bool = False) -> Node:
     """Apply the reduction of this name over `axis` (all axes for None)."""
     axes = normalize_axes(name, axis, x.ndim)

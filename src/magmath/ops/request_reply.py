@@ -295,8 +295,8 @@ def places_along(call: DistributedCall, p: IndexedAccess) -> list[torch.Tensor]:
     found = [call.inputs[1]]
     for d in p.axes[1:]:
         start = first if d == p.dim else 0
-        places = torch.arange(start, start + shape[d], device=call.out.device)
-        found.append(places.view(-1, *(1,) * (len(shape) - d - 1)))
+        indices = torch.arange(start, start + shape[d], device=call.out.device)
+        found.append(indices.view(-1, *(1,) * (len(shape) - d - 1)))
     return found
 
 
@@ -379,18 +379,18 @@ def bind_replace(
 
     def _numbers(part: slice) -> torch.Tensor:
         """Return the numbers of assignments: their positions among all workers' assignments."""
-        places = torch.arange(part.start, part.stop, device=out.device)
-        found = torch.zeros_like(places)
-        for d, position in enumerate(torch.unravel_index(places, named.shape)):
+        linear = torch.arange(part.start, part.stop, device=out.device)
+        found = torch.zeros_like(linear)
+        for d, position in enumerate(torch.unravel_index(linear, named.shape)):
             found = found * p.common[d] + position + (named.first if d == p.dim else 0)
         return found
 
     def receive(numbered: torch.Tensor, some: torch.Tensor) -> None:
         rows, number = numbered.unbind(1)
-        places = rows - start
-        last.scatter_reduce_(0, places, number, "amax")
-        counts = last[places] == number
-        target.write(places[counts], some[counts])
+        rows = rows - start
+        last.scatter_reduce_(0, rows, number, "amax")
+        counts = last[rows] == number
+        target.write(rows[counts], some[counts])
 
     def run() -> None:
         keep(out, x)

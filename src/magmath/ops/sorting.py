@@ -278,13 +278,13 @@ def _search(x: torch.Tensor, values: torch.Tensor, side: str) -> torch.Tensor:
     count = len(x)
     if x.is_floating_point() and count and x[-1].isnan():  # torch would compare with NaN
         count = bisect(range(count), False, key=lambda i: bool(x[i].isnan()))
-    found = _places(x[:count].contiguous(), values.contiguous(), side)
+    found = _insertion_positions(x[:count].contiguous(), values.contiguous(), side)
     if count < len(x) and side == "right":
         found.masked_fill_(values.isnan(), len(x))
     return found
 
 
-def _places(x: torch.Tensor, values: torch.Tensor, side: str) -> torch.Tensor:
+def _insertion_positions(x: torch.Tensor, values: torch.Tensor, side: str) -> torch.Tensor:
     """Return the positions of values in a sorted tensor without NaN.
 
     Many values in a long tensor are sorted first: successive searches then read neighbouring

@@ -196,14 +196,15 @@ class _Program:
         self.engine = engine
         self._states = [v for entry in entries for v in entry.variables()]
         self._read = [leaf.value() for leaf in function.leaves if leaf.name == "variable"]
-        places = {leaf: _placeholder(leaf) for leaf in function.leaves}
-        self._places = [places[leaf] for leaf in function.leaves]
+        placeholders = {leaf: _placeholder(leaf) for leaf in function.leaves}
+        self._placeholders = [placeholders[leaf] for leaf in function.leaves]
         self._step = variable("step", 0, dtype=int64) if function.draws else None
         self._steps = 0
         numbered = {
-            leaf: self._numbered(places[leaf], function.draws_of(leaf)) for leaf in function.draws
+            leaf: self._numbered(placeholders[leaf], function.draws_of(leaf))
+            for leaf in function.draws
         }
-        (loss,) = Graph((function.output,)).substituted({**places, **numbered}).outputs
+        (loss,) = Graph((function.output,)).substituted({**placeholders, **numbered}).outputs
         dtype = rate_dtype([entry.variable() for entry in entries])
         self._rates = [parameter(None, dtype) for _ in optimizer.rates(0)]
         pairs = optimizer.next_values(
@@ -220,10 +221,10 @@ class _Program:
         self.graph = engine.cut(Graph(tuple(outputs), tuple(targets), (loss,)))
         self.compiled: Compiled = engine.compile(self.graph)
 
-    def _numbered(self, place: Node, each: int) -> Node:
+    def _numbered(self, placeholder: Node, each: int) -> Node:
         """Return the stream number in a step of a run, with `each` draws per step."""
         assert self._step is not None
-        return place + self._step.leaf * each
+        return placeholder + self._step.leaf * each
 
     def run(
         self,
@@ -241,13 +242,13 @@ class _Program:
         """
         given: dict[Node, Any] = dict(zip(self._rates, rates, strict=True))
         numbers = _streams(function, steps, drawn)
-        for place, leaf in zip(self._places, function.leaves, strict=True):
+        for placeholder, leaf in zip(self._placeholders, function.leaves, strict=True):
             if leaf in numbers:
-                given[place] = numbers[leaf] - self._steps * function.draws_of(leaf)
+                given[placeholder] = numbers[leaf] - self._steps * function.draws_of(leaf)
             elif leaf.name == "parameter":
-                given[place] = leaf.value
-            elif place is not leaf:
-                given[place] = remote_array_of(leaf)
+                given[placeholder] = leaf.value
+            elif placeholder is not leaf:
+                given[placeholder] = remote_array_of(leaf)
         leaves, compiled = self.graph.leaves, self.compiled
 
         def start() -> tuple[list[RemoteArray], RunHandle]:

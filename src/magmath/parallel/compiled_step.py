@@ -19,7 +19,7 @@ from magmath.nn.mixed_precision import precision as in_precision
 from magmath.nn.module import Module
 from magmath.optim import LossScale, Optimizer
 from magmath.parallel.names import StrategyLike, as_strategy
-from magmath.parallel.strategy import Training, loss_scale_for
+from magmath.parallel.strategy import Training, loss_scale_for, trainable_parameters
 from magmath.transform.compiled import compile
 from magmath.transform.traced_function import placeholder
 
@@ -96,6 +96,7 @@ class CompiledStep:
     def _prepare(self, tree: Any, leaves: list[Array]) -> None:
         """Place the variables at the first step, and after the trained parameters or the pool have
         changed."""
+        trainable_parameters("CompiledStep", self._module)
         engine, former = session.engine(), self._training
         training = Training.of(self._module, self._optimizer, self.loss_scale)
         check_parameters("CompiledStep", self.precision, self._module.named_parameters())
@@ -126,8 +127,8 @@ class CompiledStep:
     def _graph(self, tree: Any, leaves: list[Array]) -> Graph:
         """Return the graph of a step on a batch of these shapes."""
         with tracing.tracing(Trace()) as trace:
-            places = [Array(placeholder(x.shape, x.dtype)) for x in leaves]
-            loss = self._traced(True, *unflatten(tree, places))
+            inputs = [Array(placeholder(x.shape, x.dtype)) for x in leaves]
+            loss = self._traced(True, *unflatten(tree, inputs))
         pairs = trace.assigned
         graph = Graph(tuple(pairs.values()), tuple(pairs), (loss.node,))
         return session.engine().cut(graph)

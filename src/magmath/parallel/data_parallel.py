@@ -168,7 +168,7 @@ class DataParallel(Averaging):
         if self.method in ALGORITHMS and environment.workers > 1 and not environment.deterministic:
             return Array(sum_parts(parts.node, self.method, dtype))
         if self.method == "parameter-server":
-            return sum_on(parts, Layout.whole(v.shape, environment.first), dtype)
+            return sum_on(parts, Layout.whole(v.shape, environment.first_worker), dtype)
         own = sum_on(parts, state_layout("sharded", v.shape, environment), dtype)
         return own if self.method == "sharded" else sent_whole(own, environment, dtype)
 

@@ -32,7 +32,7 @@ def parameter_layout(option: str, shape: Shape, environment: Environment) -> Lay
     A split by columns also splits the bias; a split by rows replicates it.
     """
     if option == "server":
-        return Layout.whole(shape, environment.first)
+        return Layout.whole(shape, environment.first_worker)
     if option == "sharded" and not environment.shares_memory:
         return state_layout(option, shape, environment)
     if option not in SPLIT_DIMENSION or (option == "rows" and len(shape) < 2):

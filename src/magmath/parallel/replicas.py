@@ -152,13 +152,13 @@ class Replicas(Strategy):
     ) -> tuple[Array, Any]:
         leaves, tree = flatten(batch)
         parts = [self._parts(x) for x in leaves]
-        places = [placeholder(x.shape[1:], x.dtype) for x in parts]
-        given = {place: x.node for place, x in zip(places, parts, strict=True)}
+        placeholders = [placeholder(x.shape[1:], x.dtype) for x in parts]
+        given = {leaf: x.node for leaf, x in zip(placeholders, parts, strict=True)}
         given |= {v.node: self.weights(v).node for v in _owned(training)}
         states = self._states(training)
-        given |= {place: v.node for v, place in states.items() if place is not v.node}
+        given |= {leaf: v.node for v, leaf in states.items() if leaf is not v.node}
         replica = partial(self._replica, training, forward, states)
-        traced = trace_function(type(self).__name__, replica, ("tuple", (tree,)), places)
+        traced = trace_function(type(self).__name__, replica, ("tuple", (tree,)), placeholders)
         nodes = [*traced.results, *traced.assigned.values()]
         found = batched(nodes, given, traced.drawn, self.replicas)
         count = len(traced.results)

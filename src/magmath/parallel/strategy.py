@@ -16,9 +16,11 @@ from typing import Any, TypeAlias
 from magmath.arrays.array import Array
 from magmath.arrays.variable import Variable, assign
 from magmath.engine.independent_build import Independence
+from magmath.errors import MagmathError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
 from magmath.nn.module import Module
+from magmath.nn.variables import Parameter
 from magmath.ops.elementwise import where
 from magmath.optim import LossScale, Optimizer
 from magmath.optim.loss_scale import is_finite
@@ -30,6 +32,17 @@ STALENESS = "staleness"
 """The name under which strategies report the delays of updates."""
 Forward: TypeAlias = Callable[[Any], tuple[Array, Any]]
 """A function of a batch that returns the loss (0-d) and the outputs."""
+
+
+def trainable_parameters(operation: str, module: Module) -> list[Parameter]:
+    """Return the parameters that are not frozen. Raises MagmathError if there are none."""
+    found = module.trainable()
+    if not found:
+        reason = "the module has no parameters"
+        if module.parameters():
+            reason = "all parameters are frozen; call module.unfreeze()"
+        raise MagmathError(f"{operation}: there is nothing to train: {reason}")
+    return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,9 +27,9 @@ CREATED: Final = (FULL, IOTA, UNIFORM, NORMAL, BITS)
 
 def reduce_in_blocks(graph: Graph, environment: Environment) -> Graph:
     """Return the graph with reductions that compute operands which are too large to store."""
-    if environment.most is None:
+    if environment.allocation_limit is None:
         return graph
-    least = environment.most // STORED_SHARE
+    least = environment.allocation_limit // STORED_SHARE
     large = {node for node in graph.nodes if _nbytes(node) > least and not node.is_leaf}
     if not large:
         return graph

@@ -85,7 +85,7 @@ class CostCache:
     @staticmethod
     def _found(costs: CandidateCosts) -> ChosenCandidate:
         cost, candidate = costs.ranked()[0]
-        return ChosenCandidate(candidate, cost, costs.needs(candidate))
+        return ChosenCandidate(candidate, cost, costs.compared_bytes(candidate))
 
     def _seconds(self, have: Layout, want: Layout, itemsize: int) -> float:
         return (
@@ -133,12 +133,12 @@ class CandidateCosts:
         layouts = tuple([operand.layout for operand in self.operands])
         found = list(layout_candidates(self.node, layouts, self.environment, self.wanted))
         count("evaluated candidates", len(found))
-        limit = self.environment.most
+        limit = self.environment.allocation_limit
         if limit is not None:
             fitting = [c for c in found if self._memory(c) <= limit]
             found = fitting or found
         if self.node.operation.distributed is not None:
-            found = self._lean(found)
+            found = self._with_little_memory(found)
         costs = [round(self._seconds(c) / RESOLUTION) for c in found]
         cheapest = min(costs)
         tied = costs.count(cheapest) > 1
@@ -151,7 +151,7 @@ class CandidateCosts:
 
     # bytes ------------------------------------------------------------------------------------
 
-    def _lean(self, found: list[LayoutCandidate]) -> list[LayoutCandidate]:
+    def _with_little_memory(self, found: list[LayoutCandidate]) -> list[LayoutCandidate]:
         """Return the candidates, of an operation with a collective kernel, that need little memory.
 
         Compared with the candidate that needs the least memory, a worker may store at most the
@@ -159,13 +159,13 @@ class CandidateCosts:
         LAPACK), and at most an eighth of its memory limit.
         """
         stored = [self._stored(c) for c in found]
-        spare, limit = self.environment.workspace, self.environment.memory
+        spare, limit = self.environment.workspace, self.environment.memory_limit
         if self.node.operation.lapack and self.environment.shares_memory:
             spare = max(spare, self.environment.lapack_memory)
         most = min(stored) + (spare if limit is None else min(spare, limit // 8))
         return [c for c, nbytes in zip(found, stored, strict=True) if nbytes <= most]
 
-    def needs(self, candidate: LayoutCandidate) -> int:
+    def compared_bytes(self, candidate: LayoutCandidate) -> int:
         """Return the bytes by which decompositions are compared.
 
         A contraction counts an operand copy that all workers share by parts, because it gains from
@@ -175,21 +175,21 @@ class CandidateCosts:
             return self._stored(candidate)
         if is_contraction(self.node.index_notation):
             return self._workspace(candidate)
-        return self._brought(candidate)
+        return self._moved_bytes(candidate)
 
     def _stored(self, candidate: LayoutCandidate) -> int:
         """Return the bytes of moved operands and of the result, as the heap counts them."""
         result = candidate.output.max_local_size * self.node.dtype.itemsize
-        return self._brought(candidate) + result
+        return self._moved_bytes(candidate) + result
 
-    def _brought(self, candidate: LayoutCandidate) -> int:
+    def _moved_bytes(self, candidate: LayoutCandidate) -> int:
         """Return the bytes of moved operands as the heap counts them: a shared copy counts in full
         on every worker."""
         return sum(
             [
                 layout.max_local_size * operand.itemsize
                 for operand, layout in zip(self.operands, candidate.inputs, strict=True)
-                if not self._is_there(operand, layout)
+                if not self._is_readable(operand, layout)
             ]
         )
 
@@ -203,7 +203,7 @@ class CandidateCosts:
         parts."""
         total = 0
         for operand, layout in zip(self.operands, candidate.inputs, strict=True):
-            if not self._is_there(operand, layout):
+            if not self._is_readable(operand, layout):
                 shared = layout.is_replicated and self.environment.shares_memory
                 nbytes = layout.max_local_size * operand.itemsize
                 total += nbytes // layout.mesh.size if shared else nbytes
@@ -215,7 +215,7 @@ class CandidateCosts:
         steps = [
             (plan(operand.layout, layout), operand.itemsize)
             for operand, layout in zip(self.operands, candidate.inputs, strict=True)
-            if not self._is_there(operand, layout)
+            if not self._is_readable(operand, layout)
         ]
         if candidate.output.is_partial and candidate.output != self.wanted:
             summed = plan(candidate.output, default_reduction(candidate.output))
@@ -231,12 +231,12 @@ class CandidateCosts:
     def _seconds(self, candidate: LayoutCandidate) -> float:
         moves = 0.0
         for operand, layout in zip(self.operands, candidate.inputs, strict=True):
-            if not self._is_there(operand, layout):
-                moves += self._brings(operand, layout)
+            if not self._is_readable(operand, layout):
+                moves += self._operand_seconds(operand, layout)
         compute = compute_seconds(self.node, candidate.inputs, candidate.output, self.environment)
-        return moves + compute + self._afterwards(candidate)
+        return moves + compute + self._result_seconds(candidate)
 
-    def _is_there(self, operand: OperandState, layout: Layout) -> bool:
+    def _is_readable(self, operand: OperandState, layout: Layout) -> bool:
         """Return True if an operand can be read in a layout without a move."""
         if is_readable_as(operand.layout, layout):
             return True
@@ -246,7 +246,7 @@ class CandidateCosts:
         shared = self.environment.whole(layout.shape, shared=True)
         return layout in copies or (layout.is_replicated and shared in copies)
 
-    def _brings(self, operand: OperandState, layout: Layout) -> float:
+    def _operand_seconds(self, operand: OperandState, layout: Layout) -> float:
         """Return the predicted seconds of moving an operand into a layout."""
         have, copied = operand.layout, 0
         if layout.is_replicated:
@@ -257,7 +257,7 @@ class CandidateCosts:
         seconds = self.cache.move(have, layout, operand.itemsize)
         return seconds + copied * operand.itemsize / self.environment.bandwidth
 
-    def _afterwards(self, candidate: LayoutCandidate) -> float:
+    def _result_seconds(self, candidate: LayoutCandidate) -> float:
         """Return the predicted seconds of the reduction of the result and of its move to the wanted
         layout."""
         output, itemsize = candidate.output, self.node.dtype.itemsize

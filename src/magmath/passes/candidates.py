@@ -38,8 +38,7 @@ def layout_candidates(
 ) -> Iterator[LayoutCandidate]:
     """Yield every candidate that the index notation of a node allows, preferred ones first."""
     if node.operation.only_layouts is not None and environment.workers > 1:
-        mesh = Mesh((environment.workers,), None, environment.mesh.workers)
-        yield LayoutCandidate(*node.operation.only_layouts(node, mesh))
+        yield LayoutCandidate(*node.operation.only_layouts(node, environment.mesh.flattened()))
         return
     structure = node.index_notation
     known = operands if wanted is None else (*operands, wanted)
@@ -60,8 +59,7 @@ def layout_candidates(
         yield from _on_grids(node, structure, environment)
     collective = node.operation.distributed
     if collective is not None and (collective.exact or not environment.deterministic):
-        mesh = Mesh((environment.workers,), None, environment.mesh.workers)
-        layouts = collective.layouts(node, mesh)
+        layouts = collective.layouts(node, environment.mesh.flattened())
         if layouts is not None:
             yield LayoutCandidate(*layouts)
 
@@ -96,7 +94,7 @@ def _on_grids(
                 _candidate(
                     node,
                     structure,
-                    Mesh(grid, None, environment.mesh.workers),
+                    _mesh(grid, environment.mesh.workers),
                     tuple(
                         (letter, Split.even(axis, letters[letter], count))
                         for axis, (letter, count) in enumerate(zip(chosen, grid, strict=True))
@@ -172,12 +170,18 @@ def _factorised(count: int, dimensions: int) -> list[tuple[int, ...]]:
     ]
 
 
+@lru_cache(maxsize=256)
+def _mesh(shape: tuple[int, ...], workers: tuple[int, ...]) -> Mesh:
+    """Intern meshes so that their cached properties are shared."""
+    return Mesh(shape, None, workers)
+
+
 def _meshes(node: Node, known: tuple[Layout, ...], environment: Environment) -> list[Mesh]:
     meshes = [environment.mesh]
     if environment.deterministic:
         return meshes
     if node.operation.lapack and environment.workers > 1 and environment.shares_memory:
-        meshes.append(environment.first)
+        meshes.append(environment.first_worker)
     for layout in known:
         if layout.boxes is None and layout.mesh not in meshes:
             meshes.append(layout.mesh)
@@ -252,8 +256,8 @@ def _candidate(
     followed = [c for c in splits if structure.is_followed(c)]
     every: list[Mapping[str, Split]] = []
     for operand, letters in enumerate((*structure.inputs, structure.output)):
-        place = None if operand == len(node.inputs) else operand
-        following = _following(node, [c for c in followed if c.upper() in letters], splits, place)
+        number = None if operand == len(node.inputs) else operand
+        following = _following(node, [c for c in followed if c.upper() in letters], splits, number)
         if following is None:
             return None
         every.append({**splits, **following})

@@ -18,16 +18,16 @@ class Environment:
 
     link           latency and bandwidth between workers
     deterministic  results must not depend on the number of workers
-    memory         memory limit of a worker in bytes, as the user has set it, or None
-    bound          maximum bytes of a worker in any case, or None; plans that fit comfortably do not
+    memory_limit   memory limit of a worker in bytes, as the user has set it, or None
+    memory_bound   maximum bytes of a worker in any case, or None; plans that fit comfortably do not
                    depend on it
     workspace      bytes of moved operands that an operation should need on a worker at a time, if
                    it can be computed in parts; with messages, as much again may be in transfer for
                    later operations
     lapack_memory  additional bytes of a worker that computes a matrix by LAPACK for all workers of
                    its host, with their threads
-    carried        minimum bytes of a tile that the progress thread sends and receives, where memory
-                   is not shared
+    overlap_min_bytes  minimum bytes of a tile that the progress thread sends and receives, where
+                   memory is not shared
     machine        the constants of the hardware
     threads        number of threads of each worker
     fold_bias      how biases are added to products: "auto" or a name in `passes.fold_bias.FORMS`
@@ -39,21 +39,21 @@ class Environment:
     link: Link
     shares_memory: bool
     deterministic: bool = False
-    memory: int | None = None
-    bound: int | None = None
+    memory_limit: int | None = None
+    memory_bound: int | None = None
     workspace: int = PANEL_BYTES + PANEL_BYTES // 8  # panels must save at least an eighth
     lapack_memory: int = 1 << 29
-    carried: int = 1 << 16
+    overlap_min_bytes: int = 1 << 16
     machine: Machine = DEFAULT_MACHINE
     threads: int = 1
     fold_bias: str = "auto"
     fastest_gradients: Callable[..., str] | None = None
 
     @property
-    def most(self) -> int | None:
-        """The bytes above which a worker refuses to allocate, by the user's limit or by the
+    def allocation_limit(self) -> int | None:
+        """The bytes above which a worker refuses to allocate: the user's limit, otherwise the
         bound."""
-        return self.bound if self.memory is None else self.memory
+        return self.memory_bound if self.memory_limit is None else self.memory_limit
 
     @property
     def workers(self) -> int:
@@ -65,8 +65,8 @@ class Environment:
         """Bytes of local memory per second for each worker while all workers compute."""
         return self.machine.worker_bandwidth(self.workers, self.threads)
 
-    @property
-    def first(self) -> Mesh:
+    @cached_property
+    def first_worker(self) -> Mesh:
         """The mesh of the first worker, which computes undivided operations with the threads of
         all."""
         return Mesh((1,), None, self.mesh.workers[:1])

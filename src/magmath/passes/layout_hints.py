@@ -26,8 +26,7 @@ def layout_hints(graph: Graph, mesh: Mesh) -> dict[Node, Layout]:
         if _is_made(node, made):
             made.add(node)
         elif node.operation.only_layouts is not None and mesh.size > 1:
-            flat = Mesh((mesh.size,), None, mesh.workers)
-            inputs, _ = node.operation.only_layouts(node, flat)
+            inputs, _ = node.operation.only_layouts(node, mesh.flattened())
             wanted.update(zip(node.inputs, inputs, strict=True))
         elif node.name == "redistribute" and node.layout is not None:
             _want(node.inputs[0], node.layout, made, wanted)

@@ -14,6 +14,7 @@ from magmath.passes.environment import Environment
 from magmath.passes.fold_bias import SEPARATE, fold_bias
 from magmath.passes.fuse import fuse
 from magmath.passes.memory_order import assign_memory_orders
+from magmath.passes.periodic_margins import share_margins
 from magmath.passes.place import place
 from magmath.passes.rematerialise import rematerialise
 from magmath.passes.schedule import ExecutionOrder, schedule
@@ -42,7 +43,7 @@ def run(graph: Graph, environment: Environment, changing: Collection[Node] = ())
     `changing`: leaves that change between the steps of a run, in addition to the targets.
     """
     with stage("simplify"):
-        graph = simplify(graph)
+        graph = share_margins(simplify(graph), environment)
     with stage("place"):
         graph = place(graph, environment)
     with stage("fuse"):

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from magmath.graph import Graph, Node
 from magmath.graph.operation import Line
@@ -42,9 +41,8 @@ def place(graph: Graph, environment: Environment) -> Graph:
 
 def placed(graph: Graph, environment: Environment) -> tuple[Graph, Mapping[Node, Node]]:
     """Return the placed graph, and for each node of the given graph its placed node."""
-    placing = _Placing(
-        environment, layout_hints(graph, environment.mesh), lines=_lines_of_users(graph)
-    )
+    hints = layout_hints(graph, environment.mesh)
+    placing = _Placing(cost_cache_of(environment), hints, lines=_lines_of_users(graph))
     for node in graph.nodes:
         placing.place(node)
     outputs = tuple(
@@ -71,29 +69,29 @@ def _lines_of_users(graph: Graph) -> dict[Node, Line]:
 
 
 @dataclass(frozen=True)
-class Alternatives:
-    """The alternatives of `place` at a contraction or a factorisation, the chosen option first.
+class NodeCandidates:
+    """The candidates of `place` at a contraction or a factorisation, the chosen one first.
 
     `panels` is the number of panels that are summed one after the other, if the whole would need
     too much memory at a time; 0 if other operations compute the node.
     """
 
     node: Node
-    options: list[EvaluatedCandidate]
+    ranked: list[EvaluatedCandidate]
     panels: int
 
 
-def alternatives(graph: Graph, environment: Environment) -> list[Alternatives]:
-    """Return the alternatives of `place` at each contraction and each factorisation of a graph."""
-    placing = _Placing(environment, layout_hints(graph, environment.mesh))
+def node_candidates(graph: Graph, environment: Environment) -> list[NodeCandidates]:
+    """Return the candidates of `place` at each contraction and each factorisation of a graph."""
+    placing = _Placing(cost_cache_of(environment), layout_hints(graph, environment.mesh))
     found = []
     for node in graph.nodes:
         shown = node.operation.lapack or is_contraction(node.index_notation)
-        options = placing.options(node) if shown else None
+        ranked = placing.candidates(node) if shown else None
         placing.place(node)
-        if options is not None:
+        if ranked is not None:
             found.append(
-                Alternatives(node, options, panels_of(node, placing.taken.get(node, node)))
+                NodeCandidates(node, ranked, panels_of(node, placing.taken.get(node, node)))
             )
     return found
 
@@ -110,7 +108,7 @@ NO_COPIES: Copies = {}
 class _Placing:
     """The state of one pass: the placed node of each node, and the copies so far."""
 
-    environment: Environment
+    costs: CostCache
     wanted: Mapping[Node, Layout]
     new: ChainMap[Node, Node] = field(default_factory=ChainMap)
     copies: ChainMap[Node, Copies] = field(default_factory=ChainMap)
@@ -119,6 +117,11 @@ class _Placing:
     lines: Mapping[Node, Line] = field(default_factory=dict)  # of nodes that have none
     line: Line = None  # line of other nodes without one, of the node that they decompose
     workspace: int = 0  # maximum bytes that an operation needs for moved operands
+
+    @property
+    def environment(self) -> Environment:
+        """The environment of the costs."""
+        return self.costs.environment
 
     def place(self, node: Node) -> None:
         if node.is_leaf:
@@ -161,7 +164,7 @@ class _Placing:
             wanted = {**wanted, decomposition: wanted[node]}
         new, copies = self.new.new_child(), self.copies.new_child()
         trial = _Placing(
-            self.environment, wanted, new, copies, self.cost,
+            self.costs, wanted, new, copies, self.cost,
             lines=self.lines, line=self._line_of(node),
         )  # fmt: skip
         if decomposition is node:
@@ -186,15 +189,11 @@ class _Placing:
             return node
         return node.replace((), self.environment.whole(node.shape))
 
-    def options(self, node: Node) -> list[EvaluatedCandidate]:
+    def candidates(self, node: Node) -> list[EvaluatedCandidate]:
         """Return the evaluated candidates of a node with placed operands, in the order of
         preference."""
         operands = self._operands([self.new[source] for source in node.inputs])
-        return CandidateCosts(self._costs, node, operands, self.wanted.get(node)).evaluated()
-
-    @cached_property
-    def _costs(self) -> CostCache:
-        return cost_cache_of(self.environment)
+        return CandidateCosts(self.costs, node, operands, self.wanted.get(node)).evaluated()
 
     def _operands(self, nodes: Sequence[Node]) -> tuple[OperandState, ...]:
         """Return the states of placed nodes as operands."""
@@ -212,7 +211,7 @@ class _Placing:
 
     def _placed(self, node: Node) -> Node:
         operands = [self.new[source] for source in node.inputs]
-        best = self._costs.best(node, self._operands(operands), self.wanted.get(node))
+        best = self.costs.best(node, self._operands(operands), self.wanted.get(node))
         self.cost += best.cost
         self.workspace = max(self.workspace, best.workspace)
         line = self._line_of(node)

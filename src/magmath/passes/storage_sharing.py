@@ -193,7 +193,7 @@ def _rewritten(node: Node) -> Node | None:
     if operation.in_place or operation.overwrites_first or operation.grows_operand:
         operand = node.inputs[0]
         computed = not operand.is_leaf and operand.name != "constant"
-        fits = operation.grows_operand or _alike(operand, node)
+        fits = operation.grows_operand or _need_equal_memory(operand, node)
         return operand if computed and fits else None
     if node.name == "gemm" and node.attributes["accumulate"]:
         onto = node.inputs[-2]
@@ -201,7 +201,7 @@ def _rewritten(node: Node) -> Node | None:
     return None
 
 
-def _alike(x: Node, y: Node) -> bool:
+def _need_equal_memory(x: Node, y: Node) -> bool:
     """Return True for nodes whose values need the same memory."""
     return (x.shape, x.dtype, x.layout) == (y.shape, y.dtype, y.layout)
 
@@ -234,7 +234,7 @@ def _in_place(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
                 break
             private = not (root.is_leaf or root in kept or root in storage.window)
             read = [root, *[v for v in node.inputs if storage.root(v) is root]]
-            same = all(_alike(v, node) for v in read) and root.name != "constant"
+            same = all(_need_equal_memory(v, node) for v in read) and root.name != "constant"
             if private and same and last[root] <= position[node]:
                 if node in own:
                     storage.alias[root] = node

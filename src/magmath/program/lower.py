@@ -50,7 +50,7 @@ def lower(
         instructions, prologue = hazards.fenced()
         reads_peers = hazards.any_remote
     elif environment.workers > 1:
-        instructions = _carried(lowering, prologue, environment.carried)
+        instructions = _with_overlap(lowering, prologue, environment.overlap_min_bytes)
     return Program(
         slots=_with_lifetimes(lowering.slots, instructions, prologue),
         instructions=instructions,
@@ -93,8 +93,8 @@ class _Lowering:
         first use."""
         if node not in self.slot:
             alias = self.storage.alias.get(node)
-            place = None if alias is None else self.slot_of(alias)
-            self.slot[node] = self._new(node, self._kind(node), place)
+            owner = None if alias is None else self.slot_of(alias)
+            self.slot[node] = self._new(node, self._kind(node), owner)
         return self.slot[node]
 
     def _new(self, node: Node, kind: str, alias: int | None = None) -> int:
@@ -322,7 +322,7 @@ class _Dirty:
         self.read.clear()
 
 
-def _carried(lowering: _Lowering, prologue: int, least: int) -> list[Instruction]:
+def _with_overlap(lowering: _Lowering, prologue: int, least: int) -> list[Instruction]:
     """Return the instructions, with `overlapped` set on moves that may run concurrently with later
     ones.
 

@@ -194,6 +194,7 @@ def _figure(rows: list[Row]) -> Figure:
     axes.plot(workers, [row.overlapped for row in rows], ":", label="with overlap")
     axes.plot(workers, [row.hybrid for row in rows], "--", label="hybrid, with overlap")
     axes.set_xscale("log", base=2)
+    axes.set_xticks(workers, [str(count) for count in workers])
     axes.set_yscale("log")
     axes.set(xlabel="GPUs", ylabel="images a second")
     axes.grid(alpha=0.3)

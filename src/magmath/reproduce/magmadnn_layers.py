@@ -79,6 +79,7 @@ def _figure(layers: tuple[int, ...], seconds: dict[str, list[float]]) -> Figure:
     axes = figure.subplots()
     for name, values in seconds.items():
         axes.plot(layers, values, marker="o", label=name)
+    axes.set_xticks(layers)
     axes.set(xlabel="hidden layers", ylabel="seconds for 60,000 images", ylim=(0, None))
     axes.grid(alpha=0.3)
     axes.legend()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, final
@@ -14,7 +14,7 @@ from magmath import __version__
 from magmath.bench import host_info
 from magmath.errors import MagmathError
 from magmath.reproduce.experiment import Experiment, Options
-from magmath.reproduce.section import Finding, Section
+from magmath.reproduce.section import VERDICTS, Finding, Section
 
 PACKAGES = ("torch", "numpy", "scipy", "llvmlite", "mpi4py", "mpich", "jax", "tensorflow", "triton")
 
@@ -34,9 +34,10 @@ class Result:
         """The number of findings of each kind, in words."""
         if self.section is None:
             return "failed"
-        found = [finding.verdict for finding in self.section.of_kind(Finding)]
-        kinds = dict.fromkeys(found)
-        return ", ".join(f"{found.count(kind)} {kind}" for kind in kinds) or "no statement"
+        found = [finding.agrees for finding in self.section.of_kind(Finding)]
+        counts = [(found.count(kind), forms) for kind, forms in VERDICTS.items()]
+        texts = [f"{n} {one if n == 1 else several}" for n, (one, several) in counts if n]
+        return ", ".join(texts) or "no statement"
 
     def as_data(self) -> dict[str, Any]:
         """Return plain data for JSON."""
@@ -53,9 +54,13 @@ class Result:
 @final
 @dataclass(frozen=True)
 class Report:
-    """All results, with the information that is needed to assess and repeat them."""
+    """All results, with the information that is needed to assess and repeat them.
+
+    `remaining`: names of the experiments that have not ended yet.
+    """
 
     results: tuple[Result, ...]
+    remaining: tuple[str, ...]
     quick: bool
     date: str
     command: str
@@ -81,15 +86,23 @@ class Report:
             raise MagmathError("reproduce: " + "\n".join(failed))
 
 
-def run_experiments(experiments: Sequence[Experiment], options: Options) -> Report:
-    """Run the experiments in order; one that fails is recorded, and the others run."""
-    report = _empty(options)
+def run_experiments(
+    experiments: Sequence[Experiment],
+    options: Options,
+    save: Callable[[Report], object] = lambda report: None,
+) -> Report:
+    """Run the experiments in order; one that fails is recorded, and the others run.
+
+    `save` receives the report so far after each of them.
+    """
+    report = _empty(options, [experiment.name for experiment in experiments])
     for number, experiment in enumerate(experiments, start=1):
         heading = f"{number} of {len(experiments)}  [bold]{experiment.name}[/]  {experiment.title}"
         options.console.print(heading)
         result = _run(experiment, options)
         options.console.print(f"  {result.verdict}, {result.seconds:.0f} s")
-        report = replace(report, results=(*report.results, result))
+        report = replace(report, results=(*report.results, result), remaining=report.remaining[1:])
+        save(report)
     return report
 
 
@@ -105,11 +118,12 @@ def _run(experiment: Experiment, options: Options) -> Result:
     return Result(experiment, section, error, time.perf_counter() - start)
 
 
-def _empty(options: Options) -> Report:
+def _empty(options: Options, remaining: Sequence[str]) -> Report:
     """Return a report without results on this machine."""
     found = {name: host_info.package_version(name) for name in PACKAGES}
     return Report(
         results=(),
+        remaining=tuple(remaining),
         quick=options.quick,
         date=datetime.now(UTC).isoformat(timespec="minutes"),
         command=shlex.join(["magmath", *sys.argv[1:]]),

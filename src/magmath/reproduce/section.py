@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Cell = str | int | float | None
+VERDICTS: dict[bool | None, tuple[str, str]] = {
+    True: ("agrees", "agree"),
+    False: ("does not agree", "do not agree"),
+    None: ("cannot be decided here", "cannot be decided here"),
+}
+"""A verdict in words, for one statement and for several."""
 
 
 @final
@@ -78,7 +84,7 @@ class Finding:
     @property
     def verdict(self) -> str:
         """The verdict in words."""
-        return {True: "agrees", False: "does not agree", None: "cannot tell"}[self.agrees]
+        return VERDICTS[self.agrees][0]
 
 
 Part = str | Table | Plot | Finding

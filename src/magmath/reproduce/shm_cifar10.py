@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -21,10 +21,10 @@ import numpy as np
 
 import magmath as mm
 from magmath.core.resources import processor_count
-from magmath.errors import MissingDataError
 from magmath.reproduce.ddp import DdpRun, train_by_ddp
 from magmath.reproduce.drawing import new_figure
 from magmath.reproduce.experiment import Experiment, Options
+from magmath.reproduce.image_task import ImageTask, image_task
 from magmath.reproduce.section import Finding, Plot, Section, Table
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ REDUCED_RATE = 0.2
 """With fewer images: the rate at which all numbers of workers train."""
 PAPER_ACCURACY = {1: 81.8, 2: 77.15, 4: 71.0}
 PAPER_SECONDS = {1: 260.0, 2: 138.44, 4: 84.2}
-IMAGES, REDUCED_IMAGES, QUICK_IMAGES = 307_200, 307_200, 16_000
+IMAGES, QUICK_IMAGES = 307_200, 16_000
 REPEATS = 9
 LOSS_TOLERANCE = 0.02
 """Largest difference of the losses of the first epoch, of their value, that rounding explains."""
@@ -63,12 +63,15 @@ class Run:
 @final
 @dataclass(frozen=True)
 class Problem:
-    """The data set, the network, and the amount of training."""
+    """Data set and network, and the number of images that training sees."""
 
-    data: Dataset
-    network: str
+    task: ImageTask
     images: int
-    is_paper: bool
+
+    @property
+    def data(self) -> Dataset:
+        """The data set."""
+        return self.task.data
 
     @property
     def epochs(self) -> int:
@@ -81,46 +84,23 @@ class Problem:
 
     def rate(self, workers: int) -> float:
         """Return the learning rate for a number of workers."""
-        return RATE[workers] if self.is_paper else REDUCED_RATE
+        return RATE[workers] if self.task.is_paper else REDUCED_RATE
 
     def build(self, workers: int) -> mm.nn.NeuralNetwork:
         """Return a new network, the same for every number of workers."""
-        height, width = self.data.train_images.shape[-2:]
-        module = mm.nn.zoo.NETWORKS[self.network].for_images(
-            height, width, classes=len(self.data.classes)
-        )
-        optimizer = mm.optim.GradientDescent(self.rate(workers))
-        return mm.nn.NeuralNetwork(module, optimizer=optimizer, seed=0)
+        return self.task.build(self.rate(workers), seed=0)
 
 
 def problem_of(options: Options) -> Problem:
-    """Return CIFAR-10 with its AlexNet if the data are there, otherwise the largest set that is.
+    """Return the problem for these options.
 
-    Raises MissingDataError if the folder that the user names has no CIFAR-10, and DataError if its
-    files are damaged.
+    Raises MissingDataError or DataError, as `image_task` does.
     """
-    try:
-        data = mm.data.load("cifar-10", options.data)
-    except MissingDataError:
-        if options.data is not None:
-            raise
-        names = ("mnist-5k", "digits") if options.quick else ("fashion-mnist", "mnist-5k", "digits")
-        data = _first_of(names)
-        network = "mlp" if data.name == "digits" else "lenet5"
-        images = QUICK_IMAGES if options.quick else REDUCED_IMAGES
-        return Problem(data, network, images, is_paper=False)
+    substitutes = (
+        ("mnist-5k", "digits") if options.quick else ("fashion-mnist", "mnist-5k", "digits")
+    )
     images = QUICK_IMAGES if options.quick else IMAGES
-    return Problem(data, "alexnet_cifar", images, is_paper=not options.quick)
-
-
-def _first_of(names: Sequence[str]) -> Dataset:
-    """Return the first of these data sets that is on this machine; the last one always is."""
-    for name in names[:-1]:
-        try:
-            return mm.data.load(name)
-        except MissingDataError:
-            continue
-    return mm.data.load(names[-1])
+    return Problem(image_task(options, substitutes), images)
 
 
 def run(options: Options) -> Section:
@@ -171,7 +151,7 @@ def train_peer(problem: Problem, workers: int) -> DdpRun:
     with mm.init(threads=1):
         return train_by_ddp(
             problem.build(workers),
-            problem.network,
+            problem.task.network,
             problem.data,
             workers=workers,
             batch=problem.batch(workers),
@@ -244,16 +224,9 @@ def _mean_on(gathered: Any, server: Any) -> Any:
 
 
 def _introduction(problem: Problem) -> str:
-    data = problem.data
-    kind = (
-        "The report's CIFAR-10 with AlexNet for 32×32 images"
-        if data.name == "cifar-10"
-        else f"A reduced form: CIFAR-10 is not on this machine (name its folder with --data), so "
-        f"{data.name} ({len(data.train_labels):,} training images) and the network "
-        f"{problem.network} take its place"
-    )
     return (
-        f"{kind}. Every run sees {problem.epochs * len(data.train_labels):,} images; each worker, "
+        f"{problem.task.text}. Every run sees "
+        f"{problem.epochs * len(problem.data.train_labels):,} images; each worker, "
         "a process with one thread, has batches of 128 images, of 64 with 8 workers (Table 5.1). "
         f"The machine has {processor_count()} cores, the report's cluster a GPU for each worker."
     )
@@ -278,9 +251,11 @@ def _bars(runs: dict[int, Run]) -> Figure:
     figure = new_figure()
     axes = figure.subplots()
     for i, stage in enumerate(STAGES):
-        places = [place + 0.27 * i for place in range(len(runs))]
-        axes.bar(places, [found.stages[stage] * 1e3 for found in runs.values()], 0.27, label=stage)
-    axes.set_xticks([place + 0.27 for place in range(len(runs))], list(map(str, runs)))
+        positions = [position + 0.27 * i for position in range(len(runs))]
+        axes.bar(
+            positions, [found.stages[stage] * 1e3 for found in runs.values()], 0.27, label=stage
+        )
+    axes.set_xticks([position + 0.27 for position in range(len(runs))], list(map(str, runs)))
     axes.set(xlabel="workers", ylabel="ms")
     axes.legend()
     return figure

@@ -169,8 +169,8 @@ def _figure(shapes: Sequence[tuple[int, int, int]], seconds: dict[Any, Any]) -> 
     height = 0.8 / len(FORWARD)
     for i, form in enumerate(FORWARD):
         ratios = [seconds[shape][form] / seconds[shape][EPILOGUE] for shape in shapes]
-        places = [place + i * height for place in range(len(shapes))]
-        axes.barh(places, ratios, height, label=FORMS.get(form, form))
+        positions = [position + i * height for position in range(len(shapes))]
+        axes.barh(positions, ratios, height, label=FORMS.get(form, form))
     middle = 0.4 - height / 2
     axes.set_yticks([p + middle for p in range(len(shapes))], [name_of(s) for s in shapes])
     axes.invert_yaxis()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from magmath.runtime.pool import Pool, Topology
-from magmath.runtime.pool_factory import start_pool
-from magmath.runtime.run_handle import RunHandle
+from magmath.core.paused_gc import paused_gc
+
+with paused_gc():  # torch loads half a million objects that stay
+    from magmath.runtime.pool import Pool, Topology
+    from magmath.runtime.pool_factory import start_pool
+    from magmath.runtime.run_handle import RunHandle
 
 __all__ = ["Pool", "RunHandle", "Topology", "start_pool"]

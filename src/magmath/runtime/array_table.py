@@ -73,7 +73,7 @@ class ArrayTable:
             if stored is None or (self.transfers and self.transfers.release(array, stored)):
                 continue
             found.append(stored)
-        self._give_back(found)
+        self._free(found)
 
     def finish_transfers(
         self,
@@ -84,9 +84,9 @@ class ArrayTable:
     ) -> None:
         """Wait for conflicting transfers; see `AsyncTransfers.finish_conflicting`."""
         if self.transfers is not None:
-            self._give_back(self.transfers.finish_conflicting(reads, writes, program, most))
+            self._free(self.transfers.finish_conflicting(reads, writes, program, most))
 
-    def _give_back(self, released: Sequence[LocalArray]) -> None:
+    def _free(self, released: Sequence[LocalArray]) -> None:
         if self._comm.size > 1 and any(stored.layout.shared for stored in released):
             self._comm.barrier()  # a peer may still read shared memory
         for stored in released:

@@ -137,7 +137,7 @@ class CommandQueue:
                 try:
                     self._send(command, ranks, payloads)
                 except BaseException:
-                    self._settle(pending)
+                    self._complete(pending)
                     raise
             if not self.is_inline:
                 self.interrupts.deliver()
@@ -319,7 +319,7 @@ class CommandQueue:
             self._failing.append(pending)
             self._failing_since = time.monotonic()
         if not pending.waiting:
-            self._settle(pending)
+            self._complete(pending)
         return False
 
     def _report(self, run: RunHandle | None, reply: messages.Progress) -> bool:
@@ -333,7 +333,7 @@ class CommandQueue:
                 self._send(messages.Interrupt(reply.ticket), [0])
         return run.error is not None or self.interrupts.count > 0
 
-    def _settle(self, pending: PendingCommand) -> None:
+    def _complete(self, pending: PendingCommand) -> None:
         """Remove a completed command."""
         if self._pending.pop(pending.ticket, None) is not None:
             self._pending_bytes -= pending.nbytes
@@ -362,7 +362,7 @@ class CommandQueue:
         primary = [failure for failure in first.failures if not failure.secondary]
         error = exception_from(min(primary, key=lambda failure: failure.rank))
         goes_on = first.is_independent or first.in_step
-        if goes_on or first.failed_alike:
+        if goes_on or first.has_one_failure:
             if first.waiting:
                 return
             del self._failing[0]

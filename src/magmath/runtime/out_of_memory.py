@@ -45,11 +45,11 @@ class OutOfMemoryWatch:
         in_group = _has_risen(self._group, cgroup.oom_kills(self._root))
         if not (in_group or _has_risen(self._machine, _machine_kills(self._root))):
             return None
-        place = "its control group" if in_group else "the machine"
+        scope = "its control group" if in_group else "the machine"
         killed = [pid for pid in _killed_in_log(self._root) if pid in processes]
         if killed:
-            return f"the kernel killed process {killed[-1]} because {place} had no memory left"
-        return f"{place} ran out of memory meanwhile, and the kernel killed a process for it"
+            return f"the kernel killed process {killed[-1]} because {scope} had no memory left"
+        return f"{scope} ran out of memory meanwhile, and the kernel killed a process for it"
 
 
 def _has_risen(before: int | None, now: int | None) -> bool:

@@ -1,18 +1,16 @@
 """The pool: the controller's handle on its workers, for any transport.
 
-It assigns the numbers of arrays and programs, and stores the layout and type of each array, and
-whether its run has failed. The workers store the data; a `CommandQueue` sends them commands.
+It assigns the numbers of arrays and programs, and records the arrays (`runtime/array_records.py`).
+The workers store the data; a `CommandQueue` sends them commands.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Final, NamedTuple, final
-from weakref import ref
+from typing import Final, NamedTuple
 
 import torch
 
@@ -29,9 +27,10 @@ from magmath.layout import Layout, Mesh
 from magmath.memory.torch_dtypes import from_torch, to_torch
 from magmath.program.instructions import Program
 from magmath.runtime import messages
+from magmath.runtime.array_records import ArrayRecords, OwnerReference
 from magmath.runtime.command_queue import CommandQueue
-from magmath.runtime.failures import add_user_line, exception_from
-from magmath.runtime.messages import Failure, Number
+from magmath.runtime.failures import add_user_line
+from magmath.runtime.messages import Number
 from magmath.runtime.run_handle import ProgressCallback, RunHandle
 from magmath.runtime.tiles import covering_workers, extract_tile, insert_tile
 from magmath.runtime.transport_interface import ControlTraffic, Expression, Transport
@@ -75,23 +74,12 @@ class _DefinedProgram(NamedTuple):
     donors: tuple[int, ...]
 
 
-@final
-class OwnerReference(ref[Any]):
-    """A weak reference to the owner of an array; the array is released when the owner is collected.
-
-    Its callback is a built-in method of a deque, so Ctrl-C cannot interrupt it.
-    """
-
-    __slots__ = ("array",)
-    array: int
-
-
 class Pool:
     """The workers, through `transport`, which the constructor starts.
 
     workers, mesh   the number of workers (1 for the worker in this process), and a mesh of one axis
                     of all workers
-    topology        where they are
+    topology        their hosts and resources
     deterministic, seed, memory_limit, fold_bias   the settings of the pool, for planners
     memory_bound    bytes that the arrays of a worker may take: `memory_limit`, or its share of the
                     memory of its host; None on GPUs, whose allocator raises by itself
@@ -114,16 +102,15 @@ class Pool:
         self.memory_limit = memory_limit
         self.fold_bias = fold_bias
         self._numbers = _numbers
-        self._arrays: dict[int, tuple[Layout, DType]] = {}
-        self._failed: dict[int, Failure] = {}
-        self._owners: dict[int, OwnerReference] = {}
-        self._gone: deque[OwnerReference] = deque()
+        self._records = ArrayRecords(lambda array: self._queue.release(array))
         self._programs: dict[int, _DefinedProgram] = {}
         self._transport = transport
         transport.describe_memory_use = self._describe_memory_use
         self.closed = False
         """True after the workers have ended, or were lost."""
-        self._queue = CommandQueue(transport, failed=self._mark_failed, ended=self._forget_all)
+        self._queue = CommandQueue(
+            transport, failed=self._records.mark_failed, ended=self._forget_all
+        )
         self.interrupts = self._queue.interrupts
         self.is_inline = transport.is_inline
         """True if the only worker is in this process, so that `compute` is available."""
@@ -133,12 +120,12 @@ class Pool:
         self.memory_bound = self._queue.hellos[0].memory_bound or None
 
     def __repr__(self) -> str:
-        place = self.topology
-        hosts, threads = max(place.hosts) + 1, place.threads
+        topology = self.topology
+        hosts, threads, device = max(topology.hosts) + 1, topology.threads, topology.device
         return (
             f"<Pool of {self.workers} worker{'s' * (self.workers > 1)} on {hosts} "
-            f"host{'s' * (hosts > 1)}, {place.device}, {threads} thread{'s' * (threads > 1)} each"
-            f"{', sharing memory' * (place.shares_memory and self.workers > 1)}"
+            f"host{'s' * (hosts > 1)}, {device}, {threads} thread{'s' * (threads > 1)} each"
+            f"{', sharing memory' * (topology.shares_memory and self.workers > 1)}"
             f"{', closed' * self.closed}>"
         )
 
@@ -157,7 +144,7 @@ class Pool:
 
         Raises ShapeError, DTypeError or LayoutError if tensor, layout and pool do not match.
         """
-        self._release_gone()
+        self._records.release_collected()
         dtype = self._check_put(tensor, layout)
         array = next(self._numbers)
         parts = [
@@ -169,7 +156,7 @@ class Pool:
         encoded = layout if self.is_inline else layout.encode()
         command = messages.Put(self._queue.ticket(), array, dtype.name, encoded)
         nbytes = sum(part.nbytes for part in parts if part is not None)
-        self._arrays[array] = (layout, dtype)
+        self._records.known[array] = (layout, dtype)
         try:
             self._queue.submit(command, payloads=parts, nbytes=nbytes)
         except BaseException:
@@ -206,12 +193,12 @@ class Pool:
         `progress` gets the bytes that a worker has read since its last report. Waits, and raises
         the failure of a worker: MissingDataError if it cannot access the file.
         """
-        self._release_gone()
+        self._records.release_collected()
         array = next(self._numbers)
         encoded = layout if self.is_inline else layout.encode()
         ticket, reports = self._queue.ticket(), progress is not None
         command = messages.Read(ticket, array, dtype.name, encoded, path, storage, reports)
-        self._arrays[array] = (layout, dtype)
+        self._records.known[array] = (layout, dtype)
         try:
             self._run_file_command(command, None, progress)
         except BaseException:
@@ -247,30 +234,16 @@ class Pool:
     @property
     def array_bytes(self) -> int:
         """The maximal bytes that the arrays use on a worker."""
-        self._release_gone()
-        return sum([x.max_local_size * dtype.itemsize for x, dtype in self._arrays.values()])
+        self._records.release_collected()
+        return self._records.nbytes
 
     def track_owner(self, owner: object, array: int) -> OwnerReference:
         """Release an array when its owner is collected."""
-        reference = self._owners[array] = OwnerReference(owner, self._gone.append)
-        reference.array = array
-        return reference
+        return self._records.track_owner(owner, array)
 
     def swap_owners(self, owner: OwnerReference, other: OwnerReference) -> None:
         """Swap the arrays of two owners."""
-        owner.array, other.array = other.array, owner.array
-        self._owners[owner.array], self._owners[other.array] = owner, other
-
-    def _release_gone(self) -> None:
-        """Release the arrays of collected owners. Thread-safe."""
-        gone = self._gone
-        while gone:
-            try:
-                owner = gone.popleft()
-            except IndexError:  # another thread has taken it
-                return
-            self._owners.pop(owner.array, None)
-            self.release(owner.array)
+        self._records.swap_owners(owner, other)
 
     def _describe_memory_use(self) -> str:
         bound = f", of {self.memory_bound / 1e6:,.0f} MB allowed" if self.memory_bound else ""
@@ -278,9 +251,7 @@ class Pool:
 
     def release(self, array: int) -> None:
         """Release an array with the next command. Thread-safe, also in finalisers."""
-        if self._arrays.pop(array, None) is not None:
-            self._failed.pop(array, None)
-            self._queue.release(array)
+        self._records.release(array)
 
     def define(self, program: Program) -> int:
         """Send a program to the workers; return its number."""
@@ -324,31 +295,32 @@ class Pool:
         program that only moves data overlaps later runs, until one of them uses its outputs.
         """
         self._queue.check_open()
-        if self._gone:
-            self._release_gone()
-        known = self._programs.get(program)
-        if known is None:
+        records = self._records
+        if records.gone:
+            records.release_collected()
+        defined = self._programs.get(program)
+        if defined is None:
             raise WorkerError(f"run: program {program} is not defined in this pool; define it")
         for array in inputs:
-            if array not in self._arrays or self._failed:
+            if array not in records.known or records.failures:
                 self._require_array("run", array)
-        outputs = [next(self._numbers) for _ in known.results]
-        self._arrays.update(zip(outputs, known.results, strict=True))
+        outputs = [next(self._numbers) for _ in defined.results]
+        records.known.update(zip(outputs, defined.results, strict=True))
         run = RunHandle(
-            self._queue, outputs, steps, progress, known.program, asynchronous and not timed
+            self._queue, outputs, steps, progress, defined.program, asynchronous and not timed
         )
         try:
             if self.is_inline and steps == 1 and not timed:
                 run.finish(self._queue.run(program, inputs, outputs, parameters), 1)
             else:
                 self._send_run(run, program, inputs, parameters, timed, asynchronous)
-            for donor in known.donors:
-                self._arrays.pop(inputs[donor], None)
+            for donor in defined.donors:
+                records.known.pop(inputs[donor], None)
             if wait:
                 run.values()
         except BaseException:
             # The outputs are unusable in any case. The inline worker has restored donated inputs.
-            donors = () if self.is_inline else known.donors
+            donors = () if self.is_inline else defined.donors
             for array in (*outputs, *[inputs[donor] for donor in donors]):
                 self.release(array)
             raise
@@ -372,9 +344,10 @@ class Pool:
         parameters: Sequence[Number],
     ) -> None:
         """Execute a call that `prepare_replay` returned for these inputs. Raises as `run`."""
+        known = self._records.known
         with self._queue.lock:
             for array in inputs:
-                if array not in self._arrays:
+                if array not in known:
                     self._require_array("run", array)
             self._transport.traffic.messages += 1
             try:
@@ -411,12 +384,12 @@ class Pool:
         `order`: all required nodes, each after its inputs; `given`: the number of the array of each
         leaf and known node. Returns the numbers and layouts of the new arrays.
         """
-        if self._gone:
-            self._release_gone()
+        if self._records.gone:
+            self._records.release_collected()
         outputs = [next(self._numbers) for _ in wanted]
         stored = self._queue.compute(order, wanted, given, outputs)
         for output, data in zip(outputs, stored, strict=True):
-            self._arrays[output] = data.layout, data.dtype
+            self._records.known[output] = data.layout, data.dtype
         return [(output, data.layout) for output, data in zip(outputs, stored, strict=True)]
 
     def interrupt_point(self) -> None:
@@ -430,7 +403,7 @@ class Pool:
 
     def stats(self) -> list[dict[str, int | float | str]]:
         """Return the counters of each worker: arrays, programs and memory."""
-        self._release_gone()
+        self._records.release_collected()
         pending = self._queue.request(messages.Stats(self._queue.ticket()))
         return [pending.counters[rank] for rank in range(self.workers)]
 
@@ -448,42 +421,28 @@ class Pool:
     @property
     def any_failed(self) -> bool:
         """True if the run of any array is known to have failed."""
-        return bool(self._failed)
+        return bool(self._records.failures)
 
     def has_failed(self, array: int) -> bool:
         """Return True if the run that produces the array is known to have failed."""
-        return array in self._failed
+        return array in self._records.failures
 
     def was_abandoned(self, array: int) -> bool:
         """Return True if the run that produces the array was interrupted between two
         instructions."""
-        failure = self._failed.get(array)
+        failure = self._records.failures.get(array)
         return failure is not None and failure.kind == "InterruptedError"
-
-    def _mark_failed(self, arrays: Sequence[int], failure: Failure) -> None:
-        """Record the failure of arrays that are still referenced."""
-        self._failed.update({array: failure for array in arrays if array in self._arrays})
 
     def _forget_all(self) -> None:
         """Clear all state after the workers have ended."""
         self.closed = True
-        self._arrays.clear()
-        self._owners.clear()
-        self._gone.clear()
-        self._failed.clear()
+        self._records.clear()
         self._programs.clear()
 
-    def _require_array(self, what: str, array: int) -> tuple[Layout, DType]:
+    def _require_array(self, operation: str, array: int) -> tuple[Layout, DType]:
+        """Return layout and type of an array; raises as `ArrayRecords.require`, or WorkerLost."""
         self._queue.check_open()
-        known = self._arrays.get(array)
-        if known is None:
-            raise WorkerError(
-                f"{what}: array {array} is not in this pool: it was released, it was donated to a "
-                f"run, or it belongs to another pool"
-            )
-        if array in self._failed:
-            raise exception_from(self._failed[array])
-        return known
+        return self._records.require(operation, array)
 
     def _check_put(self, tensor: torch.Tensor, layout: Layout) -> DType:
         if tuple(tensor.shape) != layout.shape:

@@ -122,7 +122,7 @@ class PendingCommand:
     failures: list[Failure] = field(default_factory=list)
 
     @property
-    def failed_alike(self) -> bool:
+    def has_one_failure(self) -> bool:
         """True if every worker has failed at the same place."""
         alike = len({(failure.kind, failure.site) for failure in self.failures}) == 1
         return alike and len(self.failures) == len(self.ranks)

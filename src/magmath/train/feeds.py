@@ -52,11 +52,11 @@ class Feed(Protocol):
     def example(self) -> ResidentData:
         """A data set whose inputs and targets have the types and shapes of a batch."""
 
-    def places(self, batch: int) -> list[Node]:
+    def placeholders(self, batch: int) -> list[Node]:
         """Return new leaves for the operands of a step with a batch of `batch` samples."""
 
     def batch(
-        self, places: Sequence[Node], batch: int, number: Node, epoch: Node, seed: Node
+        self, placeholders: Sequence[Node], batch: int, number: Node, epoch: Node, seed: Node
     ) -> tuple[Any, Any]:
         """Return inputs and targets of step `number` of an epoch, as expressions of the leaves."""
 
@@ -102,13 +102,13 @@ class ResidentFeed:
         """The properties that the program of a step depends on."""
         return "resident", self.example.signature, self.batch_size, self._shuffle
 
-    def places(self, batch: int) -> list[Node]:
+    def placeholders(self, batch: int) -> list[Node]:
         """Return leaves for the whole data set."""
         leaves = self.example.leaves
         return [input_leaf(x.shape, x.dtype, x.layout, None) for x in leaves if x.layout]
 
     def batch(
-        self, places: Sequence[Node], batch: int, number: Node, epoch: Node, seed: Node
+        self, placeholders: Sequence[Node], batch: int, number: Node, epoch: Node, seed: Node
     ) -> tuple[Any, Any]:
         """Return the samples and targets of this step, in the epoch's order."""
         if self._shuffle:
@@ -116,7 +116,7 @@ class ResidentFeed:
         else:
             order = creation.iota((self.count,), 0)
         index = dynamic_slice.window(order, 0, self._start(batch, number), batch)
-        return self.example.batch([Array(gather_scatter.take(x, index, 0)) for x in places])
+        return self.example.batch([Array(gather_scatter.take(x, index, 0)) for x in placeholders])
 
     def _start(self, batch: int, number: Node) -> Node:
         """Return the position of the batch in the order of the samples."""
@@ -156,7 +156,7 @@ class StreamFeed:
         """The properties that the program of a step depends on."""
         return "stream", self.example.signature, self.count, self.batch_size
 
-    def places(self, batch: int) -> list[Node]:
+    def placeholders(self, batch: int) -> list[Node]:
         """Return leaves for a batch."""
         whole = session.engine().environment.whole
         shapes = [((batch, *x.shape[1:]), x.dtype) for x in self.example.leaves]
@@ -165,10 +165,10 @@ class StreamFeed:
         ]
 
     def batch(
-        self, places: Sequence[Node], batch: int, number: Node, epoch: Node, seed: Node
+        self, placeholders: Sequence[Node], batch: int, number: Node, epoch: Node, seed: Node
     ) -> tuple[Any, Any]:
         """Return the operands themselves."""
-        return self.example.batch([Array(place) for place in places])
+        return self.example.batch([Array(leaf) for leaf in placeholders])
 
     def runs(self, epoch: int) -> EpochRuns:
         """Yield one run for each batch of the loader."""

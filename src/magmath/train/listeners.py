@@ -20,7 +20,7 @@ class Listener(Generic[Owner]):
         """`fit` begins to train for `epochs` epochs of `steps` steps each."""
 
     def on_epoch_begin(self, trainer: Owner, epoch: int) -> None:
-        """Return an epoch begins; `epoch` counts all epochs of this trainer, from 0."""
+        """An epoch begins; `epoch` counts all epochs of this trainer, from 0."""
 
     def on_step_end(self, trainer: Owner, done: int, loss: float, speed: float) -> None:
         """`done` steps of this epoch are complete; `loss` is that of the last one, `speed` the
@@ -28,7 +28,7 @@ class Listener(Generic[Owner]):
         workers without the controller, which receives their losses from time to time."""
 
     def on_epoch_end(self, trainer: Owner, record: EpochRecord) -> None:
-        """Return an epoch has ended, validation included. `trainer.stop()` makes it the last
+        """An epoch has ended, validation included. `trainer.stop()` makes it the last
         one."""
 
     def on_train_end(self, trainer: Owner, finished: bool) -> None:
@@ -51,7 +51,7 @@ class Reporting(Listener[object]):
         self._reporter.step(done, loss, speed)
 
     def on_epoch_end(self, trainer: object, record: EpochRecord) -> None:
-        """Return an epoch ended."""
+        """An epoch has ended."""
         self._reporter.epoch(record)
 
     def on_train_end(self, trainer: object, finished: bool) -> None:

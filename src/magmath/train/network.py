@@ -234,7 +234,10 @@ class NeuralNetwork:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state of the module to a safetensors file, atomically."""
         if self.input_shape is None:
-            raise MagmathError("save: the network is not built; there are no parameters to save")
+            raise MagmathError(
+                "save: the network has no parameters yet, because it is not built; first call fit, "
+                "predict, or build with the shape of a sample"
+            )
         metadata = {
             "aliases": json.dumps(self.module.aliases()),
             "layers": json.dumps([repr(layer) for layer in self.layers]),

@@ -18,7 +18,7 @@ class Reporter(Protocol):
         """`done` steps of this epoch are done; `loss` is the last loss."""
 
     def epoch(self, record: EpochRecord) -> None:
-        """Return an epoch ended."""
+        """An epoch has ended."""
 
     def end(self) -> None:
         """Training ended, normally or by an exception."""

@@ -1,4 +1,4 @@
-"""What an epoch's record says about loss scaling."""
+"""The loss scale and the skipped steps in the record of an epoch."""
 
 from __future__ import annotations
 

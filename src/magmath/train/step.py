@@ -34,7 +34,7 @@ from magmath.engine.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.rng_state import RngState
 from magmath.engine.tracing import Trace
-from magmath.errors import MagmathError, ShapeError
+from magmath.errors import ShapeError
 from magmath.graph import Graph, Node
 from magmath.nn.abstract import call
 from magmath.nn.mixed_precision import in_compute_type, precision
@@ -44,7 +44,7 @@ from magmath.ops.leaves import constant, parameter
 from magmath.optim import LossScale, Optimizer
 from magmath.optim.minimizing import rate_dtype
 from magmath.optim.rates import EpochRates
-from magmath.parallel.strategy import STALENESS, Strategy, Training
+from magmath.parallel.strategy import STALENESS, Strategy, Training, trainable_parameters
 from magmath.program.instructions import Program
 from magmath.train.epoch_metrics import epoch_metric
 from magmath.train.feeds import Feed
@@ -77,9 +77,13 @@ class _Traced:
     """The trace and graph of a step, and its program once it is compiled."""
 
     def __init__(
-        self, places: list[Node], trace: Trace, graph: Graph, independence: Independence | None
+        self,
+        placeholders: list[Node],
+        trace: Trace,
+        graph: Graph,
+        independence: Independence | None,
     ) -> None:
-        self.places = places
+        self.placeholders = placeholders
         self.trace = trace
         self.graph = graph
         self.independence = independence
@@ -107,13 +111,7 @@ class TrainingStep:
         self.engine = session.engine()
         self._module, self._loss, self._optimizer = module, loss, optimizer
         self._feed, self.settings, self._stream = feed, settings, stream
-        self.parameters = module.trainable()
-        if not self.parameters:
-            raise MagmathError(
-                "fit: there is nothing to train: "
-                + ("all parameters are frozen; call module.unfreeze()" if module.parameters() else
-                   "the module has no parameters")
-            )  # fmt: skip
+        self.parameters = trainable_parameters("fit", module)
         self.count, self.batch_size = feed.count, feed.batch_size
         self._epoch, self._seed = parameter(None, int64), parameter(None, int64)
         self.steps = math.ceil(self.count / self.batch_size)
@@ -139,7 +137,7 @@ class TrainingStep:
             self._share_assigned()
         self._updated = self._updated_variables()
         self._leaves = self._leaves_of_module()
-        self._captured = Captured(self.full.graph, self.full.places, moves=False)
+        self._captured = Captured(self.full.graph, self.full.placeholders, moves=False)
         for owner in self.full.trace.states:
             self._captured.add(owner)
         for traced in self._programs.values():
@@ -186,23 +184,23 @@ class TrainingStep:
     @stage("trace")
     def _traced(self, batch: int, exchanges: bool) -> _Traced:
         """Return the graph of a step with a batch of `batch` samples."""
-        places = self._feed.places(batch)
+        placeholders = self._feed.placeholders(batch)
         counter = self._counter.leaf
         with self._module.mode(True), _drawing_from(self._stream):
             with tracing.tracing(Trace(step=counter)) as trace:
-                emitted = self._emitted(places, batch, exchanges)
+                emitted = self._emitted(placeholders, batch, exchanges)
             trace.check_updates("fit")
         pairs = dict(trace.assigned)
         if batch == self.batch_size:
             pairs[counter] = e.add(counter, constant(1, int64))
         graph = Graph(tuple(pairs.values()), tuple(pairs), emitted)
         independence = self.strategy.independence(self.training, self._counter)
-        return _Traced(places, trace, graph, independence)
+        return _Traced(placeholders, trace, graph, independence)
 
-    def _emitted(self, places: list[Node], batch: int, exchanges: bool) -> tuple[Node, ...]:
+    def _emitted(self, placeholders: list[Node], batch: int, exchanges: bool) -> tuple[Node, ...]:
         """Trace a step; return the nodes of the loss and the metrics."""
         number = self._number(batch)
-        samples = self._feed.batch(places, batch, number, self._epoch, self._seed)
+        samples = self._feed.batch(placeholders, batch, number, self._epoch, self._seed)
         training = replace(self.training, rates=lambda variables: self._rates.nodes(number))
         loss, outputs = self.strategy.step(training, self._forward, samples, exchanges)
         traced = {name: m.trace(outputs, samples[1], number) for name, m in self.metrics.items()}
@@ -310,7 +308,7 @@ class TrainingStep:
         traced = self._programs[batch, exchanges]
         compiled = traced.compiled
         assert compiled is not None
-        values: dict[Node, Any] = dict(zip(traced.places, data.leaves, strict=True))
+        values: dict[Node, Any] = dict(zip(traced.placeholders, data.leaves, strict=True))
         numbers: dict[Node, float] = {self._epoch: epoch, self._seed: seed}
         numbers |= traced.trace.numbers_of_run(steps, self._done)
         leaves = traced.graph.leaves

@@ -61,11 +61,12 @@ class Trainer:
     """Trains a module.
 
     module      an `nn.Module`
-    loss        "cross_entropy" (integer labels or probabilities), "mean_squared_error", or a
-                function of (outputs, targets) that returns a 0-d array
-    optimizer   an optimizer, or its name: "sgd", "momentum", "adam"
-    metrics     names ("accuracy") or functions of (outputs, targets); by default accuracy for
-                classifiers, that is with the loss "cross_entropy" or with integer labels
+    loss        a name in `mm.nn.losses.LOSSES`, such as "cross_entropy" (integer labels or
+                probabilities), or a function of (outputs, targets) that returns a 0-d array
+    optimizer   an optimizer, or a name in `mm.optim.OPTIMIZERS`, such as "sgd" or "adam"
+    metrics     names in `mm.nn.metrics.METRICS`, such as "accuracy", or functions of (outputs,
+                targets); by default accuracy for classifiers, that is with the loss
+                "cross_entropy" or with integer labels
     callbacks   `Callback` objects, or functions of the epoch's record
     strategy    a name in `mm.parallel.STRATEGIES`, such as "auto" or "data", an object of
                 `mm.parallel`, or a dictionary from layers to options (`mm.parallel.Hybrid`)

@@ -4,43 +4,40 @@ program."""
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import partial, update_wrapper
-from typing import TYPE_CHECKING, Any, final
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from magmath.arrays.array import Array, as_array
-from magmath.arrays.traced_scalar import TracedScalar
 from magmath.arrays.tree import flatten, unflatten
-from magmath.arrays.variable import Variable, overwrite
-from magmath.core.dtypes import DTYPE_OF_PYTHON, DType, convert_number, int64
+from magmath.arrays.variable import overwrite
+from magmath.core.dtypes import convert_number
 from magmath.core.precision_state import PRECISION
 from magmath.core.promotion import DEFAULT
 from magmath.engine import session, tracing
 from magmath.engine.captured_arrays import Captured
 from magmath.engine.engine import Engine
 from magmath.engine.frozen_values import FrozenValues, Separated, separate
-from magmath.engine.kept_expressions import keep_expression
 from magmath.engine.pending_readers import note_reader
 from magmath.engine.remote_array import RemoteArray, leaf_of, remote_array_of
 from magmath.engine.replay_cache import ReplayCache
 from magmath.engine.tracing import Trace
 from magmath.engine.user_line import user_line
 from magmath.errors import MagmathError
-from magmath.graph import (
-    Graph,
-    Node,
-    Provenance,
-    WeakOperand,
-    apply,
-    recipe_of,
-    set_provenance,
-    weak_operand,
-)
-from magmath.graph.provenance import LeafOperand
-from magmath.layout import Layout
+from magmath.graph import Graph, Node, apply
 from magmath.ops import elementwise as e
-from magmath.ops.leaves import input_leaf, parameter
+from magmath.transform.call_arguments import (
+    argument_signature,
+    argument_value,
+    first_occurrences,
+    integer_limits,
+    is_array_or_number,
+    placeholder_of,
+    required_properties,
+    traced_arguments,
+)
+from magmath.transform.call_provenance import ProvenanceTemplate
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
@@ -67,6 +64,8 @@ def compile(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 NO_DATA: Mapping[Node, RemoteArray] = {}
+NO_NUMBERS: Mapping[Node, float] = {}
+_NUMPY = (np.ndarray, np.generic)
 _Key = tuple[Engine, Hashable, Sequence[int], list[Hashable]]
 """The engine, the structure of the arguments, which of them are the same array, and their
 signatures."""
@@ -96,9 +95,9 @@ class _CompiledFunction:
                 return last.run(*known)
         leaves, tree = flatten((args, kwargs))
         leaves = [as_array("compile", x) if isinstance(x, _NUMPY) else x for x in leaves]
-        values = [_value(leaf) for leaf in leaves]
-        signatures = [_signature(value) for value in values]
-        same = _same_arrays(leaves)
+        values = [argument_value(leaf) for leaf in leaves]
+        signatures = [argument_signature(value) for value in values]
+        same = first_occurrences(leaves)
         self._last = self._trace((engine, tree, same, signatures), values)
         return self._last.run(values, leaves)
 
@@ -108,10 +107,10 @@ class _CompiledFunction:
         Traces the function if there is none, or if an array that it captures was updated.
         """
         engine, tree, same, signatures = key
-        place = id(engine), DEFAULT.floating, PRECISION.key, tree, same, tuple(signatures)
-        trace = self._traces.get(place)
+        form = id(engine), DEFAULT.floating, PRECISION.key, tree, same, tuple(signatures)
+        trace = self._traces.get(form)
         if trace is None or not trace.captured.is_current:
-            trace = self._traces[place] = _Specialization(key, self._function, values)
+            trace = self._traces[form] = _Specialization(key, self._function, values)
         return trace
 
     def explain(self) -> Explanation:
@@ -135,10 +134,10 @@ class _Specialization:
     def __init__(self, key: _Key, function: Callable[..., Any], values: Sequence[Any]) -> None:
         self.engine, tree, same, _ = key
         self.types = DEFAULT.floating, PRECISION.key
-        places = [_placeholder(value) for value in values]
+        placeholders = [placeholder_of(value) for value in values]
         trace = Trace()
         with tracing.tracing(trace):
-            given = _arguments(places, values, same)
+            given = traced_arguments(placeholders, values, same)
             nodes, self.tree, self._updated = _traced(function, unflatten(tree, given), given)
         del given
         trace.check_updates("compile")
@@ -149,7 +148,7 @@ class _Specialization:
         traced = _graph(nodes, trace)
         self._results = len(nodes) - len(self._updated)
         graph = self.engine.cut(traced)
-        position = {place: i for i, place in enumerate(places) if place}
+        position = {leaf: i for i, leaf in enumerate(placeholders) if leaf}
         self._frozen: FrozenValues | None = None
         self._versions: Mapping[Node, Node] = {}
         separated = self._separated(graph, position)
@@ -161,16 +160,16 @@ class _Specialization:
         self._arrays = [position.get(leaves[i], leaves[i]) for i in compiled.inputs]
         self._numbers = [position.get(leaves[i], leaves[i]) for i in compiled.parameters]
         self._in_order = self._arrays == list(range(len(values)))
-        self._limits = _limits(traced, position)
+        self._limits = integer_limits(traced, position)
         self._fixed = [x.value for x in self._numbers if isinstance(x, Node)]
-        plain = tree == flatten((tuple(values), {}))[1] and all(map(_is_known, values))
+        plain = tree == flatten((tuple(values), {}))[1] and all(map(is_array_or_number, values))
         plain = plain and self._same and not (same or self._updated or self._assigned)
-        self._likes = [_like(value) for value in values] if plain else None
+        self._likes = [required_properties(value) for value in values] if plain else None
         self.repeated = ReplayCache(self.engine, compiled)
-        self.captured = Captured(traced, places)
+        self.captured = Captured(traced, placeholders)
         for owner in trace.states:
             self.captured.add(owner)
-        self._history = _ProvenanceTemplate(traced, position, user_line())
+        self._history = ProvenanceTemplate(traced, position, user_line())
 
     def _separated(self, graph: Graph, position: Mapping[Node, int]) -> Separated | None:
         """Return the graph without the values that are the same in each call.
@@ -281,24 +280,6 @@ class _Specialization:
         return array
 
 
-def _same_arrays(leaves: Sequence[Any]) -> Sequence[int]:
-    """Return for each argument the position of the first equal one; empty if all differ.
-
-    Only arrays are compared, by identity.
-    """
-    first = {id(x): i for i, x in reversed(list(enumerate(leaves))) if isinstance(x, Array)}
-    same = tuple([first.get(id(x), i) for i, x in enumerate(leaves)])
-    return () if same == tuple(range(len(leaves))) else same
-
-
-def _arguments(
-    places: Sequence[Node | None], values: Sequence[Any], same: Sequence[int]
-) -> list[Any]:
-    """Return the arguments of a function for its trace."""
-    given = [_argument(p, v) for p, v in zip(places, values, strict=True)]
-    return [given[i] for i in same] if same else given
-
-
 def _traced(
     function: Callable[..., Any], arguments: Any, given: Sequence[Any]
 ) -> tuple[list[Node], Hashable, list[int]]:
@@ -330,125 +311,3 @@ def _graph(nodes: Sequence[Node], trace: Trace) -> Graph:
         (*results, *trace.assigned.values()),
         (*[None for _ in nodes], *targets) if targets else (),
     )
-
-
-NO_NUMBERS: Mapping[Node, float] = {}
-_NUMPY = (np.ndarray, np.generic)
-
-
-@final
-class _ProvenanceTemplate:
-    """The part of the provenance of a compiled function's results that all calls share."""
-
-    def __init__(self, traced: Graph, position: Mapping[Node, int], line: Any) -> None:
-        order = traced.nodes
-        self._recipe, captured, places = recipe_of(order, ())
-        self._outputs = [places[node] for node in traced.outputs]
-        self._line = line
-        self._operands: list[int | Node | WeakOperand] = [
-            position.get(node, node if node.name == "variable" else known)
-            for node, known in zip([order[i] for i in self._recipe.operands], captured, strict=True)
-        ]  # the position of an argument, a variable, or a captured array
-        given = [n for n in order if n.name == "parameter" and n.value is None]
-        self._recipe.numbers = [places[node] for node in given]
-        self._numbers = [position.get(node, node) for node in given]
-
-    def call(
-        self, arguments: Sequence[Any], drawn: Mapping[Node, float]
-    ) -> Callable[[Sequence[Node]], None]:
-        """Record the operands of a call before it assigns variables.
-
-        Returns a function that stores the provenance in the leaves of the results.
-        """
-        operands: list[WeakOperand] = []
-        for source in self._operands:
-            if type(source) is int:
-                argument = arguments[source]
-                leaf = argument._leaf or argument.evaluated()
-                keep_expression(leaf)
-                operands.append(LeafOperand(leaf))
-            elif isinstance(source, Node):
-                operands.append(weak_operand(source.value().node))
-            else:
-                operands.append(source)  # type: ignore[arg-type]
-        numbers: Sequence[Any] = ()
-        if self._numbers:
-            numbers = [drawn[x] if isinstance(x, Node) else arguments[x] for x in self._numbers]
-        return partial(self._note, operands, numbers)
-
-    def _note(
-        self, operands: list[WeakOperand], numbers: Sequence[Any], leaves: Sequence[Node]
-    ) -> None:
-        for leaf, output in zip(leaves, self._outputs):  # noqa: B905  assigned variables follow
-            set_provenance(leaf, Provenance(self._recipe, output, operands, self._line, numbers))
-
-
-def _limits(traced: Graph, position: Mapping[Node, int]) -> list[tuple[int, DType]]:
-    """Return the integer types that Python integers among the arguments must fit.
-
-    These are int64 and the types of arrays with which they are combined, by argument position.
-    """
-    integers = {place for place in position if place.name == "parameter" and place.dtype is int64}
-    limits = [(place, int64) for place in integers]
-    for node in traced.nodes:
-        if node.name == "astype" and node.inputs[0] in integers and node.dtype.is_integer:
-            limits.append((node.inputs[0], node.dtype))
-    return [(position[place], dtype) for place, dtype in limits]
-
-
-def _is_known(value: Any) -> bool:
-    return type(value) in (RemoteArray, bool, int, float, complex)
-
-
-def _like(value: Any) -> tuple[type, DType | None, Layout | None]:
-    """Return the properties that an argument must match: class, element type and layout.
-
-    Type and layout are None for numbers.
-    """
-    return (
-        (Array, value.dtype, value.layout)
-        if type(value) is RemoteArray
-        else (type(value), None, None)
-    )
-
-
-def _placeholder(value: Any) -> Node | None:
-    """Return a leaf without a value for an array or number argument, None for other arguments."""
-    if isinstance(value, RemoteArray):
-        return input_leaf(value.shape, value.dtype, value.layout, None)
-    if isinstance(value, (bool, int, float, complex)):
-        return parameter(None, DTYPE_OF_PYTHON[type(value)])
-    return None
-
-
-def _argument(place: Node | None, value: Any) -> Any:
-    """Return an argument of the function for its trace."""
-    if place is None:
-        return value
-    return Array(place) if isinstance(value, RemoteArray) else TracedScalar(place, value)
-
-
-def _value(argument: Any) -> Any:
-    """Return the data of an array argument, other arguments and variables unchanged."""
-    if isinstance(argument, Variable) or not isinstance(argument, Array):
-        return argument
-    return remote_array_of(argument.evaluated())
-
-
-def _signature(value: Any) -> Hashable:
-    """Return the properties of an argument that its program depends on."""
-    if isinstance(value, RemoteArray):
-        return value.shape, value.dtype, value.layout
-    if isinstance(value, (bool, int, float, complex)):
-        return "number", type(value).__name__
-    if isinstance(value, Variable):
-        return "variable", id(value)
-    hashable: Hashable = value
-    try:
-        hash(hashable)
-    except TypeError:
-        raise MagmathError(
-            f"compile: an argument of type {type(value).__name__} is neither an array, a number, "
-            f"nor hashable"
-        ) from None
-    return hashable

@@ -42,11 +42,11 @@ def grad(y: Any, xs: Any = None, *, argnums: Argnums = 0, has_aux: bool = False)
 
     Of an array: `mm.grad(y, x)` is the gradient of y with respect to an array, or to each of
     several. The result is an expression like any other: it can be combined, compiled and
-    differentiated again. Arrays that y does not depend on have gradient zero. With respect to a
-    variable, all values of it that y has read count. Evaluated arrays can be differentiated as long
-    as their operands exist. Raises MagmathError if they do not, and if y depends on the operands of
-    xs but not on xs: each `x[0]` in the source is a new array. Raises ShapeError if y is not 0-d,
-    DTypeError for types other than real floats.
+    differentiated again. Arrays that y does not depend on have gradient zero. The gradient with
+    respect to a variable includes all values of it that y has read. Evaluated arrays can be
+    differentiated as long as their operands exist. Raises MagmathError if they do not, and if y
+    depends on the operands of xs but not on xs: each `x[0]` in the source is a new array. Raises
+    ShapeError if y is not 0-d, DTypeError for types other than real floats.
 
     Of a function: `mm.grad(f, argnums=0, has_aux=False)` is the function that takes the arguments
     of f and returns the gradient of its result, see `value_and_grad`.

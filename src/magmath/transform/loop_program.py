@@ -94,15 +94,15 @@ class _LoopProgram:
         evaluate(*states)
         copies = [*states, asarray(lower, dtype=int64)]
         self._data = [remote_array_of(copy_of(state).evaluated()) for state in copies]
-        self._places = [input_leaf(d.shape, d.dtype, d.layout, None) for d in self._data]
-        *values, index = self._places
+        self._placeholders = [input_leaf(d.shape, d.dtype, d.layout, None) for d in self._data]
+        *values, index = self._placeholders
         with tracing.tracing(Trace(step=index)) as self.trace:
-            arrays = [Array(place) for place in values]
+            arrays = [Array(value) for value in values]
             following, collected = body(arrays, index)
         del arrays
         self.trace.check_updates(name)
         assigned = self.trace.assigned
-        _evaluate_invariant([*following, *collected, *assigned.values()], self._places)
+        _evaluate_invariant([*following, *collected, *assigned.values()], self._placeholders)
         number = _last_first(index, 2 * lower + steps - 1) if reverse else index
         if lower:
             number = e.subtract(number, constant(lower, int64))
@@ -110,7 +110,7 @@ class _LoopProgram:
         counted = e.add(index, constant(1, int64))
         traced = Graph(
             (*following, *rows, counted, *assigned.values()),
-            (*values, *self._places[len(values) + 1 :], index, *assigned),
+            (*values, *self._placeholders[len(values) + 1 :], index, *assigned),
         )
         self.graph = self.engine.cut(traced)
         self.compiled = self.engine.compile(self.graph)
@@ -120,25 +120,25 @@ class _LoopProgram:
 
     def _collector(self, value: Node, number: Node) -> Node:
         """Return the array that collects a value of each step, with this step's row written."""
-        rows = zeros((self._steps, *value.shape), dtype=value.dtype)
-        data = remote_array_of(rows.evaluated())
-        place = input_leaf(data.shape, data.dtype, data.layout, None)
+        values = zeros((self._steps, *value.shape), dtype=value.dtype)
+        data = remote_array_of(values.evaluated())
+        rows = input_leaf(data.shape, data.dtype, data.layout, None)
         self._data.append(data)
-        self._places.append(place)
-        return with_row(place, number, value)
+        self._placeholders.append(rows)
+        return with_row(rows, number, value)
 
     def run(self) -> list[Node]:
         """Run all steps; return the leaves of the states and of the collected values."""
         variables = [self.trace.read[leaf] for leaf in self.trace.assigned]
         numbers = self.trace.numbers_of_run(self._steps, self._lower)
-        states = self._places[: len(self._start)]
+        states = self._placeholders[: len(self._start)]
         history = _LoopHistory(
-            self._traced, states, self._places[len(states)], list(self.trace.assigned),
+            self._traced, states, self._placeholders[len(states)], list(self.trace.assigned),
             self._collected, range(self._lower, self._lower + self._steps), numbers,
             reverse=self._reverse,
         )  # fmt: skip
         operands = [*map(weak_operand, self._start), *history.captured(self.trace.read)]
-        values: dict[Node, Any] = dict(zip(self._places, self._data, strict=True))
+        values: dict[Node, Any] = dict(zip(self._placeholders, self._data, strict=True))
         self._data = []
         values |= numbers
 
@@ -161,12 +161,12 @@ class _LoopProgram:
         return [self.graph.leaves[i] for i in positions]
 
 
-def _evaluate_invariant(roots: Sequence[Node], places: Sequence[Node]) -> None:
+def _evaluate_invariant(roots: Sequence[Node], placeholders: Sequence[Node]) -> None:
     """Compute loop-invariant expressions of arrays, which may be defined outside the loop.
 
     They are computed once, and gradients with respect to them go through their values.
     """
-    varying: set[Node] = set(places)
+    varying: set[Node] = set(placeholders)
     order = topological(roots, cut=True)
     for node in order:
         unknown = node.value is None and node.name in ("variable", "parameter")
@@ -226,7 +226,7 @@ class _LoopHistory:
         self._reverse = reverse
         own = {*self._states, self._index}
         pairs = zip(self._body.operands, captured, strict=True)
-        self._captured = {place: read for place, read in pairs if place not in own}
+        self._captured = {operand: read for operand, read in pairs if operand not in own}
         self._read: Sequence[int] = ()
         self._variables = {position[x]: x for x in order if x.name == "variable"}
         self.length = self._body.length * len(numbers_of_steps)
@@ -234,10 +234,10 @@ class _LoopHistory:
     def captured(self, variables: Mapping[Node, Any]) -> list[WeakOperand]:
         """Return the captured operands of the body, before the loop assigns variables."""
         found = [
-            weak_operand(variables[self._variables[place]].current_version)
-            if place in self._variables
+            weak_operand(variables[self._variables[operand]].current_version)
+            if operand in self._variables
             else read
-            for place, read in self._captured.items()
+            for operand, read in self._captured.items()
         ]
         self._read, self._captured, self._variables = tuple(self._captured), {}, {}
         return found
@@ -253,28 +253,28 @@ class _LoopHistory:
         for number in self._steps:
             known = once | outside
             known |= {s: at for s, at in zip(self._states, current, strict=True) if s is not None}
-            for place, step in enumerate(self._body.steps):
-                if place in known:
+            for position, step in enumerate(self._body.steps):
+                if position in known:
                     continue
-                known[place] = len(long)
-                if place not in varying:
-                    once[place] = len(long)
-                if place == self._index:
+                known[position] = len(long)
+                if position not in varying:
+                    once[position] = len(long)
+                if position == self._index:
                     long.append(parameter(number, int64))
-                elif place in self._numbers:
+                elif position in self._numbers:
                     assert isinstance(step, Node)
-                    long.append(_number(step, self._numbers[place]))
+                    long.append(_number(step, self._numbers[position]))
                 elif isinstance(step, tuple):
                     *record, sources = step
                     long.append((*record, tuple([known[source] for source in sources])))
                 else:
                     long.append(step)
-            found = [known[place] for place in self._outputs]
+            found = [known[position] for position in self._outputs]
             current, found = found[: len(current)], found[len(current) :]
-            for row, place in zip(rows, found, strict=False):
-                row.append(place)
+            for row, position in zip(rows, found, strict=False):
+                row.append(position)
             pairs = zip(self._assigned, found[len(rows) :], strict=True)
-            outside |= {leaf: place for leaf, place in pairs if leaf is not None}
+            outside |= {leaf: position for leaf, position in pairs if leaf is not None}
         stacked = [
             _stack(long, row[::-1] if self._reverse else row, *kind)
             for row, kind in zip(rows, self._collected, strict=True)
@@ -284,9 +284,9 @@ class _LoopHistory:
     def _varying(self) -> set[int]:
         """Return the positions in the body whose values differ between steps."""
         found = {x for x in (*self._states, self._index, *self._assigned) if x is not None}
-        for place, step in enumerate(self._body.steps):
+        for position, step in enumerate(self._body.steps):
             if isinstance(step, tuple) and not found.isdisjoint(step[-1]):
-                found.add(place)
+                found.add(position)
         return found
 
 
@@ -298,15 +298,15 @@ def _number(placeholder: Node, value: float) -> Node:
 def _stack(long: list[Any], row: Sequence[int], shape: Shape, dtype: DType) -> int:
     """Append the array with these rows to a recipe; return its position."""
     one = (1, *shape)
-    places = []
-    for place in row:
-        places.append(len(long))
-        long.append(_step(RESHAPE, {"shape": one}, one, dtype, (place,)))
-    long.append(_step(CONCAT, {"axis": 0}, (len(row), *shape), dtype, tuple(places)))
+    positions = []
+    for position in row:
+        positions.append(len(long))
+        long.append(_step(RESHAPE, {"shape": one}, one, dtype, (position,)))
+    long.append(_step(CONCAT, {"axis": 0}, (len(row), *shape), dtype, tuple(positions)))
     return len(long) - 1
 
 
 def _step(
-    operation: Operation, attributes: Mapping[str, Any], shape: Shape, dtype: DType, places: Any
+    operation: Operation, attributes: Mapping[str, Any], shape: Shape, dtype: DType, positions: Any
 ) -> tuple[Any, ...]:
-    return operation, attributes, shape, dtype, None, user_line(), None, places
+    return operation, attributes, shape, dtype, None, user_line(), None, positions

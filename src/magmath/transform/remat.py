@@ -35,8 +35,8 @@ def remat(function: Callable[..., Any]) -> Callable[..., Any]:
         given = {
             placeholder(leaf.shape, leaf.dtype): leaf.node for leaf in leaves if _is_array(leaf)
         }
-        places = iter(given)
-        inputs = [next(places) if _is_array(leaf) else leaf for leaf in leaves]
+        remaining = iter(given)
+        inputs = [next(remaining) if _is_array(leaf) else leaf for leaf in leaves]
 
         def called(*values: Any) -> Any:
             return function(*values[:-1], **values[-1])

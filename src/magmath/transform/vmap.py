@@ -48,13 +48,13 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) ->
     def mapped(*args: Any, **kwargs: Any) -> Any:
         leaves, tree = flatten((*args, kwargs))
         axes = _axes_of_arguments(in_axes, args, kwargs)
-        given, places, size = _examples(leaves, axes)
+        given, examples, size = _examples(leaves, axes)
 
         def called(*values: Any) -> Any:
             return function(*values[:-1], **values[-1])
 
         called.__qualname__ = getattr(function, "__qualname__", repr(function))
-        traced = trace_function("vmap", called, tree, places)
+        traced = trace_function("vmap", called, tree, examples)
         results = batched([*traced.results, *traced.assigned.values()], given, traced.drawn, size)
         count = len(traced.results)
         assigned = dict(zip(traced.assigned, results[count:], strict=True))
@@ -108,7 +108,7 @@ def _axes_of(name: str, axes: Any, value: Any) -> list[int | None]:
         return found
     raise MagmathError(
         f"{name} must be an axis, None, or nested like the arrays that it is for; was given "
-        f"{axes!r} for a {type(value).__name__}"
+        f"{axes!r} for a value of type {type(value).__name__}"
     )
 
 
@@ -118,19 +118,19 @@ def _examples(
     """Return the batches by the placeholders of one example, the leaves of the arguments for the
     trace, and the number of examples."""
     given: dict[Node, Node] = {}
-    places: list[Any] = []
+    examples: list[Any] = []
     sizes: dict[int, str] = {}
     for leaf, axis in zip(leaves, axes, strict=True):
         if axis is None:
-            places.append(asarray(leaf) if isinstance(leaf, (np.ndarray, np.generic)) else leaf)
+            examples.append(asarray(leaf) if isinstance(leaf, (np.ndarray, np.generic)) else leaf)
             continue
         node = _mapped_argument(leaf, axis)
-        place = axis % node.ndim
-        sizes.setdefault(node.shape[place], f"{node.shape} along axis {place}")
-        order = (place, *[d for d in range(node.ndim) if d != place])
+        dim = axis % node.ndim
+        sizes.setdefault(node.shape[dim], f"{node.shape} along axis {dim}")
+        order = (dim, *[d for d in range(node.ndim) if d != dim])
         example = placeholder(tuple(node.shape[d] for d in order[1:]), node.dtype)
         given[example] = permute(node, order)
-        places.append(example)
+        examples.append(example)
     if not sizes:
         raise MagmathError(
             "vmap: needs an argument with an axis that numbers the examples; in_axes has none"
@@ -141,7 +141,7 @@ def _examples(
             f"vmap: the arguments must have as many examples each, was given {shapes}; "
             f"in_axes=None is for arguments that all examples share"
         )
-    return given, places, next(iter(sizes))
+    return given, examples, next(iter(sizes))
 
 
 def _mapped_argument(leaf: Any, axis: int) -> Node:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pytest
@@ -34,6 +35,7 @@ ACCEPTING = ("savez", "can_cast", "savetxt", "isscalar", "loadtxt", "genfromtxt"
 """Functions that take texts, or leave what they are given to NumPy."""
 
 
+@cache
 def _functions() -> dict[str, Callable[..., object]]:
     """The public functions that must be given something, but for those that start or write."""
     found = {}
@@ -209,11 +211,11 @@ def test_array_of_another_pool_is_refused(pool: Pool) -> None:
 
 def test_layouts_print_the_workers_that_are_not_all() -> None:
     with current("shared", 4):
-        lies = [mm.ones((8, 2), layout=layout).layout for layout in (
+        layouts = [mm.ones((8, 2), layout=layout).layout for layout in (
             mm.Layout.on(0), mm.Layout.split(0).over(mm.Mesh((2,))),
             mm.Layout.split(0).over(mm.Mesh((3,))), mm.Layout.split(0), mm.Layout.replicated(),
         )]  # fmt: skip
-        assert [str(layout) for layout in lies] == [
+        assert [str(layout) for layout in layouts] == [
             "R on 0", "S(0) on 0,1", "S(0) on 0-2", "S(0)", "R",
         ]  # fmt: skip
     with current("inline"):

@@ -81,7 +81,7 @@ def test_integers_compare_with_numbers_beyond_their_type(
 
 @given(data=st.data())
 @few
-def test_integers_are_found_and_limited_beside_numbers_beyond_their_type(
+def test_integers_are_found_and_limited_with_numbers_beyond_their_type(
     every_pool: Pool, data: st.DataObject
 ) -> None:
     x = np.sort(data.draw(integers()))

@@ -81,7 +81,7 @@ def planned(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("extent", [10, 20_000])
-def test_what_is_computed_on_the_way_and_held_is_computed_once(pool: Pool, extent: int) -> None:
+def test_referenced_intermediates_are_computed_once(pool: Pool, extent: int) -> None:
     others = pool.stats()[0]["arrays"]  # that tests before have left
     x = mm.asarray(np.ones(extent, np.float32))
     y = x * 3

@@ -12,11 +12,9 @@ import torch
 import magmath as mm
 from arrays import check
 from engines import current
-from executors import Compiled, NativeWherePossible
+from executors import NativeWherePossible, use_native_code
 from magmath import autodiff
-from magmath.codegen import background_build
 from magmath.errors import DTypeError, MagmathError, ShapeError
-from magmath.executor import executable
 from magmath.program.arena import arrange
 from magmath.transform.compiled import _CompiledFunction
 
@@ -286,8 +284,7 @@ def test_recomputation_saves_memory(kind: str, workers: int) -> None:
 def test_recomputed_networks_have_a_native_form(
     kind: str, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executable, "ExecutorSelector", NativeWherePossible)
-    monkeypatch.setattr(background_build, "BackgroundBuild", Compiled)
+    use_native_code(monkeypatch)
 
     def trained(wrap: Callable[..., Any]) -> Any:
         x = mm.variable("x", X)

@@ -163,7 +163,15 @@ def test_variables_and_constants_have_names_types_and_layouts() -> None:
         assert mm.variable("n", 3).dtype is mm.float32
         assert mm.constant(3).dtype is mm.float32
         assert mm.variable("n", 3, dtype="int64").dtype is mm.int64
-        with pytest.raises(ShapeError, match=r"variable weights has shape \(4, 2\), not \(3,\)"):
+        with pytest.raises(
+            ShapeError,
+            match=r"variable weights has shape \(4, 2\), was given a value of shape \(3,\)",
+        ):
             v.assign([1.0, 2.0, 3.0])
+        for wrong in ("x", None, object()):
+            with pytest.raises(TypeError, match=r"variable weights needs an array, a number or"):
+                v.assign(wrong)
+        with pytest.raises(ShapeError, match=r"given to variable weights have different lengths"):
+            v.assign([[1.0], [1.0, 2.0]])
         with pytest.raises(DTypeError, match=r"variable n is int64, its new value would be float"):
             mm.variable("n", 3, dtype="int64").assign(0.5)

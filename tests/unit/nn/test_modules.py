@@ -298,3 +298,41 @@ def test_mistakes() -> None:
         type("Empty", (nn.Module,), {})()(1)
     with pytest.raises(ShapeError, match=r"needs a value of shape \(2,\), was given \(3,\)"):
         nn.Parameter([1.0, 2.0, 3.0], (2,))
+
+
+def test_arrays_of_other_libraries_are_inputs_and_targets() -> None:
+    """Modules, losses and metrics take arrays of NumPy; modules also tensors of PyTorch."""
+    import torch
+
+    module, labels = nn.Sequential(nn.Dense(4, activation="tanh"), nn.Dense(3)), np.arange(8) % 3
+    expected = module(mm.asarray(X))
+    for given in (X, torch.from_numpy(X)):
+        np.testing.assert_array_equal(module(given).numpy(), expected.numpy())
+    own = mm.asarray(labels)
+    for loss in (nn.cross_entropy, nn.hinge):
+        given = loss(expected.numpy(), labels), loss(expected, labels)
+        assert {float(x) for x in given} == {float(loss(expected, own))}
+    for metric in (nn.metrics.accuracy, nn.metrics.f1):
+        assert float(metric(expected.numpy(), labels)) == float(metric(expected, own))
+
+
+def test_mistakes_of_states_and_training() -> None:
+    module = nn.Sequential(nn.Dense(2)).build((1, 3))
+    for wrong, message in (
+        ([1, 2], r"load_state_dict: needs a dictionary of arrays by path, was given a list"),
+        ({"0.weight": None, "0.bias": np.zeros(2)}, r"load_state_dict: 0\.weight has no valid"),
+    ):
+        with pytest.raises((TypeError, WeightsError), match=message):
+            module.load_state_dict(wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"freeze: needs a path, a function .*, was given 3"):
+        module.freeze(3)  # type: ignore[arg-type]
+    with pytest.raises(MagmathError, match=r"freeze: the layer '0' \(Dense\) has no weight yet"):
+        nn.Sequential(nn.Dense(2)).freeze()
+    with pytest.raises(AttributeError, match=r"shape: the variable does not exist yet"):
+        _ = nn.Dense(2).weight.shape
+    module.freeze()
+    step = mm.parallel.CompiledStep(lambda x: mm.sum(module(x)), module, mm.optim.Adam(0.1))
+    with pytest.raises(MagmathError, match=r"CompiledStep: .* frozen; call module\.unfreeze"):
+        step(X)
+    with pytest.raises(MagmathError, match=r"fit: .* frozen; call module\.unfreeze\(\)"):
+        mm.train.Trainer(module).fit(X, np.zeros(8, np.int64))

@@ -41,8 +41,8 @@ class Overlap(Contestant):
         mm.shutdown()
         session.use(_start_pool(case))
         engine = session.engine()
-        if not case["beside"]:
-            engine.environment = replace(engine.environment, carried=_NEVER)
+        if not case["overlapped"]:
+            engine.environment = replace(engine.environment, overlap_min_bytes=_NEVER)
         self._work = _training(case) if case["what"] == "training" else _replication(case)
         self._work()
         return {}
@@ -93,7 +93,7 @@ def _training(case: dict[str, Any]) -> Callable[[], float]:
 def _replication(case: dict[str, Any]) -> Callable[[], float]:
     """Return a function that replicates a new array in each step, computes products, and uses
     both."""
-    beside = case["beside"]
+    overlapped = case["overlapped"]
     random = np.random.default_rng(0)
     rows = mm.asarray(random.random((2048, 4096), dtype=np.float32), layout=mm.Layout.split(0))
     factor = mm.asarray(random.random((1024, 1024), dtype=np.float32), layout=mm.Layout.split(0))
@@ -104,7 +104,7 @@ def _replication(case: dict[str, Any]) -> Callable[[], float]:
         for step in range(case["steps"]):
             array = rows * (step + 1)
             mm.evaluate(array)
-            copy = array.replicate(wait=not beside)
+            copy = array.replicate(wait=not overlapped)
             product = factor
             for _ in range(4):
                 product = (product @ whole) / 512.0

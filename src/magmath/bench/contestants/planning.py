@@ -22,7 +22,7 @@ _BATCH = 64
 
 
 def plan() -> Contestant:
-    """Return the case gives the planned program, its size and the number of workers."""
+    """Return the contestant; the case names the kind of program, its size and the workers."""
     return Plan()
 
 

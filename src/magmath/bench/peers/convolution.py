@@ -42,9 +42,9 @@ def onednn() -> Contestant:
         window = step, [1, 1], [1, 1], False, [0, 0], 1
         if case["direction"] == "forward":
             return repeat_call(lambda: torch.ops.aten.convolution(x, w, None, *window))
-        place = ("data", "filter").index(case["direction"])
-        mask = [place == 0, place == 1, False]
+        index = ("data", "filter").index(case["direction"])
+        mask = [index == 0, index == 1, False]
         backward = torch.ops.aten.convolution_backward
-        return repeat_call(lambda: backward(y, x, w, None, *window, mask)[place])
+        return repeat_call(lambda: backward(y, x, w, None, *window, mask)[index])
 
     return RepeatedContestant({"torch": torch.__version__}, prepare, check)

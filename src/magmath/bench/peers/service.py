@@ -94,10 +94,10 @@ def main(arguments: list[str]) -> None:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(path)
         with connection.makefile("rw", encoding="utf-8") as channel:
-            converse(factory, channel)
+            answer_requests(factory, channel)
 
 
-def converse(factory: str, channel: Any) -> None:
+def answer_requests(factory: str, channel: Any) -> None:
     """Send a greeting, then answer each request."""
 
     def send(reply: Record) -> None:

@@ -27,7 +27,7 @@ class Embedding(Module):
         self.weight: Parameter = deferred(initializer(weight_init or _normal))
 
     def __call__(self, indices: Array) -> Array:
-        """Return integers (…) → (…, features)."""
+        """Integers (…) → (…, features)."""
         self.materialize(weight=(self.count, self.features))
         return embedding(indices, self.weight)
 

@@ -283,7 +283,7 @@ class ProcessTransport(Transport):
                     raise ProtocolError("not from a worker of this pool, or not a reply's frames")
                 reply = decode_reply(frames[1].buffer)
                 if isinstance(reply, Hello):
-                    self._welcome(reply, rank, frames[1])
+                    self._register(reply, rank, frames[1])
                 elif isinstance(reply, Failure) and reply.rank != rank:
                     raise ProtocolError(f"worker {rank} sent a reply of worker {reply.rank}")
             except ProtocolError as error:
@@ -291,7 +291,7 @@ class ProcessTransport(Transport):
                 continue
             return rank, reply, frames[2].buffer if len(frames) == 3 else None
 
-    def _welcome(self, hello: Hello, rank: int, frame: zmq.Frame) -> None:
+    def _register(self, hello: Hello, rank: int, frame: zmq.Frame) -> None:
         if hello.rank != rank or rank in self._hellos:
             raise ProtocolError(f"worker {rank} sent Hello as worker {hello.rank}, or twice")
         self._hellos[rank] = hello

@@ -6,7 +6,8 @@ which an interrupted search continues, `results.py` and `plots.py` the output.
 """
 
 from magmath.train.parameter_search.curve import LossCurve
+from magmath.train.parameter_search.plots import histograms, matrices
 from magmath.train.parameter_search.results import SearchResults, Trial
 from magmath.train.parameter_search.search import search
 
-__all__ = ["LossCurve", "SearchResults", "Trial", "search"]
+__all__ = ["LossCurve", "SearchResults", "Trial", "histograms", "matrices", "search"]

@@ -49,6 +49,8 @@ class Database:
     def _open(self, path: Path) -> None:
         if not path.parent.is_dir():
             raise DataError(f"search: the folder {path.parent} of the results does not exist")
+        if path.is_dir():
+            raise DataError(f"search: the results {path} are a folder; name a file in it")
         new = not path.exists() or path.stat().st_size == 0
         self._connection = sqlite3.connect(path)
         try:
@@ -83,12 +85,10 @@ class Database:
 
     def trials(self) -> list[Trial]:
         """Return the stored trials in order. Raises DataError for a damaged one."""
-        rows = self._connection.execute(
-            "SELECT number, settings, state, curve FROM trials ORDER BY number"
-        )
+        query = "SELECT number, settings, state, curve FROM trials ORDER BY number"
         try:
-            return [_trial(*row) for row in rows]
-        except (ValueError, KeyError, TypeError) as error:
+            return [_trial(*row) for row in self._connection.execute(query)]
+        except (sqlite3.DatabaseError, ValueError, KeyError, TypeError) as error:
             raise DataError(
                 f"search: {self.path} has a damaged trial: {error}; {REMEDY}"
             ) from error

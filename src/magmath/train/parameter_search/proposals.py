@@ -96,10 +96,10 @@ class _Optuna:
 
     def tell(self, trial: Trial) -> None:
         self._done.append(trial)
-        places = {k: self._space.values[k].index(v) for k, v in trial.settings.items()}
+        indices = {k: self._space.values[k].index(v) for k, v in trial.settings.items()}
         self._study.add_trial(
             self._optuna.trial.create_trial(
-                params=places, distributions=self._choices, value=self._value(trial)
+                params=indices, distributions=self._choices, value=self._value(trial)
             )
         )
 

@@ -42,12 +42,13 @@ class Trial:
         return self.state == "finished" and self.curve.minimum <= threshold
 
     def row(self, threshold: float) -> dict[str, Any]:
-        """Return settings and figures by name, for tables."""
+        """Return settings and figures by name, for tables; the least loss is None before the first
+        point of the curve."""
         return {
             "trial": self.number,
             **self.settings,
             "state": self.state,
-            "minimum_loss": self.curve.minimum,
+            "minimum_loss": self.curve.minimum if self.curve.losses else None,
             "area": self.curve.area,
             "seconds": self.curve.seconds[-1] if self.curve.seconds else 0.0,
             "admissible": self.is_admissible(threshold),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, final
@@ -60,8 +60,8 @@ def search(
     images          samples that each trial sees; the numbers of steps and epochs follow from it
     method          "grid": all combinations; "random": a choice of `trials` of them; "optuna":
                     `trials` proposals of Optuna (`pip install 'magmath[search]'`)
-    early_stopping  end a trial as soon as its area exceeds the best admissible one of the same
-                    number of workers. This cannot change the winner if no loss is negative
+    early_stopping  end a trial with the epoch in which its area exceeds the best admissible one of
+                    the same number of workers. This cannot change the winner if no loss is negative
     halving         successive halving: all trials train for a part of the epochs; then one in
                     `halving`, those with the lowest last loss, trains `halving` times as long, and
                     so on. It may change the winner; needs a method other than "optuna"
@@ -78,7 +78,7 @@ def search(
     x, y = np.asarray(x), np.asarray(y)
     if x.ndim == 0 or len(x) != len(y):
         raise DataError(f"search: x and y need one length, were given {x.shape} and {y.shape}")
-    rules = _Rules(images, threshold, method, trials, early_stopping, halving, seed)
+    rules = _Rules(images, threshold, method, trials, early_stopping, halving, seed, device)
     all_settings = Space.of(space)
     amount = Amount.of(all_settings, images, len(x))
     order = proposals(method, all_settings, trials, seed, threshold)
@@ -104,6 +104,7 @@ class _Rules:
     early_stopping: bool
     halving: int | None
     seed: int
+    device: str
 
     def __post_init__(self) -> None:
         if self.halving is not None and (self.halving < 2 or self.method == "optuna"):
@@ -126,15 +127,15 @@ class _Rules:
 
 
 def _described(values: Any) -> list[Any]:
-    """Return what tells data sets apart, in plain values."""
+    """Return properties that distinguish data sets, as plain values."""
     return [list(values.shape), str(values.dtype), float(np.sum(values, dtype=np.float64))]
 
 
 def _network_text(build: Build, space: Space) -> str:
-    """Return the network and the optimizer of the first trial as text, without the addresses of
-    functions."""
+    """Return the network, the loss and the optimizer of the first trial as text, without the
+    addresses of functions."""
     network = _built(build, space.settings()[0])
-    text = f"{network.module!r}, {network.trainer.optimizer!r}"
+    text = f"{network.module!r}, {network.loss!r}, {network.trainer.optimizer!r}"
     return " ".join(re.sub(r" at 0x[0-9a-f]+", "", text).split())
 
 
@@ -220,8 +221,14 @@ class _Search:
         for group in groups.values():
             if all(repr(settings) in done for _, settings in group):
                 continue
+            self._forget(settings for _, settings in group)
             self._halve([self._started(settings, number) for number, settings in group], factor)
         return self._results()
+
+    def _forget(self, group: Iterable[Settings]) -> None:
+        """Drop the stored trials of a group that is trained again, which must not stop them."""
+        again = {repr(settings) for settings in group}
+        self._trials = [trial for trial in self._trials if repr(trial.settings) not in again]
 
     def _halve(self, runs: list[TrialRun], factor: int) -> None:
         epochs = self._amount.epochs
@@ -262,13 +269,16 @@ class _Search:
         data = self._pools.data(settings.get("workers"))
         if key not in self._warm:
             warm = TrialRun(
-                self._network(settings), Trial(-1, settings, "finished", LossCurve()), data, 1
+                self._network(settings), Trial(-1, settings, "finished", LossCurve()), data, 1, 1
             )
             warm.train(1)
             self._warm.add(key)
-        points = max(1, POINTS // self._amount.epochs)
+        epochs = self._amount.epochs
+        points = max(1, POINTS // epochs)
         trial = Trial(number, settings, "finished", LossCurve())
-        return TrialRun(self._network(settings), trial, data, points, self._limit, self._show)
+        return TrialRun(
+            self._network(settings), trial, data, epochs, points, self._limit, self._show
+        )
 
     def _network(self, settings: Settings) -> NeuralNetwork:
         network = _built(self._build, settings)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, final
 
+import numpy as np
+
 from magmath.core.integers import require_integer
 from magmath.errors import DataError, OptionError
 
@@ -32,6 +34,7 @@ class Space:
         numbers."""
         if not given:
             raise OptionError('search: the space is empty; give at least {"batch": [32]}')
+        given = {name: _plain(values) for name, values in given.items()}
         for name, values in given.items():
             if isinstance(values, str) or not isinstance(values, Sequence) or not values:
                 raise OptionError(
@@ -62,6 +65,15 @@ class Space:
 def step_images(settings: Settings) -> int:
     """Return the number of images of a step: the batches of all workers."""
     return int(settings["batch"]) * max(1, settings.get("workers") or 1)
+
+
+def _plain(values: Any) -> Any:
+    """Return the values of an array as a list, and NumPy's numbers in a list as those of Python."""
+    if isinstance(values, np.ndarray):
+        return values.tolist()
+    if isinstance(values, (list, tuple)):
+        return [value.item() if isinstance(value, np.generic) else value for value in values]
+    return values
 
 
 @final

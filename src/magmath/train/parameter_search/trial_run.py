@@ -26,18 +26,24 @@ def show_nothing(trial: Trial) -> None:
 
 @final
 class TrialRun(Listener[Trainer]):
-    """The run of a trial: its network, its loss curve so far, and the rule that stops it."""
+    """The run of a trial: its network, its loss curve so far, and the rule that stops it.
+
+    epochs   the epochs of a complete trial
+    points   the points of the curve for each of them
+    """
 
     def __init__(
         self,
         network: NeuralNetwork,
         trial: Trial,
         data: tuple[Any, Any],
+        epochs: int,
         points: int,
         limit: Callable[[Trial], float] = no_limit,
         show: Callable[[Trial], None] = show_nothing,
     ) -> None:
-        self.network, self.trial, self._data, self._points = network, trial, data, points
+        self.network, self.trial, self._data = network, trial, data
+        self._all_epochs, self._points = epochs, points
         self._limit, self._show = limit, show
         self._epochs = 0
 
@@ -69,7 +75,7 @@ class TrialRun(Listener[Trainer]):
         losses = steps[-len(steps) // len(trainer.history.records) :]
         curve = self.trial.curve.extended(losses, record.seconds, self._points)
         state: State = "finished"
-        if curve.area > self._limit(self.trial):
+        if self._epochs < self._all_epochs and curve.area > self._limit(self.trial):
             state = "stopped"
             trainer.stop()
         self._set(state, curve)

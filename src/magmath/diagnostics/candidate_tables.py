@@ -1,4 +1,4 @@
-"""Tables of the alternative ways to compute a product or a factorisation, with their costs.
+"""Tables of the candidates for the computation of a product or a factorisation, with their costs.
 
 `explain` shows a table for each of these operations in a graph, so that users can judge the choice
 of layouts.
@@ -10,32 +10,32 @@ from magmath.graph import Graph, Node
 from magmath.passes.candidate_cost import EvaluatedCandidate
 from magmath.passes.candidates import algorithm
 from magmath.passes.environment import Environment
-from magmath.passes.place import Alternatives, alternatives
+from magmath.passes.place import NodeCandidates, node_candidates
 from magmath.passes.simplify import simplify
 
-SHOWN = 8  # alternatives per table; the others cost more
+SHOWN = 8  # candidates per table; the others cost more
 HEADER = ("", "algorithm", "operands", "result", "seconds", "bytes moved", "messages", "memory")
 
 
-def describe_alternatives(graph: Graph, environment: Environment) -> str:
+def describe_candidates(graph: Graph, environment: Environment) -> str:
     """Return a table for each contraction and factorisation of a graph whose leaves have layouts.
 
-    Returns an empty text for one worker, which has no alternatives.
+    Returns an empty text for one worker, which has no choice.
     """
     if environment.workers == 1:
         return ""
-    found = alternatives(simplify(graph), environment)
-    return "\n".join([_table(choice) for choice in found])
+    found = node_candidates(simplify(graph), environment)
+    return "\n".join([_table(candidates) for candidates in found])
 
 
-def _table(choice: Alternatives) -> str:
-    node, found = choice.node, choice.options
+def _table(candidates: NodeCandidates) -> str:
+    node, found = candidates.node, candidates.ranked
     operands = " @ ".join([str(list(x.shape)) for x in node.inputs])
     line = "" if node.line is None else f"  # {node.line[0]}:{node.line[1]}"
-    chosen = choice.panels > 0
+    chosen = candidates.panels > 0
     rows = [HEADER, *[_row(node, o, chosen and i == 0) for i, o in enumerate(found[:SHOWN])]]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    panels = f", summed in {choice.panels} panels" if choice.panels > 1 else ""
+    panels = f", summed in {candidates.panels} panels" if candidates.panels > 1 else ""
     panels = panels if chosen else ", computed by other operations instead"
     count = f"{len(found)} candidate" + "s" * (len(found) != 1)
     lines = [f"{node.name} {operands} {node.dtype}: {count}{panels}{line}"]
@@ -48,15 +48,15 @@ def _table(choice: Alternatives) -> str:
     return "\n".join(lines)
 
 
-def _row(node: Node, option: EvaluatedCandidate, chosen: bool) -> tuple[str, ...]:
-    candidate = option.candidate
+def _row(node: Node, evaluated: EvaluatedCandidate, chosen: bool) -> tuple[str, ...]:
+    candidate = evaluated.candidate
     return (
         "*" if chosen else "",
         algorithm(node, candidate),
         " ".join([layout.text() for layout in candidate.inputs]),
         candidate.output.text(),
-        f"{option.seconds:.2g}",
-        f"{option.moved:,}",
-        f"{option.messages:,}",
-        f"{option.memory:,}",
+        f"{evaluated.seconds:.2g}",
+        f"{evaluated.moved:,}",
+        f"{evaluated.messages:,}",
+        f"{evaluated.memory:,}",
     )

@@ -1,0 +1,236 @@
+"""Linear systems and what they define: solutions, inverses, determinants, least squares, ranks.
+
+`api/linalg.py` describes the matrices and their types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from magmath.api.factorizations import svdvals
+from magmath.api.norms import matrix_norm
+from magmath.arrays.array import Array, as_array, floating
+from magmath.arrays.operands import operands
+from magmath.core.dtypes import int64, real_dtype
+from magmath.core.promotion import floating_dtype
+from magmath.core.shapes import broadcast, normalize_axis, size_of
+from magmath.engine.user_line import user_line
+from magmath.errors import ShapeError
+from magmath.graph import Node, apply
+from magmath.ops import eigen, least_squares, solvers
+from magmath.ops import elementwise as e
+from magmath.ops.contraction import matmul as product
+from magmath.ops.lapack import check_matrix, check_type
+from magmath.ops.leaves import parameter
+from magmath.ops.manipulation import permute, reshape
+from magmath.ops.matrix_algebra import identity_matrix
+from magmath.ops.reductions import broadcast_to, sum_
+from magmath.ops.slicing import slice_along
+from magmath.ops.triangular import SOLVE_TRIANGULAR
+
+
+class SlogdetResult(NamedTuple):
+    """det(x) = sign · exp(logabsdet)."""
+
+    sign: Array
+    logabsdet: Array
+
+
+class LstsqResult(NamedTuple):
+    """The solution, sums of squared residuals (…, k), ranks, and singular values of the matrix."""
+
+    solution: Array
+    residuals: Array
+    rank: Array
+    singular_values: Array
+
+
+def _system(name: str, x1: Array, x2: Array) -> tuple[Node, Node, bool]:
+    """Return a matrix and right-hand sides of one type and stack shape, and whether the latter were
+    a vector."""
+    a, b = (e.astype(x, floating_dtype(x.dtype)) for x in operands(name, x1, x2))
+    given = f"{a.shape} and {b.shape}"
+    check_matrix(name, a)
+    vector = b.ndim == 1
+    if vector:
+        b = reshape(b, (*b.shape, 1))
+    if b.ndim == 0 or a.shape[-2] != b.shape[-2]:
+        raise ShapeError(f"{name}: needs (…, m, n) and (m,) or (…, m, k), was given {given}")
+    stack = broadcast(name, a.shape[:-2], b.shape[:-2])
+    a, b = broadcast_to(a, (*stack, *a.shape[-2:])), broadcast_to(b, (*stack, *b.shape[-2:]))
+    return a, b, vector
+
+
+def _solution(x: Node, vector: bool) -> Array:
+    return Array(reshape(x, x.shape[:-1]) if vector else x)
+
+
+def solve(x1: Array, x2: Array, /) -> Array:
+    """Return x with x1·x = x2, for a vector (n,) or columns (…, n, k), by LU with partial pivoting.
+
+    Raises LinAlgError if x1 is singular.
+    """
+    a, b, vector = _system("solve", x1, x2)
+    return _solution(apply(solvers.SOLVE, a, b, transpose=False, line=user_line()), vector)
+
+
+def solve_triangular(
+    x1: Array,
+    x2: Array,
+    /,
+    *,
+    lower: bool = False,
+    transpose: bool = False,
+    unit_diagonal: bool = False,
+) -> Array:
+    """Return x with x1·x = x2, or with `transpose` x1ᵀ·x = x2; reads one triangle of x1.
+
+    Raises LinAlgError if its diagonal has a zero; with `unit_diagonal` the diagonal is not read.
+    """
+    a, b, vector = _system("solve_triangular", x1, x2)
+    x = apply(
+        SOLVE_TRIANGULAR,
+        a,
+        b,
+        lower=lower,
+        transpose=transpose,
+        unit=unit_diagonal,
+        line=user_line(),
+    )
+    return _solution(x, vector)
+
+
+def inv(x: Array, /) -> Array:
+    """Return the inverse. Raises LinAlgError if x is singular."""
+    return Array(apply(solvers.INV, floating("inv", x).node, line=user_line()))
+
+
+def det(x: Array, /) -> Array:
+    """Return the determinant. Its gradient needs a matrix that is not singular."""
+    return Array(apply(solvers.DET, floating("det", x).node, line=user_line()))
+
+
+def slogdet(x: Array, /) -> SlogdetResult:
+    """Return the sign of the determinant (of length 1 or 0) and the log of its absolute value."""
+    a = floating("slogdet", x).node
+    sign, log = (
+        apply(solvers.DET_SIGN, a, line=user_line()),
+        apply(solvers.LOGABSDET, a, line=user_line()),
+    )
+    return SlogdetResult(Array(sign), Array(log))
+
+
+def pinv(x: Array, /, rcond: Any = None, *, rtol: float | Array | None = None) -> Array:
+    """Return the Moore-Penrose inverse; singular values up to rtol times the largest count as zero.
+
+    rtol: a number, or one for each matrix; max(m, n) · eps by default. NumPy also names it rcond.
+    """
+    a = floating("pinv", x).node
+    given = rcond if rtol is None else rtol
+    return Array(apply(least_squares.PINV, a, _tolerance("pinv", a, given), line=user_line()))
+
+
+def lstsq(
+    x1: Array, x2: Array, /, rcond: Any = None, *, rtol: float | Array | None = None
+) -> LstsqResult:
+    """Return the shortest x that makes x1·x - x2 shortest; `rtol` as for `pinv`."""
+    a, b, vector = _system("lstsq", x1, x2)
+    tolerance = _tolerance("lstsq", a, rcond if rtol is None else rtol)
+    x = apply(least_squares.LSTSQ, a, b, tolerance, line=user_line())
+    distance = e.call("abs", e.subtract(product(a, x), b))
+    residuals = sum_(e.call("square", distance), (a.ndim - 2,))
+    s = apply(eigen.SVDVALS, a, line=user_line())
+    if vector:
+        residuals = reshape(residuals, residuals.shape[:-1])
+    return LstsqResult(_solution(x, vector), Array(residuals), Array(_rank(s, tolerance)), Array(s))
+
+
+def _tolerance(name: str, a: Node, rtol: float | Array | None) -> Node:
+    """Return the relative tolerance, one number for each matrix."""
+    check_type(name, a)
+    check_matrix(name, a)
+    dtype = real_dtype(a.dtype)
+    if rtol is None:
+        rtol = float(max(*a.shape[-2:], 1) * np.finfo(dtype.name).eps)
+    if not isinstance(rtol, (int, float)):
+        node = e.astype(as_array(name, rtol).node, dtype)
+    else:
+        node = parameter(float(rtol), dtype)
+    return broadcast_to(node, a.shape[:-2])
+
+
+def _rank(s: Node, tolerance: Node) -> Node:
+    largest = slice_along(s, s.ndim - 1, 0, min(s.shape[-1], 1))
+    limit = e.multiply(largest, reshape(tolerance, (*tolerance.shape, 1)))
+    return sum_(e.astype(e.call("greater", s, limit), int64), (s.ndim - 1,))
+
+
+def matrix_rank(x: Array, /, *, rtol: float | Array | None = None) -> Array:
+    """Return the number of singular values above rtol times the largest; `rtol` as for `pinv`."""
+    a = floating("matrix_rank", x).node
+    tolerance = _tolerance("matrix_rank", a, rtol)
+    return Array(_rank(apply(eigen.SVDVALS, a, line=user_line()), tolerance))
+
+
+def matrix_power(x: Array, n: int, /) -> Array:
+    """Return x to the power n; for negative n a power of the inverse."""
+    a = as_array("matrix_power", x).node
+    if not hasattr(n, "__index__"):
+        raise TypeError(f"matrix_power: the power is an integer, was given {n!r}")
+    check_matrix("matrix_power", a, square=True)
+    if n < 0:
+        a, n = apply(solvers.INV, e.astype(a, floating_dtype(a.dtype)), line=user_line()), -n
+    result: Node | None = None
+    while n:
+        if n & 1:
+            result = a if result is None else product(result, a)
+        n >>= 1
+        if n:
+            a = product(a, a)
+    n_rows = a.shape[-1]
+    one = identity_matrix(n_rows, n_rows, a)
+    return Array(broadcast_to(one, a.shape) if result is None else result)
+
+
+def cond(x: Array, /, p: Any = None) -> Array:
+    """Return the condition number: the norm of a matrix times that of its inverse; for None and 2
+    the ratio of the largest to the least singular value, for -2 its inverse."""
+    a = floating("cond", x)
+    if p in (None, 2, -2):
+        s = svdvals(a)
+        return s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
+    return matrix_norm(a, ord=p) * matrix_norm(inv(a), ord=p)
+
+
+def tensorsolve(a: Array, b: Array, /, axes: Sequence[int] | None = None) -> Array:
+    """Return the x with tensordot(a, x, x.ndim) = b; `axes` of a are moved to the end first."""
+    x, right = as_array("tensorsolve", a), as_array("tensorsolve", b)
+    if axes is not None:
+        last = [normalize_axis("tensorsolve", axis, x.ndim) for axis in axes]
+        x = Array(permute(x.node, (*(d for d in range(x.ndim) if d not in last), *last)))
+    shape = x.shape[right.ndim :]
+    if x.size != right.size**2:
+        raise ShapeError(
+            f"tensorsolve: the extents that are solved for, {shape}, must have the product "
+            f"{right.size}"
+        )
+    matrix = Array(reshape(x.node, (right.size, right.size)))
+    found = solve(matrix, Array(reshape(right.node, (right.size,))))
+    return Array(reshape(found.node, shape))
+
+
+def tensorinv(a: Array, /, ind: int = 2) -> Array:
+    """Return the inverse of a tensor as a linear map of its last axes to its first `ind` ones."""
+    x = as_array("tensorinv", a)
+    rows_, columns_ = x.shape[:ind], x.shape[ind:]
+    n = size_of(rows_)
+    if ind < 1 or n != size_of(columns_):
+        raise ShapeError(
+            f"tensorinv: the first {ind} and the other extents of {x.shape} must have equal "
+            f"products"
+        )
+    found = inv(Array(reshape(x.node, (n, n))))
+    return Array(reshape(found.node, (*columns_, *rows_)))

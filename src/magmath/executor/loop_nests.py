@@ -1,0 +1,177 @@
+"""Loop nests: loops over parts of one array are one loop over the array (index-set splitting).
+
+`out[1:] -= u[:-1]` is a loop over all rows of `out` but the first one. A stencil has such a loop
+for each neighbour, and each reads and writes the array once more. They share a loop over the whole
+array if the updates touch its elements at the same steps. The nest is cut where a part begins or
+ends, so that each piece is a rectangle in which the same loops are active, and needs no test (Allen
+and Kennedy, Optimizing Compilers for Modern Architectures, section 5.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from typing import TYPE_CHECKING, Generic, TypeVar, final
+
+from magmath.codegen.emit import NativeOperand, Writer
+from magmath.executor.dependence import Access, Member
+
+if TYPE_CHECKING:
+    import torch
+
+MOST_RECTANGLES = 32
+"""Maximum number of rectangles of a nest: a stencil in three dimensions has 27."""
+Shape = tuple[int, ...]
+Kind = TypeVar("Kind", bound=Member)
+
+
+@dataclass(frozen=True)
+class PartLoop(Generic[Kind]):
+    """A loop over a part of an array of shape `whole`, which begins at `offset`.
+
+    `members` are its calls in order; all compute elements of the part.
+    """
+
+    members: Sequence[Kind]
+    shape: Shape
+    whole: Shape
+    offset: Shape
+
+    @property
+    def stop(self) -> Shape:
+        """The end of the part in each dimension."""
+        return tuple([first + n for first, n in zip(self.offset, self.shape, strict=True)])
+
+    def place(self, begin: int, shape: Shape, strides: Shape, itemsize: int) -> object:
+        """Return a value that is equal for arrays whose elements are the same ones whenever the
+        loops are at the same element of the whole; None for an array in which the loop does not
+        move so.
+        """
+        if shape != self.shape:
+            return None
+        before = sum([o * step for o, step in zip(self.offset, strides, strict=True)])
+        return begin - before * itemsize, strides, itemsize
+
+    def place_of(self, access: Access) -> object:
+        """Return the place of the memory of an access."""
+        begin, shape, strides, dtype = access.location
+        found = self.place(begin, shape, strides, dtype.itemsize)
+        return None if found is None else (found, dtype)
+
+
+@final
+class Registers:
+    """The values of elements in one step of a nest.
+
+    Loops of a nest write elements that later ones read, through other views. Such an element stays
+    in a register, and is stored once, at the end of the step.
+    """
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._names: dict[object, str] = {}
+        self._values: dict[str, str] = {}
+
+    def read(self, x: NativeOperand, loop: PartLoop[Kind], indices: Sequence[str]) -> str:
+        """Return the expression for the element of an operand at the indices of a loop."""
+        element = self._element(x, loop, indices)
+        return self._values.get(element, element)
+
+    def write(
+        self, x: NativeOperand, loop: PartLoop[Kind], indices: Sequence[str], register: str
+    ) -> None:
+        """Set the element of an operand to the value of a register."""
+        self._values[self._element(x, loop, indices)] = register
+
+    def store(self) -> None:
+        """Write the stores of all elements."""
+        for element, register in self._values.items():
+            self._writer.line(f"{element} = {register}")
+
+    def _element(self, x: NativeOperand, loop: PartLoop[Kind], indices: Sequence[str]) -> str:
+        """Return one expression for an element, through whatever view a loop accesses it."""
+        place = None if x.scalar else loop.place(x.address, x.shape, x.strides, x.dtype.itemsize)
+        if place is None:
+            return x.at(indices)
+        return self._names.setdefault((place, x.dtype), x.at(indices))
+
+
+def offset_of(part: torch.Tensor, whole: torch.Tensor) -> Shape | None:
+    """Return the index at which a view without steps begins in a tensor; None for other views."""
+    if part.stride() != whole.stride():
+        return None
+    rest = (part.data_ptr() - whole.data_ptr()) // whole.element_size()
+    offset, strides = [0] * whole.ndim, whole.stride()
+    for d in sorted(range(whole.ndim), key=lambda d: -strides[d]):
+        if whole.shape[d] > 1 and strides[d] > 0:
+            offset[d], rest = divmod(rest, strides[d])
+    inside = [0 <= o <= n - m for o, n, m in zip(offset, whole.shape, part.shape, strict=True)]
+    return tuple(offset) if rest == 0 and all(inside) else None
+
+
+def joined(loops: Sequence[PartLoop[Kind]]) -> list[list[PartLoop[Kind]]]:
+    """Return the loops as nests, in order: neighbours over parts of arrays of one shape share a
+    nest unless they must run one after the other."""
+    nests: list[list[PartLoop[Kind]]] = []
+    for loop in loops:
+        if nests and _can_join(nests[-1], loop):
+            nests[-1].append(loop)
+        else:
+            nests.append([loop])
+    return nests
+
+
+def _can_join(nest: Sequence[PartLoop[Kind]], loop: PartLoop[Kind]) -> bool:
+    if nest[0].whole != loop.whole or any(_disturb(other, loop) for other in nest):
+        return False
+    both = [*nest, loop]
+    pieces = [len(_cuts(both, d)) - 1 for d in range(len(loop.whole))]
+    return prod(pieces) <= MOST_RECTANGLES
+
+
+def _disturb(one: PartLoop[Kind], other: PartLoop[Kind]) -> bool:
+    """Return True if one loop must be complete before the other begins."""
+    for x in [access for member in one.members for access in member.accesses]:
+        place = one.place_of(x)
+        for y in [access for member in other.members for access in member.accesses]:
+            if x.conflicts(y):
+                elsewhere = x.elsewhere or y.elsewhere or place is None
+                if elsewhere or place != other.place_of(y):
+                    return True
+    return False
+
+
+def _cuts(loops: Sequence[PartLoop[Kind]], dimension: int) -> list[int]:
+    """Return the positions of a dimension at which a loop begins or ends."""
+    return sorted({cut for x in loops for cut in (x.offset[dimension], x.stop[dimension])})
+
+
+def write_rectangles(
+    writer: Writer,
+    order: Sequence[int],
+    indices: Sequence[str],
+    loops: Sequence[PartLoop[Kind]],
+    body: Callable[[Sequence[PartLoop[Kind]]], None],
+    limits: tuple[str, str] | None = None,
+) -> None:
+    """Write loops over the rectangles of a nest; `body` writes a step of the active loops.
+
+    `order`: the dimensions, the outermost first, with a name of each index. `limits`: names of the
+    first index and of the end of the outermost loop, if that covers only a part of its dimension.
+    """
+    if not order:
+        body(loops)
+        return
+    d, *inner = order
+    for begin, end in pairwise(_cuts(loops, d)):
+        active = [x for x in loops if x.offset[d] <= begin and end <= x.stop[d]]
+        if active:
+            bounds = f"{begin}, {end}"
+            if limits is not None:
+                bounds = f"max({limits[0]}, {begin}), min({limits[1]}, {end})"
+            writer.line(f"for {indices[d]} in range({bounds}):")
+            writer.depth += 1
+            write_rectangles(writer, inner, indices, active, body)
+            writer.depth -= 1

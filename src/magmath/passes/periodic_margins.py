@@ -1,0 +1,115 @@
+"""Periodic margins: rolls of one array by a few positions are views of one copy with margins.
+
+A roll is a concatenation of two slices, so it copies its array, once for each axis. A program on a
+torus, such as a finite difference or a cellular automaton, rolls one array by ±1 in each direction:
+it copies more than it computes. This pass repeats the edges of the array at its other sides, once,
+and reads each roll as a slice of that. The slices are views, which join the loops of their readers,
+and the array itself is computed inside of its margins (`passes/storage_sharing.py`), so that only
+the edges are copied.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from magmath.core.shapes import Shape
+from magmath.graph import Graph, Node, apply
+from magmath.graph.operation import Line
+from magmath.ops.concatenation import CONCAT
+from magmath.ops.slicing import SLICE, slice_along
+from magmath.passes.environment import Environment
+
+LEAST_ROLLS: Final = 2
+"""Minimum number of rolls of an array: the copy with margins takes the place of this many."""
+MARGIN_SHARE: Final = 16
+"""A margin is at most one part in this many of the extent."""
+
+Offsets = tuple[int, ...]
+"""The position in the base of the first element of a roll, for each dimension; negative if that is
+nearer to the end."""
+
+
+def share_margins(graph: Graph, environment: Environment) -> Graph:
+    """Return the graph with slices of one array with margins in place of the rolls of an array.
+
+    Several workers exchange the edges of each roll anyway, so this is for one worker.
+    """
+    if environment.workers > 1:
+        return graph
+    rolls: defaultdict[Node, dict[Node, Offsets]] = defaultdict(dict)
+    results = set(graph.roots)
+    for node, (base, offsets) in _rolls(graph.nodes).items():
+        if node not in results and _is_near(offsets, base.shape):
+            rolls[base][node] = offsets
+    new: dict[Node, Node] = {}
+    for base, members in rolls.items():
+        if len(members) >= LEAST_ROLLS:
+            new |= _slices(base, members)
+    return graph.replaced(new) if new else graph
+
+
+def _rolls(nodes: Iterable[Node]) -> dict[Node, tuple[Node, Offsets]]:
+    """Return the array and the offsets of each roll, through other rolls of the array."""
+    found: dict[Node, tuple[Node, Offsets]] = {}
+    for node in nodes:
+        roll = _roll(node)
+        if roll is not None:
+            x, axis, cut = roll
+            base, before = found.get(x, (x, (0,) * x.ndim))
+            moved = [n + cut if d == axis else n for d, n in enumerate(before)]
+            found[node] = base, tuple(map(_nearest, moved, x.shape))
+    return found
+
+
+def _roll(node: Node) -> tuple[Node, int, int] | None:
+    """Return x, an axis and a position of it if a node joins the elements of x from this position
+    with those before it; otherwise None."""
+    if node.operation is not CONCAT or len(node.inputs) != 2:
+        return None
+    (last, first), axis = node.inputs, node.attributes["axis"]
+    if not (last.operation is first.operation is SLICE and last.inputs[0] is first.inputs[0]):
+        return None
+    x, cut = last.inputs[0], first.shape[axis]
+    bounds = [(0, n, 1) for n in x.shape]
+    for part, bound in ((last, (cut, x.shape[axis], 1)), (first, (0, cut, 1))):
+        bounds[axis] = bound
+        if part.attributes["bounds"] != tuple(bounds):
+            return None
+    return x, axis, cut
+
+
+def _nearest(offset: int, extent: int) -> int:
+    """Return the offset of least size that is equal to this one on a circle of `extent`."""
+    half = extent // 2
+    return (offset + half) % max(extent, 1) - half
+
+
+def _is_near(offsets: Offsets, shape: Shape) -> bool:
+    return all(abs(o) * MARGIN_SHARE <= n for o, n in zip(offsets, shape, strict=True))
+
+
+def _slices(base: Node, rolls: Mapping[Node, Offsets]) -> dict[Node, Node]:
+    """Return for each roll the same elements as a slice of the base with margins."""
+    before = [max(0, -min(o)) for o in zip(*rolls.values(), strict=True)]
+    after = [max(0, *o) for o in zip(*rolls.values(), strict=True)]
+    wide = _with_margins(base, before, after, next(iter(rolls)).line)
+    slices: dict[Offsets, Node] = {}
+    for node, offsets in rolls.items():
+        starts = [b + o for b, o in zip(before, offsets, strict=True)]
+        bounds = tuple([(i, i + n, 1) for i, n in zip(starts, base.shape, strict=True)])
+        if offsets not in slices:
+            slices[offsets] = apply(SLICE, wide, bounds=bounds, line=node.line)
+    return {node: slices[offsets] for node, offsets in rolls.items()}
+
+
+def _with_margins(x: Node, before: list[int], after: list[int], line: Line) -> Node:
+    """Return x with its last elements in front and its first ones behind, along each axis."""
+    for axis, (front, behind) in enumerate(zip(before, after, strict=True)):
+        n = x.shape[axis]
+        edges = [slice_along(x, axis, n - front, n)] if front else []
+        others = [slice_along(x, axis, 0, behind)] if behind else []
+        if edges or others:
+            x = apply(CONCAT, *edges, x, *others, axis=axis, line=line)
+    return x

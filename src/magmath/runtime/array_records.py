@@ -1,0 +1,99 @@
+"""The controller's records of the arrays on the workers: layouts and types, failures, owners."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, final
+from weakref import ref
+
+from magmath.core.dtypes import DType
+from magmath.errors import WorkerError
+from magmath.layout import Layout
+from magmath.runtime.failures import exception_from
+from magmath.runtime.messages import Failure
+
+
+@final
+class OwnerReference(ref[Any]):
+    """A weak reference to the owner of an array; the array is released when the owner is collected.
+
+    Its callback is a built-in method of a deque, so Ctrl-C cannot interrupt it.
+    """
+
+    __slots__ = ("array",)
+    array: int
+
+
+@final
+class ArrayRecords:
+    """The layout and type of each array, by its number.
+
+    known      layouts and types
+    failures   the failures of arrays whose run is known to have failed
+    gone       references to collected owners, whose arrays `release_collected` releases
+    """
+
+    def __init__(self, release: Callable[[int], object]) -> None:
+        self.known: dict[int, tuple[Layout, DType]] = {}
+        self.failures: dict[int, Failure] = {}
+        self.gone: deque[OwnerReference] = deque()
+        self._owners: dict[int, OwnerReference] = {}
+        self._release = release
+
+    @property
+    def nbytes(self) -> int:
+        """The maximal bytes that the arrays use on a worker."""
+        return sum([x.max_local_size * dtype.itemsize for x, dtype in self.known.values()])
+
+    def require(self, operation: str, array: int) -> tuple[Layout, DType]:
+        """Return the layout and type of an array. Raises WorkerError for an unknown one, and the
+        failure of the run that should have produced it."""
+        known = self.known.get(array)
+        if known is None:
+            raise WorkerError(
+                f"{operation}: array {array} is not in this pool: it was released, it was donated "
+                f"to a run, or it belongs to another pool"
+            )
+        if array in self.failures:
+            raise exception_from(self.failures[array])
+        return known
+
+    def release(self, array: int) -> None:
+        """Release an array on the workers. Thread-safe, also in finalisers."""
+        if self.known.pop(array, None) is not None:
+            self.failures.pop(array, None)
+            self._release(array)
+
+    def track_owner(self, owner: object, array: int) -> OwnerReference:
+        """Release an array when its owner is collected."""
+        reference = self._owners[array] = OwnerReference(owner, self.gone.append)
+        reference.array = array
+        return reference
+
+    def swap_owners(self, owner: OwnerReference, other: OwnerReference) -> None:
+        """Swap the arrays of two owners."""
+        owner.array, other.array = other.array, owner.array
+        self._owners[owner.array], self._owners[other.array] = owner, other
+
+    def release_collected(self) -> None:
+        """Release the arrays of collected owners. Thread-safe."""
+        gone = self.gone
+        while gone:
+            try:
+                owner = gone.popleft()
+            except IndexError:  # another thread has taken it
+                return
+            self._owners.pop(owner.array, None)
+            self.release(owner.array)
+
+    def mark_failed(self, arrays: Sequence[int], failure: Failure) -> None:
+        """Record the failure of arrays that are still referenced."""
+        self.failures.update({array: failure for array in arrays if array in self.known})
+
+    def clear(self) -> None:
+        """Remove all records, after the workers have ended."""
+        self.known.clear()
+        self._owners.clear()
+        self.gone.clear()
+        self.failures.clear()

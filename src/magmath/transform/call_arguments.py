@@ -1,0 +1,108 @@
+"""The arguments of compiled functions: their data, their signatures, and their placeholders in a
+trace."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+from magmath.arrays.array import Array
+from magmath.arrays.traced_scalar import TracedScalar
+from magmath.arrays.variable import Variable
+from magmath.core.dtypes import DTYPE_OF_PYTHON, DType, int64
+from magmath.engine.remote_array import RemoteArray, remote_array_of
+from magmath.errors import MagmathError
+from magmath.graph import Graph, Node
+from magmath.layout import Layout
+from magmath.ops.leaves import input_leaf, parameter
+
+_NUMBERS = (bool, int, float, complex)
+
+
+def argument_value(argument: Any) -> Any:
+    """Return the data of an array argument, other arguments and variables unchanged."""
+    if isinstance(argument, Variable) or not isinstance(argument, Array):
+        return argument
+    return remote_array_of(argument.evaluated())
+
+
+def argument_signature(value: Any) -> Hashable:
+    """Return the properties of an argument that its program depends on."""
+    if isinstance(value, RemoteArray):
+        return value.shape, value.dtype, value.layout
+    if isinstance(value, _NUMBERS):
+        return "number", type(value).__name__
+    if isinstance(value, Variable):
+        return "variable", id(value)
+    hashable: Hashable = value
+    try:
+        hash(hashable)
+    except TypeError:
+        raise MagmathError(
+            f"compile: an argument of type {type(value).__name__} is neither an array, a number, "
+            f"nor hashable"
+        ) from None
+    return hashable
+
+
+def first_occurrences(leaves: Sequence[Any]) -> Sequence[int]:
+    """Return for each argument the position of the first equal one; empty if all differ.
+
+    Only arrays are compared, by identity.
+    """
+    first = {id(x): i for i, x in reversed(list(enumerate(leaves))) if isinstance(x, Array)}
+    same = tuple([first.get(id(x), i) for i, x in enumerate(leaves)])
+    return () if same == tuple(range(len(leaves))) else same
+
+
+def placeholder_of(value: Any) -> Node | None:
+    """Return a leaf without a value for an array or number argument, None for other arguments."""
+    if isinstance(value, RemoteArray):
+        return input_leaf(value.shape, value.dtype, value.layout, None)
+    if isinstance(value, _NUMBERS):
+        return parameter(None, DTYPE_OF_PYTHON[type(value)])
+    return None
+
+
+def traced_arguments(
+    placeholders: Sequence[Node | None], values: Sequence[Any], same: Sequence[int]
+) -> list[Any]:
+    """Return the arguments of a function for its trace."""
+    given = [_traced_argument(p, v) for p, v in zip(placeholders, values, strict=True)]
+    return [given[i] for i in same] if same else given
+
+
+def _traced_argument(placeholder: Node | None, value: Any) -> Any:
+    if placeholder is None:
+        return value
+    if isinstance(value, RemoteArray):
+        return Array(placeholder)
+    return TracedScalar(placeholder, value)
+
+
+def is_array_or_number(value: Any) -> bool:
+    """Return True for the data of an array, and for a Python number."""
+    return type(value) in (RemoteArray, *_NUMBERS)
+
+
+def required_properties(value: Any) -> tuple[type, DType | None, Layout | None]:
+    """Return the properties that an argument must match: class, element type and layout.
+
+    Type and layout are None for numbers.
+    """
+    if type(value) is RemoteArray:
+        return Array, value.dtype, value.layout
+    return type(value), None, None
+
+
+def integer_limits(traced: Graph, position: Mapping[Node, int]) -> list[tuple[int, DType]]:
+    """Return the integer types that Python integers among the arguments must fit.
+
+    These are int64 and the types of arrays with which they are combined, by argument position.
+    """
+    integers = {leaf for leaf in position if leaf.name == "parameter" and leaf.dtype is int64}
+    limits = [(leaf, int64) for leaf in integers]
+    for node in traced.nodes:
+        if node.name == "astype" and node.inputs[0] in integers and node.dtype.is_integer:
+            limits.append((node.inputs[0], node.dtype))
+    return [(position[leaf], dtype) for leaf, dtype in limits]
