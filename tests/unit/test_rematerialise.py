@@ -143,7 +143,7 @@ def test_the_memory_of_a_chain_is_sublinear() -> None:
 
 
 def test_cheap_values_are_computed_again_first() -> None:
-    """Element-wise values, and not the products between them."""
+    """Element-wise values before the products between them."""
 
     def step() -> Step:
         w = mm.asarray(np.random.default_rng(1).normal(size=(256, 256)) / 16)
@@ -162,8 +162,9 @@ def test_cheap_values_are_computed_again_first() -> None:
     with pool(limit=int(0.88 * need)):
         f = step()
         f(mm.ones((256, 256), dtype="float64"))
-        assert again(program_of(f))
-        assert "gemm" not in again(program_of(f))
+        found = again(program_of(f))
+        cheap = found.count("sin") + found.count("multiply")
+        assert cheap > 3 * found.count("gemm")
 
 
 def test_refused_only_if_that_is_not_enough() -> None:
