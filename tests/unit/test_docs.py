@@ -27,6 +27,7 @@ import operation_bodies as bodies
 import operation_table
 from engines import current, engine_of
 from magmath.api import elementwise as functions
+from magmath.cost import DEFAULT_MACHINE
 from magmath.layout import Layout, Mesh, layout
 from magmath.nn.layers import normalization
 from magmath.ops import OPERATIONS, elementwise
@@ -133,7 +134,9 @@ PAGES = [
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_page_shows_what_happens(page: str) -> None:
+def test_page_shows_what_happens(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pages show plans by the default constants, which a calibration of this machine changes."""
+    monkeypatch.setattr("magmath.engine.program_build.current_machine", lambda: DEFAULT_MACHINE)
     text = (ROOT / "docs" / page).read_text()
     test = doctest.DocTestParser().get_doctest(FENCE.sub("", text), {}, page, None, 0)
     assert len(test.examples) >= 10

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
-from weakref import ref
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -35,8 +34,7 @@ from magmath.engine.devices import check_device
 from magmath.engine.donation import TEMPORARY, TEMPORARY_TARGET
 from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, MagmathError, ShapeError
-from magmath.graph import Node, applied, apply, set_handle
-from magmath.graph.operation import NO_ATTRIBUTES
+from magmath.graph import Node, applied, apply
 from magmath.layout import Layout, Rule
 from magmath.ops import contraction, leaves
 from magmath.ops import elementwise as e
@@ -44,7 +42,7 @@ from magmath.ops.creation import full
 from magmath.ops.infer_rules import require_kind
 from magmath.ops.manipulation import permute
 from magmath.ops.matrix_algebra import matrix_transpose
-from magmath.ops.redistribute import REDISTRIBUTE, redistribute
+from magmath.ops.redistribute import redistribute
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
@@ -244,12 +242,7 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         source = self.node
         if dtype is not None:
             source = apply(e.ASTYPE, source, dtype=as_dtype(dtype), line=line)
-        return Array(
-            Node(
-                REDISTRIBUTE, (source,), NO_ATTRIBUTES, self.shape, source.dtype, layout=bound,
-                line=line,
-            )
-        )  # fmt: skip
+        return Array(redistribute(source, bound, line))
 
     def replicate(self, wait: bool = True) -> Array:
         """Return a copy on every worker (one per host if workers share memory).
@@ -299,16 +292,15 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
                 "write x[i, j] = v"
             )
         unnamed = isinstance(value, Array) and sys.getrefcount(value) <= TEMPORARY
-        written = self._updated(Array(setitem(self.node, key, written_operand(self.dtype, value))))
+        self._updated(setitem(self.node, key, written_operand(self.dtype, value)))
         self._formers = None  # so that the written array can reuse its memory
-        if session.engine().should_evaluate_now([written.node, *([value.node] if unnamed else [])]):
+        if session.engine().should_evaluate_now([self.node, *([value.node] if unnamed else [])]):
             try:
-                written.evaluated()
+                self.evaluated()
             except BaseException:
-                if (
-                    written.node.operation.overwrites_first and written.node.value is None
-                ):  # nothing written
-                    former = Array(written.node.inputs[0])
+                node = self.node
+                if node.operation.overwrites_first and node.value is None:  # nothing written
+                    former = Array(node.inputs[0])
                     self._node, self._leaf = former._node, former._leaf
                 raise
 
@@ -322,23 +314,32 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
     def __rmatmul__(self, other: Any) -> Array:
         return _product(other, self) if isinstance(other, _MATRICES) else NotImplemented
 
+    def __imatmul__(self, other: Any) -> Array:
+        return self._updated((self @ other).node)
+
     def _unary(self, operation: str) -> Array:
         return unary(operation, self)
 
     def _binary(self, operation: str, other: Any) -> Array:
-        if (
-            operation == "power"
-            and other.__class__ is int
-            and other == 2
-            and self.dtype is not bool_
-        ):
-            return self._unary("square")  # rounded exactly, and faster than a power
+        node = self._combined(operation, other)
+        return Array(node) if isinstance(node, Node) else node
+
+    def _update(self, operation: str, other: Any) -> Array:
+        node = self._combined(operation, other)
+        return self._updated(node) if isinstance(node, Node) else node
+
+    def _combined(self, operation: str, other: Any) -> Any:
+        """Return the node of an operation on this array and an operand.
+
+        Returns NotImplemented for objects that are no operands.
+        """
         if not isinstance(other, OPERANDS):
             if operation in _OF_STRANGERS and (other is None or isinstance(other, (str, bytes))):
                 return self._compared_to_non_number(operation == "not_equal")
-            return NotImplemented  # type: ignore[no-any-return]
-        inputs = operands(operation, self, other)
-        return Array(applied(e.OPERATIONS[operation], inputs, user_line(3)))
+            return NotImplemented
+        if operation == "power" and type(other) is int and other == 2 and self.dtype is not bool_:
+            return applied(e.OPERATIONS["square"], (self._node,), user_line(4))  # rounded exactly
+        return applied(e.OPERATIONS[operation], operands(operation, self, other), user_line(4))
 
     def _reflected(self, operation: str, other: Any) -> Array:
         if not isinstance(other, OPERANDS):
@@ -346,31 +347,31 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         inputs = operands(operation, other, self)
         return Array(applied(e.OPERATIONS[operation], inputs, user_line(3)))
 
-    def _compared_to_non_number(self, differs: bool) -> Array:
-        """Return the result of `==` or `!=` with None or text, which no number equals.
+    def _compared_to_non_number(self, differs: bool) -> Node:
+        """Return the node of `==` or `!=` with None or text, which no number equals.
 
         As in NumPy, it is the same truth value for every element.
         """
-        return Array(full(self.shape, leaves.constant(differs, bool_)))
+        return full(self.shape, leaves.constant(differs, bool_))
 
-    def _updated(self, result: Array) -> Array:
+    def _updated(self, node: Node) -> Array:
         """Make this a handle on another value of the same shape and type, as `a += b` does."""
-        new, old = result._node, self._node
-        if new.shape != old.shape or new.dtype is not old.dtype:
-            raise (ShapeError if result.shape != self.shape else DTypeError)(
-                f"update in place: the array is {self.shape} {self.dtype}, its new value would be "
-                f"{result.shape} {result.dtype}; write a = a + b for an array of another kind"
+        old = self._node
+        if node.shape != old.shape or node.dtype is not old.dtype:
+            raise (ShapeError if node.shape != old.shape else DTypeError)(
+                f"update in place: the array is {old.shape} {old.dtype}, its new value would be "
+                f"{node.shape} {node.dtype}; write a = a + b for an array of another kind"
             )
         trace = tracing.current()
         if trace is not None:
             trace.note_update(self, old)
         else:
             note_update(old)
-        self._replaced(old, new)
-        self._node, self._leaf = new, result._leaf
-        set_handle(new, ref(self))
-        if trace is None and result._leaf is None:
-            session.engine().note_update(self)
+        self._replaced(old, node)
+        del old  # an evaluation counts references
+        self._refer_to(node)
+        if trace is None and self._leaf is None:
+            session.engine().note_update(self, node)
         return self
 
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 MAX_PENDING = 1000
 """Maximum depth of a pending expression, in operations."""
+EAGER_PENDING = 128
+"""The same for small arrays, which are computed eagerly: more nodes leave the processor's cache."""
 FIRST_CHECK = 4
 """Depth from which a pending expression may hold more memory than its value."""
 LEAST_HELD = 1 << 13
@@ -46,26 +48,38 @@ class LazyArray:
     """True for a weakly typed number, which takes the element type of arrays."""
 
     def __init__(self, node: Node) -> None:
-        self._node = node
-        self._leaf: Node | None = node if node.operation is leaves.INPUT else None
         self._formers: list[ref[Node] | None] | None = None
-        depth = node.depth
-        if depth:
-            set_handle(node, ref(self))
+        self._refer_to(node)
         if node.reads_version:
             note_reader(self)
-        if depth >= FIRST_CHECK and (depth > MAX_PENDING or self._holds_too_much(depth)):
+
+    def _refer_to(self, node: Node) -> None:
+        """Refer to a node. A long pending expression is computed, and one that references much more
+        memory than its value needs, which is checked at depths that are powers of two.
+        """
+        self._node = node
+        depth = node.depth
+        if not depth:
+            self._leaf: Node | None = node if node.operation is leaves.INPUT else None
+            return
+        self._leaf = None
+        set_handle(node, ref(self))
+        if depth < FIRST_CHECK or (depth & (depth - 1) and depth <= MAX_PENDING):
+            return
+        if depth > MAX_PENDING or self._is_long_enough(depth):
             self._evaluate_early()
 
-    def _holds_too_much(self, depth: int) -> bool:
-        """Return True if the pending expression references much more memory than its value needs.
+    def _is_long_enough(self, depth: int) -> bool:
+        """Return True if the pending expression references much more memory than its value needs,
+        or is computed eagerly, for which longer expressions have no advantage.
 
-        So `x += a * p` in a loop that computes another p in each step does not keep every p. Only
-        depths that are powers of two are checked, so that the checks cost little.
+        So `x += a * p` in a loop that computes another p in each step does not keep every p.
         """
         node = self._node
-        if depth & (depth - 1) or node.size < LEAST_HELD or node.reads_version:
+        if node.reads_version:
             return False
+        if node.size < LEAST_HELD:
+            return depth >= EAGER_PENDING and session.engine().is_eager(node)
         held = bytes_held_alone(topological((node,), cut=True))
         return held > MOST_HELD * node.size * node.dtype.itemsize
 

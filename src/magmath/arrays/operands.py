@@ -36,14 +36,16 @@ def operands(operation: str, *values: Any) -> tuple[Node, ...]:
         x, y = values
         first, second = type(x), type(y)
         if isinstance(x, LazyArray):
-            node = x.node
+            node = x._node
             if node.dtype.kind == "float" and not x.is_weak:
                 if second is float or second is int:
                     return node, leaves.parameter(y, node.dtype)
-                if isinstance(y, LazyArray) and y.dtype is node.dtype and not y.is_weak:
-                    return node, y.node
+                if isinstance(y, LazyArray) and not y.is_weak:
+                    other = y._node
+                    if other.dtype is node.dtype:
+                        return node, other
         elif (first is float or first is int) and isinstance(y, LazyArray) and not y.is_weak:
-            node = y.node
+            node = y._node
             if node.dtype.kind == "float":
                 return leaves.parameter(x, node.dtype), node
     found: list[Any] = []

@@ -8,7 +8,7 @@ Result = TypeVar("Result")
 
 
 class Operators(Generic[Result]):
-    """Operators in terms of four methods; in-place updates in terms of the plain operators."""
+    """Operators in terms of three methods, and in-place updates in terms of a fourth one."""
 
     __slots__ = ()
 
@@ -21,7 +21,7 @@ class Operators(Generic[Result]):
     def _reflected(self, operation: str, other: Any) -> Result:
         raise NotImplementedError
 
-    def _updated(self, result: Result) -> Result:
+    def _update(self, operation: str, other: Any) -> Result:
         raise NotImplementedError
 
     def __neg__(self) -> Result:
@@ -40,7 +40,7 @@ class Operators(Generic[Result]):
         return self._reflected("add", other)
 
     def __iadd__(self, other: Any) -> Result:
-        return self._updated(self + other)
+        return self._update("add", other)
 
     def __sub__(self, other: Any) -> Result:
         return self._binary("subtract", other)
@@ -49,7 +49,7 @@ class Operators(Generic[Result]):
         return self._reflected("subtract", other)
 
     def __isub__(self, other: Any) -> Result:
-        return self._updated(self - other)
+        return self._update("subtract", other)
 
     def __mul__(self, other: Any) -> Result:
         return self._binary("multiply", other)
@@ -58,7 +58,7 @@ class Operators(Generic[Result]):
         return self._reflected("multiply", other)
 
     def __imul__(self, other: Any) -> Result:
-        return self._updated(self * other)
+        return self._update("multiply", other)
 
     def __truediv__(self, other: Any) -> Result:
         return self._binary("divide", other)
@@ -67,7 +67,7 @@ class Operators(Generic[Result]):
         return self._reflected("divide", other)
 
     def __itruediv__(self, other: Any) -> Result:
-        return self._updated(self / other)
+        return self._update("divide", other)
 
     def __floordiv__(self, other: Any) -> Result:
         return self._binary("floor_divide", other)
@@ -76,7 +76,7 @@ class Operators(Generic[Result]):
         return self._reflected("floor_divide", other)
 
     def __ifloordiv__(self, other: Any) -> Result:
-        return self._updated(self // other)
+        return self._update("floor_divide", other)
 
     def __mod__(self, other: Any) -> Result:
         return self._binary("remainder", other)
@@ -85,7 +85,7 @@ class Operators(Generic[Result]):
         return self._reflected("remainder", other)
 
     def __imod__(self, other: Any) -> Result:
-        return self._updated(self % other)
+        return self._update("remainder", other)
 
     def __divmod__(self, other: Any) -> tuple[Result, Result]:
         return self // other, self % other
@@ -100,13 +100,13 @@ class Operators(Generic[Result]):
         return self._reflected("power", other)
 
     def __ipow__(self, other: Any) -> Result:
-        return self._updated(self**other)
+        return self._update("power", other)
 
     def __matmul__(self, other: Any) -> Result:
         raise NotImplementedError
 
     def __imatmul__(self, other: Any) -> Result:
-        return self._updated(self @ other)
+        raise NotImplementedError
 
     def __and__(self, other: Any) -> Result:
         return self._binary("bitwise_and", other)
@@ -115,7 +115,7 @@ class Operators(Generic[Result]):
         return self._reflected("bitwise_and", other)
 
     def __iand__(self, other: Any) -> Result:
-        return self._updated(self & other)
+        return self._update("bitwise_and", other)
 
     def __or__(self, other: Any) -> Result:
         return self._binary("bitwise_or", other)
@@ -124,7 +124,7 @@ class Operators(Generic[Result]):
         return self._reflected("bitwise_or", other)
 
     def __ior__(self, other: Any) -> Result:
-        return self._updated(self | other)
+        return self._update("bitwise_or", other)
 
     def __xor__(self, other: Any) -> Result:
         return self._binary("bitwise_xor", other)
@@ -133,7 +133,7 @@ class Operators(Generic[Result]):
         return self._reflected("bitwise_xor", other)
 
     def __ixor__(self, other: Any) -> Result:
-        return self._updated(self ^ other)
+        return self._update("bitwise_xor", other)
 
     def __lshift__(self, other: Any) -> Result:
         return self._binary("bitwise_left_shift", other)
@@ -142,7 +142,7 @@ class Operators(Generic[Result]):
         return self._reflected("bitwise_left_shift", other)
 
     def __ilshift__(self, other: Any) -> Result:
-        return self._updated(self << other)
+        return self._update("bitwise_left_shift", other)
 
     def __rshift__(self, other: Any) -> Result:
         return self._binary("bitwise_right_shift", other)
@@ -151,7 +151,7 @@ class Operators(Generic[Result]):
         return self._reflected("bitwise_right_shift", other)
 
     def __irshift__(self, other: Any) -> Result:
-        return self._updated(self >> other)
+        return self._update("bitwise_right_shift", other)
 
     def __lt__(self, other: Any) -> Result:
         return self._binary("less", other)

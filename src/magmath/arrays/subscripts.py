@@ -7,20 +7,21 @@ program; the layout of its result then follows that of the array.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from magmath.arrays.conversion import SMALL_BYTES, leaf_of_values
 from magmath.arrays.keys import NEW, Cut, Key, parse
 from magmath.arrays.lazy_array import LazyArray
+from magmath.core.bounded_memo import store_bounded
 from magmath.core.dtypes import int64
 from magmath.core.shapes import can_broadcast_to
 from magmath.engine import session
 from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError
-from magmath.graph import Node, Shape, apply
+from magmath.graph import Node, Shape, applied, apply
 from magmath.ops import elementwise as e
 from magmath.ops.dynamic_slice import SET_WINDOW, WINDOW
 from magmath.ops.gather_scatter import PUT, TAKE
@@ -31,15 +32,19 @@ from magmath.ops.slicing import SET_SLICE, SLICE, Bounds
 
 def getitem(x: Node, key: Any) -> Node:
     """Return x[key]. Raises IndexError for indices that do not fit or are out of range."""
+    part = _part_of(x, key)
+    if part is not None:
+        return reshape(_read(x, part.region), part.shape)
     if _is_truth(key):
         return getitem(reshape(x, (1, *x.shape)), _listed(key))
     parsed = parse(x, key)
-    part = _read(x, parsed.cuts)
+    selected = _read(x, _region(x, parsed.cuts))
     if parsed.mask is not None:
-        part = parsed.mask.counted.compress(part, parsed.mask.axis)
+        selected = parsed.mask.counted.compress(selected, parsed.mask.axis)
     elif parsed.indices:
-        part = apply(TAKE, part, *parsed.indices.values(), **_places(parsed), line=user_line())
-    return reshape(part, tuple(n for _, n in parsed.result()))
+        indices = parsed.indices.values()
+        selected = apply(TAKE, selected, *indices, **_places(parsed), line=user_line())
+    return reshape(selected, tuple(n for _, n in parsed.result()))
 
 
 def setitem(x: Node, key: Any, values: Node) -> Node:
@@ -47,20 +52,25 @@ def setitem(x: Node, key: Any, values: Node) -> Node:
 
     Raises IndexError as `getitem` does, ShapeError if the values do not fit.
     """
+    known = _part_of(x, key)
+    if known is not None:
+        fitted = _fitted(values, known.result) if values.ndim else values
+        return _written(x, fitted, known.region)
     if _is_truth(key):
         return reshape(setitem(reshape(x, (1, *x.shape)), _listed(key), values), x.shape)
     parsed = parse(x, key)
+    region = _region(x, parsed.cuts)
     if values.ndim:
         values = _fitted(values, parsed.result())
     if parsed.mask is not None:
-        part = _masked(_read(x, parsed.cuts), parsed, values)
+        part = _masked(_read(x, region), parsed, values)
     elif parsed.indices:
         place, indices = _places(parsed), parsed.indices.values()
-        part = apply(PUT, _read(x, parsed.cuts), values, *indices, **place, line=user_line())
+        part = apply(PUT, _read(x, region), values, *indices, **place, line=user_line())
     else:
         part = values
     if parsed.cuts or part is values:
-        part = _written(x, part, parsed.cuts)
+        part = _written(x, part, region)
     return part
 
 
@@ -84,23 +94,84 @@ def _places(key: Key) -> dict[str, Any]:
 # cutting --------------------------------------------------------------------------------------
 
 
-def _read(x: Node, cuts: Sequence[Cut]) -> Node:
-    """Return the part of x that the cuts select."""
-    large, small = _sorted(x, cuts)
-    if large:
-        x = apply(SLICE, x, bounds=_bounds(x.shape, large), line=user_line())
-    return apply(WINDOW, x, *_starts(small), **_window(small), line=user_line()) if small else x
+class _Region(NamedTuple):
+    """The part of an array that cuts select: attributes of a slice, those of a window of the slice,
+    and the first positions of the window."""
+
+    slice: dict[str, Any] | None
+    window: dict[str, Any] | None
+    starts: list[int | Node]
 
 
-def _written(x: Node, values: Node, cuts: Sequence[Cut]) -> Node:
-    """Return x with the part that the cuts select replaced."""
+class _Part(NamedTuple):
+    """The result of a key without arrays: its region, and the kind and extent of each dimension."""
+
+    region: _Region
+    result: list[tuple[str, int]]
+    shape: Shape
+
+
+_MOST_PARTS = 4096
+_parts: dict[Hashable, _Part] = {}
+
+
+def _part_of(x: Node, key: Any) -> _Part | None:
+    """Return the part that a key of Python integers, slices of these, `...` and None selects; None
+    for other keys. It is the same for all arrays of a shape, and parsed once."""
+    items: list[Hashable] = []
+    for item in key if type(key) is tuple else (key,):
+        if type(item) is slice:
+            bounds = item.start, item.stop, item.step
+            if not _BOUNDS.issuperset(map(type, bounds)):
+                return None
+            items.append(bounds)
+        elif type(item) is int or item is None or item is Ellipsis:
+            items.append(item)
+        else:
+            return None
+    place = (x.shape, x.dtype.itemsize, session.engine().environment.workers, *items)
+    part = _parts.get(place)
+    if part is None:
+        parsed = parse(x, key)
+        result = parsed.result()
+        shape = tuple([extent for _, extent in result])
+        part = _Part(_region(x, parsed.cuts), result, shape)
+        store_bounded(_parts, place, part, _MOST_PARTS)
+    return part
+
+
+_BOUNDS = frozenset((int, type(None)))
+
+
+def _region(x: Node, cuts: Sequence[Cut]) -> _Region:
+    """Return the region that cuts of an array select."""
     large, small = _sorted(x, cuts)
-    if not large:
-        return apply(SET_WINDOW, x, values, *_starts(small), **_window(small), line=user_line())
-    if small:
-        part = apply(SLICE, x, bounds=_bounds(x.shape, large), line=user_line())
-        values = apply(SET_WINDOW, part, values, *_starts(small), **_window(small))
-    return apply(SET_SLICE, x, values, bounds=_bounds(x.shape, large), line=user_line())
+    return _Region(
+        {"bounds": _bounds(x.shape, large)} if large else None,
+        _window(small) if small else None,
+        [c.start for c in small],
+    )
+
+
+def _read(x: Node, region: _Region) -> Node:
+    """Return the part of x in a region."""
+    line = user_line(2)
+    if region.slice is not None:
+        x = applied(SLICE, (x,), line, region.slice)
+    if region.window is not None:
+        x = applied(WINDOW, (x, *_starts(region)), line, region.window)
+    return x
+
+
+def _written(x: Node, values: Node, region: _Region) -> Node:
+    """Return x with the part in a region replaced."""
+    line = user_line(2)
+    if region.slice is None:
+        return applied(SET_WINDOW, (x, values, *_starts(region)), line, region.window or _NO_CUT)
+    if region.window is not None:
+        part = applied(SLICE, (x,), line, region.slice)
+        values = applied(SET_WINDOW, (part, values, *_starts(region)), line, region.window)
+    return applied(SET_SLICE, (x, values), line, region.slice)
 
 
 def _sorted(x: Node, cuts: Sequence[Cut]) -> tuple[list[Cut], list[Cut]]:
@@ -133,8 +204,11 @@ def _window(cuts: Sequence[Cut]) -> dict[str, Any]:
     }
 
 
-def _starts(cuts: Sequence[Cut]) -> list[Node]:
-    return [parameter(c.start, int64) if isinstance(c.start, int) else c.start for c in cuts]
+_NO_CUT = _window(())
+
+
+def _starts(region: _Region) -> list[Node]:
+    return [parameter(x, int64) if isinstance(x, int) else x for x in region.starts]
 
 
 # values ---------------------------------------------------------------------------------------

@@ -82,8 +82,11 @@ class TracedScalar(Array):
             return _of_numbers(operation, other, self)
         return super()._reflected(operation, other)
 
-    def _updated(self, result: Array) -> Array:
-        return result  # as for a number, `+=` binds the name to another value
+    def _update(self, operation: str, other: Any) -> Array:
+        return self._binary(operation, other)  # as for a number, it binds the name to another value
+
+    def _updated(self, node: Node) -> Array:
+        return Array(node)
 
 
 def _of_numbers(operation: str, *values: Any) -> TracedScalar:

@@ -159,4 +159,4 @@ def _add_at(name: str, x: Array, indices: Any, values: Any) -> None:
         extents=x.shape[: len(indices)],
         line=user_line(),
     )
-    x._updated(Array(e.call(name, x.node, sums)))
+    x._updated(e.call(name, x.node, sums))

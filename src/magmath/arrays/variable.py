@@ -171,8 +171,7 @@ class Variable(Array):
     def __setitem__(self, key: Any, value: Any) -> None:
         assign([(self, setitem(self.node, key, written_operand(self.dtype, value)))])
 
-    def _updated(self, result: Array) -> Array:
-        node = result.node
+    def _updated(self, node: Node) -> Array:
         if node.shape != self.shape:
             raise ShapeError(
                 f"update in place: variable {self.name} has shape {self.shape}, its new value "

@@ -170,7 +170,10 @@ def integer_bounds(dtype: DType) -> tuple[int, int]:
 
 _DIGITS = {float16: (11, 15), bfloat16: (8, 127), float32: (24, 127), float64: (53, 1023)}
 _FLOATS = {  # the largest number, and the smallest that rounds to infinity
-    dtype: ((2 - 2.0 ** (1 - digits)) * 2.0**power, (2 ** (digits + 1) - 1) << (power - digits))
+    dtype.name: (
+        (2 - 2.0 ** (1 - digits)) * 2.0**power,
+        (2 ** (digits + 1) - 1) << (power - digits),
+    )
     for dtype, (digits, power) in _DIGITS.items()
 }
 
@@ -189,7 +192,7 @@ def convert_number(value: Any, dtype: DType, operation: str = "") -> Any:
     Raises RangeError for a number outside the range of an integer type, as NumPy does.
     """
     if dtype.kind == "float":
-        most, infinite = _FLOATS[dtype]
+        most, infinite = _FLOATS[dtype.name]
         if -most <= value <= most or value != value:
             return float(value)
         size = most if -infinite < value < infinite else math.inf

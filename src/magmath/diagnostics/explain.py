@@ -15,7 +15,7 @@ from magmath.diagnostics.explanation import ExplainedStep, Explanation, Profile
 from magmath.engine import session
 from magmath.engine.remote_array import remote_array_of
 from magmath.errors import MagmathError
-from magmath.graph import Graph, Node
+from magmath.graph import Graph, Node, make_node
 from magmath.graph.operation import NO_ATTRIBUTES
 from magmath.layout import plan
 from magmath.ops import OPERATIONS
@@ -208,4 +208,4 @@ def _node(program: Program, call: Call) -> Node:
     out = program.slots[call.out]
     attributes = call.attributes or NO_ATTRIBUTES
     operation = OPERATIONS[call.operation]
-    return Node(operation, inputs, attributes, out.shape, out.dtype, layout=out.layout)
+    return make_node(operation, inputs, attributes, out.shape, out.dtype, layout=out.layout)

@@ -73,5 +73,6 @@ def follow(node: Node, leaf: Node) -> None:
 def note_update(node: object) -> None:
     """Mark captures as stale after an in-place update of an array that referred to this node, or a
     change of an object's state."""
-    for captured in _readers.pop(id(node), ()):
-        captured.is_current = False
+    if _readers:
+        for captured in _readers.pop(id(node), ()):
+            captured.is_current = False

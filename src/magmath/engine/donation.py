@@ -40,13 +40,17 @@ def _beyond_uses(order: Sequence[Node], counted: Sequence[tuple[Node, int]]) -> 
     """Return the nodes with more references than those of the expression and its list."""
     if not counted:
         return set()
-    several = {id(node): (node, count) for node, count in counted}
-    uses = dict.fromkeys(several, 0)
-    for inputs in {id(node.inputs): node.inputs for node in order}.values():  # nodes may share them
+    uses = {node: 0 for node, _ in counted}
+    shared: set[int] = set()  # nodes may share the tuple of their inputs
+    for node in order:
+        inputs = node.inputs
+        if id(inputs) in shared:
+            continue
+        shared.add(id(inputs))
         for source in inputs:
-            if id(source) in uses:
-                uses[id(source)] += 1
-    return {node for key, (node, count) in several.items() if count > _COUNTING + uses[key]}
+            if source in uses:
+                uses[source] += 1
+    return {node for node, count in counted if count > _COUNTING + uses[node]}
 
 
 def _references_in_list(items: Sequence[Any]) -> int:

@@ -16,6 +16,7 @@ from weakref import ref
 
 import msgspec
 
+from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import count, stage
 from magmath.engine.abandoned_run import AbandonedRun
@@ -27,6 +28,7 @@ from magmath.engine.donation import (
     live_intermediates,
     worthwhile_intermediates,
 )
+from magmath.engine.found_program import FoundProgram
 from magmath.engine.independent_build import Independence, build_independent
 from magmath.engine.memory_check import check_memory
 from magmath.engine.pending_updates import PendingUpdates, Updated
@@ -36,7 +38,7 @@ from magmath.engine.remote_array import RemoteArray, leaf_of, no_value_error, re
 from magmath.engine.result_records import deliver_results, record_provenance
 from magmath.engine.rng_state import INITIAL_STREAMS, RngState
 from magmath.errors import MagmathError
-from magmath.graph import Graph, Node, set_value, topological
+from magmath.graph import Graph, Node, set_value, structure_of, topological
 from magmath.ops.leaves import CONSTANT, PARAMETER, VARIABLE
 from magmath.ops.redistribute import REDISTRIBUTE, redistribute
 from magmath.passes.expand import expand
@@ -77,6 +79,8 @@ class Engine:
         self.rng_state = RngState(pool.seed)
         self.initial_rng_state = RngState(pool.seed, INITIAL_STREAMS)
         self._programs: OrderedDict[Hashable, Compiled] = OrderedDict()
+        self._found: RecentlyUsed[Hashable, FoundProgram] = RecentlyUsed(MAX_PROGRAMS)
+        self._recent: set[int] = set()  # programs that were found since they were last spared
         self._kept: deque[ref[Node]] = deque()
         self._updates = PendingUpdates()
         self._last: RunHandle | None = None
@@ -105,11 +109,16 @@ class Engine:
     def _forget_oldest(self) -> None:
         """Drop the least recently used program that has no other reference.
 
-        Compiled functions and optimizers reference their programs and run them without a lookup.
+        Compiled functions and optimizers reference their programs and run them without a lookup. A
+        program that expressions have found by their structure is spared once.
         """
-        for _ in range(len(self._programs)):
+        for _ in range(2 * len(self._programs)):
             key, oldest = self._programs.popitem(last=False)
             identifier, held = oldest.identifier, ref(oldest)
+            if identifier in self._recent:
+                self._recent.remove(identifier)
+                self._programs[key] = oldest
+                continue
             del oldest
             found = held()
             if found is None:
@@ -289,12 +298,7 @@ class Engine:
             if given is not None:
                 outputs = self._compute(order, results, given)
             else:
-                with paused_gc(), stage("look up"):
-                    graph = self.with_copies(
-                        self.cut(Graph(wanted, targets), expression), make=True
-                    )
-                    compiled = self.compile(graph)
-                outputs, _ = self.run(compiled, graph.leaves)
+                outputs = self._run_program(expression, wanted, targets)
             known = dict(zip(wanted, map(leaf_of, outputs), strict=True))
             if any(targets):  # donated memory: the expressions cannot be recomputed
                 for node, leaf in known.items():
@@ -302,6 +306,28 @@ class Engine:
         record_provenance(known, expression, held)
         self._set_intermediates(wanted[asked:], known, expression)
         return known
+
+    def _run_program(
+        self,
+        order: Sequence[Node],
+        wanted: tuple[Node, ...],
+        targets: tuple[Node | None, ...],
+    ) -> list[RemoteArray]:
+        """Compute nodes by their program, which is found by the structure of the expression."""
+        structure, leaves = structure_of(order, wanted, targets)
+        found = self._found.find(structure)
+        compiled = None if found is None else found.compiled()
+        if found is None or compiled is None:
+            with paused_gc(), stage("look up"):
+                graph = self.cut(Graph(wanted, targets), order)
+                copied = self.with_copies(graph, make=True)
+                compiled = self.compile(copied)
+            if copied is not graph:  # it reads copies of some leaves
+                return self.run(compiled, copied.leaves)[0]
+            found = FoundProgram(compiled, graph, leaves)
+            self._found.store(structure, found)
+        self._recent.add(compiled.identifier)
+        return self.start(compiled, *found.operands(leaves))[0]
 
     def _set_intermediates(
         self, nodes: Sequence[Node], known: Mapping[Node, Node], expression: Sequence[Node]
@@ -311,7 +337,8 @@ class Engine:
         Their arrays drop the expression, unless it serves gradients by variables, or recomputation
         after a failure.
         """
-        certain = bool(nodes) and not any(map(can_fail, expression))
+        checked = [x for x in expression if not x.operation.elementwise] if nodes else ()
+        certain = bool(nodes) and not any(map(can_fail, checked))
         for node in nodes:
             can_drop = certain and not (node.reads_version or node.operation.overwrites_first)
             array = node.handle() if can_drop and node.handle is not None else None
@@ -376,12 +403,17 @@ class Engine:
         record_provenance({node: leaf}, [*node.inputs, node], ())
         return leaf
 
-    def note_update(self, array: Updated) -> None:
+    def note_update(self, array: Updated, node: Node) -> None:
         """Register an array after an update in place: a later evaluation of other arrays may
         compute it in the same program. Small arrays are computed when they are read."""
-        form = array.node.signature
+        form = node.signature
         if form is not None and form.nbytes > self.at_once_bytes:
             self._updates.note(array)
+
+    def is_eager(self, node: Node) -> bool:
+        """Return True if the node, and others of its size, are computed without a program."""
+        runs_eagerly = self.pool.is_inline and not self.environment.deterministic
+        return runs_eagerly and _nbytes(node) <= self.at_once_bytes and self.recorder is None
 
     def should_evaluate_now(self, own: Sequence[Node]) -> bool:
         """Return True if a written array, the first of `own`, should be computed at once.
@@ -403,23 +435,22 @@ class Engine:
         pool, most = self.pool, self.at_once_bytes
         small = pool.is_inline and not self.environment.deterministic and self.recorder is None
         small &= not any(node.operation.leaf or node.operation is CONSTANT for node in wanted)
-        for node in order:
-            operation = node.operation
-            if operation is VARIABLE or (operation is PARAMETER and node.value is None):
-                raise no_value_error()
         given: dict[Node, int] = {}
         for node in order:
-            if not small:
-                return None
-            operation, form = node.operation, node.signature
-            if operation is PARAMETER and node.value is not None:
+            operation, value = node.operation, node.value
+            if operation is PARAMETER or operation is VARIABLE:
+                if value is None or operation is VARIABLE:
+                    raise no_value_error()
+            elif not small:
                 continue
-            if node.value is not None or operation.leaf:
+            elif value is not None or operation.leaf:
                 data = remote_array_of(node)
-                small = small and data.layout.is_on_single_worker and data.nbytes <= most
+                small = data.layout.is_on_single_worker and data.nbytes <= most
                 given[node] = data.handle if data.pool is pool else self._checked(data).handle
-            elif operation is REDISTRIBUTE or (form.nbytes if form else _nbytes(node)) > most:
-                small = False
+            else:
+                form = node.signature
+                nbytes = _nbytes(node) if form is None else form.nbytes
+                small = nbytes <= most and operation is not REDISTRIBUTE
         return given if small else None
 
     def _compute(

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from math import prod
-from operator import attrgetter
 from typing import TYPE_CHECKING, final
 
 from magmath.core.bounded_memo import store_bounded
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 MAX_RESULTS = 4
 MAX_CALLS = 16  # prepared calls per result buffer, for different operands
-_handle = attrgetter("handle")
 
 
 @final
@@ -71,7 +69,7 @@ class ReplayCache:
             data, self.last = engine.start(self.compiled, given, numbers)
             results = ResultBuffers(data)
         else:
-            operands = tuple(map(_handle, given))
+            operands = tuple([data.handle for data in given])
             call = results.calls.get(operands) or self._ready(results, given)
             engine.pool.replay(call, operands, numbers)
         return results

@@ -34,7 +34,7 @@ def record_provenance(
         if node.operation is PARAMETER:  # the node is the parameter itself, a number
             set_provenance(leaf, provenance_of(node))
         else:
-            set_provenance(leaf, Provenance(recipe, position[node], operands, node.line))
+            set_provenance(leaf, Provenance.of(recipe, position[node], operands, node.line))
 
 
 def provenance_of_pending(node: Node) -> Provenance:

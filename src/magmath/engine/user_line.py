@@ -24,11 +24,11 @@ def user_line(inside: int = 1) -> Line:
     frame: FrameType | None = sys._getframe(inside)
     while frame is not None:
         code = frame.f_code
-        known = _lines.get((id(code), frame.f_lasti))
-        if known is not None:
-            return known[1]
         file = code.co_filename
         if file not in _OWN_FILES:
+            known = _lines.get((id(code), frame.f_lasti))
+            if known is not None:
+                return known[1]
             if not (file.startswith(_HERE) or _is_library(file)):
                 return _noted(code, frame)
             _OWN_FILES.add(file)

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import pairwise
 
 from magmath.core.index_set import IndexSet
-from magmath.graph import KernelCall, Node
+from magmath.graph import KernelCall, Node, make_node
 from magmath.graph.index_notation import LOGICAL_PARTS
 from magmath.layout import even_cuts
 from magmath.ops import OPERATIONS
@@ -90,4 +90,4 @@ def _narrowed(local: KernelCall, dim: int, extent: int) -> dict[str, object]:
 def node_of_call(call: Call, out: Slot, inputs: Sequence[Slot]) -> Node:
     """Return the node from which a call was lowered, without layouts."""
     operands = tuple(Node(OPERATIONS["input"], (), {}, s.shape, s.dtype) for s in inputs)
-    return Node(OPERATIONS[call.operation], operands, call.attributes, out.shape, out.dtype)
+    return make_node(OPERATIONS[call.operation], operands, call.attributes, out.shape, out.dtype)

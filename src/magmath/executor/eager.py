@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple, final
 
+import numpy as np
 import torch
 
-from magmath.core.dtypes import DType
+from magmath.core.dtypes import DTYPES, DType
 from magmath.core.index_set import Tile
 from magmath.executor.context import Context
 from magmath.executor.numpy_fast_path import is_faster_by_numpy, silent
@@ -71,11 +72,13 @@ def _compute(
     spare: defaultdict[_WholeTile, list[LocalArray]],
 ) -> None:
     """Compute all nodes. `made` holds arrays with pending readers, `spare` memory for reuse."""
-    todo = [node for node in order if node not in views]
+    todo: list[Node] = []
     last: dict[Node, Node] = {}  # the last reader
-    for node in todo:
-        for source in node.inputs:
-            last[source] = node
+    for node in order:
+        if node not in views:
+            todo.append(node)
+            for source in node.inputs:
+                last[source] = node
     for node in wanted:
         last.pop(node, None)
     on_cpu = context.device.type == "cpu"
@@ -168,13 +171,15 @@ def _number(node: Node) -> View:
     """Return a number as a read-only 0-d array."""
     value = node.value if node.operation is PARAMETER else node.attributes["value"]
     if value and type(value) is not complex:  # two zeros are equal but may differ in sign
-        return _kept_scalar(value, node.dtype)
-    return _new_scalar(value, node.dtype)
+        return _kept_scalar(value, node.dtype.name)
+    return _new_scalar(value, node.dtype.name)
 
 
-def _new_scalar(value: bool | int | float | complex, dtype: DType) -> View:
-    tensor = torch.zeros((), dtype=to_torch(dtype)).fill_(value)
-    return View(tensor.numpy() if dtype in NUMPY else None, tensor)
+def _new_scalar(value: bool | int | float | complex, name: str) -> View:
+    dtype = DTYPES[name]
+    if dtype in NUMPY:
+        return View(np.array(value, NUMPY[dtype]))
+    return View(None, torch.zeros((), dtype=to_torch(dtype)).fill_(value))
 
 
 _kept_scalar = lru_cache(maxsize=1024, typed=True)(_new_scalar)

@@ -32,7 +32,7 @@ from magmath.executor.tiers import Tiers
 from magmath.executor.user_line import attach_user_line
 from magmath.memory.heap import Block
 from magmath.memory.local_array import LocalArray
-from magmath.memory.torch_dtypes import to_torch
+from magmath.memory.torch_dtypes import NUMPY, from_torch, to_torch
 from magmath.program.arena import arrange
 from magmath.program.instructions import Program
 
@@ -60,6 +60,7 @@ class Executable:
             slot: torch.zeros((), dtype=to_torch(program.slots[slot].dtype))
             for slot in program.parameters
         }
+        self._write = [_writer(tensor) for tensor in self._parameters.values()]
         self._numbers: Sequence[object] = (None,) * len(program.parameters)  # their current values
         self._bindings: RecentlyUsed[Hashable, Binding] = RecentlyUsed(KEPT_BINDINGS)
         self._selectors: RecentlyUsed[Hashable, ExecutorSelector] = RecentlyUsed(KEPT_BINDINGS)
@@ -243,7 +244,7 @@ class Executable:
         self._numbers = (None,) * len(former)  # until all writes have succeeded
         for position, value in enumerate(parameters):
             if value is not former[position]:
-                self._parameters[self.program.parameters[position]].fill_(value)
+                self._write[position](value)
         self._numbers = parameters
 
     def _bound(
@@ -333,6 +334,13 @@ class Executable:
         if self._independent is not None:
             self._independent.close()
         self.context.heap.free(self._block)
+
+
+def _writer(scalar: torch.Tensor) -> Callable[[Number], object]:
+    """Return a function that writes a number into a 0-d tensor: NumPy's, if it has the type."""
+    if from_torch(scalar.dtype) in NUMPY:
+        return partial(scalar.numpy().__setitem__, ())
+    return scalar.fill_
 
 
 def _equal_blocks(blocks: tuple[Block, ...]) -> Hashable:

@@ -161,7 +161,8 @@ class FusedLoops:
         loops: list[PartLoop[_Member]] = []
         while members:
             loop, members = next_loop(members)
-            loops.append(_part_loop(loop))
+            if math.prod(loop[0].shape):
+                loops.append(_part_loop(loop))
         for nest in joined(loops):
             self._nest(nest)
 

@@ -10,6 +10,7 @@ from magmath.graph.operation import (
     Node,
     Operation,
     WeakResult,
+    make_node,
     set_handle,
     set_value,
 )
@@ -22,6 +23,7 @@ from magmath.graph.provenance import (
     weak_operand,
 )
 from magmath.graph.recipe import Recipe
+from magmath.graph.structure import structure_of
 
 __all__ = [
     "DistributedCall",
@@ -38,12 +40,14 @@ __all__ = [
     "Workspace",
     "applied",
     "apply",
+    "make_node",
     "provenance_of",
     "recipe_of",
     "rewrite",
     "set_handle",
     "set_provenance",
     "set_value",
+    "structure_of",
     "topological",
     "users_of",
     "weak_operand",

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping
 from typing import Any
 
 from magmath.core.bounded_memo import store_bounded
-from magmath.graph.operation import NO_ATTRIBUTES, Line, Node, Operation
+from magmath.graph.operation import NO_ATTRIBUTES, Line, Node, Operation, make_node
 from magmath.graph.signature import Signature
 from magmath.layout import Layout
 
@@ -40,12 +40,16 @@ def applied(
     so it is cached for each combination of these.
     """
     if attributes:
-        key: Hashable = (operation, *attributes.items(), *[(x.shape, x.dtype) for x in inputs])
+        key: Hashable = (
+            operation,
+            *attributes.items(),
+            *[(x.shape, x.dtype.name) for x in inputs],
+        )
     elif len(inputs) == 2:
         x, y = inputs
-        key = (operation, x.shape, x.dtype, y.shape, y.dtype)
+        key = (operation, x.shape, x.dtype.name, y.shape, y.dtype.name)
     else:
-        key = (operation, *[(x.shape, x.dtype) for x in inputs])
+        key = (operation, *[(x.shape, x.dtype.name) for x in inputs])
     signature = _signatures.get(key)
     if signature is None:
         signature = store_bounded(
@@ -56,7 +60,7 @@ def applied(
         )
     if line is None and inputs:
         line = inputs[0].line
-    return Node(
+    return make_node(
         operation,
         inputs,
         attributes,

@@ -21,8 +21,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Final, NamedTuple, NoReturn, final
+from typing import Any, NamedTuple, NoReturn, final
 from weakref import ref
+
+from msgspec import Struct
 
 from magmath.core.dtypes import DType
 from magmath.core.shapes import Shape
@@ -36,7 +38,7 @@ Line = tuple[str, int] | None
 NO_ATTRIBUTES: Mapping[str, Any] = {}
 
 
-class Node(Arithmetic):
+class Node(Arithmetic, Struct, eq=False, weakref=True):
     """An immutable application of an operation.
 
     `reads_version` is True for expressions of a variable's value: an assignment to the variable
@@ -58,58 +60,20 @@ class Node(Arithmetic):
     attributes raise AttributeError.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "attributes",
-        "depth",
-        "dtype",
-        "handle",
-        "inputs",
-        "layout",
-        "line",
-        "operation",
-        "provenance",
-        "reads_version",
-        "result",
-        "shape",
-        "signature",
-        "value",
-    )
-
-    def __init__(
-        self,
-        operation: Operation,
-        inputs: tuple[Node, ...],
-        attributes: Mapping[str, Any],
-        shape: Shape,
-        dtype: DType,
-        layout: Layout | None = None,
-        line: Line = None,
-        value: Any = None,
-        signature: Signature | None = None,
-    ) -> None:
-        self.operation: Final = operation
-        self.inputs: Final = inputs
-        self.attributes: Final = attributes
-        self.shape: Final = shape
-        self.dtype: Final = dtype
-        self.layout: Final = layout
-        self.line: Final = line
-        self.signature: Final = signature
-        self.value: Final = value
-        self.provenance: Final[object] = None
-        self.result: Final[WeakResult | None] = None
-        self.handle: Final[Callable[[], Any] | None] = None
-        depth = 1 if inputs else 0
-        reads_version = operation.version
-        for node in inputs:
-            if node.value is None and node.depth >= depth:
-                depth = node.depth + 1
-            if node.reads_version:
-                reads_version = True
-        self.depth: Final[int] = depth
-        self.reads_version: Final[bool] = reads_version
-        self.__class__ = _FrozenNode  # much faster than a class whose __init__ passes __setattr__
+    operation: Operation
+    inputs: tuple[Node, ...]
+    attributes: Mapping[str, Any]
+    shape: Shape
+    dtype: DType
+    layout: Layout | None = None
+    line: Line = None
+    value: Any = None
+    signature: Signature | None = None
+    depth: int = 0
+    reads_version: bool = False
+    provenance: Any = None
+    result: WeakResult | None = None
+    handle: Callable[[], Any] | None = None
 
     @property
     def name(self) -> str:
@@ -154,7 +118,7 @@ class Node(Arithmetic):
 
         It has this layout and line, if they are given, otherwise those of the node.
         """
-        return Node(
+        return make_node(
             self.operation,
             inputs,
             self.attributes,
@@ -170,16 +134,6 @@ class Node(Arithmetic):
         """Return the same node with this line of the user's code, if one is given."""
         return self if line is None or line == self.line else self.replace(self.inputs, line=line)
 
-    def __repr__(self) -> str:
-        layout = f" {self.layout}" if self.layout is not None else ""
-        return f"{self.name}{list(self.shape)}:{self.dtype}{layout}"
-
-
-class _FrozenNode(Node):
-    """A node after its construction."""
-
-    __slots__ = ()
-
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(
             f"node {self.name}: cannot assign {name}; nodes are immutable, so build another one "
@@ -188,6 +142,35 @@ class _FrozenNode(Node):
 
     def __delattr__(self, name: str) -> NoReturn:
         raise AttributeError(f"node {self.name}: cannot delete {name}; nodes are immutable")
+
+    def __repr__(self) -> str:
+        layout = f" {self.layout}" if self.layout is not None else ""
+        return f"{self.name}{list(self.shape)}:{self.dtype}{layout}"
+
+
+def make_node(
+    operation: Operation,
+    inputs: tuple[Node, ...],
+    attributes: Mapping[str, Any],
+    shape: Shape,
+    dtype: DType,
+    layout: Layout | None = None,
+    line: Line = None,
+    value: Any = None,
+    signature: Signature | None = None,
+) -> Node:
+    """Return an application of an operation, whose shape and dtype are already known."""
+    depth = 1 if inputs else 0
+    reads_version = operation.version
+    for node in inputs:
+        if node.value is None and node.depth >= depth:
+            depth = node.depth + 1
+        if node.reads_version:
+            reads_version = True
+    return Node(
+        operation, inputs, attributes, shape, dtype, layout, line, value, signature, depth,
+        reads_version,
+    )  # fmt: skip
 
 
 @final

@@ -11,10 +11,12 @@ knows that the array depended on it, and raises an error instead of returning ze
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from typing import Protocol, cast, final
+from typing import Protocol, final
 from weakref import ref
 
-from magmath.graph.operation import Line, Node, WeakResult, set_result
+from msgspec import Struct
+
+from magmath.graph.operation import Line, Node, WeakResult, make_node, set_result
 from magmath.graph.recipe import Number, Recipe, RecipeStep, built_step, number_node
 
 MAX_LENGTH = 20_000
@@ -32,7 +34,7 @@ class WeakOperand:
     `provenance` is that of the array.
     """
 
-    __slots__ = ("provenance",)
+    __slots__ = ()
     provenance: Provenance | None
 
     def find(self) -> Node | None:
@@ -46,25 +48,27 @@ class WeakOperand:
 
 
 @final
-class LeafOperand(WeakOperand):
+class LeafOperand(WeakOperand, Struct, eq=False):
     """A leaf that was read.
 
     A compiled function reuses the leaf of an unreferenced result for its next result, with another
     provenance; the reference is then no longer valid.
     """
 
-    __slots__ = ("_leaf", "_made")
-    _made: ref[Provenance]
+    _leaf: ref[Node]
+    provenance: Provenance | None
+    _made: ref[Provenance] | None = None
 
-    def __init__(self, leaf: Node) -> None:
-        self._leaf = ref(leaf)
-        self.provenance = provenance_of(leaf)
+    @staticmethod
+    def of(leaf: Node) -> LeafOperand:
+        """Return a weak reference to a leaf with its current value."""
+        return LeafOperand(ref(leaf), leaf.provenance)
 
     def find(self) -> Node | None:
         leaf = self._leaf()
         if leaf is None or leaf.provenance is self.provenance:
             return leaf
-        made = getattr(self, "_made", None)
+        made = self._made
         return leaf if made is not None and made() is leaf.provenance else None
 
     def nodes(self) -> Iterator[Node]:
@@ -82,11 +86,11 @@ class LeafOperand(WeakOperand):
 class NodeOperand(WeakOperand):
     """A node that was read by a pending expression, or a node whose value is known by now."""
 
-    __slots__ = ("_node", "_result")
+    __slots__ = ("_node", "_result", "provenance")
 
     def __init__(self, node: Node) -> None:
         self._node = ref(node)
-        self.provenance = None
+        self.provenance: Provenance | None = None
         if isinstance(node.value, Node):
             self.provenance = provenance_of(node.value)
             self._result: Callable[[], Node | None] = ref(node.value)
@@ -111,10 +115,10 @@ class VersionOperand(WeakOperand):
     """A value of a variable that was read: the leaf of the variable, which always exists, the
     number of the value among all values of the variable, and the leaf with the value."""
 
-    __slots__ = ("_version", "leaf", "number", "variable")
+    __slots__ = ("_version", "leaf", "number", "provenance", "variable")
 
     def __init__(self, node: Node) -> None:
-        self.provenance = None
+        self.provenance: Provenance | None = None
         self.variable, value = node.inputs
         self.number: int = node.attributes["number"]
         self.leaf = ref(value)
@@ -126,7 +130,7 @@ class VersionOperand(WeakOperand):
             return None
         attributes = {"number": self.number}
         inputs = (self.variable, leaf)
-        return Node(self._version, inputs, attributes, leaf.shape, leaf.dtype, value=leaf)
+        return make_node(self._version, inputs, attributes, leaf.shape, leaf.dtype, value=leaf)
 
     def nodes(self) -> Iterator[Node]:
         yield self.variable
@@ -139,7 +143,7 @@ Replace = Callable[[WeakOperand], "Node | None"]
 def weak_operand(node: Node) -> WeakOperand:
     """Return a weak reference to a node that an expression reads."""
     if node.operation.leaf:
-        return LeafOperand(node)
+        return LeafOperand.of(node)
     return VersionOperand(node) if node.operation.version else NodeOperand(node)
 
 
@@ -150,30 +154,29 @@ def recipe_of(
 
     Nodes in `held` have references from outside the expression.
     """
-    position: dict[Node, int] = {}
+    position = {node: i for i, node in enumerate(order)}
     steps: list[Node | RecipeStep | None] = []
     operands: list[WeakOperand] = []
     positions: list[int] = []
-    for node in order:
+    for i, node in enumerate(order):
         operation = node.operation
-        if operation.name == "parameter":
-            steps.append(node)
-        elif node.value is not None or operation.leaf:
-            steps.append(None)
-            positions.append(len(position))
-            operands.append(weak_operand(node))
-        else:
-            sources = tuple([position[source] for source in node.inputs])
+        if node.value is None and not operation.leaf:
+            sources = tuple(map(position.__getitem__, node.inputs))
             steps.append(
                 (
                     operation, node.attributes, node.shape, node.dtype, node.layout, node.line,
                     node.signature, sources,
                 )
             )  # fmt: skip
-            if node in held:
-                positions.append(len(position))
-                operands.append(weak_operand(node))
-        position[node] = len(position)
+            if node not in held:
+                continue
+        elif operation.name == "parameter":
+            steps.append(node)
+            continue
+        else:
+            steps.append(None)
+        positions.append(i)
+        operands.append(weak_operand(node))
     return Recipe(steps, positions), operands, position
 
 
@@ -190,7 +193,7 @@ class Loop(Protocol):
 
 
 @final
-class Provenance:
+class Provenance(Struct, eq=False, weakref=True):
     """The record of how the value of a leaf was computed: the output of a recipe at a position,
     from operands.
 
@@ -199,41 +202,32 @@ class Provenance:
     and loop, the operands are known and the expression is not.
     """
 
-    __slots__ = (
-        "__weakref__", "_kept", "_length", "_loop", "_numbers", "_operands", "_output",
-        "_recipe", "line",
-    )  # fmt: skip
+    _recipe: Recipe | None
+    _output: int
+    _operands: Sequence[WeakOperand]
+    line: Line
+    _numbers: Sequence[Number] = ()
+    _length: int = 1
+    _loop: Loop | None = None
+    _kept: Sequence[Node] = ()
 
-    def __init__(
-        self,
-        recipe: Recipe | None,
+    @staticmethod
+    def of(
+        recipe: Recipe,
         output: int,
         operands: Sequence[WeakOperand],
         line: Line,
         numbers: Sequence[Number] = (),
-    ) -> None:
-        self.line = line
-        self._recipe = recipe
-        self._output = output
-        self._operands = operands
-        self._numbers = numbers
-        self._loop: Loop | None = None
-        self._kept: Sequence[Node] = ()
-        longest: int = 0
-        for x in operands:
-            before = x.provenance
-            if before is not None:
-                if before._length > MAX_LENGTH:
-                    before._forget_operands()
-                longest = max(longest, before._length)
-        self._length: int = longest + (recipe.length if recipe is not None else 1)
+    ) -> Provenance:
+        """Return the provenance of a recipe's output."""
+        length = _longest(operands) + recipe.length
+        return Provenance(recipe, output, operands, line, numbers, length)
 
     @staticmethod
     def of_loop(loop: Loop, output: int, operands: Sequence[WeakOperand], line: Line) -> Provenance:
         """Return the provenance of a loop's result, by its number; the operands are in the order of
         its recipe."""
-        found = Provenance(None, output, operands, line)
-        found._loop = loop
+        found = Provenance(None, output, operands, line, (), _longest(operands) + 1, loop)
         if loop.length <= MAX_LENGTH:
             found._length += loop.length
             # All loops of a chain through which gradients pass keep at most this much.
@@ -383,16 +377,30 @@ class Provenance:
     def _forget_expression(self) -> None:
         """Drop the expression, except on which existing arrays it depends."""
         nodes = dict.fromkeys([node.known for node in self.nodes()])
-        found = [LeafOperand(node) for node in nodes]
+        found = [LeafOperand.of(node) for node in nodes]
         for leaf in found:
             leaf.forget_provenance()
         self._operands, self._recipe, self._length, self._kept = found, None, 0, ()
         self._loop = None
 
 
+def _longest(operands: Sequence[WeakOperand]) -> int:
+    """Return the number of recorded operations of the longest chain before a result; a chain of
+    more than `MAX_LENGTH` ends there."""
+    longest = 0
+    for x in operands:
+        before = x.provenance
+        if before is not None:
+            if before._length > MAX_LENGTH:
+                before._forget_operands()
+            longest = max(longest, before._length)
+    return longest
+
+
 def provenance_of(leaf: Node) -> Provenance | None:
     """Return the provenance of a leaf, or None if it has none."""
-    return cast("Provenance | None", leaf.provenance)
+    found: Provenance | None = leaf.provenance
+    return found
 
 
 set_provenance: Callable[[Node, Provenance | None], None] = Node.__dict__["provenance"].__set__

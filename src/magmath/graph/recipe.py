@@ -7,7 +7,7 @@ from typing import Any, final
 
 from magmath.core.dtypes import DType
 from magmath.core.shapes import Shape
-from magmath.graph.operation import NO_ATTRIBUTES, Line, Node, Operation
+from magmath.graph.operation import NO_ATTRIBUTES, Line, Node, Operation, make_node
 from magmath.graph.signature import Signature
 from magmath.layout import Layout
 
@@ -72,4 +72,4 @@ def built_step(
     inputs = [node for i in positions if (node := built[i]) is not None]
     if len(inputs) < len(positions):
         return None
-    return Node(operation, tuple(inputs), attributes, shape, dtype, layout, line, value, form)
+    return make_node(operation, tuple(inputs), attributes, shape, dtype, layout, line, value, form)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from itertools import count
 from math import prod
 from typing import Any
 
 from magmath.core.dtypes import DType
 from magmath.core.shapes import Shape
 from magmath.graph.index_notation import IndexNotation
+
+_numbers = count()
 
 
 class Signature:
@@ -18,13 +21,23 @@ class Signature:
     These are the shape and type of the result, and, once they are computed, the index notation and
     (`ready`) the prepared step that computes such a node eagerly. Signatures with the same `key`,
     of operation, attributes and operands, are equal; most of them are identical, so that a graph of
-    many nodes is compared fast.
+    many nodes is compared fast. `number` is unique: two signatures with one number are identical.
     """
 
-    __slots__ = ("_hash", "_key", "dtype", "index_notation", "nbytes", "ready", "shape")
+    __slots__ = (
+        "_hash",
+        "_key",
+        "dtype",
+        "index_notation",
+        "nbytes",
+        "number",
+        "ready",
+        "shape",
+    )
 
     def __init__(self, key: Hashable, shape: Shape, dtype: DType) -> None:
         self._key, self._hash = key, hash(key)
+        self.number = next(_numbers)
         self.shape = shape
         self.dtype = dtype
         self.nbytes = prod(shape) * dtype.itemsize

@@ -29,11 +29,11 @@ Call = Callable[[], object]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _save(
-    buffer: Any, helper: Any, begin: Any, counts: Any, offsets: Any, BLOCK: tl.constexpr
+    buffer: Any, helper: Any, begin: Any, counts: Any, places: Any, BLOCK: tl.constexpr
 ) -> None:
     group = tl.program_id(0)
     source = buffer + tl.load(begin + group)
-    target = helper + tl.load(offsets + group)
+    target = helper + tl.load(places + group)
     count = tl.load(counts + group)
     for start in range(0, count, BLOCK):
         i = start + tl.arange(0, BLOCK)
@@ -42,11 +42,11 @@ def _save(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _right(
-    buffer: Any, helper: Any, cuts: Any, offsets: Any, columns: Any, value: Any, BLOCK: tl.constexpr
+    buffer: Any, helper: Any, cuts: Any, places: Any, columns: Any, value: Any, BLOCK: tl.constexpr
 ) -> None:
     group = tl.program_id(0)
     first, stop = tl.load(cuts + group), tl.load(cuts + group + 1)
-    saved = helper + tl.load(offsets + group)
+    saved = helper + tl.load(places + group)
     count = (stop - first) * columns
     blocks = (count + BLOCK - 1) // BLOCK
     for done in range(blocks):
@@ -65,11 +65,11 @@ def _right(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _left(
-    buffer: Any, helper: Any, cuts: Any, begin: Any, offsets: Any, columns: Any, BLOCK: tl.constexpr
+    buffer: Any, helper: Any, cuts: Any, begin: Any, places: Any, columns: Any, BLOCK: tl.constexpr
 ) -> None:
     group = tl.program_id(0)
     first, stop = tl.load(cuts + group), tl.load(cuts + group + 1)
-    saved, safe = helper + tl.load(offsets + group), tl.load(begin + group)
+    saved, safe = helper + tl.load(places + group), tl.load(begin + group)
     count = (stop - first) * columns
     for start in range(0, count, BLOCK):
         i = start + tl.arange(0, BLOCK)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from magmath.core.dtypes import DType, convert_number
-from magmath.graph import KernelCall, Node, Operation, Shape, apply
+from magmath.graph import KernelCall, Node, Operation, Shape, apply, make_node
 from magmath.graph.operation import NO_ATTRIBUTES
 from magmath.layout import Layout
 from magmath.ops.infer_rules import LETTERS, no_gradient
@@ -97,7 +97,7 @@ def variable_leaf(shape: Shape, dtype: DType, layout: Layout, reference: Any) ->
 def version(variable: Node, value: Node, number: int, known: Node | None = None) -> Node:
     """Create a node for version `number` of a variable; `known` is the leaf with its value."""
     attributes = {"number": number}
-    return Node(VERSION, (variable, value), attributes, value.shape, value.dtype, value=known)
+    return make_node(VERSION, (variable, value), attributes, value.shape, value.dtype, value=known)
 
 
 def parameter(value: Number | None, dtype: DType, operation: str = "") -> Node:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from magmath.core.dtypes import DType
-from magmath.graph import Node, Operation, Shape
+from magmath.graph import Node, Operation, Shape, make_node
 from magmath.graph.operation import NO_ATTRIBUTES, Line
 from magmath.layout import Layout
 from magmath.ops.infer_rules import LETTERS
@@ -35,7 +35,7 @@ def redistribute(x: Node, layout: Layout, line: Line = None) -> Node:
     if x.layout == layout:
         return x
     line = x.line if line is None else line
-    return Node(REDISTRIBUTE, (x,), NO_ATTRIBUTES, x.shape, x.dtype, layout=layout, line=line)
+    return make_node(REDISTRIBUTE, (x,), NO_ATTRIBUTES, x.shape, x.dtype, layout=layout, line=line)
 
 
 def _infer(x: Node) -> tuple[Shape, DType]:

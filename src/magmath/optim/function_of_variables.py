@@ -17,7 +17,15 @@ from magmath.engine import session
 from magmath.engine.donation import live_intermediates
 from magmath.engine.rng_state import RngState, generator_of
 from magmath.errors import MagmathError
-from magmath.graph import Graph, Node, WeakOperand, provenance_of, set_value, topological
+from magmath.graph import (
+    Graph,
+    Node,
+    WeakOperand,
+    make_node,
+    provenance_of,
+    set_value,
+    topological,
+)
 from magmath.graph.provenance import VersionOperand
 from magmath.graph.rebuild import with_expressions
 
@@ -143,7 +151,7 @@ def _of_variables(output: Node, newest: Mapping[Node, int]) -> Node:
             new[node] = node if node.value is None or node.is_leaf else node.value
             continue
         else:
-            made = Node(
+            made = make_node(
                 node.operation, inputs, node.attributes, node.shape, node.dtype, node.layout,
                 node.line, signature=node.signature,
             )  # fmt: skip

@@ -91,7 +91,7 @@ def _table(
 ) -> Table:
     absent = "; ".join(f"{name}: absent ({why})" for name, why in measured.absent.items())
     if measured.quick:
-        absent = "; ".join([f"left out of a quick run: {QUICK_WITHOUT[0]}", absent]).strip("; ")
+        absent = "; ".join([f"Left out of a quick run: {QUICK_WITHOUT[0]}", absent]).strip("; ")
     rows: list[tuple[Cell, ...]] = [(name, *values) for name, values in seconds.items()]
     return Table.of(
         "Seconds for 60,000 images",

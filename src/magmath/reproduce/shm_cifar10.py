@@ -353,7 +353,7 @@ def _speed(runs: dict[int, Run]) -> Finding:
 def _averages(runs: dict[int, Run]) -> Finding:
     seconds = [found.stages["average"] for found in runs.values()]
     growth, linear = seconds[-1] / seconds[0], WORKERS[-1] / WORKERS[0]
-    rises = seconds == sorted(seconds) and growth > 1.5
+    rises = seconds == sorted(seconds) and linear / 2 <= growth <= 2 * linear
     return Finding(
         "The time of averaging grows linearly with the workers",
         "seems to scale linearly (Fig. 6.4)",

@@ -164,7 +164,7 @@ def name_of(shape: Sequence[int]) -> str:
 
 
 def _figure(shapes: Sequence[tuple[int, int, int]], seconds: dict[Any, Any]) -> Figure:
-    figure = new_figure(0.5 + 0.9 * len(shapes))
+    figure = new_figure(1.3 + 0.9 * len(shapes))
     axes = figure.subplots()
     height = 0.8 / len(FORWARD)
     for i, form in enumerate(FORWARD):
@@ -174,9 +174,9 @@ def _figure(shapes: Sequence[tuple[int, int, int]], seconds: dict[Any, Any]) -> 
     middle = 0.4 - height / 2
     axes.set_yticks([p + middle for p in range(len(shapes))], [name_of(s) for s in shapes])
     axes.invert_yaxis()
-    axes.set(xlabel="time of the forward pass / time with the fused epilogue")
+    axes.set(xlabel="time ÷ time with the fused epilogue")
     axes.axvline(1.0, color="black", linewidth=0.8)
-    axes.legend(loc="lower right")
+    figure.legend(loc="outside lower center", ncols=2)
     return figure
 
 

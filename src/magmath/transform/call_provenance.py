@@ -3,9 +3,9 @@ of each call."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any, final
+from weakref import ref
 
 from magmath.engine.kept_expressions import keep_expression
 from magmath.graph import (
@@ -40,31 +40,32 @@ class ProvenanceTemplate:
         self._recipe.numbers = [positions[node] for node in given]
         self._numbers = [position.get(node, node) for node in given]
 
-    def call(
-        self, arguments: Sequence[Any], drawn: Mapping[Node, float]
-    ) -> Callable[[Sequence[Node]], None]:
-        """Record the operands of a call before it assigns variables.
-
-        Returns a function that stores the provenance in the leaves of the results.
-        """
+    def operands(self, arguments: Sequence[Any]) -> list[WeakOperand]:
+        """Return the operands of a call; they must be recorded before it assigns variables."""
         operands: list[WeakOperand] = []
         for source in self._operands:
             if type(source) is int:
                 argument = arguments[source]
                 leaf = argument._leaf or argument.evaluated()
                 keep_expression(leaf)
-                operands.append(LeafOperand(leaf))
+                operands.append(LeafOperand(ref(leaf), leaf.provenance))
             elif isinstance(source, Node):
                 operands.append(weak_operand(source.value().node))
             else:
                 operands.append(source)  # type: ignore[arg-type]
+        return operands
+
+    def note(
+        self,
+        leaves: Sequence[Node],
+        operands: list[WeakOperand],
+        arguments: Sequence[Any],
+        drawn: Mapping[Node, float],
+    ) -> None:
+        """Store the provenance in the leaves of the results of a call."""
         numbers: Sequence[Any] = ()
         if self._numbers:
             numbers = [drawn[x] if isinstance(x, Node) else arguments[x] for x in self._numbers]
-        return partial(self._store, operands, numbers)
-
-    def _store(
-        self, operands: list[WeakOperand], numbers: Sequence[Any], leaves: Sequence[Node]
-    ) -> None:
         for leaf, output in zip(leaves, self._outputs):  # noqa: B905  assigned variables follow
-            set_provenance(leaf, Provenance(self._recipe, output, operands, self._line, numbers))
+            known = Provenance.of(self._recipe, output, operands, self._line, numbers)
+            set_provenance(leaf, known)

@@ -222,18 +222,18 @@ class _Specialization:
         if self._frozen is not None:
             frozen = self._frozen.data()
             numbers = self._with_versions(numbers, frozen)
-        note = self._history.call(arguments, drawn)
+        operands = self._history.operands(arguments)
         if self._assigned:
             made, self.repeated.last = overwrite(
                 self._assigned,
                 lambda: self.engine.start(self.repeated.compiled, self._given(values), numbers),
             )
             leaves = [leaf_of(data) for data in made]
-            note(leaves)
+            self._history.note(leaves, operands, arguments, drawn)
             return self._found(leaves, arguments)
         given = values if self._in_order else self._given(values, frozen)
         results = self.repeated.run(given, numbers)
-        note(results.leaves)
+        self._history.note(results.leaves, operands, arguments, drawn)
         found = self._found(results.leaves, arguments)
         self.repeated.keep(results)
         return found
@@ -267,7 +267,7 @@ class _Specialization:
         if self._updated:
             for i, leaf in zip(self._updated, leaves[self._results :], strict=True):
                 if isinstance(arguments[i], Array):
-                    arguments[i]._updated(Array(leaf))
+                    arguments[i]._updated(leaf)
         if self.tree is None:
             return self._array(leaves[0])
         return unflatten(self.tree, [self._array(leaf) for leaf in leaves[: self._results]])

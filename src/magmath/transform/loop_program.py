@@ -28,6 +28,7 @@ from magmath.graph import (
     Recipe,
     Shape,
     WeakOperand,
+    make_node,
     recipe_of,
     set_provenance,
     set_value,
@@ -51,12 +52,12 @@ Body = Callable[[Sequence[Array], Node], tuple[Sequence[Node], Sequence[Node]]]
 
 def row_of(x: Node, number: Node) -> Node:
     """Return a row of an array by its number, which may be computed at run time."""
-    return Node(WINDOW, (x, number), ROW, x.shape[1:], x.dtype, line=user_line())
+    return make_node(WINDOW, (x, number), ROW, x.shape[1:], x.dtype, line=user_line())
 
 
 def with_row(x: Node, number: Node, value: Node) -> Node:
     """Return an array with a value in place of a row, given by its number."""
-    return Node(SET_WINDOW, (x, value, number), ROW, x.shape, x.dtype, line=user_line())
+    return make_node(SET_WINDOW, (x, value, number), ROW, x.shape, x.dtype, line=user_line())
 
 
 def run_loop(

@@ -1,0 +1,53 @@
+"""The structure of an expression: a key by which the program that computes it is found again.
+
+`Graph.key` describes a graph of leaves and operations. An expression of the user's code has
+evaluated nodes instead of leaves, so its graph must be built first. `structure_of` describes the
+same graph in one pass over the nodes of the expression, and builds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from magmath.graph.operation import Node
+
+
+def structure_of(
+    order: Sequence[Node], outputs: Sequence[Node], targets: Sequence[Node | None]
+) -> tuple[tuple[Hashable, ...], list[Node]]:
+    """Return the key of an expression, and its leaves in the order of their first use.
+
+    order    its nodes, each after its inputs, up to evaluated nodes
+    outputs  the nodes to compute
+    targets  for each output the leaf whose memory it reuses, or None
+
+    Expressions with equal keys have equal graphs, and their leaves correspond. Values of
+    parameters, data of inputs and identities of variables are not part of the key.
+    """
+    key: list[Hashable] = []
+    number: dict[Node, int] = {}
+    leaves: list[Node] = []
+    count = 0
+    for node in (*order, *[leaf for leaf in targets if leaf is not None]):
+        leaf = node if node.operation.leaf else node.value
+        if leaf is not None:
+            known = number.get(leaf)
+            if known is None:
+                known = number[leaf] = count
+                count += 1
+                leaves.append(leaf)
+                key += (leaf.operation.name, leaf.shape, leaf.dtype.name, leaf.layout)
+            number[node] = known
+            continue
+        sources = [number[source] for source in node.inputs]
+        if node.signature is not None:
+            key.append(node.signature.number)
+            key += sources
+        else:
+            key += (node.operation.name, tuple(node.attributes.items()), tuple(sources))
+        key.append(node.layout)
+        number[node] = count
+        count += 1
+    key.append(tuple([number[node] for node in outputs]))
+    key.append(tuple([None if leaf is None else number[leaf] for leaf in targets]))
+    return tuple(key), leaves
