@@ -256,7 +256,7 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         if wait:
             evaluate(result)
             engine.wait()
-        else:
+        elif result.node is not source.node:
             result.set_known(engine.redistributed(result.node, asynchronous=True))
         return result
 
