@@ -31,6 +31,15 @@ def test_extrema_of_truth_values(kind: str, workers: int, shape: tuple[int, ...]
         check(mm.min(x, axis=0, initial=True), np.min(a, axis=0, initial=True))
 
 
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+def test_membership(kind: str, workers: int) -> None:
+    with current(kind, workers):
+        x = mm.asarray(np.array([[1, 2, 3], [4, 5, 6]]))
+        assert (3 in x, 7 in x, 2.5 in x, np.int64(6) in x) == (True, False, False, True)
+        assert [4, 5, 6] in x
+        assert 0 not in mm.asarray(np.empty((0, 3)))
+
+
 @pytest.mark.parametrize("mode", ["full", "same", "valid"])
 @pytest.mark.parametrize("name", ["convolve", "correlate"])
 def test_nan_stays_within_the_shorter_vector(name: str, mode: str) -> None:

@@ -209,6 +209,10 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
     def __iter__(self) -> Iterator[Array]:
         return (self[i] for i in range(len(self)))
 
+    def __contains__(self, value: Any) -> bool:
+        """Return True if an element equals the value."""
+        return bool((self == value).any())
+
     def __reduce__(self) -> tuple[Callable[..., Array], tuple[Any, ...]]:
         """Return the values, element type and layout rule for pickle."""
         return _restored, values_of(self)
