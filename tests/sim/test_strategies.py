@@ -99,6 +99,17 @@ def test_deterministic_training_has_the_same_bits(strategy: Any, counts: Sequenc
             np.testing.assert_array_equal(value, ends[0][1][name], err_msg=name)
 
 
+@pytest.mark.parametrize("kind", ["exact", "shared", "messages"])
+def test_a_moved_variable_has_the_layout_of_its_data(kind: str) -> None:
+    """The evaluation may store copies for all workers of a host once."""
+    with current(kind, 3) as pool:
+        v = mm.variable("residual", mm.zeros((1, 45)))
+        for _ in range(2):
+            v.move(mm.Layout.whole((1, 45), pool.mesh))
+            assert v.data.layout == v.leaf.layout
+            assert float(mm.sum(v * 1.0 + 1.0)) == 45.0
+
+
 # many workers ---------------------------------------------------------------------------------------
 
 

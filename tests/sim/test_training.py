@@ -413,7 +413,7 @@ def test_saved_weights_come_back(kind: str, workers: int, tmp_path: Path) -> Non
 def test_weights_that_do_not_fit_are_refused(inline: Pool, tmp_path: Path) -> None:
     path = tmp_path / "net.safetensors"
     net = network()
-    with pytest.raises(MagmathError, match="save: the network is not built"):
+    with pytest.raises(MagmathError, match="save: the network has no parameters yet"):
         net.save(path)
     net.build((64,))
     net.save(path)

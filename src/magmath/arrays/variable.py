@@ -145,12 +145,14 @@ class Variable(Array):
 
         Compiled functions that read the variable are traced again.
         """
-        if layout == self.layout:
+        own = self.layout
+        once = own.shared and layout == Layout.whole(self.shape, own.mesh)
+        if layout == own or once:  # one copy for all workers of a host serves as one for each
             return
         moved = redistributed(Array(self.node), layout)
         data = remote_array_of(moved.evaluated())
         note_update(self.leaf)
-        set_variable_layout(self.leaf, layout)
+        set_variable_layout(self.leaf, data.layout)  # copies for each worker are stored once
         self._hold(data)
 
     def convert(self, dtype: DType) -> None:

@@ -75,8 +75,13 @@ def _cut(call: Call, out: Slot, inputs: Sequence[Slot], local: KernelCall) -> li
 
 
 def _parts(extent: int, held: IndexSet) -> list[tuple[int, int]]:
-    cuts = even_cuts(extent, LOGICAL_PARTS)
-    return [(a, b) for a, b in pairwise(cuts) if a < b and held.start <= a and b <= held.stop]
+    """Return the stored range, cut where logical parts begin. A split that a reshape has derived
+    may begin within a part."""
+    ranges = [
+        (max(a, held.start), min(b, held.stop))
+        for a, b in pairwise(even_cuts(extent, LOGICAL_PARTS))
+    ]
+    return [(a, b) for a, b in ranges if a < b]
 
 
 def _narrowed(local: KernelCall, dim: int, extent: int) -> dict[str, object]:

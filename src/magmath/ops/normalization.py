@@ -128,7 +128,7 @@ def _bind_affine(call: KernelCall) -> Callable[[], object]:
     if y.device.type != "cpu":
         return lambda: torch.addcmul(b, torch.sub(x, m), a, out=y)
     if x.shape != y.shape or any(v.data_ptr() == y.data_ptr() for v in (m, a, b)):
-        return lambda: torch.add(torch.sub(x, m).mul_(a), b, out=y)
+        return lambda: torch.add(torch.sub(x, m).mul(a), b, out=y)
 
     def of_block(v: torch.Tensor, block: Any) -> torch.Tensor:
         return v[block] if v.ndim == y.ndim and v.shape[:1] == y.shape[:1] else v
