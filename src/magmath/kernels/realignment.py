@@ -22,7 +22,7 @@ from magmath.kernels.scratch import shared_workspace
 SERIAL_BYTES = 1 << 18
 """Matrices of at most this many bytes are moved by one thread."""
 JOB: Final = ("base", "length", "item", "value", "groups", "helper", "next_group")
-GROUP: Final = ("first", "stop", "damaged", "nbytes", "saved")
+GROUP: Final = ("first", "stop", "overwritten", "nbytes", "saved")
 """The argument of the exported functions, 64-bit words: JOB, then GROUP for each group. Offsets and
 lengths are in bytes.
 
@@ -30,8 +30,8 @@ base, value, helper   addresses of the buffer, of the number in the new column, 
 length, item          lengths of a row without the column, and of an element
 groups, next_group    number of groups, and their counter
 first, stop           bounds of the rows of a group
-damaged, nbytes       offset in the buffer and length of what other groups damage
-saved                 offset of its copy
+overwritten, nbytes   offset and length of the bytes that other groups overwrite
+saved                 offset of their copy
 """
 
 _SOURCE = """
@@ -40,7 +40,7 @@ def save(record: int64):
     number = fetch_add(job, NEXT_GROUP, 1)
     while number < job[GROUPS]:
         group: int64[1] = record + (HEADER + number * WORDS) * 8
-        memcpy(job[HELPER] + group[SAVED], job[BASE] + group[DAMAGED], group[NBYTES])
+        memcpy(job[HELPER] + group[SAVED], job[BASE] + group[OVERWRITTEN], group[NBYTES])
         number = fetch_add(job, NEXT_GROUP, 1)
 
 def right(record: int64):
@@ -50,7 +50,7 @@ def right(record: int64):
     number = fetch_add(job, NEXT_GROUP, 1)
     while number < job[GROUPS]:
         group: int64[1] = record + (HEADER + number * WORDS) * 8
-        helper = job[HELPER] + group[SAVED] - group[DAMAGED]
+        helper = job[HELPER] + group[SAVED] - group[OVERWRITTEN]
         safe = group[FIRST] * wide
         for i in range(group[STOP] - group[FIRST]):
             row = group[STOP] - 1 - i
@@ -69,11 +69,11 @@ def left(record: int64):
     number = fetch_add(job, NEXT_GROUP, 1)
     while number < job[GROUPS]:
         group: int64[1] = record + (HEADER + number * WORDS) * 8
-        helper = job[HELPER] + group[SAVED] - group[DAMAGED]
+        helper = job[HELPER] + group[SAVED] - group[OVERWRITTEN]
         for row in range(group[FIRST], group[STOP]):
             source = row * wide + job[ITEM]
             target = job[BASE] + row * length
-            kept = min(max(group[DAMAGED] - source, 0), length)
+            kept = min(max(group[OVERWRITTEN] - source, 0), length)
             memmove(target, job[BASE] + source, kept)
             memcpy(target + kept, helper + source + kept, length - kept)
         number = fetch_add(job, NEXT_GROUP, 1)
@@ -135,12 +135,12 @@ def _bound(
     name: str,
     buffer: torch.Tensor,
     groups: Groups,
-    damaged: tuple[Index, Index],
+    overwritten: tuple[Index, Index],
     fill: torch.Tensor,
 ) -> Call:
-    """Return the call that saves the damaged elements of every group, then moves its rows."""
+    """Return the call that saves the overwritten elements of every group, then moves its rows."""
     item = buffer.itemsize
-    begin, nbytes = damaged[0] * item, damaged[1] * item
+    begin, nbytes = overwritten[0] * item, overwritten[1] * item
     count, total = len(nbytes), int(nbytes.sum())
     header = [buffer.data_ptr(), groups.columns * item, item, fill.data_ptr(), count, 0, 0]
     columns = (groups.cuts[:-1], groups.cuts[1:], begin, nbytes, np.cumsum(nbytes) - nbytes)

@@ -3,8 +3,8 @@ arithmetic.
 
 A program of the grid moves one group of rows in blocks of elements: for ShiftRight from the last
 block to the first. Blocks of threads cannot wait for each other within a kernel, so a first kernel
-saves the damaged elements and a second one moves. The second kernel has a barrier between reading
-and writing a block, because the threads of a program run independently too.
+saves the overwritten elements and a second one moves. The second kernel has a barrier between
+reading and writing a block, because the threads of a program run independently too.
 """
 
 from __future__ import annotations
@@ -54,9 +54,11 @@ def _right(
         row = first + i // columns
         source = first * columns + i
         inside = i < count
-        damaged = source < first * (columns + 1)
-        kept = tl.load(buffer + source, mask=inside & (damaged == 0), other=0)
-        element = tl.where(damaged, tl.load(saved + i, mask=inside & damaged, other=0), kept)
+        overwritten = source < first * (columns + 1)
+        kept = tl.load(buffer + source, mask=inside & (overwritten == 0), other=0)
+        element = tl.where(
+            overwritten, tl.load(saved + i, mask=inside & overwritten, other=0), kept
+        )
         tl.debug_barrier()
         tl.store(buffer + source + row + 1, element, mask=inside)
         tl.store(buffer + source + row, value, mask=inside & (i % columns == 0))
@@ -76,10 +78,10 @@ def _left(
         row = first + i // columns
         source = first * columns + i + row + 1
         inside = i < count
-        damaged = source >= safe
-        kept = tl.load(buffer + source, mask=inside & (damaged == 0), other=0)
-        lost = tl.load(saved + source - safe, mask=inside & damaged, other=0)
-        element = tl.where(damaged, lost, kept)
+        overwritten = source >= safe
+        kept = tl.load(buffer + source, mask=inside & (overwritten == 0), other=0)
+        lost = tl.load(saved + source - safe, mask=inside & overwritten, other=0)
+        element = tl.where(overwritten, lost, kept)
         tl.debug_barrier()
         tl.store(buffer + first * columns + i, element, mask=inside)
         tl.debug_barrier()
@@ -135,9 +137,9 @@ class _Tables:
     helper: torch.Tensor
 
     @staticmethod
-    def of(buffer: torch.Tensor, groups: Groups, damaged: tuple[Index, Index]) -> _Tables:
+    def of(buffer: torch.Tensor, groups: Groups, overwritten: tuple[Index, Index]) -> _Tables:
         """Return the tables on the device of the buffer, and memory for what is saved."""
-        begin, counts = damaged
+        begin, counts = overwritten
         cuts, first, number, places = (
             torch.from_numpy(table).to(buffer.device)
             for table in (groups.cuts, begin, counts, np.cumsum(counts) - counts)
