@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
 import torch
 from hypothesis import strategies as st
 
@@ -28,11 +31,34 @@ def _permutation(draws: Draws) -> Case:
     return Case((seed, stream), {"shape": draws.shape(1, 1), "dtype": draws.dtype})
 
 
+def _sampled(high: float, *more: float) -> Callable[[Draws], Case]:
+    """Numbers of a distribution, whose parameters are below these: numbers, or one an element."""
+
+    def draw(draws: Draws) -> Case:
+        case = _random(draws)
+        shape = case.attributes["shape"]
+        sizes = [shape if draws.draw(st.booleans()) else () for _ in (high, *more)]
+        given = [
+            draws.random.uniform(0, n, size) for n, size in zip((high, *more), sizes, strict=True)
+        ]
+        if more:  # a number of trials
+            given[0] = np.floor(given[0])
+        parameters = [torch.from_numpy(np.asarray(x)) for x in given]
+        return Case((*case.operands, *parameters), case.attributes)
+
+    return draw
+
+
 ROWS: dict[str, Row] = {
     "full": Row(_full, ANY, (0,)),
     "iota": Row(_iota, REAL),
     "random_uniform": Row(_random, REAL_FLOATS),
     "random_normal": Row(_random, REAL_FLOATS),
+    "random_exponential": Row(_random, REAL_FLOATS),
+    "random_gamma": Row(_sampled(3.0), REAL_FLOATS),
+    "random_log_gamma": Row(_sampled(3.0), REAL_FLOATS),
+    "random_poisson": Row(_sampled(30.0), ("int64",)),
+    "random_binomial": Row(_sampled(60.0, 1.0), ("int64",)),
     "random_bits": Row(_random, ("int64",)),
     "random_permutation": Row(_permutation, ("int64",)),
 }

@@ -26,6 +26,7 @@ FLOATS = {torch.float32: 24, torch.float64: 53, torch.float16: 11, torch.bfloat1
 CASES: list[tuple[Fill, torch.dtype, int, int]] = [
     *((philox.fill_uniform, dtype, 0, bits) for dtype, bits in FLOATS.items()),
     *((philox.fill_normal, dtype, 1, bits) for dtype, bits in FLOATS.items()),
+    *((philox.fill_exponential, dtype, 3, bits) for dtype, bits in FLOATS.items()),
     (philox.fill_bits, torch.int64, 2, 63),
 ]
 each_case = pytest.mark.parametrize(

@@ -30,7 +30,7 @@ _WEYL_0: Final = 0x9E3779B9
 _WEYL_1: Final = 0xBB67AE85
 _ROUNDS: Final = 10
 
-_UNIFORM, _NORMAL, _BITS = 0, 1, 2
+_UNIFORM, _NORMAL, _BITS, _EXPONENTIAL = 0, 1, 2, 3
 _CHUNK_BLOCKS = 256  # the words of a chunk fit into the first-level cache
 _TENSOR_CHUNK = 1 << 22  # elements computed at once on other devices: bounds the temporaries
 
@@ -57,6 +57,14 @@ def fill_normal(
     _fill(out, tile, shape, seed, stream, _NORMAL)
 
 
+def fill_exponential(
+    out: torch.Tensor, tile: Tile, shape: Sequence[int], seed: int, stream: int
+) -> None:
+    """Fill a tile with numbers from the exponential distribution of mean 1, by inversion. None of
+    them is 0 or infinite. Half types are computed in float32."""
+    _fill(out, tile, shape, seed, stream, _EXPONENTIAL)
+
+
 def fill_bits(out: torch.Tensor, tile: Tile, shape: Sequence[int], seed: int, stream: int) -> None:
     """Fill a tile of an int64 array with uniform random integers from [0, 2^63)."""
     _fill(out, tile, shape, seed, stream, _BITS)
@@ -72,7 +80,7 @@ def permutation(n: int, seed: int, stream: int) -> torch.Tensor:
 
 # compiled code ------------------------------------------------------------------------------------
 
-_BLOCK = (
+BLOCK = (
     """
     key_0 = seed & LOW
     key_1 = seed >> 32
@@ -103,7 +111,7 @@ def uniform32(seed_bits: int64, stream_bits: int64, index: int64) -> float32:
     stream = uint64(stream_bits)
     element = uint64(index)
     counter = element >> 2
-{_BLOCK}
+{BLOCK}
     low = word_1 if (element & 1) != 0 else word_0
     high = word_3 if (element & 1) != 0 else word_2
     word = high if (element & 2) != 0 else low
@@ -113,7 +121,7 @@ def generate(words: uint64[1], seed: uint64, stream: uint64, first: int64, block
     """The words of some blocks."""
     for i in range(blocks):
         counter = uint64(first + i)
-{indent(_BLOCK, "    ")}
+{indent(BLOCK, "    ")}
         words[4 * i] = word_0
         words[4 * i + 1] = word_1
         words[4 * i + 2] = word_2
@@ -125,7 +133,7 @@ _SERIES = "\n".join(
     for series in (log_series, cosine_series, sine_series)
 )
 
-_NORMALS = (
+NORMALS = (
     _SERIES
     + '''
 def log_of(x: float64) -> float64:
@@ -171,6 +179,16 @@ def normals(words: uint64[1], values: float64[1], blocks: int64, wide: int64):
                 values, 2 * i, float64(c + 1) * 2.3283064365386963e-10,
                 float64(d) * 2.3283064365386963e-10
             )
+
+def exponentials(words: uint64[1], values: float64[1], blocks: int64, wide: int64):
+    """Turn the words of whole blocks into four numbers a block, or two `wide` ones."""
+    if wide != 0:
+        for i in range(2 * blocks):
+            a = int64((words[2 * i] | words[2 * i + 1] << 32) >> 12)
+            values[i] = -log_of((float64(a) + 0.5) * 2.220446049250313e-16)
+    else:
+        for i in range(4 * blocks):
+            values[i] = -log_of((float64(int64(words[i])) + 0.5) * 2.3283064365386963e-10)
 '''
 )
 
@@ -206,8 +224,11 @@ def fill_{T}(
                 blocks = quotient(stop - 1, per_block) + 1 - first
                 generate(words, seed, stream, first, blocks)
                 skip = begin - first * per_block
-                if kind == NORMAL:
-                    normals(words, values, blocks, int64(bits > 32))
+                if kind == NORMAL or kind == EXPONENTIAL:
+                    if kind == NORMAL:
+                        normals(words, values, blocks, int64(bits > 32))
+                    else:
+                        exponentials(words, values, blocks, int64(bits > 32))
                     for i in range(stop - begin):
                         out[position + i] = values[skip + i]
                 else:
@@ -217,9 +238,16 @@ def fill_{T}(
                 begin = stop
 '''
 
+CONSTANTS: Final = {
+    "LOW": _LOW, "MULTIPLIER_0": _MULTIPLIER_0, "MULTIPLIER_1": _MULTIPLIER_1,
+    "WEYL_0": _WEYL_0, "WEYL_1": _WEYL_1, "CHUNK": _CHUNK_BLOCKS, "NORMAL": _NORMAL,
+    "EXPONENTIAL": _EXPONENTIAL,
+}  # fmt: skip
+"""The named numbers of these sources."""
+
 CODE: Final = AotModule(
     _WORDS
-    + _NORMALS
+    + NORMALS
     + "".join(
         _FILL.format(T=number, made=made)
         for number, made in (
@@ -227,10 +255,7 @@ CODE: Final = AotModule(
         )
     ),
     ("uniform32", "generate", "fill_float32", "fill_float64", "fill_int64"),
-    constants={
-        "LOW": _LOW, "MULTIPLIER_0": _MULTIPLIER_0, "MULTIPLIER_1": _MULTIPLIER_1,
-        "WEYL_0": _WEYL_0, "WEYL_1": _WEYL_1, "CHUNK": _CHUNK_BLOCKS, "NORMAL": _NORMAL,
-    },
+    constants=CONSTANTS,
     arithmetic="rounded",
 )  # fmt: skip
 """Generated programs also call `uniform32`."""
@@ -286,12 +311,12 @@ def _fill(
     made = out
     if out.dtype in _HALF or not out.is_contiguous():
         made = torch.empty(out.shape, dtype=torch.float32 if out.dtype in _HALF else out.dtype)
-    _fill_runs(made, *_runs(tile, shape), seed, stream, kind, bits)
+    _fill_runs(made, *runs(tile, shape), seed, stream, kind, bits)
     if made is not out:
         out.copy_(made)
 
 
-def _runs(tile: Tile, shape: Sequence[int]) -> tuple[Any, Any, Any]:
+def runs(tile: Tile, shape: Sequence[int]) -> tuple[Any, Any, Any]:
     """Return a tile's elements in C order, as offsets of rows, and the starts and stops of segments
     of linear indices that are the same in every row."""
     inner = 1
@@ -341,6 +366,8 @@ def _tensor_values(
 ) -> torch.Tensor:
     if kind == _NORMAL:
         return _tensor_normal(index, seed, stream, bits)
+    if kind == _EXPONENTIAL:
+        return _tensor_exponential(index, seed, stream, bits)
     if bits > 32:
         a, b, c, d = _tensor_block(seed, stream, index >> 1)
         odd = (index & 1).bool()
@@ -375,6 +402,18 @@ def _tensor_normal(index: torch.Tensor, seed: int, stream: int, bits: int) -> to
     value = torch.where((quarter & 1).bool(), sine_series(angle), cosine_series(angle))
     value = radius * torch.where(((quarter + 1) & 2).bool(), -value, value)
     return value if bits > 32 else value.float()
+
+
+def _tensor_exponential(index: torch.Tensor, seed: int, stream: int, bits: int) -> torch.Tensor:
+    if bits > 32:
+        a, b, c, d = _tensor_block(seed, stream, index >> 1)
+        odd = (index & 1).bool()
+        word = _joined(torch.where(odd, c, a), torch.where(odd, d, b), 12)
+        return -_tensor_log((word.double() + 0.5) * 2.0**-52)
+    a, b, c, d = _tensor_block(seed, stream, index >> 2)
+    odd, late = (index & 1).bool(), (index & 2).bool()
+    word = torch.where(late, torch.where(odd, d, c), torch.where(odd, b, a))
+    return -_tensor_log((word.double() + 0.5) * 2.0**-32).float()
 
 
 def _tensor_log(x: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Logarithm, sine and cosine from additions, products and quotients only.
+"""Logarithm, exponential, sine and cosine from additions, products and quotients only.
 
 IEEE 754 requires correct rounding of these operations, so the results have the same bits on every
 device; the functions of libraries differ in the last place. Each function accepts float64 numbers
@@ -18,6 +18,14 @@ def log_series(mantissa: Any, exponent: Any) -> Any:
     series = 1 / 11 + z * (1 / 13 + z * (1 / 15 + z * (1 / 17 + z * series)))
     series = 1 / 3 + z * (1 / 5 + z * (1 / 7 + z * (1 / 9 + z * series)))
     return exponent * 0.6931471805599453 + (2.0 * s + 2.0 * s * z * series)
+
+
+def exp_series(x: Any) -> Any:
+    """exp(x) for x in [-ln(2)/2, ln(2)/2], by the rational function of Cephes (Moshier 1989)."""
+    z = x * x
+    p = x * ((1.2617719307481059e-4 * z + 3.0299440770744196e-2) * z + 1.0)
+    q = (3.0019850513866446e-6 * z + 2.5244834034968410e-3) * z + 2.2726554820815503e-1
+    return 1.0 + 2.0 * (p / (q * z + 2.0 - p))
 
 
 def cosine_series(turns: Any) -> Any:

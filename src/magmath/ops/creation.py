@@ -162,6 +162,7 @@ def _random(name: str, fill: str, native: Any, flops: float) -> Operation:
 
 UNIFORM = _random("random_uniform", "fill_uniform", _emit_uniform, 20)
 NORMAL = _random("random_normal", "fill_normal", None, 60)
+EXPONENTIAL = _random("random_exponential", "fill_exponential", None, 40)
 BITS = _random("random_bits", "fill_bits", None, 20)
 
 
@@ -192,5 +193,6 @@ PERMUTATION = Operation(
 )
 
 OPERATIONS = {
-    operation.name: operation for operation in (FULL, IOTA, UNIFORM, NORMAL, BITS, PERMUTATION)
+    operation.name: operation
+    for operation in (FULL, IOTA, UNIFORM, NORMAL, EXPONENTIAL, BITS, PERMUTATION)
 }

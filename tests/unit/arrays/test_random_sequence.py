@@ -18,6 +18,10 @@ DRAWS: list[Callable[[Any], mm.Array]] = [
     lambda source: source.uniform(-1.0, 2.0, (3,)),
     lambda source: mm.astype(source.integers(0, 100, (3,)), mm.float32),
     lambda source: mm.astype(source.permutation(3), mm.float32),
+    lambda source: source.laplace(0.0, 2.0, 3),
+    lambda source: source.gamma([0.5, 2.0, 30.0]),
+    lambda source: mm.astype(source.poisson(20.0, 3), mm.float32),
+    lambda source: mm.astype(source.binomial(50, 0.4, 3), mm.float32),
 ]
 
 
@@ -38,7 +42,7 @@ class Drawing:
     def next(self, x: mm.Array) -> mm.Array:
         """The next value; draws several times, and assigns a variable."""
         for draw in self.draws:
-            x = x + DRAWS[draw % 4](self.sources[draw // 4])
+            x = x + DRAWS[draw % len(DRAWS)](self.sources[draw // len(DRAWS)])
         y = dropped(x, self.sources[0])
         self.state.assign(self.state + y)
         return y
@@ -61,7 +65,7 @@ class Drawing:
 )
 @settings(max_examples=15, deadline=None)
 @given(
-    draws=st.lists(st.integers(0, 7), min_size=1, max_size=3),
+    draws=st.lists(st.integers(0, 2 * len(DRAWS) - 1), min_size=1, max_size=3),
     ways=st.lists(st.integers(0, 2), min_size=1, max_size=3),
 )
 def test_all_ways_draw_one_sequence(

@@ -1,0 +1,101 @@
+"""Random vectors: normal, Dirichlet and multinomial."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from magmath.api.activations import softmax
+from magmath.api.creation import DTypeLike, normal_shape
+from magmath.api.elementwise import clip
+from magmath.api.manipulation import stack
+from magmath.api.random_draw import Draw, Size, State, counted
+from magmath.api.searching import where
+from magmath.api.statistics import cumulative_sum
+from magmath.arrays.array import Array, as_array
+from magmath.arrays.conversion import LayoutLike
+from magmath.core.dtypes import float64, int64
+from magmath.engine.user_line import user_line
+from magmath.errors import OptionError, ShapeError
+from magmath.graph import Node, apply
+from magmath.ops import creation, eigen, samplers
+from magmath.ops import elementwise as e
+from magmath.ops.contraction import matmul
+from magmath.ops.leaves import constant
+from magmath.ops.matrix_algebra import matrix_transpose
+from magmath.ops.reductions import broadcast_to
+
+
+def _vector(name: str, what: str, value: Any) -> Node:
+    node = as_array(f"random.{name}", value).node
+    if node.ndim != 1:
+        raise ShapeError(f"random.{name}: {what} has one dimension, was given shape {node.shape}")
+    return e.astype(node, float64)
+
+
+def normal(
+    state: State, mean: Any, cov: Any, size: Size, dtype: DTypeLike, layout: LayoutLike
+) -> Array:
+    """Return vectors mean + √cov · z for standard normal z, with the symmetric root of cov.
+
+    Unlike eigenvectors, this root is unique, so it does not depend on how it is computed.
+    """
+    name = "random.multivariate_normal"
+    centre = _vector("multivariate_normal", "mean", mean)
+    matrix = e.astype(as_array(name, cov).node, float64)
+    if matrix.shape != centre.shape * 2:
+        raise ShapeError(
+            f"{name}: cov has shape (d, d) for a mean of shape (d,), was given {matrix.shape} and "
+            f"{centre.shape}"
+        )
+    shape = normal_shape(name, () if size is None else size)
+    draw = Draw(state, "multivariate_normal", (*shape, *centre.shape), dtype)
+    values, vectors = eigen.eigen_parts(apply(eigen.EIGH, matrix, line=user_line()))
+    spread = e.call("sqrt", e.call("maximum", e.real(values), constant(0, float64)))
+    root = matmul(vectors * spread, matrix_transpose(vectors))
+    drawn = draw.standard(creation.NORMAL, float64)
+    return draw.result(matmul(drawn, root, line=user_line()) + centre, layout)
+
+
+def dirichlet(state: State, alpha: Any, size: Size, dtype: DTypeLike, layout: LayoutLike) -> Array:
+    """Return gamma numbers divided by their sum, from their logarithms, which cannot vanish."""
+    shapes = _vector("dirichlet", "alpha", alpha)
+    shape = normal_shape("random.dirichlet", () if size is None else size)
+    draw = Draw(state, "dirichlet", (*shape, *shapes.shape), dtype)
+    logs = Array(draw.sampled(samplers.LOG_GAMMA, shapes))
+    return draw.result(softmax(logs).node, layout)
+
+
+def multinomial(
+    state: State, n: Any, pvals: Any, size: Size, dtype: DTypeLike, layout: LayoutLike
+) -> Array:
+    """Return one binomial number after the other: of the trials that are left, those with result i,
+    which has probability pvals[i] / (1 - the sum of the earlier ones)."""
+    name = "multinomial"
+    draw = Draw(state, name, size, float64, n=n)
+    draw.check_range("n", samplers.TRIALS)
+    probabilities = Array(_vector(name, "pvals", pvals))
+    _check_sum(pvals)
+    left = 1 - (cumulative_sum(probabilities) - probabilities)
+    shares = where(left > 0, clip(probabilities / left, 0, 1), 0.0)
+    trials = broadcast_to(draw.parameter("n"), draw.shape)
+    counts = []
+    for i in range(probabilities.size - 1):
+        counts.append(draw.sampled(samplers.BINOMIAL, trials, shares[i].node, dtype=int64))
+        trials = trials - e.astype(counts[-1], float64)
+    counts.append(e.astype(trials, int64))
+    drawn = stack([Array(x) for x in counts], axis=-1)
+    return counted(drawn.node, dtype, layout)
+
+
+def _check_sum(pvals: Any) -> None:
+    """Raise OptionError for probabilities, if their values are known here, with a sum above 1."""
+    if isinstance(pvals, (Sequence, np.ndarray)):
+        total = float(np.sum(pvals[:-1]))
+        if total > 1 + 1e-6:
+            raise OptionError(
+                f"random.multinomial: the sum of pvals must not be above 1, was given {total:g} "
+                f"without the last one"
+            )

@@ -1,0 +1,199 @@
+"""Draws from a generator: parameters, shapes and element types of random arrays."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any, Protocol, final
+
+import numpy as np
+
+from magmath.api.creation import DTypeLike, normal_shape
+from magmath.arrays.array import Array, as_array
+from magmath.arrays.conversion import LayoutLike, bind_layout
+from magmath.arrays.traced_scalar import TracedScalar
+from magmath.core.dtypes import DType, as_dtype, float64, int64
+from magmath.core.parameter_ranges import ParameterRange
+from magmath.core.promotion import get_default_dtype
+from magmath.core.shapes import broadcast
+from magmath.engine.user_line import user_line
+from magmath.errors import DTypeError, OptionError, ShapeError
+from magmath.graph import Node, Operation, Shape, apply
+from magmath.ops import creation
+from magmath.ops import elementwise as e
+from magmath.ops.leaves import parameter
+from magmath.ops.redistribute import redistribute
+from magmath.ops.reductions import broadcast_to
+
+Size = int | tuple[int, ...] | None
+"""A shape by NumPy's name."""
+Parameter = Any
+"""A number, or an array of one number for each element, which broadcasts to the result."""
+
+
+class State(Protocol):
+    """The state of a generator, from which random arrays are drawn."""
+
+    def draw(self) -> tuple[Node, Node]:
+        """Return the seed and the number of the next stream as operands of a random operation."""
+
+
+@final
+class Draw:
+    """One call of a distribution: the shape and type of its result, and its parameters.
+
+    `given` are numbers and arrays by name. Without a size the result has the shape to which they
+    broadcast. Raises ShapeError if they do not broadcast to the size, DTypeError for a result that
+    is not floating point.
+    """
+
+    def __init__(
+        self, state: State, name: str, size: Size, dtype: DTypeLike, **given: Parameter
+    ) -> None:
+        self.state, self.name = state, name
+        self.dtype = floating_type(dtype)
+        self._given = {what: self._operand(what, value) for what, value in given.items()}
+        shapes = [x.shape for x in self._given.values() if isinstance(x, Array)]
+        own = broadcast(f"random.{name}", *shapes)
+        self.shape: Shape = own if size is None else normal_shape(f"random.{name}", size)
+        check_fits(f"random.{name}", own, self.shape)
+
+    def _operand(self, what: str, value: Any) -> float | Array:
+        if isinstance(value, numbers.Real | np.number):
+            return float(value)
+        if isinstance(value, (tuple, str)) or value is None:
+            raise ShapeError(
+                f"random.{self.name}: {what} must be a number or an array, was given {value!r}; a "
+                f"shape is the argument size=…, as in random.{self.name}(size=(2, 3))"
+            )
+        array = value if isinstance(value, Array) else as_array(f"random.{self.name}", value)
+        if isinstance(array, TracedScalar):
+            array = array.converted()
+        if array.dtype.kind == "complex":
+            raise DTypeError(f"random.{self.name}: {what} must be real, was given {array.dtype}")
+        return array
+
+    def check(self, what: str, low: float, high: float = float("inf"), above: bool = False) -> None:
+        """Raise OptionError if a parameter is a number below `low` (or equal to it, if it must be
+        `above`), larger than `high`, or NaN. Arrays, whose values are unknown, are not checked."""
+        value = self._given[what]
+        if isinstance(value, Array) or (low <= value <= high and not (above and value == low)):
+            return
+        least = f"greater than {low:g}" if above else f"at least {low:g}"
+        most = f" and at most {high:g}" if high < float("inf") else ""
+        raise OptionError(f"random.{self.name}: {what} must be {least}{most}, was given {value:g}")
+
+    def parameter(self, what: str, dtype: DType | None = None) -> Node:
+        """Return a parameter as a node of the type of the result, or another one."""
+        value, dtype = self._given[what], dtype or self.dtype
+        if isinstance(value, Array):
+            return e.astype(value.node, dtype)
+        return parameter(value, dtype)
+
+    def standard(self, record: Operation, dtype: DType | None = None) -> Node:
+        """Return numbers of a distribution without parameters, from the next stream."""
+        seed, stream = self.state.draw()
+        element = dtype or self.dtype
+        return apply(record, seed, stream, shape=self.shape, dtype=element, line=user_line())
+
+    def sampled(self, record: Operation, *given: Node, dtype: DType = float64) -> Node:
+        """Return numbers of a distribution with float64 parameters, from the next stream."""
+        seed, stream = self.state.draw()
+        operands = [broadcast_to(x, self.shape) if x.ndim else x for x in given]
+        return apply(
+            record, seed, stream, *operands, shape=self.shape, dtype=dtype, line=user_line()
+        )
+
+    def check_order(self, low: str, high: str) -> None:
+        """Raise OptionError if two parameters are numbers in the wrong order."""
+        first, last = self._given[low], self._given[high]
+        if isinstance(first, float) and isinstance(last, float) and not first <= last:
+            raise OptionError(
+                f"random.{self.name}: needs {low} ≤ {high}, was given {first:g} and {last:g}"
+            )
+
+    def difference(self, high: str, low: str) -> Node:
+        """Return the difference of two parameters; of numbers it is computed in float64."""
+        last, first = self._given[high], self._given[low]
+        if isinstance(first, float) and isinstance(last, float):
+            return parameter(last - first, self.dtype)
+        return self.parameter(high) - self.parameter(low)
+
+    def check_range(self, what: str, allowed: ParameterRange) -> None:
+        """Raise OptionError if a parameter is a number outside of a range. For arrays the kernel
+        does this when the values are computed."""
+        value = self._given[what]
+        if not (isinstance(value, Array) or allowed.contains(value)):
+            raise OptionError(allowed.message(value))
+
+    def result(self, node: Node, layout: LayoutLike) -> Array:
+        """Return floating-point numbers as an array of the type and layout of the result."""
+        return placed(e.astype(node, self.dtype), layout)
+
+
+def check_fits(name: str, own: Shape, size: Shape) -> None:
+    """Raise ShapeError unless the shape of the parameters broadcasts to the size."""
+    if own and broadcast(name, own, size) != size:
+        raise ShapeError(
+            f"{name}: the parameters have shape {own}, which does not broadcast to the size {size}"
+        )
+
+
+def placed(node: Node, layout: LayoutLike) -> Array:
+    """Return an array in this layout, if one is given."""
+    if layout is None:
+        return Array(node)
+    return Array(redistribute(node, bind_layout("random", layout, node.shape)))
+
+
+def floating_type(dtype: DTypeLike) -> DType:
+    """Return a type of random numbers, by default the default type.
+
+    Raises DTypeError if it is not floating point.
+    """
+    element = as_dtype(dtype) if dtype is not None else get_default_dtype()
+    if not element.is_floating:
+        raise DTypeError(f"random: draws floating point numbers, was given dtype {element}")
+    return element
+
+
+def counted(node: Node, dtype: DTypeLike, layout: LayoutLike) -> Array:
+    """Return whole numbers as an array of a type, by default int64."""
+    return placed(e.astype(node, as_dtype(dtype or int64)), layout)
+
+
+def integers(state: State, low: Parameter, high: Parameter, size: Size, endpoint: bool) -> Node:
+    """Return integers from low up to high, or from 0 up to low if high is None. Bounds are integers
+    or integer arrays; the upper one is included only with `endpoint`."""
+    bounds = [_bound(x) for x in ((0, low) if high is None else (low, high))]
+    first, last = bounds
+    shapes = [x.shape for x in bounds if isinstance(x, Array)]
+    if isinstance(first, int) and isinstance(last, int) and last + endpoint <= first:
+        raise ShapeError(f"integers: needs low < high, was given {first} and {last}")
+    own = broadcast("random.integers", *shapes)
+    shape = own if size is None else normal_shape("random.integers", size)
+    check_fits("random.integers", own, shape)
+    seed, stream = state.draw()
+    bits = apply(creation.BITS, seed, stream, shape=shape, dtype=int64, line=user_line())
+    if isinstance(first, int) and isinstance(last, int):
+        span, start = parameter(last - first + endpoint, int64), parameter(first, int64)
+    else:
+        start, stop = (
+            parameter(x, int64) if isinstance(x, int) else e.astype(x.node, int64) for x in bounds
+        )
+        span = stop - start + int(endpoint)
+    return e.add(e.call("remainder", bits, span), start)
+
+
+def _bound(value: Any) -> int | Array:
+    """Return a bound of random integers as an integer or an integer array."""
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    if isinstance(value, (list, np.ndarray, Array)):
+        array = value if isinstance(value, Array) else as_array("random.integers", value)
+        array = array.converted() if isinstance(array, TracedScalar) else array
+        if array.dtype.is_integer:
+            return array
+    raise ShapeError(
+        f"random.integers: bounds are integers, was given {value!r}; a shape is the third "
+        f"argument, or random.integers(n, size=…)"
+    )

@@ -1,0 +1,108 @@
+"""Random orders and choices of the entries of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from magmath.api.creation import asarray, normal_shape
+from magmath.api.elementwise import log
+from magmath.api.indexing import take, take_along_axis
+from magmath.api.manipulation import reshape
+from magmath.api.random_draw import Draw, Size, State, integers
+from magmath.api.searching import searchsorted
+from magmath.api.sorting import argsort
+from magmath.api.statistics import cumulative_sum
+from magmath.arrays.array import Array, as_array
+from magmath.arrays.output import stored
+from magmath.core.dtypes import int64
+from magmath.core.shapes import normalize_axis, size_of
+from magmath.engine.user_line import user_line
+from magmath.errors import OptionError, ShapeError
+from magmath.graph import apply
+from magmath.ops import creation
+
+
+def permutation(state: State, x: Any, axis: int) -> Array:
+    """Return 0 … x-1, or the entries of an array along an axis, in random order."""
+    if isinstance(x, (int, np.integer)):
+        return _order(state, int(x))
+    x = as_array("random.permutation", x)
+    axis = normalize_axis("random.permutation", axis, x.ndim)
+    return take(x, _order(state, x.shape[axis]), axis=axis)
+
+
+def _order(state: State, extent: int) -> Array:
+    operands = state.draw()
+    record = creation.PERMUTATION
+    return Array(apply(record, *operands, shape=(extent,), dtype=int64, line=user_line()))
+
+
+def permuted(state: State, x: Any, axis: int | None) -> Array:
+    """Return the elements of an array in random order, each row along `axis` in its own one."""
+    x = as_array("random.permuted", x)
+    if axis is None:
+        return reshape(permutation(state, reshape(x, (-1,)), 0), x.shape)
+    axis = normalize_axis("random.permuted", axis, x.ndim)
+    keys = apply(creation.BITS, *state.draw(), shape=x.shape, dtype=int64, line=user_line())
+    return take_along_axis(x, argsort(Array(keys), axis=axis), axis=axis)
+
+
+def shuffle(state: State, x: Any, axis: int) -> None:
+    """Bring the entries of an array along an axis into random order, in place."""
+    if not isinstance(x, Array):
+        raise TypeError(
+            f"random.shuffle: changes arrays of magmath in place, was given {type(x).__name__}; "
+            f"write x = mm.random.permutation(x)"
+        )
+    stored("random.shuffle", permutation(state, x, axis), x)
+
+
+def choice(state: State, a: Any, size: Size, replace: bool, p: Any, axis: int) -> Array:
+    """Return entries of an array along an axis, or integers below `a`."""
+    values = None if isinstance(a, (int, np.integer)) else asarray(a)
+    if values is not None:
+        axis = normalize_axis("random.choice", axis, values.ndim)
+    extent = int(a) if values is None else values.shape[axis]
+    shape = normal_shape("random.choice", () if size is None else size)
+    count = size_of(shape)
+    if not extent and count:
+        raise ShapeError("random.choice: there is nothing to choose from")
+    if not replace and count > extent:
+        raise ShapeError(f"random.choice: cannot draw {count} of {extent} without replacement")
+    if p is not None:
+        p = _probabilities(p, extent)
+    if replace and p is None:
+        positions = Array(integers(state, 0, extent, shape, False))
+    elif replace:
+        limits = cumulative_sum(p)
+        draw = Draw(state, "choice", shape, limits.dtype)
+        drawn = Array(draw.standard(creation.UNIFORM))
+        positions = searchsorted(limits / limits[-1], drawn, "right")
+    elif p is None:
+        positions = reshape(_order(state, extent)[:count], shape)
+    else:  # the largest of log p plus noise of Gumbel's distribution
+        noise = -log(Array(Draw(state, "choice", extent, None).standard(creation.EXPONENTIAL)))
+        order = argsort(log(p) + noise, descending=True)
+        positions = reshape(order[:count], shape)
+    return positions if values is None else take(values, positions, axis=axis)
+
+
+def _probabilities(p: Any, extent: int) -> Array:
+    """Return probabilities as an array. Those whose values are known here are checked."""
+    probabilities = asarray(p)
+    if probabilities.shape != (extent,):
+        raise ShapeError(
+            f"random.choice: p needs one probability for each of {extent} entries, was given shape "
+            f"{probabilities.shape}"
+        )
+    if isinstance(p, (Sequence, np.ndarray)):
+        given = np.asarray(p, dtype=float)
+        if not (given >= 0).all() or abs(given.sum() - 1) > 1e-5:
+            raise OptionError(
+                f"random.choice: probabilities are at least 0 and their sum is 1; the smallest is "
+                f"{given.min():g}, the sum {given.sum():g}"
+            )
+    return probabilities

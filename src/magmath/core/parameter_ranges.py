@@ -1,0 +1,30 @@
+"""The ranges of the parameters of random distributions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+LARGEST: Final = 1e12
+"""The largest parameter. Factorials of larger numbers have no correct digit after the point."""
+
+
+@dataclass(frozen=True)
+class ParameterRange:
+    """The numbers that a parameter of a distribution may have, both ends included."""
+
+    distribution: str
+    parameter: str
+    low: float
+    high: float
+
+    def contains(self, value: float) -> bool:
+        """Return True if a number is in the range; NaN is not."""
+        return self.low <= value <= self.high
+
+    def message(self, value: float) -> str:
+        """Return the message of the error for a number that is not in the range."""
+        return (
+            f"random.{self.distribution}: {self.parameter} must be from {self.low:g} to "
+            f"{self.high:g}, was given {value:g}"
+        )

@@ -1,0 +1,107 @@
+"""Random numbers whose distribution has parameters: gamma, Poisson and binomial.
+
+Like uniform and normal numbers, each is a function of seed, stream and global index, so a worker
+computes its own tile. A parameter is a 0-d node or one of the shape of the result, in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from magmath.core.dtypes import DType, float64, int64
+from magmath.core.parameter_ranges import LARGEST, ParameterRange
+from magmath.errors import DTypeError, MagmathError, ShapeError
+from magmath.graph import KernelCall, Node, Operation, Shape
+from magmath.graph.operation import Infer, Kernel, Vjp
+from magmath.ops.infer_rules import LETTERS, no_gradient
+
+
+def _infer(name: str, counts: bool, ranges: tuple[ParameterRange, ...]) -> Infer:
+    def infer(
+        seed: Node, stream: Node, *parameters: Node, shape: Shape, dtype: DType
+    ) -> tuple[Shape, DType]:
+        assert len(parameters) == len(ranges), name
+        if not (dtype is int64 if counts else dtype.is_floating):
+            kind = "int64" if counts else "real floating types"
+            raise DTypeError(f"{name}: makes {kind}, was given {dtype}")
+        for node in parameters:
+            if node.dtype is not float64:
+                raise DTypeError(f"{name}: parameters are float64, was given {node.dtype}")
+            if node.shape not in ((), shape):
+                raise ShapeError(f"{name}: a parameter has shape {node.shape}, the result {shape}")
+        return shape, dtype
+
+    return infer
+
+
+def _axes(node: Node) -> str:
+    """Any dimension may be split; parameters are 0-d, or split like the result."""
+    letters = LETTERS[: node.ndim]
+    return f"{','.join(letters if x.ndim else '' for x in node.inputs)}->{letters}"
+
+
+def _kernel(sampler: str, ranges: tuple[ParameterRange, ...]) -> Kernel:
+    def bind(call: KernelCall) -> Callable[[], object]:
+        from magmath.kernels import samplers
+
+        (seed, stream, *given), out, tile, shape = call.inputs, call.out, call.tile, call.shape
+        return lambda: samplers.fill(
+            sampler, out, given, ranges, tile, shape, int(seed), int(stream)
+        )
+
+    return bind
+
+
+def _reference(sampler: str, ranges: tuple[ParameterRange, ...]) -> Callable[..., Any]:
+    """Return a reference that runs the generator on the whole array; NumPy has no such stream."""
+
+    def reference(seed: Any, stream: Any, *parameters: Any, shape: Shape, dtype: DType) -> Any:
+        import torch
+
+        from magmath.core.index_set import IndexSet
+        from magmath.kernels import samplers
+        from magmath.memory.torch_dtypes import to_torch
+
+        out = torch.empty(shape, dtype=to_torch(dtype))
+        tile = tuple(IndexSet.range(0, extent) for extent in shape)
+        given = [torch.as_tensor(x) for x in parameters]
+        samplers.fill(sampler, out, given, ranges, tile, shape, int(seed), int(stream))
+        return (out.float() if dtype.name == "bfloat16" else out).numpy()
+
+    return reference
+
+
+def _no_derivative(node: Node, cotangent: Node) -> NoReturn:
+    raise MagmathError(
+        "random.gamma: there is no gradient with respect to its shape, nor to the parameters of "
+        "distributions that are made of it; wrap the parameters in mm.stop_gradient"
+    )
+
+
+def _sampler(sampler: str, vjp: Vjp, flops: float, *ranges: ParameterRange) -> Operation:
+    name = f"random_{sampler}"
+    return Operation(
+        name=name,
+        infer=_infer(name, vjp is no_gradient, ranges),
+        axes=_axes,
+        reduction=None,
+        vjp=vjp,
+        kernel=_kernel(sampler, ranges),
+        native=None,
+        reference=_reference(sampler, ranges),
+        flops=lambda node: flops * node.size,
+    )
+
+
+SHAPE = ParameterRange("gamma", "shape", 0, LARGEST)
+LAM = ParameterRange("poisson", "lam", 0, LARGEST)
+TRIALS = ParameterRange("binomial", "n", 0, LARGEST)
+PROBABILITY = ParameterRange("binomial", "p", 0, 1)
+
+GAMMA = _sampler("gamma", _no_derivative, 200, SHAPE)
+LOG_GAMMA = _sampler("log_gamma", _no_derivative, 200, SHAPE)
+POISSON = _sampler("poisson", no_gradient, 150, LAM)
+BINOMIAL = _sampler("binomial", no_gradient, 200, TRIALS, PROBABILITY)
+
+OPERATIONS = {operation.name: operation for operation in (GAMMA, LOG_GAMMA, POISSON, BINOMIAL)}
