@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+import magmath as mm
 from engines import current
 from magmath.data import Dataset, datasets, load, read_csv, read_idx
 from magmath.errors import DataError, DTypeError, MissingDataError
@@ -319,13 +320,97 @@ def test_csv_fault_is_located(
     file.write_text("\n".join(",".join(fields) for fields in table))
     where = f"fault.csv, line {row + 1}" + ("" if fault == "ragged" else f", column {column + 1}:")
     with pytest.raises(DataError, match=where):
-        csv(file)
+        csv(file, dtype=np.int64)
+
+
+@settings(max_examples=40)
+@given(st.data(), st.sampled_from([",", ";", "\t"]), st.booleans(), st.booleans())
+def test_csv_missing_values_are_those_of_genfromtxt(
+    tmp_path_factory: pytest.TempPathFactory,
+    data: st.DataObject,
+    delimiter: str,
+    quoted: bool,
+    named: bool,
+) -> None:
+    columns = data.draw(st.integers(2, 5))
+    field = st.sampled_from(["", " ", "NA", "nan", "1", "-2", "30"]) | st.just("4.5")
+    table = data.draw(st.lists(st.lists(field, min_size=columns, max_size=columns), min_size=1))
+    names = [f"c{i}" for i in range(columns)]
+    quote = '"{}"' if quoted else "{}"
+    rows = [[quote.format(x) for x in row] for row in ([names] if named else []) + table]
+    file = tmp_path_factory.getbasetemp() / "gaps.csv"
+    file.write_text("\n".join(delimiter.join(row) for row in rows))
+    text = [delimiter.join(row) for row in table]
+    known = np.genfromtxt(text, delimiter=delimiter, missing_values="NA", ndmin=2)
+    known = known.reshape(len(table), columns)
+    text_of = np.asarray(table)
+    found = csv(file, delimiter, header=named)
+    np.testing.assert_array_equal(found, known)
+    assert found.dtype == (np.float64 if np.isnan(known).any() or "4.5" in str(table) else np.int64)
+    picked = data.draw(st.lists(st.integers(-columns, columns - 1), min_size=1, max_size=4))
+    np.testing.assert_array_equal(
+        csv(file, delimiter, header=named, usecols=picked, filling_values=-7.0),
+        np.where(np.isin(text_of, ["", " ", "NA"]), -7.0, known)[:, picked],
+    )
+    np.testing.assert_array_equal(
+        csv(file, delimiter, header=named, missing_values=["NA", "-2"], dtype="float64"),
+        np.where(text_of == "-2", np.nan, known),
+    )
+    assert csv(file, delimiter, header=named, missing_values=["NA", "-2"]).shape == known.shape
+    if named:
+        by_name = csv(file, delimiter, usecols=[names[i] for i in picked], dtype="float32")
+        np.testing.assert_array_equal(by_name, known[:, picked].astype("float32"))
+
+
+def test_csv_columns_of_text_are_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "people.csv"
+    file.write_text("name,age,city,size\nAnn,31,Rome,1.5\nBob,?,Oslo,\nCid,33,Bern,1.75\n")
+    ages = csv(file, usecols="age", missing_values="?")
+    np.testing.assert_array_equal(ages, [[31], [np.nan], [33]])
+    assert csv(file, usecols=["age"], missing_values="?", filling_values=0, dtype=int).dtype == int
+    np.testing.assert_array_equal(csv(file, usecols=-1), [[1.5], [np.nan], [1.75]])
+    file.write_text("name,age\nAnn,31\nBob,32\n")
+    whole = csv(file, usecols=1)
+    assert whole.dtype == np.int64
+    np.testing.assert_array_equal(whole, [[31], [32]])
+
+
+def test_csv_missing_values_on_several_workers(tmp_path: Path) -> None:
+    file = tmp_path / "gaps.csv"
+    rows = [f"{i},{'' if i % 3 else i * i},word" for i in range(1000)]
+    file.write_text("\n".join(["i,square,text", *rows]))
+    expected = [[i, np.nan if i % 3 else i * i] for i in range(1000)]
+    for kind, workers in (("shared", 3), ("messages", 2)):
+        with current(kind, workers):
+            read = read_csv(file, usecols=["i", "square"], layout=mm.Layout.split(0))
+            np.testing.assert_array_equal(read.numpy(), expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dtype": int}, "line 3, column 2: '' stands for a missing value, and int64 has no NaN; "
+                         "give filling_values="),
+        ({"usecols": ["b", "size"]}, "no column named 'size'; it has 3 columns: a, b, c"),
+        ({"usecols": [0, 3]}, "has no column 3; it has 3 columns: a, b, c"),
+        ({"usecols": []}, "usecols names no column"),
+        ({"missing_values": "-"}, "line 4, column 3: 'n/k' is not a number.*missing_values="),
+        ({"usecols": ["c"]}, "line 4, column 3: 'n/k' is not a number"),
+        ({"header": False}, "line 1, column 1: 'a' is not a number.*header=True"),
+    ],
+)  # fmt: skip
+def test_csv_messages_name_the_remedy(tmp_path: Path, options: Any, message: str) -> None:
+    file = tmp_path / "gaps.csv"
+    file.write_text("a,b,c\n1,2,3\n4,,6\n7,8,n/k\n")
+    with pytest.raises(DataError, match=message):
+        csv(file, **options)
 
 
 @pytest.mark.parametrize(
     ("text", "dtype", "message"),
     [
         ("1,2\n3,4.5\n", np.int64, "line 2, column 2: '4.5' is not an integer"),
+        ("1,2\n3,\n", np.int64, "line 2, column 2: '' stands for a missing value"),
         ("1,2\n3,400\n", np.int8, "line 2, column 2: '400' does not fit int8"),
         ("1,-2\n3,4\n", np.uint8, "line 1, column 2: '-2' does not fit uint8"),
         ("1,2\n1_0,4\n", np.float32, "line 2, column 1: '1_0' is not a number"),

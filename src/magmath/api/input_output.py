@@ -23,7 +23,7 @@ from magmath.engine import session
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.errors import DataError, MissingDataError
 from magmath.files import safetensors
-from magmath.files.csv import Header, read_table_spec
+from magmath.files.csv import DEFAULT_OPTIONS, CsvOptions, read_table_spec
 from magmath.files.formats import StorageSpec, StoredArray, format_of
 from magmath.files.storage import ArraySpec
 from magmath.layout import Blocks, Layout, Split, even_cuts
@@ -183,13 +183,12 @@ def read_table(
     path: str,
     dtype: DTypeLike,
     layout: LayoutLike,
-    delimiter: str = ",",
-    header: Header = "auto",
+    options: CsvOptions = DEFAULT_OPTIONS,
 ) -> Array:
     """Return the table in a text file; for `dtype` None the numbers determine the type."""
     element = None if dtype is None else as_dtype(dtype)
     parsed = float32 if element is bfloat16 else element  # NumPy's parser has no bfloat16
-    return read_entry(path, read_table_spec(path, delimiter, header, parsed), element, layout)
+    return read_entry(path, read_table_spec(path, options, parsed), element, layout)
 
 
 def read_entry(path: str, entry: StoredArray, dtype: DTypeLike, layout: LayoutLike) -> Array:

@@ -6,13 +6,16 @@ NumPy's compiled parser. If that fails, the file is read row by row to find the 
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import io
 import os
 import shutil
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -40,14 +43,58 @@ _BLOCK_BYTES: Final = 1 << 22
 _WARNINGS_LOCK = threading.Lock()  # warning filters are global to the process
 
 
+MISSING: Final = ("", "NA", "N/A", "NULL", "null", "None")
+"""Fields, without the blanks around them, that stand for a missing value. NaN is a number."""
+
+
+@dataclass(frozen=True)
+class CsvOptions:
+    """How a table is written in its file.
+
+    header     True if the first row has names and is skipped; "auto" skips it if none of its fields
+               is a number
+    columns    the columns that are read, by position or name; None for all
+    missing    fields that stand for a missing value
+    filling    the text of the number that replaces a missing value
+    """
+
+    delimiter: str = ","
+    header: Header = "auto"
+    columns: Sequence[int | str] | None = None
+    missing: tuple[str, ...] = MISSING
+    filling: str = "nan"
+
+    def missing_all(self, fields: Sequence[str]) -> bool:
+        """Return True if all fields stand for missing values."""
+        return all(field in self.missing for field in fields)
+
+
+DEFAULT_OPTIONS: Final = CsvOptions()
+
+
 class CsvRows(msgspec.Struct, frozen=True, tag="csv", forbid_unknown_fields=True):
     """A table in a text file. Row i · chunks[0] begins at byte offsets[i]; the last offset is the
-    end of the data; the first `skip` lines are skipped."""
+    end of the data; the first `skip` lines are skipped. `columns` are those that are read, of rows
+    of `width` fields; a field in `missing` has the value `filling`."""
 
     delimiter: Text
     skip: Natural
     offsets: tuple[Natural, ...]
     chunks: tuple[Natural, ...]
+    width: Natural = 0
+    columns: tuple[Natural, ...] = ()
+    missing: tuple[str, ...] = ()
+    filling: str = "nan"
+
+    def fits(self, count: int) -> bool:
+        """Return True if a row may have this number of fields: the width of the table, or at least
+        the columns that are read."""
+        return count > max(self.columns) if self.columns else count == self.width
+
+    @property
+    def has_number_for_missing(self) -> bool:
+        """True if a missing value may look like a number, such as -999."""
+        return any(map(_is_number, self.missing))
 
     @contextmanager
     def open(self, path: str, spec: ArraySpec, writing: bool) -> Iterator[Elements]:
@@ -76,19 +123,28 @@ class _Table:
         return read_table_spec[row.start - first * every : row.stop - first * every, column]
 
     def _parse(self, data: bytes, shape: tuple[int, ...]) -> NDArray[Any]:
-        dtype, delimiter = numpy_dtype(self._spec.dtype), self._rows.delimiter
+        dtype = numpy_dtype(self._spec.dtype)
         try:
-            read_table_spec = _parse_text(data.decode("utf-8-sig"), delimiter, dtype)
-            if read_table_spec.shape != shape:
+            table = self._parse_text(data.decode("utf-8-sig"), dtype)
+            if table.shape != shape:
                 raise ValueError(
                     f"{shape[0]} rows of {shape[1]} were found at first; the file has changed"
                 )
         except UnicodeDecodeError as error:
             raise DataError(f"{self._path} is not text in UTF-8: {error}") from None
         except (ValueError, DeprecationWarning, UserWarning) as error:
-            _raise_first_fault(Path(self._path), delimiter, self._rows.skip, dtype)
+            _raise_first_fault(Path(self._path), self._rows, dtype)
             raise DataError(f"{self._path} cannot be read: {error}") from error
-        return read_table_spec
+        return table
+
+    def _parse_text(self, text: str, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Parse text that is hopefully complete; otherwise fill the missing values first."""
+        rows = self._rows
+        columns = rows.columns or None
+        if not rows.has_number_for_missing:
+            with contextlib.suppress(ValueError, DeprecationWarning, UserWarning):
+                return _parse_text(text, rows.delimiter, dtype, columns)
+        return _parse_text(_filled(text, rows), rows.delimiter, dtype, None)
 
     def __setitem__(self, selection: Any, values: NDArray[Any]) -> None:
         numbers = values.astype(np.uint8) if values.dtype.kind == "b" else values
@@ -97,7 +153,9 @@ class _Table:
             part.writelines(lines)
 
 
-def _parse_text(text: str, delimiter: str, dtype: np.dtype[Any]) -> NDArray[Any]:
+def _parse_text(
+    text: str, delimiter: str, dtype: np.dtype[Any], columns: tuple[int, ...] | None
+) -> NDArray[Any]:
     with _WARNINGS_LOCK, warnings.catch_warnings():
         # NumPy only warns when it drops a fraction to make an integer.
         warnings.simplefilter("error")
@@ -108,7 +166,26 @@ def _parse_text(text: str, delimiter: str, dtype: np.dtype[Any]) -> NDArray[Any]
             comments=None,
             quotechar='"',
             ndmin=2,
+            usecols=columns,
         )
+
+
+def _filled(text: str, rows: CsvRows) -> str:
+    """Return the columns that are read, with numbers in the place of missing values.
+
+    Raises ValueError for a row of another width.
+    """
+    missing = frozenset(rows.missing)
+    selected = rows.columns or tuple(range(rows.width))
+    filled = io.StringIO()
+    writer = csv.writer(filled, delimiter=rows.delimiter, lineterminator="\n")
+    for row in csv.reader(io.StringIO(text, newline=""), delimiter=rows.delimiter):
+        if row:
+            if not rows.fits(len(row)):
+                raise ValueError(f"a row has {len(row)} fields")
+            fields = (row[column].strip() for column in selected)
+            writer.writerow([rows.filling if field in missing else field for field in fields])
+    return filled.getvalue()
 
 
 def entries(path: str) -> dict[str, tuple[ArraySpec, CsvRows]]:
@@ -117,34 +194,76 @@ def entries(path: str) -> dict[str, tuple[ArraySpec, CsvRows]]:
 
 
 def read_table_spec(
-    path: str, delimiter: str = ",", header: Header = "auto", dtype: DType | None = None
+    path: str, options: CsvOptions = DEFAULT_OPTIONS, dtype: DType | None = None
 ) -> tuple[ArraySpec, CsvRows]:
     """Return the shape and type of the table of a file, and the byte offsets of its rows.
 
-    `header`: True if the first row has names and is skipped; "auto" skips it if none of its fields
-    is a number. `dtype` is the type of the numbers; if it is None, that of `TableTypeScanner`.
-    Raises DataError if the file is empty or not text, or if float64 would round one of its
+    `dtype` is the type of the numbers; if it is None, that of `TableTypeScanner`. Raises DataError
+    if the file is empty or not text, if it lacks a column, or if float64 would round one of its
     integers, DTypeError for a dtype other than real numbers.
     """
+    delimiter = options.delimiter
     if dtype is not None and dtype.kind not in ("int", "uint", "float"):
         raise DTypeError(f"{path} holds real numbers, not {dtype}; use float32, int64, …")
     if len(delimiter) != 1:
         raise DataError(f"the delimiter of {path} must be one character, not {delimiter!r}")
     try:
-        skip = _lines_to_skip(Path(path), delimiter, header)
+        skip, names = _header(Path(path), options)
         width = _width(Path(path), delimiter, skip)
+        columns = _columns(path, options.columns, names, width)
+        rows = CsvRows(delimiter, skip, (), (), width, columns, options.missing, options.filling)
         element = TableTypeScanner(path, delimiter, dtype)
+        if dtype is None and (columns or rows.has_number_for_missing):
+            element = _scan_columns(Path(path), rows, element)
         index = _index_lines(path, skip, element)
         if index is None:
             element = TableTypeScanner(path, delimiter, dtype)
-            index = _index_rows(Path(path), delimiter, skip, element)
+            index = _index_rows(Path(path), rows, element)
         every, count, offsets = index
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not text in UTF-8: {error}") from None
     except csv.Error as error:
         raise DataError(f"{path} is not a CSV file: {error}") from None
-    spec = ArraySpec((count, width), element.dtype)
-    return spec, CsvRows(delimiter, skip, tuple(offsets), (every, width))
+    shape = (count, len(columns) or width)
+    rows = msgspec.structs.replace(rows, offsets=tuple(offsets), chunks=(every, shape[1]))
+    return ArraySpec(shape, element.dtype), rows
+
+
+def _columns(
+    path: str, wanted: Sequence[int | str] | None, names: Sequence[str], width: int
+) -> tuple[int, ...]:
+    """Return the positions of the columns that are read; () for all of them."""
+    if wanted is None:
+        return ()
+    known = f"it has {width} columns" + (f": {', '.join(names)[:200]}" if names else "")
+    found = []
+    for column in wanted:
+        if isinstance(column, str):
+            if column not in names:
+                raise DataError(f"{path} has no column named {column!r}; {known}")
+            found.append(names.index(column))
+        elif -width <= column < width:
+            found.append(column % width)
+        else:
+            raise DataError(f"{path} has no column {column}; {known}")
+    if not found:
+        raise DataError(f"{path}: usecols names no column; {known}")
+    return tuple(found)
+
+
+def _scan_columns(path: Path, rows: CsvRows, element: TableTypeScanner) -> TableTypeScanner:
+    """Pass the columns that are read to `element`; return a scanner that knows their type."""
+    for line, fields in _iterate_rows(path, rows.delimiter):
+        if line > rows.skip and rows.fits(len(fields)):
+            columns = rows.columns or range(len(fields))
+            _add_fields(element, [fields[column] for column in columns], rows)
+    return TableTypeScanner(str(path), rows.delimiter, element.dtype)
+
+
+def _add_fields(element: TableTypeScanner, fields: Sequence[str], rows: CsvRows) -> None:
+    """Scan the fields of a row; a missing value needs a type with NaN."""
+    filled = ["nan" if field.strip() in rows.missing else field for field in fields]
+    element.add("\n".join(filled).encode())
 
 
 def _width(path: Path, delimiter: str, skip: int) -> int:
@@ -203,17 +322,17 @@ def _line_begins(lines: bytes) -> NDArray[np.int64] | None:
     return begins[begins < stops]
 
 
-def _index_rows(
-    path: Path, delimiter: str, skip: int, element: TableTypeScanner
-) -> tuple[int, int, list[int]]:
+def _index_rows(path: Path, rows: CsvRows, element: TableTypeScanner) -> tuple[int, int, list[int]]:
     """Return the same as `_index_lines`, with the whole file as one part, by the CSV reader."""
     count = 0
-    for line, fields in _iterate_rows(path, delimiter):
-        if line > skip:
+    for line, fields in _iterate_rows(path, rows.delimiter):
+        if line > rows.skip:
             count += 1
-            element.add("\n".join(fields).encode())
+            if rows.fits(len(fields)):
+                columns = rows.columns or range(len(fields))
+                _add_fields(element, [fields[column] for column in columns], rows)
     with open(path, "rb") as file:
-        for _ in range(skip):
+        for _ in range(rows.skip):
             file.readline()
         return count, count, [file.tell(), os.path.getsize(path)]
 
@@ -233,7 +352,7 @@ def create(path: str, specs: Mapping[str, ArraySpec]) -> dict[str, CsvRows]:
             f"{spec.shape}; reshape the array"
         )
     open(path, "xb").close()
-    return {"": CsvRows(",", 0, (), (1, spec.shape[1]))}
+    return {"": CsvRows(",", 0, (), (1, spec.shape[1]), spec.shape[1])}
 
 
 def finish(path: str, specs: Mapping[str, ArraySpec]) -> None:
@@ -254,13 +373,17 @@ def _iterate_rows(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]
                 yield reader.line_num, row
 
 
-def _lines_to_skip(path: Path, delimiter: str, header: Header) -> int:
-    first = next(_iterate_rows(path, delimiter), None)
+def _header(path: Path, options: CsvOptions) -> tuple[int, list[str]]:
+    """Return the number of lines to skip, and the names of the columns; none without a header."""
+    first = next(_iterate_rows(path, options.delimiter), None)
     if first is None:
         raise DataError(f"{path} is empty")
     line, fields = first
-    is_header = header if header != "auto" else not any(map(_is_number, fields))
-    return line if is_header else 0
+    names = [field.strip() for field in fields]
+    is_header = options.header
+    if is_header == "auto":
+        is_header = not any(map(_is_number, names)) and not options.missing_all(names)
+    return (line, names) if is_header else (0, [])
 
 
 def _is_number(field: str) -> bool:
@@ -271,23 +394,22 @@ def _is_number(field: str) -> bool:
     return True
 
 
-def _raise_first_fault(path: Path, delimiter: str, skip: int, dtype: np.dtype[Any]) -> None:
+def _raise_first_fault(path: Path, rows: CsvRows, dtype: np.dtype[Any]) -> None:
     """Raise DataError for the first row that is ragged or has a field that is not a number."""
     fault = _integer_fault if dtype.kind in "iu" else _float_fault
-    width = first_line = 0
-    for line, fields in _iterate_rows(path, delimiter):
-        if line <= skip:
+    first_line = 0
+    for line, fields in _iterate_rows(path, rows.delimiter):
+        if line <= rows.skip:
             continue
-        if not width:
-            width, first_line = len(fields), line
-        if len(fields) != width:
+        first_line = first_line or line
+        if not rows.fits(len(fields)):
             raise DataError(
                 f"{path}, line {line}: has {len(fields)} fields where every row needs "
-                f"{width}, as line {first_line} has; correct the row or check "
-                f"delimiter={delimiter!r}"
+                f"{rows.width}, as line {first_line} has; correct the row or check "
+                f"delimiter={rows.delimiter!r}"
             )
-        _check_fields(path, line, fields, dtype, fault)
-    if not width:
+        _check_fields(path, line, fields, rows, dtype, fault)
+    if not first_line:
         raise DataError(f"{path} has no rows beneath its header")
 
 
@@ -295,14 +417,22 @@ def _check_fields(
     path: Path,
     line: int,
     fields: list[str],
+    rows: CsvRows,
     dtype: np.dtype[Any],
     fault: Callable[[str, np.dtype[Any]], str | None],
 ) -> None:
-    for column, field in enumerate(fields, start=1):
-        if reason := fault(field.strip(), dtype):
+    for column in rows.columns or range(len(fields)):
+        field = fields[column].strip()
+        is_missing = field in rows.missing
+        if reason := fault(rows.filling if is_missing else field, dtype):
+            remedy = "correct the field, or give header=True if this is the header"
+            if is_missing:
+                reason = f"stands for a missing value, and {dtype} has no NaN"
+                remedy = "give filling_values=… or a floating-point dtype"
+            elif not _is_number(field):
+                remedy += ", missing_values=… or usecols=…"
             raise DataError(
-                f"{path}, line {line}, column {column}: {field[:40]!r} {reason}; "
-                "correct the field, or give header=True if this is the header"
+                f"{path}, line {line}, column {column + 1}: {field[:40]!r} {reason}; {remedy}"
             )
 
 

@@ -22,7 +22,7 @@ class TableTypeScanner:
     """Determines the type of a table from its lines, or returns `given` if that is not None.
 
     The type is int64 if all fields are integers; uint64 if all are integers, some beyond int64 and
-    none negative; float64 for all other tables.
+    none negative; float64 for all other tables, also those with empty fields.
     """
 
     def __init__(self, path: str, delimiter: str, given: DType | None) -> None:
@@ -32,6 +32,8 @@ class TableTypeScanner:
         self._integral = b"0123456789+-" + edges
         signs = b"+-" + edges
         self._shape = bytes.maketrans(b"123456789" + signs, b"0" * 9 + b"\n" * len(signs))
+        self._blanks = bytes(set(b" \t") - set(delimiter.encode()))
+        self._delimiter = delimiter.encode()
         edge = rb"[%s]" % re.escape(edges)
         self._long_integer = re.compile(
             rb"(?:^|(?<=%s))[+-]?\d{%d,}(?=%s|$)" % (edge, _MANY_DIGITS, edge)
@@ -46,12 +48,18 @@ class TableTypeScanner:
         if self._given is not None:
             return
         text = text.removeprefix(BOM_UTF8)
-        if self._all_integers and text.translate(None, self._integral):
+        if self._all_integers and (text.translate(None, self._integral) or self._has_gaps(text)):
             self._all_integers = False
         self._any_negative = self._any_negative or b"-" in text
         if b"\n" + b"0" * _MANY_DIGITS in b"\n" + text.translate(self._shape):
             for field in self._long_integer.findall(text):
                 self._add_integer(field.decode())
+
+    def _has_gaps(self, text: bytes) -> bool:
+        """Return True if a field is empty."""
+        text, mark = text.translate(None, self._blanks), self._delimiter
+        gaps = (mark + mark, mark + b"\n", mark + b"\r", b"\n" + mark)
+        return any(gap in text for gap in gaps) or text.startswith(mark) or text.endswith(mark)
 
     def _add_integer(self, field: str) -> None:
         long = len(field) > _MOST_DIGITS
