@@ -22,7 +22,10 @@ from magmath.optim import Adam, GradientDescent
 from magmath.parallel import per_layer
 from magmath.passes import parameter_layouts
 from magmath.passes.candidate_cost import cost_cache_of
+from magmath.passes.fuse import fuse
+from magmath.passes.node_cost import node_seconds
 from magmath.passes.parameter_layouts import ChosenOptions, LayerOptions, clear_option_caches
+from magmath.passes.place import placed
 from magmath.passes.simplify import simplify
 from magmath.program.arena import ALIGNMENT, arrange
 from magmath.program.instructions import Program, Slot
@@ -63,8 +66,29 @@ def test_choosing_a_strategy_is_linear_in_the_layers(kind: str, workers: int) ->
         few, many = (planned_anew(layers, "auto").counts for layers in (20, 40))
         assert few["evaluated candidates"] > 0
         assert few["evaluated nodes"] > 0
-        for name in ("evaluated candidates", "evaluated nodes", "nodes"):
+        for name in ("evaluated nodes", "nodes"):
             assert many[name] <= 2.2 * few[name], name
+        assert many["evaluated candidates"] == few["evaluated candidates"], "layers are equal"
+
+
+@pytest.mark.parametrize("kind", ["shared", "messages"])
+@pytest.mark.parametrize("workers", [2, 4])
+def test_choosing_a_strategy_builds_no_plans(kind: str, workers: int) -> None:
+    """Passes run once for each program, the step included; the search counts nodes of a few whole
+    steps, and of three different layers."""
+    with current(kind, workers):
+        auto, model = (planned_anew(20, strategy).counts for strategy in ("auto", "model"))
+        for name in ("simplify", "place", "fuse", "lower"):
+            assert auto[name] == auto["programs"], name
+        assert auto["programs"] <= model["programs"] + 4
+        assert auto["evaluated nodes"] <= 8 * auto["nodes"]
+
+
+@pytest.mark.parametrize("strategy", ["data", "model", "rows"])
+def test_nodes_that_equal_layers_share_are_decided_once(strategy: str) -> None:
+    with current("shared", 2):
+        few, many = (planned_anew(layers, strategy).counts for layers in (20, 40))
+        assert many["evaluated candidates"] == few["evaluated candidates"] > 0
 
 
 @pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2), ("messages", 2)])
@@ -114,7 +138,9 @@ def greedy(step: Graph, layers: Sequence[LayerOptions], environment: Any) -> flo
     step = simplify(step)
 
     def cost(choice: list[str]) -> float:
-        return parameter_layouts._whole_seconds(step, layers, choice, environment)
+        changed, _ = parameter_layouts._with_options(step, layers, choice)
+        planned = fuse(placed(changed, environment)[0])
+        return sum(node_seconds(node, environment) for node in planned.nodes)
 
     least, best = min((cost([name] * len(layers)), [name] * len(layers)) for name in names)
     improved = True

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from magmath.graph import Shape
-from magmath.layout import Layout, Split
+from magmath.layout import Layout
 from magmath.optim.states import VariableStates
 from magmath.passes.environment import Environment
 from magmath.passes.parameter_layouts import LayerOptions
@@ -53,8 +53,7 @@ def _split(shape: Shape, dim: int, environment: Environment) -> Layout:
     workers = environment.workers
     if workers == 1 or shape[dim] < workers:
         return environment.whole(shape, shared=True)
-    plain = environment.whole(shape)
-    return plain.replace_split(dim, Split.even(0, shape[dim], workers))
+    return Layout.even(shape, environment.mesh, dim)
 
 
 def layer_options(

@@ -9,8 +9,8 @@ strategy again, share most of them.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from magmath.cost import redistribution_seconds
 from magmath.cost.roofline import compute_seconds, reduction_seconds, traffic
 from magmath.graph import Node
 from magmath.layout import Layout, plan
+from magmath.layout.redistribution import SINGLE_STAGE_SIZE
 from magmath.passes.candidates import LayoutCandidate, is_contraction, layout_candidates
 from magmath.passes.default_reduction import default_reduction
 from magmath.passes.environment import Environment
@@ -51,12 +52,23 @@ class OperandState(NamedTuple):
 
 
 class ChosenCandidate(NamedTuple):
-    """The chosen candidate, its cost in units of RESOLUTION, and the bytes by which decompositions
-    of an operation are compared."""
+    """The chosen candidate, its cost in units of RESOLUTION, the predicted seconds of its local
+    arithmetic, and the bytes by which decompositions of an operation are compared."""
 
     candidate: LayoutCandidate
     cost: int
+    seconds: float
     workspace: int
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PricedCandidate:
+    """A candidate, the predicted seconds of its local arithmetic, and those that its result takes
+    after it, by the wanted layout."""
+
+    candidate: LayoutCandidate
+    seconds: float
+    result: dict[Layout | None, float] = field(default_factory=dict)
 
 
 class CostCache:
@@ -65,9 +77,13 @@ class CostCache:
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
         self._best: dict[Hashable, ChosenCandidate] = {}
+        self._candidates: dict[Hashable, list[PricedCandidate]] = {}
         self.move = lru_cache(maxsize=MOST_KNOWN)(self._seconds)
         """(have, want, itemsize) → seconds of the redistribution of an array from one layout to
         another."""
+        self.stages = lru_cache(maxsize=MOST_KNOWN)(self._stages)
+        """(have, want) → the layouts of the copies, one made from the other, by which an array in
+        one layout becomes readable in another; empty if it is readable."""
 
     def best(
         self, node: Node, operands: tuple[OperandState, ...], wanted: Layout | None
@@ -84,8 +100,48 @@ class CostCache:
 
     @staticmethod
     def _found(costs: CandidateCosts) -> ChosenCandidate:
-        cost, candidate = costs.ranked()[0]
-        return ChosenCandidate(candidate, cost, costs.compared_bytes(candidate))
+        cost, best = costs.ranked()[0]
+        nbytes = costs.compared_bytes(best.candidate)
+        return ChosenCandidate(best.candidate, cost, best.seconds, nbytes)
+
+    def candidates(
+        self, node: Node, layouts: Sequence[Layout], wanted: Layout | None
+    ) -> list[PricedCandidate]:
+        """Return the candidates of a node with operands in these layouts.
+
+        Even splits over all workers add no candidates, so most nodes with one signature have the
+        same ones.
+        """
+        known = layouts if wanted is None else (*layouts, wanted)
+        adding = tuple([None if self._adds_nothing(layout) else layout for layout in known])
+        key = (node.signature, adding if any(adding) else None)
+        found = self._candidates.get(key)
+        if found is None or node.signature is None:
+            every = layout_candidates(node, tuple(layouts), self.environment, wanted)
+            found = [PricedCandidate(c, self._compute_seconds(node, c)) for c in every]
+            count("priced candidates", len(found))
+            store_bounded(self._candidates, key, found, MOST_KNOWN)
+        return found
+
+    def _adds_nothing(self, layout: Layout) -> bool:
+        return layout.boxes is not None or (
+            layout.mesh == self.environment.mesh and layout.has_even_splits
+        )
+
+    def _compute_seconds(self, node: Node, candidate: LayoutCandidate) -> float:
+        return compute_seconds(node, candidate.inputs, candidate.output, self.environment)
+
+    def _stages(self, have: Layout, want: Layout) -> tuple[Layout, ...]:
+        """Return these layouts; workers that share memory gather into one shared copy, and reduce
+        in one step."""
+        if is_readable_as(have, want):
+            return ()
+        at_once = have.is_partial and have.size <= SINGLE_STAGE_SIZE
+        if want.is_replicated and not (have.is_replicated or at_once):
+            shared = self.environment.whole(want.shape, shared=True)
+            if want.mesh == shared.mesh and want.shape != ():
+                want = shared
+        return tuple([stage.target for stage in plan(have, want).stages])
 
     def _seconds(self, have: Layout, want: Layout, itemsize: int) -> float:
         return (
@@ -119,23 +175,23 @@ class CandidateCosts:
     def evaluated(self) -> list[EvaluatedCandidate]:
         """Return the candidates with their costs, in the order of preference."""
         return [
-            EvaluatedCandidate(candidate, self._seconds(candidate), *self._traffic(candidate),
-                   self._memory(candidate))
-            for _, candidate in self.ranked()
+            EvaluatedCandidate(priced.candidate, self._seconds(priced),
+                   *self._traffic(priced.candidate), self._memory(priced.candidate))
+            for _, priced in self.ranked()
         ]  # fmt: skip
 
-    def ranked(self) -> list[tuple[int, LayoutCandidate]]:
+    def ranked(self) -> list[tuple[int, PricedCandidate]]:
         """Return the costs and candidates, the cheapest first; equal costs are ordered by moved
         bytes.
 
         Candidates that do not fit the memory are dropped, unless no candidate fits.
         """
-        layouts = tuple([operand.layout for operand in self.operands])
-        found = list(layout_candidates(self.node, layouts, self.environment, self.wanted))
+        layouts = [operand.layout for operand in self.operands]
+        found = self.cache.candidates(self.node, layouts, self.wanted)
         count("evaluated candidates", len(found))
         limit = self.environment.allocation_limit
-        if limit is not None:
-            fitting = [c for c in found if self._memory(c) <= limit]
+        if limit is not None and limit < self._most_memory():
+            fitting = [c for c in found if self._memory(c.candidate) <= limit]
             found = fitting or found
         if self.node.operation.distributed is not None:
             found = self._with_little_memory(found)
@@ -143,7 +199,7 @@ class CandidateCosts:
         cheapest = min(costs)
         tied = costs.count(cheapest) > 1
         moved = [
-            self._traffic(c)[0] if tied and cost == cheapest else 0
+            self._traffic(c.candidate)[0] if tied and cost == cheapest else 0
             for cost, c in zip(costs, found, strict=True)
         ]
         order = sorted(range(len(found)), key=lambda i: (costs[i], moved[i]))
@@ -151,14 +207,19 @@ class CandidateCosts:
 
     # bytes ------------------------------------------------------------------------------------
 
-    def _with_little_memory(self, found: list[LayoutCandidate]) -> list[LayoutCandidate]:
+    def _most_memory(self) -> int:
+        """Return the bytes of all operands and of the result, which no candidate exceeds."""
+        arrays = (self.node, *self.node.inputs)
+        return sum([x.size * x.dtype.itemsize for x in arrays])
+
+    def _with_little_memory(self, found: list[PricedCandidate]) -> list[PricedCandidate]:
         """Return the candidates, of an operation with a collective kernel, that need little memory.
 
         Compared with the candidate that needs the least memory, a worker may store at most the
         additional bytes that the environment allows for the workspace of an operation (or for
         LAPACK), and at most an eighth of its memory limit.
         """
-        stored = [self._stored(c) for c in found]
+        stored = [self._stored(c.candidate) for c in found]
         spare, limit = self.environment.workspace, self.environment.memory_limit
         if self.node.operation.lapack and self.environment.shares_memory:
             spare = max(spare, self.environment.lapack_memory)
@@ -228,17 +289,19 @@ class CandidateCosts:
 
     # seconds ----------------------------------------------------------------------------------
 
-    def _seconds(self, candidate: LayoutCandidate) -> float:
-        moves = 0.0
+    def _seconds(self, priced: PricedCandidate) -> float:
+        candidate, moves = priced.candidate, 0.0
         for operand, layout in zip(self.operands, candidate.inputs, strict=True):
             if not self._is_readable(operand, layout):
                 moves += self._operand_seconds(operand, layout)
-        compute = compute_seconds(self.node, candidate.inputs, candidate.output, self.environment)
-        return moves + compute + self._result_seconds(candidate)
+        after = priced.result.get(self.wanted)
+        if after is None:
+            after = priced.result[self.wanted] = self._result_seconds(candidate)
+        return moves + priced.seconds + after
 
     def _is_readable(self, operand: OperandState, layout: Layout) -> bool:
         """Return True if an operand can be read in a layout without a move."""
-        if is_readable_as(operand.layout, layout):
+        if operand.layout is layout or is_readable_as(operand.layout, layout):
             return True
         copies = operand.copies
         if not copies:

@@ -305,4 +305,4 @@ def _product(
     partial: tuple[str | None, ...],
 ) -> Layout:
     """Intern layouts so that their cached properties are shared."""
-    return Layout(shape, mesh, splits, partial)
+    return Layout(shape, mesh, splits, partial).interned()

@@ -3,9 +3,12 @@ part."""
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from magmath.layout import Blocks, Layout, Mesh, Split, even_cuts
 
 
+@lru_cache(maxsize=4096)
 def default_reduction(layout: Layout) -> Layout:
     """Return the layout without pending reductions.
 

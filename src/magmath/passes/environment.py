@@ -4,7 +4,7 @@ computation and communication."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 from magmath.cost import DEFAULT_MACHINE, Link, Machine
@@ -48,6 +48,14 @@ class Environment:
     threads: int = 1
     fold_bias: str = "auto"
     fastest_gradients: Callable[..., str] | None = None
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """The hash of the fields, among which the machine has many rates."""
+        return hash(tuple([getattr(self, field.name) for field in fields(self)]))
 
     @property
     def allocation_limit(self) -> int | None:

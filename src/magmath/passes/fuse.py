@@ -9,7 +9,7 @@ two.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from magmath.graph import Graph, Node, Shape, applied, users_of
 from magmath.ops.elementwise import OPERATIONS, negative
@@ -19,15 +19,43 @@ from magmath.passes.simplify import is_constant, merge_equal
 def fuse(graph: Graph, *, bias: bool = True) -> Graph:
     """Return the graph with conversions, biases, activations and updates folded into their
     products; biases only if `bias` is true."""
-    rules = (_conversion, _bias, _residual, _activation, _relu, _update)
-    return merge_equal(_folded(graph, [rule for rule in rules if bias or rule is not _bias]))
+    return merge_equal(_folded(graph, RULES if bias else RULES_WITHOUT_BIAS))
+
+
+def fusion_groups(graph: Graph) -> list[list[Node]]:
+    """Return groups of nodes, inputs first, such that `fuse` on each group alone folds the same
+    nodes as on the graph, whatever the layouts are.
+
+    A group is a product with the element-wise nodes that alone read it or one another, or a single
+    relu. In all other nodes `fuse` changes nothing.
+    """
+    return [group for group in _candidate_groups(graph) if any(x.name in RULES for x in group)]
+
+
+def _candidate_groups(graph: Graph) -> list[list[Node]]:
+    """Return these groups, and others in which no rule may apply."""
+    users = users_of(graph.nodes)
+    kept = set(graph.roots)
+    groups: dict[Node, list[Node]] = {}  # by their last node
+    alone: list[list[Node]] = []
+    for node in graph.nodes:
+        group: list[Node] = []
+        if node.operation.elementwise:
+            for source in dict.fromkeys(node.inputs):
+                if source in groups and source not in kept and len(users[source]) == 1:
+                    group += groups.pop(source)
+        if group or node.operation.epilogues:
+            groups[node] = [*group, node]
+        elif _is_relu(node):
+            alone.append([node])
+    return [*groups.values(), *alone]
 
 
 Rule = Callable[[Node, set[Node]], Node | None]
 
 
-def _folded(graph: Graph, rules: Sequence[Rule]) -> Graph:
-    """Return the graph with the first matching rule applied to each node.
+def _folded(graph: Graph, rules: Mapping[str, Sequence[Rule]]) -> Graph:
+    """Return the graph with the first matching rule for its name applied to each node.
 
     A rule receives the nodes with epilogues that it may consume: those that exactly one node reads
     and that are not roots.
@@ -37,16 +65,16 @@ def _folded(graph: Graph, rules: Sequence[Rule]) -> Graph:
     single: set[Node] = set()
     new: dict[Node, Node] = {}
     for node in graph.nodes:
-        inputs = tuple(new[source] for source in node.inputs)
+        inputs = tuple([new[source] for source in node.inputs])
         current = node if inputs == node.inputs else node.replace(inputs)
-        for rule in rules:
+        for rule in rules.get(node.operation.name, ()):
             folded = rule(current, single)
             if folded is not None:
                 current = folded
                 break
         new[node] = current
-        if new[node].operation.epilogues and len(users[node]) == 1 and node not in wanted:
-            single.add(new[node])
+        if current.operation.epilogues and len(users[node]) == 1 and node not in wanted:
+            single.add(current)
     return graph.mapped(new)
 
 
@@ -73,8 +101,6 @@ def _is_open(product: Node, epilogue: str, single: set[Node]) -> bool:
 
 def _conversion(node: Node, single: set[Node]) -> Node | None:
     """Fold the conversion of a product of half types back to its type."""
-    if node.name != "astype":
-        return None
     product = node.inputs[0]
     convertible = product in single and "convert" in product.operation.epilogues
     back = convertible and product.inputs[0].dtype is node.dtype
@@ -85,8 +111,6 @@ def _conversion(node: Node, single: set[Node]) -> Node | None:
 
 def _bias(node: Node, single: set[Node]) -> Node | None:
     """Fold product + row, or the sum with another vector along the operation's axis."""
-    if node.name != "add":
-        return None
     for product, row in (node.inputs, node.inputs[::-1]):
         fits = _is_open(product, "bias", single) and row.shape == _bias_shape(product)
         if fits and product.layout == node.layout and node.shape == product.shape:
@@ -104,8 +128,6 @@ def _bias_shape(product: Node) -> Shape:
 
 def _residual(node: Node, single: set[Node]) -> Node | None:
     """Fold product + array."""
-    if node.name != "add":
-        return None
     for product, other in (node.inputs[::-1], node.inputs):
         fits = _is_open(product, "residual", single) and other.shape == node.shape == product.shape
         if fits and product.layout == node.layout == other.layout and other is not product:
@@ -141,7 +163,7 @@ def _relu(node: Node, single: set[Node]) -> Node | None:
 
 def _update(node: Node, single: set[Node]) -> Node | None:
     """Fold c - alpha·product and c + alpha·product."""
-    if node.name not in ("subtract", "add") or node.inputs[1].name != "multiply":
+    if node.inputs[1].name != "multiply":
         return None
     c, scaled = node.inputs
     for alpha, product in (scaled.inputs, scaled.inputs[::-1]):
@@ -158,3 +180,15 @@ def _update(node: Node, single: set[Node]) -> Node | None:
 def _own(c: Node, node: Node) -> object:
     """Return the layout in which `node` reads c."""
     return c.layout if c.layout is not None and not c.layout.shared else node.layout
+
+
+RULES: Mapping[str, Sequence[Rule]] = {
+    "astype": (_conversion,),
+    "add": (_bias, _residual, _update),
+    "maximum": (_activation, _relu),
+    "subtract": (_update,),
+}
+"""The rules for the nodes of each name; the first one that matches is applied."""
+RULES_WITHOUT_BIAS = {
+    name: [rule for rule in rules if rule is not _bias] for name, rules in RULES.items()
+}

@@ -13,13 +13,28 @@ from magmath.graph import Graph, Node, users_of
 from magmath.layout import Layout, Mesh
 from magmath.ops import creation
 
+HintSource = Layout | Node
+"""A wanted layout, or the target in whose layout a result is wanted."""
+
 
 def layout_hints(graph: Graph, mesh: Mesh) -> dict[Node, Layout]:
     """Return the wanted layouts of a graph's nodes on the workers of a mesh, for the nodes that
     have one."""
-    targets = graph.targets or (None,) * len(graph.outputs)
-    pairs = zip(graph.outputs, targets, strict=True)
-    wanted = {node: t.layout for node, t in pairs if t is not None and t.layout is not None}
+    wanted: dict[Node, Layout] = {}
+    for node, source in hint_sources(graph, mesh).items():
+        layout = source.layout if isinstance(source, Node) else source
+        if layout is not None:
+            wanted[node] = layout
+    return wanted
+
+
+def hint_sources(graph: Graph, mesh: Mesh) -> dict[Node, HintSource]:
+    """Return, for each node with a wanted layout, this layout, or the target that has it.
+
+    The sources do not depend on the layouts of the targets.
+    """
+    pairs = zip(graph.outputs, graph.targets, strict=False)
+    wanted: dict[Node, HintSource] = {node: t for node, t in pairs if t is not None}
     _want_terms(graph, wanted)
     made: set[Node] = set()
     for node in graph.nodes:
@@ -33,7 +48,7 @@ def layout_hints(graph: Graph, mesh: Mesh) -> dict[Node, Layout]:
     return wanted
 
 
-def _want_terms(graph: Graph, wanted: dict[Node, Layout]) -> None:
+def _want_terms(graph: Graph, wanted: dict[Node, HintSource]) -> None:
     """Set the wanted layout of element-wise nodes, and of reshaped arrays, that only wanted
     element-wise nodes read."""
     users = users_of(graph.nodes)
@@ -54,7 +69,7 @@ def _is_made(node: Node, made: set[Node]) -> bool:
     return node.operation.elementwise and all(x in made or x.shape == () for x in node.inputs)
 
 
-def _want(node: Node, layout: Layout, made: set[Node], wanted: dict[Node, Layout]) -> None:
+def _want(node: Node, layout: Layout, made: set[Node], wanted: dict[Node, HintSource]) -> None:
     """Set the wanted layout of a node and of all nodes of its shape from which it is computed."""
     stack = [node]
     while stack:

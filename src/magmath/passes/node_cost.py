@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from magmath.cost import redistribution_seconds
 from magmath.cost.roofline import compute_seconds, local_work, traffic
 from magmath.graph import Node
-from magmath.layout import plan
+from magmath.layout import Layout, plan
 from magmath.passes.aliasing import is_materialised
 from magmath.passes.environment import Environment
 
@@ -14,18 +16,33 @@ def node_seconds(node: Node, environment: Environment) -> float:
     """Return the predicted seconds of one node of a placed graph on the slowest worker."""
     layout = node.layout
     assert layout is not None
-    if node.is_leaf or node.name == "constant":
+    if node.is_leaf:
         return 0.0
-    if node.name == "redistribute":
-        (source,) = node.inputs
-        assert source.layout is not None
-        itemsize = node.dtype.itemsize
-        seconds = redistribution_seconds(plan(source.layout, layout), itemsize, environment.link)
-        if layout.shared and not source.layout.shared and is_materialised(source):
-            seconds += source.layout.max_local_size * itemsize / environment.bandwidth
-        return seconds
     inputs = [source.layout for source in node.inputs if source.layout is not None]
+    if node.name == "redistribute":
+        stored = is_materialised(node.inputs[0])
+        return copy_seconds(inputs[0], layout, node.dtype.itemsize, stored, environment)
+    return call_seconds(node, inputs, layout, environment)
+
+
+def call_seconds(
+    node: Node, inputs: Sequence[Layout], layout: Layout, environment: Environment
+) -> float:
+    """Return the predicted seconds of a node with operands and result in these layouts."""
+    if node.name == "constant":
+        return 0.0
     return environment.machine.call_seconds + compute_seconds(node, inputs, layout, environment)
+
+
+def copy_seconds(
+    have: Layout, want: Layout, itemsize: int, is_stored: bool, environment: Environment
+) -> float:
+    """Return the predicted seconds of a redistribution; `is_stored`: its operand is in memory
+    before anything is computed, so a copy that all workers share cannot be computed in place."""
+    seconds = redistribution_seconds(plan(have, want), itemsize, environment.link)
+    if want.shared and not have.shared and is_stored:
+        seconds += have.max_local_size * itemsize / environment.bandwidth
+    return seconds
 
 
 def node_traffic(node: Node) -> tuple[int, int]:

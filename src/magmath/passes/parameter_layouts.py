@@ -3,14 +3,14 @@
 Each layer of a step has a few options for the layouts of its parameters. Planning the whole step
 for every layer and option takes time that is quadratic in the number of layers. This pass cuts the
 step into one block per layer: the operations between the activations (and cotangents) that enter
-the layer and those that leave it. A block is planned once for each option and each pair of layouts
+the layer and those that leave it. A block is priced once for each option and each pair of layouts
 at its borders, and equal blocks share these costs. Dynamic programming (Viterbi) then finds the
 cheapest path through the chain of blocks, in time linear in the number of layers. The result is
 exact for a chain, given the layouts that are allowed at borders. A value that skips over layers, as
 in residual networks, has the layout of the first option's plan.
 
-The pass compares the path with each option applied to all layers, by the cost of a plan of the
-whole step, and chooses the cheapest.
+The pass compares the path with each option applied to all layers, by the predicted seconds of the
+whole step, and chooses the cheapest. No plan is built for that (`passes/plan_seconds.py`).
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ from itertools import product
 
 from magmath.core.bounded_memo import store_bounded
 from magmath.core.paused_gc import paused_gc
-from magmath.core.stage_times import count, stage
+from magmath.core.stage_times import stage
 from magmath.graph import Graph, Node, Shape, users_of
 from magmath.graph.operation import NO_ATTRIBUTES
 from magmath.layout import Layout
 from magmath.ops.leaves import INPUT, input_leaf, variable_leaf
 from magmath.passes.environment import Environment
-from magmath.passes.fuse import fuse
-from magmath.passes.node_cost import node_seconds
-from magmath.passes.place import placed
+from magmath.passes.plan_decisions import decisions_of
+from magmath.passes.plan_seconds import PlanSeconds
 from magmath.passes.simplify import simplify
 
 MOST_KNOWN = 4096
@@ -56,6 +55,10 @@ class LayerOptions:
     def signature(self) -> Hashable:
         """Equal for layers with the same options."""
         return tuple(self.options.items())
+
+    def layouts(self, option: str) -> Iterable[tuple[Node, Layout]]:
+        """Return the leaves and their layouts under an option."""
+        return zip(self.leaves, self.options[option], strict=True)
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,7 @@ def clear_option_caches() -> None:
     """Clear the caches of earlier steps and blocks, for measurements of planning."""
     _chosen.clear()
     _block_seconds.clear()
+    decisions_of.cache_clear()
 
 
 _chosen: dict[Hashable, ChosenOptions] = {}
@@ -94,17 +98,17 @@ _chosen: dict[Hashable, ChosenOptions] = {}
 def _choose(step: Graph, layers: Sequence[LayerOptions], environment: Environment) -> ChosenOptions:
     """Return the options for an uncached step whose layers have their first option."""
     step = simplify(step)
-    graph, images = placed(step, environment)
-    layouts = {node: image.layout for node, image in images.items()}
+    plan = PlanSeconds(step, environment)
     names = list(layers[0].options)
-    seconds = {names[0]: _seconds(graph, environment)}
+    first, layouts = plan.placement({})
+    seconds = {names[0]: first}
     for name in names[1:]:
-        seconds[name] = _whole_seconds(step, layers, [name] * len(layers), environment)
+        seconds[name] = _whole_seconds(plan, layers, [name] * len(layers))
     best = min(names, key=seconds.__getitem__)
     choice, seconds["auto"] = [best] * len(layers), seconds[best]
     path = _cheapest_path(_blocks(step, layers, layouts, environment), names)
     if len(set(path)) > 1:
-        along_path = _whole_seconds(step, layers, path, environment)
+        along_path = _whole_seconds(plan, layers, path)
         if along_path < WORTH * seconds["auto"]:
             choice, seconds["auto"] = path, along_path
     return ChosenOptions(tuple(choice), seconds)
@@ -116,7 +120,7 @@ def _with_options(
     """Return the step and its layers with the parameters in the layouts of one option per layer."""
     new: dict[Node, Node] = {}
     for layer, name in zip(layers, choice, strict=True):
-        for leaf, layout in zip(layer.leaves, layer.options[name], strict=True):
+        for leaf, layout in layer.layouts(name):
             new[leaf] = variable_leaf(leaf.shape, leaf.dtype, layout, None)
     changed = [
         replace(layer, leaves=tuple([new[leaf] for leaf in layer.leaves])) for layer in layers
@@ -125,17 +129,11 @@ def _with_options(
 
 
 def _whole_seconds(
-    step: Graph, layers: Sequence[LayerOptions], choice: Sequence[str], environment: Environment
+    plan: PlanSeconds, layers: Sequence[LayerOptions], choice: Sequence[str]
 ) -> float:
     """Return the predicted seconds of a step with one option per layer."""
-    changed, _ = _with_options(step, layers, choice)
-    return _seconds(placed(changed, environment)[0], environment)
-
-
-def _seconds(graph: Graph, environment: Environment) -> float:
-    """Return the predicted seconds of a placed graph."""
-    count("evaluated nodes", len(graph.nodes))
-    return sum([node_seconds(node, environment) for node in fuse(graph).nodes])
+    pairs = zip(layers, choice, strict=True)
+    return plan.seconds({x: y for layer, name in pairs for x, y in layer.layouts(name)})
 
 
 # the cheapest path ------------------------------------------------------------------------------
@@ -205,18 +203,20 @@ class _Block:
         return self.known[chosen]
 
     def _planned_seconds(self, left: str, option: str, right: str) -> float:
-        """Return these seconds from a plan of the block, one for all choices with the same
-        layouts."""
+        """Return these seconds, predicted once for all choices with the same layouts."""
         layouts = {leaf: self._bordering(leaf.shape, left) for leaf in self.left}
         layouts |= {leaf: self._bordering(leaf.shape, right) for leaf in self.right}
         for i in self.own:
             layouts[self.layer.leaves[i]] = self.layer.options[option][i]
         key = tuple(layouts.values())
         if key not in self.known:
-            new = {leaf: leaf.replace((), layout) for leaf, layout in layouts.items()}
-            graph = self.graph.substituted(new)
-            self.known[key] = _seconds(placed(graph, self.environment)[0], self.environment)
+            self.known[key] = self.plan.seconds(layouts)
         return self.known[key]
+
+    @cached_property
+    def plan(self) -> PlanSeconds:
+        """The predicted seconds by layouts."""
+        return PlanSeconds(self.graph, self.environment)
 
     def _bordering(self, shape: Shape, border: str) -> Layout:
         """Return the layout of an array at a border; replicated if the array is too short to

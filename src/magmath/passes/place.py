@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 
 from magmath.graph import Graph, Node
 from magmath.graph.operation import Line
-from magmath.layout import Layout, plan
-from magmath.layout.redistribution import SINGLE_STAGE_SIZE
+from magmath.layout import Layout
 from magmath.ops.panel_products import panels_of
 from magmath.ops.redistribute import redistribute
 from magmath.passes.aliasing import is_materialised
@@ -25,7 +24,6 @@ from magmath.passes.candidate_cost import (
     EvaluatedCandidate,
     OperandState,
     cost_cache_of,
-    is_readable_as,
 )
 from magmath.passes.candidates import is_contraction
 from magmath.passes.default_reduction import default_reduction
@@ -224,19 +222,11 @@ class _Placing:
         return node.replace(moved, best.candidate.output, line)
 
     def moved(self, node: Node, layout: Layout, line: Line = None) -> Node:
-        """Return `node` in `layout`, by an existing copy if there is one.
-
-        Workers that share memory gather into one shared copy, and reduce in one step.
-        """
+        """Return `node` in `layout`, by existing copies if there are some."""
         have = _layout(node)
-        if is_readable_as(have, layout):
-            return node
-        if layout.is_replicated and not (
-            have.is_replicated or (have.is_partial and node.size <= SINGLE_STAGE_SIZE)
-        ):
-            layout = self._gathered(node, layout)
-        for stage in plan(have, layout).stages:
-            node = self._copy(node, stage.target, line)
+        if have is not layout:
+            for stage in self.costs.stages(have, layout):
+                node = self._copy(node, stage, line)
         return node
 
     def _copy(self, node: Node, layout: Layout, line: Line) -> Node:
@@ -250,11 +240,6 @@ class _Placing:
         shared."""
         moved = self.moved(node, layout)
         return moved if moved.layout == layout else redistribute(moved, layout)
-
-    def _gathered(self, node: Node, layout: Layout) -> Layout:
-        """Return the replicated layout, as one shared copy if the workers share memory."""
-        shared = self.environment.whole(node.shape, shared=True)
-        return shared if layout.mesh == shared.mesh and node.shape != () else layout
 
     def resolved(self, node: Node) -> Node:
         """Return `node` without pending reductions."""

@@ -32,16 +32,18 @@ def merge_equal(graph: Graph) -> Graph:
     known: dict[Hashable, Node] = {}
     new: dict[Node, Node] = {}
     for node in graph.nodes:
-        inputs = tuple(new[source] for source in node.inputs)
-        if node.is_leaf:
+        operation = node.operation
+        if operation.leaf:
             new[node] = node
             continue
-        attributes = tuple(node.attributes.items())
-        key = (node.name, attributes, tuple(map(id, inputs)), node.layout)
-        if key not in known:
-            known[key] = node if inputs == node.inputs else node.replace(inputs)
-        new[node] = known[key]
-    return graph.mapped(new)
+        inputs = tuple([new[source] for source in node.inputs])
+        form = node.signature or (operation.name, *node.attributes.items())
+        key = (form, inputs, node.layout)
+        found = known.get(key)
+        if found is None:
+            found = known[key] = node if inputs == node.inputs else node.replace(inputs)
+        new[node] = found
+    return graph.mapped(new, in_order=True)
 
 
 def _simpler(node: Node) -> Node | None:
@@ -193,7 +195,7 @@ def _masks_from_results(graph: Graph) -> Graph:
             return None if result is None else call("greater", result, node.inputs[1])
         return None
 
-    below = {source for node in maxima.values() for source in topological([node])}
+    below = set(topological(maxima.values()))
     new: dict[Node, Node] = {}
     for node in graph.nodes:  # the maxima and their sources do not change
         inputs = tuple(new[source] for source in node.inputs)

@@ -1,0 +1,114 @@
+"""Savings by fusion: the seconds that `fuse` saves on groups of nodes whose layouts are decided.
+
+`fuse` itself runs on a small graph for each form of a group, once for equal decisions about its
+nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
+
+from magmath.core.bounded_memo import store_bounded
+from magmath.graph import Graph, Node
+from magmath.layout import Layout
+from magmath.passes.environment import Environment
+from magmath.passes.fuse import fuse
+from magmath.passes.node_cost import node_seconds
+from magmath.passes.plan_decisions import MOST_KNOWN, Decision, Decisions, Kind, Part
+
+
+class Savings(NamedTuple):
+    """The seconds that `fuse` saves on a group, and the nodes that it adds, which groups share: the
+    name, the operand (by its number in the group) and the seconds of each."""
+
+    seconds: float
+    merged: Sequence[tuple[str, int, float]]
+
+
+@dataclass(frozen=True, eq=False)
+class GroupForm:
+    """A form of fusion groups: the kinds of its nodes, and their operands. These are numbers of
+    nodes of the group, or, counted from -1 downwards, of others."""
+
+    kinds: tuple[Kind, ...]
+    operands: tuple[tuple[int, ...], ...]
+    environment: Environment
+    known: dict[tuple[Decision | None, ...], Savings | None] = field(default_factory=dict)
+
+    def found(self, decisions: tuple[Decision | None, ...]) -> Savings | None:
+        """Return the savings from `fuse` on the group with these decisions; None for a group with a
+        decomposed node."""
+        given: dict[tuple[int, Layout], Node] = {}
+        made: list[Node] = []
+        read: set[Node] = set()
+        for kind, numbers, decision in zip(self.kinds, self.operands, decisions, strict=True):
+            if decision is None:
+                return None
+            inputs = []
+            for i, number in enumerate(numbers):
+                if number >= 0 and not (decision.stages and decision.stages[i]):
+                    read.add(made[number])
+                    inputs.append(made[number])
+                    continue
+                key = number, decision.inputs[i]
+                if key not in given:
+                    given[key] = kind.node.inputs[i].replace((), decision.inputs[i])
+                inputs.append(given[key])
+            made.append(kind.node.replace(tuple(inputs), decision.state.layout))
+        fused = fuse(Graph(tuple([node for node in made if node not in read])))
+        saved = sum([decision.seconds for decision in decisions if decision is not None])
+        operand = {leaf: -1 - number for (number, _), leaf in given.items() if number < 0}
+        merged = []
+        for node in fused.nodes:
+            seconds = node_seconds(node, self.environment)
+            added = node.shape == () and not node.is_leaf and node not in made
+            if added and node.inputs[0] in operand:
+                merged.append((node.name, operand[node.inputs[0]], seconds))
+            else:
+                saved -= seconds
+        return Savings(saved, merged)
+
+
+@lru_cache(maxsize=1024)
+def _form(
+    kinds: tuple[Kind, ...], operands: tuple[tuple[int, ...], ...], decisions: Decisions
+) -> GroupForm:
+    return GroupForm(kinds, operands, decisions.environment)
+
+
+@dataclass(frozen=True)
+class FusionGroup:
+    """A fusion group of a graph: its form, the numbers of its nodes, and those of its operands."""
+
+    form: GroupForm
+    nodes: tuple[int, ...]
+    operands: tuple[int, ...]
+
+    @staticmethod
+    def of(nodes: Sequence[Node], part: Part, decisions: Decisions) -> FusionGroup:
+        """Return the group of these nodes; constants that they read belong to it."""
+        constants = [x for node in nodes for x in node.inputs if x.name == "constant"]
+        nodes = list(dict.fromkeys((*constants, *nodes)))
+        number = {node: i for i, node in enumerate(nodes)}
+        others: dict[Node, int] = {}
+        operands = [
+            tuple([number[x] if x in number else others.setdefault(x, -1 - len(others))
+                   for x in node.inputs])
+            for node in nodes
+        ]  # fmt: skip
+        return FusionGroup(
+            _form(tuple([decisions.kind(node) for node in nodes]), tuple(operands), decisions),
+            tuple([part.position[node] for node in nodes]),
+            tuple([part.position[x] for x in others]),
+        )
+
+    def savings(self, chosen: Sequence[Decision | None]) -> Savings | None:
+        """Return the savings with the decisions of a plan."""
+        key = tuple([chosen[i] for i in self.nodes])
+        known = self.form.known
+        if key not in known:
+            store_bounded(known, key, self.form.found(key), MOST_KNOWN)
+        return known[key]

@@ -1,0 +1,239 @@
+"""Decisions of the place pass about nodes, found by the states of their operands.
+
+A decision about a node depends on its signature, the states of its operands, and the wanted layout
+of its result. A *state* is what decisions read of a placed array. States are interned, and nodes
+with one signature are one *kind*, so a decision is found by the identities of a few objects, and
+nodes that are equal in equal states are decided and priced once: those of repeated layers, and
+those of one layer in several searches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import final
+
+from magmath.core.bounded_memo import store_bounded
+from magmath.graph import Node
+from magmath.graph.graph import topological_until
+from magmath.graph.operation import NO_ATTRIBUTES, no_decomposition
+from magmath.layout import Layout
+from magmath.ops.leaves import INPUT
+from magmath.passes.aliasing import is_materialised
+from magmath.passes.candidate_cost import CostCache, OperandState, cost_cache_of
+from magmath.passes.environment import Environment
+from magmath.passes.node_cost import copy_seconds
+
+MOST_KNOWN = 4096
+"""Maximum number of states, of kinds, and of decisions about a kind."""
+_MOVES = ("redistribute", "recompute")
+
+
+@final
+class ArrayState:
+    """What decisions read of a placed array; equal states are identical."""
+
+    __slots__ = ("copied", "layout", "moves", "operand")
+
+    def __init__(self, operand: OperandState) -> None:
+        self.operand, self.layout = operand, operand.layout
+        self.copied: dict[Layout, ArrayState] = {}
+        """The states with one more copy, by its layout."""
+        self.moves: dict[Layout, tuple[float, ArrayState]] = {}
+        """The seconds of a copy in another layout, and its state."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Decision:
+    """The decision about a node with operands in certain states.
+
+    state      the state of the result
+    seconds    predicted seconds without those of copies
+    inputs     the layouts in which operands are read
+    stages     for each operand, the layouts of the copies that lead there; None if there are none
+    cost       the cost by which decompositions are compared, in units of `RESOLUTION`
+    workspace  the bytes by which decompositions are compared
+    parts      the decompositions
+    """
+
+    state: ArrayState
+    seconds: float
+    inputs: tuple[Layout, ...]
+    stages: tuple[tuple[Layout, ...], ...] | None
+    cost: int
+    workspace: int
+    parts: tuple[Part, ...]
+
+
+DecisionKey = tuple["ArrayState | None", ...]
+"""The wanted layout of a result, as a state, and the states of the operands."""
+
+
+@final
+class Kind:
+    """A form of nodes: those with one signature. `node` is one of them, without its operands."""
+
+    __slots__ = ("is_move", "known", "node")
+
+    def __init__(self, node: Node) -> None:
+        self.is_move = node.name in _MOVES
+        bare = {x: Node(INPUT, (), NO_ATTRIBUTES, x.shape, x.dtype) for x in node.inputs}
+        self.node = node.replace(tuple([bare[x] for x in node.inputs]))
+        self.known: dict[DecisionKey, Decision] = {}
+
+
+@final
+class Decisions:
+    """The interned states, and the decisions so far, of one environment."""
+
+    def __init__(self, environment: Environment) -> None:
+        self.environment = environment
+        self.costs: CostCache = cost_cache_of(environment)
+        self._states: dict[Hashable, ArrayState] = {}
+        self._kinds: dict[Hashable, Kind] = {}
+
+    def state(
+        self, layout: Layout, itemsize: int, is_stored: bool, copies: tuple[Layout, ...] = ()
+    ) -> ArrayState:
+        """Return the state with these properties. Equal layouts of states are identical."""
+        key = (layout, itemsize, is_stored, copies)
+        found = self._states.get(key)
+        if found is None:
+            state = ArrayState(OperandState(layout.interned(), itemsize, is_stored, copies))
+            found = store_bounded(self._states, key, state, MOST_KNOWN)
+        return found
+
+    def of_leaf(self, leaf: Node, layout: Layout | None) -> ArrayState:
+        """Return the state of a leaf in this layout, or in its own, or replicated."""
+        layout = layout or leaf.layout or self.environment.whole(leaf.shape)
+        return self.state(layout, leaf.dtype.itemsize, True)
+
+    def with_copy(self, state: ArrayState, layout: Layout) -> ArrayState:
+        """Return a state with one more copy."""
+        found = state.copied.get(layout)
+        if found is None:
+            have, itemsize, is_stored, copies = state.operand
+            found = self.state(have, itemsize, is_stored, (*copies, layout))
+            state.copied[layout] = found
+        return found
+
+    def move(self, state: ArrayState, layout: Layout) -> tuple[float, ArrayState]:
+        """Return the seconds of a copy in another layout, and its state."""
+        found = state.moves.get(layout)
+        if found is None:
+            have = state.operand
+            seconds = copy_seconds(
+                have.layout, layout, have.itemsize, have.is_stored, self.environment
+            )
+            copy = self.state(layout, have.itemsize, True)
+            found = state.moves[layout] = (seconds, copy)
+        return found
+
+    def kind(self, node: Node) -> Kind:
+        """Return the kind of a node. Kinds tell whether two operands are the same node."""
+        if node.signature is None or node.name == "redistribute":
+            return Kind(node)
+        same = node.inputs if len(set(node.inputs)) < len(node.inputs) else ()
+        key = (node.signature, tuple([same.index(x) for x in same]))
+        found = self._kinds.get(key)
+        return found or store_bounded(self._kinds, key, Kind(node), MOST_KNOWN)
+
+    def decision(self, kind: Kind, key: DecisionKey) -> Decision:
+        """Return the decision about a node of this kind."""
+        found = kind.known.get(key)
+        if found is None:
+            wanted, *operands = key
+            states = [state for state in operands if state is not None]
+            decided = self._decided(kind.node, wanted, states)
+            found = store_bounded(kind.known, key, decided, MOST_KNOWN)
+        return found
+
+    def _decided(
+        self, node: Node, wanted: ArrayState | None, operands: Sequence[ArrayState]
+    ) -> Decision:
+        costs, environment = self.costs, self.environment
+        layout = None if wanted is None else wanted.layout
+        best = costs.best(node, tuple([state.operand for state in operands]), layout)
+        stages = [
+            costs.stages(state.layout, want)
+            for state, want in zip(operands, best.candidate.inputs, strict=True)
+        ]
+        inputs = tuple(
+            [
+                copies[-1] if copies else state.layout
+                for state, copies in zip(operands, stages, strict=True)
+            ]
+        )
+        output = best.candidate.output
+        stored = node.name == "slice" and is_materialised(_with_layouts(node, inputs, output))
+        computed = node.name != "constant"
+        return Decision(
+            self.state(output, node.dtype.itemsize, stored),
+            environment.machine.call_seconds + best.seconds if computed else 0.0,
+            inputs,
+            tuple(stages) if any(stages) else None,
+            best.cost,
+            best.workspace,
+            self._decompositions(node, [state.layout for state in operands], wanted),
+        )
+
+    def _decompositions(
+        self, node: Node, layouts: Sequence[Layout], wanted: ArrayState | None
+    ) -> tuple[Part, ...]:
+        if node.operation.decompositions is no_decomposition or self.environment.deterministic:
+            return ()
+        parts = []
+        for root in node.operation.decompositions(node, layouts):
+            nodes = topological_until([root], node.inputs)
+            numbers = {} if wanted is None else {root: 1}
+            parts.append(Part.of(nodes, node.inputs, numbers, self))
+        return tuple(parts)
+
+
+@lru_cache(maxsize=16)
+def decisions_of(environment: Environment) -> Decisions:
+    """Return the decisions of an environment."""
+    return Decisions(environment)
+
+
+def _with_layouts(node: Node, inputs: Iterable[Layout], output: Layout) -> Node:
+    """Return a node with operands and result in these layouts."""
+    sources = [x.replace((), layout) for x, layout in zip(node.inputs, inputs, strict=True)]
+    return node.replace(tuple(sources), output)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A graph, or a decomposition of a node, as a list of steps.
+
+    position  the number of each node: first the given ones (leaves, or operands of the node)
+    steps     for every other node: its kind, the numbers of its operands, and that of its wanted
+              layout (0 for none)
+    leaves    further leaves, numbered after the given nodes
+    """
+
+    position: Mapping[Node, int]
+    steps: Sequence[tuple[Kind, tuple[int, ...], int]]
+    leaves: Sequence[Node]
+
+    @staticmethod
+    def of(
+        nodes: Iterable[Node],
+        given: Sequence[Node],
+        wanted: Mapping[Node, int],
+        decisions: Decisions,
+    ) -> Part:
+        """Return the part for nodes in topological order."""
+        known = set(given)
+        rest = [node for node in nodes if node not in known]
+        leaves = [node for node in rest if node.is_leaf]
+        position = {node: i for i, node in enumerate((*given, *leaves))}
+        first = len(given) + len(leaves)
+        steps: list[tuple[Kind, tuple[int, ...], int]] = []
+        for node in rest:
+            if not node.is_leaf:
+                operands = tuple([position[x] for x in node.inputs])
+                position[node] = first + len(steps)
+                steps.append((decisions.kind(node), operands, wanted.get(node, 0)))
+        return Part(position, steps, leaves)

@@ -1,0 +1,227 @@
+"""Plan seconds: predicts the seconds of a graph's plan for any layouts of its leaves, without
+building the plan.
+
+A search over layouts needs the costs of many plans of one graph. This module makes the decisions of
+`place` (`passes/plan_decisions.py`) and subtracts what `fuse` saves (`passes/fusion_savings.py`),
+but builds no nodes. The result is that of the passes, with one exception: products that are
+computed in panels are priced without epilogues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import final
+
+from magmath.core.stage_times import count
+from magmath.graph import Graph, Node
+from magmath.layout import Layout
+from magmath.passes.default_reduction import default_reduction
+from magmath.passes.environment import Environment
+from magmath.passes.fuse import fusion_groups
+from magmath.passes.fusion_savings import FusionGroup
+from magmath.passes.layout_hints import HintSource, hint_sources
+from magmath.passes.node_cost import call_seconds
+from magmath.passes.plan_decisions import ArrayState, Decision, Decisions, Part, decisions_of
+
+
+@final
+class PlanSeconds:
+    """The predicted seconds of one graph's plan, as a function of the layouts of its leaves."""
+
+    def __init__(self, graph: Graph, environment: Environment) -> None:
+        self.graph = graph
+        self._decisions = decisions_of(environment)
+        leaves = graph.leaves
+        hints = hint_sources(graph, environment.mesh)
+        self._wanted = list(dict.fromkeys((None, *hints.values(), *graph.targets)))
+        numbers = {source: i for i, source in enumerate(self._wanted)}
+        self._part = Part.of(
+            graph.nodes,
+            leaves,
+            {node: numbers[source] for node, source in hints.items()},
+            self._decisions,
+        )
+        position = self._part.position
+        targets = graph.targets or (None,) * len(graph.outputs)
+        pairs = zip(graph.outputs, targets, strict=True)
+        self._outputs = [(position[x], numbers[target]) for x, target in pairs]
+        self._emitted = [(position[x], environment.whole(x.shape)) for x in graph.emitted]
+        self._groups = [
+            FusionGroup.of(nodes, self._part, self._decisions) for nodes in fusion_groups(graph)
+        ]
+
+    def seconds(self, layouts: Mapping[Node, Layout]) -> float:
+        """Return the predicted seconds with these layouts of leaves; other leaves have their own,
+        or are replicated."""
+        return self._evaluated(layouts)[0]
+
+    def placement(self, layouts: Mapping[Node, Layout]) -> tuple[float, Mapping[Node, Layout]]:
+        """Return the seconds, and the layouts of all nodes in this plan."""
+        seconds, values = self._evaluated(layouts)
+        return seconds, {node: values[i].state.layout for node, i in self._part.position.items()}
+
+    def _evaluated(self, layouts: Mapping[Node, Layout]) -> tuple[float, list[_Value]]:
+        """Return the seconds of a plan, and the values at its end."""
+        count("evaluated nodes", len(self.graph.nodes))
+        decisions, plan = self._decisions, _Plan(self._decisions)
+        values = [_Value(decisions.of_leaf(x, layouts.get(x))) for x in self.graph.leaves]
+        wanted = [self._wanted_state(source, layouts) for source in self._wanted]
+        chosen = plan.run(self._part, values, wanted)
+        for i, number in self._outputs:
+            plan.deliver(values[i], wanted[number])
+        for i, whole in self._emitted:
+            plan.moved(values[i], whole)
+        saved, merged = 0.0, dict[Hashable, float]()
+        for group in self._groups:
+            savings = group.savings(chosen)
+            if savings is not None:
+                saved += savings.seconds
+                for name, operand, seconds in savings.merged:
+                    merged[name, group.operands[operand]] = seconds
+        return plan.seconds - saved + sum(merged.values()), values
+
+    def _wanted_state(
+        self, source: HintSource | None, layouts: Mapping[Node, Layout]
+    ) -> ArrayState | None:
+        if isinstance(source, Node):
+            source = layouts.get(source) or source.layout
+        return None if source is None else self._decisions.state(source, 0, True)
+
+
+@final
+class _Value:
+    """A placed array in one plan: its state, and the copies of it in other layouts."""
+
+    __slots__ = ("copies", "state")
+
+    def __init__(self, state: ArrayState) -> None:
+        self.state = state
+        self.copies: Mapping[Layout, _Value] = _NO_COPIES
+
+
+_NO_COPIES: Mapping[Layout, _Value] = {}
+
+
+@final
+class _Plan:
+    """One plan: its predicted seconds so far, and what decompositions are compared by."""
+
+    def __init__(self, decisions: Decisions) -> None:
+        self._decisions = decisions
+        self.seconds, self._cost, self._workspace = 0.0, 0, 0
+        self._journal: list[tuple[_Value, ArrayState, Mapping[Layout, _Value]]] = []
+
+    def run(
+        self, part: Part, values: list[_Value], wanted: Sequence[ArrayState | None]
+    ) -> list[Decision | None]:
+        """Append the values of all steps to those of the given nodes; return the decisions about
+        all values, None for those without."""
+        decisions = self._decisions
+        values += [_Value(decisions.of_leaf(leaf, None)) for leaf in part.leaves]
+        chosen: list[Decision | None] = [None] * len(values)
+        for kind, operands, number in part.steps:
+            decision: Decision | None = None
+            if kind.is_move:
+                value = self._move(kind.node, [values[i] for i in operands])
+            else:
+                key = (wanted[number], *[values[i].state for i in operands])
+                decision = kind.known.get(key) or decisions.decision(kind, key)
+                if not decision.parts:
+                    value = self._applied(decision, values, operands)
+                else:
+                    inputs = [values[i] for i in operands]
+                    value = self._cheapest(decision, inputs, wanted[number])
+                    decision = None
+            values.append(value)
+            chosen.append(decision)
+        return chosen
+
+    def _applied(
+        self, decision: Decision, values: Sequence[_Value], operands: Iterable[int]
+    ) -> _Value:
+        """Return the value of a node with these operands."""
+        if decision.stages is not None:
+            for i, stages in zip(operands, decision.stages, strict=True):
+                value = values[i]
+                for layout in stages:
+                    value = self._copy(value, layout)
+        self.seconds += decision.seconds
+        self._cost += decision.cost
+        if decision.workspace > self._workspace:
+            self._workspace = decision.workspace
+        return _Value(decision.state)
+
+    def _move(self, node: Node, inputs: Sequence[_Value]) -> _Value:
+        """Return the value of a redistribution, or of the operand of a second computation."""
+        if node.name == "redistribute":
+            assert node.layout is not None
+            return self.moved(inputs[0], node.layout)
+        x, after = self._resolved(inputs[0]), inputs[1]
+        layouts = [x.state.layout, after.state.layout]
+        environment = self._decisions.environment
+        self.seconds += call_seconds(node, layouts, x.state.layout, environment)
+        return _Value(self._decisions.state(x.state.layout, node.dtype.itemsize, True))
+
+    def moved(self, value: _Value, layout: Layout) -> _Value:
+        """Return a value in a layout, by existing copies if there are some."""
+        have = value.state.layout
+        if have is not layout:
+            for stage in self._decisions.costs.stages(have, layout):
+                value = self._copy(value, stage)
+        return value
+
+    def deliver(self, value: _Value, target: ArrayState | None) -> None:
+        """Move an output to the layout of its target; complete its reduction if there is none."""
+        if target is None:
+            self._resolved(value)
+        elif value.state.layout is not target.layout:
+            state = self.moved(value, target.layout).state
+            if state.layout is not target.layout:
+                self.seconds += self._decisions.move(state, target.layout)[0]
+
+    def _resolved(self, value: _Value) -> _Value:
+        layout = value.state.layout
+        return self.moved(value, default_reduction(layout)) if layout.is_partial else value
+
+    def _copy(self, value: _Value, layout: Layout) -> _Value:
+        found = value.copies.get(layout)
+        if found is None:
+            seconds, state = self._decisions.move(value.state, layout)
+            self.seconds += seconds
+            found = _Value(state)
+            self._journal.append((value, value.state, value.copies))
+            value.copies = {**value.copies, layout: found}
+            value.state = self._decisions.with_copy(value.state, layout)
+        return found
+
+    # decompositions -----------------------------------------------------------------------------
+
+    def _cheapest(
+        self, decision: Decision, inputs: list[_Value], wanted: ArrayState | None
+    ) -> _Value:
+        """Return the value of a node, computed by itself or by the cheapest decomposition."""
+        before = self.seconds, self._cost, self._workspace, len(self._journal)
+        costs = []
+        for part in (None, *decision.parts):
+            self._tried(part, decision, inputs, wanted)
+            workspace = self._decisions.environment.workspace
+            costs.append((max(0, self._workspace - workspace), self._cost))
+            self.seconds, self._cost, self._workspace, length = before
+            while len(self._journal) > length:
+                value, state, copies = self._journal.pop()
+                value.state, value.copies = state, copies
+        best = costs.index(min(costs))
+        return self._tried((None, *decision.parts)[best], decision, inputs, wanted)
+
+    def _tried(
+        self,
+        part: Part | None,
+        decision: Decision,
+        inputs: list[_Value],
+        wanted: ArrayState | None,
+    ) -> _Value:
+        if part is None:
+            return self._applied(decision, inputs, range(len(inputs)))
+        values = list(inputs)
+        self.run(part, values, (None, wanted))
+        return values[-1]
