@@ -85,7 +85,9 @@ def batched(
         else:
             varies = any(x.varies for x in operands) or _draws(node, streams)
         if varies:
-            new[node] = BatchOperand(_of_batch(node, operands), True, size)
+            own_numbers = _draws(node, streams) and not any(x.varies for x in operands[:2])
+            result = _drawn(node, operands) if own_numbers else _of_batch(node, operands)
+            new[node] = BatchOperand(result, True, size)
         else:
             same = all(x.node is source for x, source in zip(operands, node.inputs, strict=True))
             inputs = tuple([x.node for x in operands])
@@ -104,8 +106,6 @@ def _of_batch(node: Node, operands: BatchOperands) -> Node:
     rule = RULES.get(node.name)
     if rule is None:
         rule = _elementwise if node.operation.elementwise else one_by_one
-    if node.name in _DRAWN:
-        rule = one_by_one if any(x.varies for x in operands) else _drawn
     result = rule(node, operands)
     size = next((x.size for x in operands), 0)
     assert result.shape == (size, *node.shape), (node, result)
@@ -396,16 +396,34 @@ def _correlated(node: Node, operands: BatchOperands) -> Node:
 
 def _drawn(node: Node, operands: BatchOperands) -> Node:
     """Draw numbers for all examples from one stream, as one array with the batch in front."""
-    size, inputs = operands[0].size, [x.node for x in operands]
+    size, inputs = operands[0].size, [x.node for x in operands[:2]]
     if node.name != "random_permutation":
-        return _apply(node, inputs, shape=(size, *node.shape))
+        parameters = [x.stacked if x.ndim else _of_examples(x, node) for x in operands[2:]]
+        return _apply(node, [*inputs, *parameters], shape=(size, *node.shape))
     attributes = {"shape": (size, *node.shape), "dtype": int64}
     bits = applied(OPERATIONS["random_bits"], tuple(inputs), node.line, attributes)
     order = {"axis": 1, "descending": False}
     return applied(OPERATIONS["argsort"], (bits,), node.line, order)
 
 
-_DRAWN = ("random_uniform", "random_normal", "random_bits", "random_permutation")
+def _of_examples(x: BatchOperand, node: Node) -> Node:
+    """Return a 0-d parameter for each element of a batch, or for all of them if it is the same."""
+    if not x.varies:
+        return x.node
+    return broadcast_to(x.aligned(node.ndim), (x.size, *node.shape))
+
+
+_DRAWN = (
+    "random_uniform",
+    "random_normal",
+    "random_exponential",
+    "random_bits",
+    "random_permutation",
+    "random_gamma",
+    "random_log_gamma",
+    "random_poisson",
+    "random_binomial",
+)
 
 
 # marks --------------------------------------------------------------------------------------------

@@ -376,8 +376,16 @@ def test_settings_that_are_no_settings(
 
 def test_the_print_shows_what_was_set() -> None:
     assert repr(GradientDescent(0.1)) == "GradientDescent(learning_rate=0.1)"
-    assert repr(Adam(amsgrad=True, clip_norm=1.0)) == "Adam(clip_norm=1.0, amsgrad=True)"
-    assert repr(AdamW(groups={"b": {"beta1": 0.5}})) == "AdamW(groups={'b': {'beta1': 0.5}})"
+    assert repr(Adam(amsgrad=True, clip_norm=1.0)) == (
+        "Adam(learning_rate=0.001, clip_norm=1.0, beta1=0.9, beta2=0.999, epsilon=1e-08, amsgrad=True)"
+    )
+    assert repr(AdamW(groups={"b": {"beta1": 0.5}}, weight_decay=0.0)).endswith(
+        "weight_decay=0.0, groups={'b': {'beta1': 0.5}}, beta1=0.9, beta2=0.999, epsilon=1e-08, "
+        "amsgrad=False)"
+    )
+    for name, make in OPTIMIZERS.items():
+        made = make()
+        assert eval(repr(made), vars(mm.optim)).__getstate__() == made.__getstate__(), name
 
 
 # state ----------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from magmath.api import elementwise, random, statistics
 from magmath.api.activations import log_softmax as log_softmax
@@ -22,6 +22,7 @@ from magmath.api.manipulation import expand_dims, reshape
 from magmath.api.random import Distributions
 from magmath.api.searching import where
 from magmath.arrays.array import Array, as_array, floating
+from magmath.core import foreign_names
 from magmath.core.dtypes import compute_dtype
 from magmath.core.promotion import get_default_dtype
 from magmath.core.shapes import normalize_axes, size_of
@@ -437,3 +438,10 @@ def local_response_norm(
         padding=((size // 2, (size - 1) // 2), *((0, 0),) * len(rest)), dilation=(1, *rest),
     )  # fmt: skip
     return astype(wide * (k + (alpha / size) * Array(squares)) ** -beta, x.dtype, copy=False)
+
+
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
+
+    def __getattr__(name: str) -> NoReturn:
+        hint = foreign_names.hint(foreign_names.FUNCTIONS, name)
+        raise AttributeError(f"module 'magmath.nn.functional' has no attribute {name!r}{hint}")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from magmath.api.creation import asarray
 from magmath.arrays.array import Array
+from magmath.arrays.number_list import is_number_table
 from magmath.arrays.variable import Variable
 from magmath.core.dtypes import as_dtype, compute_dtype, float32
 from magmath.core.precision_state import PRECISION
@@ -51,9 +52,13 @@ _forced = 0
 """Number of active `Module.mode` blocks; in these the mode does not depend on modules' state."""
 
 
-def _with_hooks(call: Call) -> Call:
+def _with_hooks(call: Call, converts_lists: bool) -> Call:
     """Return a module's `__call__`, wrapped so that arguments are converted, traces note its state,
-    and hooks run after it."""
+    and hooks run after it.
+
+    Layers convert lists of numbers too. Modules of users receive them, as they may mean something
+    else.
+    """
 
     @wraps(call)
     def with_hooks(self: Module, *args: Any, **kwargs: Any) -> Any:
@@ -62,7 +67,7 @@ def _with_hooks(call: Call) -> Call:
             trace.note_state(self)
             if not _forced:
                 trace.note_state(vars(self).setdefault("_mode", object()))
-        args = tuple([x if isinstance(x, Array) else _as_own(x) for x in args])
+        args = tuple([x if isinstance(x, Array) else _as_own(x, converts_lists) for x in args])
         if kwargs:
             kwargs = {name: _as_own(x) for name, x in kwargs.items()}
         if PRECISION.compute is None:
@@ -76,8 +81,11 @@ def _with_hooks(call: Call) -> Call:
     return with_hooks
 
 
-def _as_own(argument: Any) -> Any:
-    """Return an argument of a module, converted if it is an array of NumPy or PyTorch."""
+def _as_own(argument: Any, converts_lists: bool = False) -> Any:
+    """Return an argument of a module, converted if it is an array of NumPy or PyTorch, or nested
+    lists of numbers for a layer. Lists and tuples of arrays are several inputs."""
+    if isinstance(argument, (list, tuple)):
+        return asarray(argument) if converts_lists and is_number_table(argument) else argument
     foreign = hasattr(argument, "__dlpack__") and not isinstance(argument, Array)
     return asarray(argument) if foreign else argument
 
@@ -106,7 +114,9 @@ class Module:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "__call__" in vars(cls):
-            cls.__call__ = _with_hooks(vars(cls)["__call__"])  # type: ignore[method-assign]
+            is_layer = cls.__module__.startswith("magmath.nn.layers.")
+            call = _with_hooks(vars(cls)["__call__"], is_layer)
+            cls.__call__ = call  # type: ignore[method-assign]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the outputs for these inputs; each module class defines it."""

@@ -1,8 +1,12 @@
 """Optimizers for `minimize` and for training, and schedules of their learning rates."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING, NoReturn
 
+from magmath.core import foreign_names
 from magmath.optim import schedules
 from magmath.optim.adagrad import Adagrad
 from magmath.optim.adam import Adam, AdamW
@@ -37,3 +41,9 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
     "lars": LARS,
 }
 """The optimizers, with their default settings, by the names that networks accept."""
+
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
+
+    def __getattr__(name: str) -> NoReturn:
+        hint = foreign_names.hint(foreign_names.OPTIMIZERS, name)
+        raise AttributeError(f"module 'magmath.optim' has no attribute {name!r}{hint}")

@@ -91,9 +91,15 @@ class Optimizer(ABC):
         super().__setattr__(name, value)
 
     def __repr__(self) -> str:
+        """Return the learning rate, the settings of the rule, and what else is not the default."""
+        common = {f.name for f in fields(Optimizer)} - {"learning_rate"}
         settings = [(f.name, getattr(self, f.name), f.default) for f in fields(self)]
-        shown = [f"{name}={value!r}" for name, value, default in settings if value != default]
-        return f"{type(self).__name__}({', '.join(s for s in shown if s != 'groups={}')})"
+        shown = [
+            f"{name}={value!r}"
+            for name, value, default in settings
+            if name not in common or (value != default and value != {})
+        ]
+        return f"{type(self).__name__}({', '.join(shown)})"
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the settings, for pickle and copy.

@@ -48,13 +48,26 @@ class EpochRecord:
         return found
 
 
-@dataclass
+@dataclass(repr=False)
 class History:
     """The epochs of a training run. `loss`, `accuracy` … are lists with one entry per epoch."""
 
     records: list[EpochRecord] = field(default_factory=list)
     steps: list[float] = field(default_factory=list, repr=False)
     strategy: str = ""
+
+    def __repr__(self) -> str:
+        """Return the number of epochs, and the figures of the last one."""
+        last = self.records[-1].figures() if self.records else {}
+        numbers = {k: v for k, v in last.items() if isinstance(v, (int, float))}
+        shown = [f"epochs={len(self.records)}", *[f"{k}={v:.4g}" for k, v in numbers.items()]]
+        return f"History({', '.join(shown)})"
+
+    @property
+    def history(self) -> dict[str, list[Any]]:
+        """Losses and metrics by Keras's names: "loss", "accuracy", "val_loss", "val_accuracy", …"""
+        names = dict.fromkeys(name for r in self.records for name in r.figures())
+        return {name.replace("validation_", "val_", 1): self.metric(name) for name in names}
 
     @property
     def loss(self) -> list[float]:

@@ -39,13 +39,13 @@ class ResidentData:
         self.checked = ""
         """The operation for which the data were checked to fit module and loss; empty before."""
         self.dtype = dtype
-        self.inputs = _mapped(inputs, lambda x: _on_workers(x, dtype))
+        self.inputs = mapped(inputs, lambda x: _on_workers(x, dtype))
         self.targets_dtype: DType | None = None
         """The original element type of a single array of targets."""
         if not isinstance(targets, (tuple, dict)) and targets is not None:
             targets = asarray(targets)
             self.targets_dtype = targets.dtype
-        self.targets = _mapped(targets, lambda x: _on_workers(x, dtype))
+        self.targets = mapped(targets, lambda x: _on_workers(x, dtype))
         self._leaves, self._tree = flatten((self.inputs, self.targets))
         samples, _ = flatten(self.inputs)
         if not samples or any(x.ndim == 0 or x.shape[0] == 0 for x in samples):
@@ -90,15 +90,15 @@ class ResidentData:
 
     def abstract(self, count: int) -> Any:
         """Return abstract inputs for a batch of `count` samples."""
-        return _mapped(self.inputs, lambda x: AbstractArray((count, *x.shape[1:]), x.dtype))
+        return mapped(self.inputs, lambda x: AbstractArray((count, *x.shape[1:]), x.dtype))
 
 
-def _mapped(tree: Any, function: Callable[[Any], Any]) -> Any:
+def mapped(tree: Any, function: Callable[[Any], Any]) -> Any:
     """Apply a function to each array in tuples and dictionaries; a list is an array's values."""
     if isinstance(tree, dict):
-        return {key: _mapped(value, function) for key, value in tree.items()}
+        return {key: mapped(value, function) for key, value in tree.items()}
     if isinstance(tree, tuple) and not _is_number_row(tree):
-        return tuple([_mapped(value, function) for value in tree])
+        return tuple([mapped(value, function) for value in tree])
     return None if tree is None else function(tree)
 
 

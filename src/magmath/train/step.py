@@ -46,6 +46,7 @@ from magmath.optim.minimizing import rate_dtype
 from magmath.optim.rates import EpochRates
 from magmath.parallel.strategy import STALENESS, Strategy, Training, trainable_parameters
 from magmath.program.instructions import Program
+from magmath.train.class_weight import ClassWeights, WeightedLoss
 from magmath.train.epoch_metrics import epoch_metric
 from magmath.train.feeds import Feed
 from magmath.train.metric_choice import Metric
@@ -64,12 +65,14 @@ class StepSettings:
     metrics: Mapping[str, Metric]
     precision: str | None
     loss_scale: LossScale | None
+    class_weight: ClassWeights | None = None
 
     @property
     def key(self) -> Hashable:
         """A hashable key, equal for equal settings."""
         scale = self.loss_scale and id(self.loss_scale)
-        return self.strategy, tuple(self.metrics.items()), self.precision, scale
+        metrics = tuple(self.metrics.items())
+        return self.strategy, metrics, self.precision, scale, self.class_weight
 
 
 @final
@@ -109,7 +112,9 @@ class TrainingStep:
         stream: RngState | None,
     ) -> None:
         self.engine = session.engine()
-        self._module, self._loss, self._optimizer = module, loss, optimizer
+        weights = settings.class_weight
+        self._loss = loss if weights is None else WeightedLoss(loss, weights)
+        self._module, self._optimizer = module, optimizer
         self._feed, self.settings, self._stream = feed, settings, stream
         self.parameters = trainable_parameters("fit", module)
         self.count, self.batch_size = feed.count, feed.batch_size

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
 
 from magmath.api.random import initial_values_from
@@ -32,6 +33,7 @@ from magmath.parallel.names import StrategyLike, as_strategy
 from magmath.parallel.simulator.program_step import SimulatedStep, Times, simulate_program
 from magmath.parallel.strategy import Strategy, Training, loss_scale_for
 from magmath.train.checkpoint import Checkpoint
+from magmath.train.class_weight import ClassWeights, class_weights
 from magmath.train.epoch_loop import EpochLoop
 from magmath.train.feeds import Feed, ResidentFeed, StreamFeed
 from magmath.train.history import History
@@ -41,6 +43,7 @@ from magmath.train.metric_choice import Metric, chosen_metrics, metric_functions
 from magmath.train.reporter import console_reporter
 from magmath.train.resident_data import ResidentData
 from magmath.train.step import StepSettings, TrainingStep
+from magmath.train.validation import training_and_validation
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
@@ -214,6 +217,9 @@ class Trainer:
         batch_size: int | None = None,
         epochs: int = 1,
         validation: tuple[Any, Any] | Loader | None = None,
+        validation_data: tuple[Any, Any] | Loader | None = None,
+        validation_split: float = 0.0,
+        class_weight: Mapping[int, float] | Sequence[float] | None = None,
         shuffle: bool | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         resume: bool = False,
@@ -224,7 +230,12 @@ class Trainer:
 
         x            samples, or a `data.Loader`, which has the targets, batch size and order
         batch_size   samples in a step, by default 32
-        validation   (x, y) or a loader, scored after every epoch
+        validation   (x, y) or a loader, scored after every epoch; `validation_data` is the same
+        validation_split   the share of the samples, the last ones, that are not trained on and
+                     scored after every epoch, as in Keras
+        class_weight   factors of the losses of samples by their class, a dictionary or a list; the
+                     weight of other classes is 1. The loss is the mean over the samples. Metrics
+                     and validation are not weighted
         shuffle      draw a new order of the samples for each epoch; the default
         checkpoint   a folder, to which the complete training state is written after each epoch
         resume       continue from the checkpoint, if there is one, until `epochs` epochs are done
@@ -237,6 +248,10 @@ class Trainer:
         `history` keep the results of the completed steps.
         """
         epochs = require_integer("fit: epochs", epochs, 0)
+        weights = class_weights(class_weight)
+        x, y, validation = training_and_validation(
+            x, y, validation, validation_data, validation_split
+        )
         batch_size, shuffle = _batching(x, batch_size, shuffle)
         as_strategy(self.strategy)
         metric_functions(self.metrics or ())
@@ -247,7 +262,7 @@ class Trainer:
         held_out = None if validation is None else self._validation(validation)
         saved = None if checkpoint is None else Checkpoint(self, checkpoint)
         history = (saved.restore() if saved is not None and resume else None) or History()
-        step, self._last_feed = self._step(feed), feed
+        step, self._last_feed = self._step(feed, weights), feed
         history.strategy = ", ".join(f"{k}: {v}" for k, v in step.choice.items())
         self.history = history
         listeners = [as_listener(c) for c in (*self.callbacks, *callbacks)]
@@ -275,11 +290,12 @@ class Trainer:
         feed = self._feed("evaluate", x, y, SCORE, shuffle=False)
         return self._checked("evaluate", feed, SCORE, training=False)
 
-    def _step(self, feed: Feed) -> TrainingStep:
+    def _step(self, feed: Feed, weights: ClassWeights | None) -> TrainingStep:
         """Return the compiled step for a feed of this signature; reuses a cached one if it is
         current."""
         metrics = self._measured(feed.example, feed.batch_size, training=True)
-        settings = self._settings(self.strategy, metrics)
+        strategy = as_strategy(self.strategy)
+        settings = StepSettings(strategy, metrics, self.precision, self.loss_scale, weights)
         key = feed.signature, settings.key, id(self.optimizer)
         step = self._steps.pop(key, None)
         if step is None or not step.is_current:
@@ -290,9 +306,6 @@ class Trainer:
             step.place()
         self._steps.store(key, step)
         return step
-
-    def _settings(self, strategy: StrategyLike, metrics: Mapping[str, Metric]) -> StepSettings:
-        return StepSettings(as_strategy(strategy), metrics, self.precision, self.loss_scale)
 
     @property
     def step(self) -> TrainingStep | None:
@@ -371,7 +384,7 @@ class Trainer:
     def _with(self, strategy: StrategyLike, last: TrainingStep) -> TrainingStep:
         """Return the step of the last `fit` under another strategy."""
         assert self._last_feed is not None
-        settings = self._settings(strategy, last.settings.metrics)
+        settings = replace(last.settings, strategy=as_strategy(strategy))
         other = TrainingStep(
             self.module, self.loss, self.optimizer, self._last_feed, settings, self._stream
         )
