@@ -76,7 +76,7 @@ _NAMES = {
     # NumPy's names; names that do not concern arrays are NumPy's own objects.
     "magmath.api.applied_functions": "apply_along_axis apply_over_axes",
     "magmath.api.calculus": "convolve correlate ediff1d gradient interp trapezoid",
-    "magmath.api.comparison": "allclose array_equal array_equiv isclose",
+    "magmath.api.comparison": "allclose array_equal array_equiv isclose may_share_memory",
     "magmath.api.complex_functions": (
         "angle iscomplex iscomplexobj isreal isrealobj real_if_close sort_complex"
     ),
@@ -288,7 +288,7 @@ if TYPE_CHECKING:
     )  # fmt: skip
     from magmath.api.comparison import (
         allclose as allclose, array_equal as array_equal, array_equiv as array_equiv,
-        isclose as isclose,
+        isclose as isclose, may_share_memory as may_share_memory,
     )  # fmt: skip
     from magmath.api.complex_functions import (
         angle as angle, iscomplex as iscomplex, iscomplexobj as iscomplexobj, isreal as isreal,
@@ -426,7 +426,9 @@ else:  # hidden from type checkers: with a `__getattr__`, any name would pass
             module, attribute = _HOME[name]
             value = getattr(import_module(module), attribute)
         else:
-            hint = import_module("magmath.core.numpy_aliases").alias_hint(name)
+            reason = import_module("magmath.core.numpy_aliases").alias_hint(name)
+            foreign = import_module("magmath.core.foreign_names")
+            hint = reason or foreign.hint(foreign.NAMESPACE, name)
             raise AttributeError(f"module 'magmath' has no attribute {name!r}{hint}")
         globals()[name] = value
         return value

@@ -130,6 +130,7 @@ PAGES = [
     "numpy.md",
     "planning.md",
     "parallel.md",
+    "from_pytorch.md",
 ]
 
 

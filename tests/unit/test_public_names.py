@@ -12,9 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import magmath as mm
-from magmath.core import numpy_aliases
+from magmath.core import foreign_names, numpy_aliases
 
 NAMES = """
     init shutdown pool
@@ -49,7 +50,12 @@ NAMES = """
     signal.convolve signal.correlate
     random.normal random.uniform random.integers random.permutation random.seed
     random.Generator random.default_rng random.random random.standard_normal random.choice
-    random.shuffle random.rand random.randn random.randint
+    random.shuffle random.rand random.randn random.randint random.random_sample random.permuted
+    random.exponential random.standard_exponential random.poisson random.binomial random.gamma
+    random.standard_gamma random.beta random.lognormal random.multivariate_normal random.laplace
+    random.geometric random.chisquare random.standard_t random.negative_binomial random.dirichlet
+    random.multinomial random.weibull random.rayleigh random.pareto random.gumbel random.logistic
+    random.f
     linalg.cholesky linalg.cross linalg.det linalg.diagonal linalg.eig linalg.eigh linalg.eigvals
     linalg.eigvalsh linalg.inv linalg.lstsq linalg.lu linalg.matmul linalg.matrix_norm
     linalg.matrix_power linalg.matrix_rank linalg.matrix_transpose linalg.outer linalg.pinv linalg.qr
@@ -200,3 +206,54 @@ def test_it_is_told_why_a_name_of_numpy_is_missing() -> None:
         mm.ones(3).exp()  # type: ignore[attr-defined]
     with pytest.raises(AttributeError, match="no attribute 'frobnicate'$"):
         mm.frobnicate  # type: ignore[attr-defined]  # noqa: B018
+
+
+def owners() -> list[tuple[dict[str, str], object, str]]:
+    """The tables of names of other libraries, what lacks these names, and its own name."""
+    return [
+        (dict(foreign_names.NAMESPACE), mm, "mm"),
+        (dict(foreign_names.LAYERS), mm.nn, "mm.nn"),
+        (dict(foreign_names.FUNCTIONS), mm.nn.functional, "mm.nn.functional"),
+        (dict(foreign_names.OPTIMIZERS), mm.optim, "mm.optim"),
+        (dict(foreign_names.METHODS), mm.ones((2, 2)), "x"),
+    ]
+
+
+def test_names_of_other_libraries_are_told() -> None:
+    for table, owner, _ in owners():
+        for name, text in table.items():
+            with pytest.raises(AttributeError, match=re.escape(f"{name!r}; write {text}")):
+                getattr(owner, name)
+
+
+def test_all_names_that_are_told_exist() -> None:
+    found = 0
+    for table, _, _ in owners():
+        for name, text in table.items():
+            named = re.findall(r"(?<![\w.])(mm|x)((?:\.\w+)+)", text)
+            for start, path in named:
+                value: object = mm if start == "mm" else mm.ones((2, 2))
+                for part in path[1:].split("."):
+                    assert hasattr(value, part), (name, text)
+                    value = getattr(value, part)
+                found += 1
+            assert named or re.search(r"\bx\b|Python|mm,|clip_norm", text), (name, text)
+    assert found > 150
+
+
+def test_usual_layers_losses_and_optimizers_of_pytorch_are_here_or_told() -> None:
+    for name in USUAL_LAYERS.split():
+        assert hasattr(torch.nn, name), name
+        assert hasattr(mm.nn, name) or name in foreign_names.LAYERS, name
+    for name in ("SGD", "Adam", "AdamW", "Adagrad", "RMSprop", "NAdam", "RAdam", "Adamax"):
+        assert hasattr(torch.optim, name)
+        assert hasattr(mm.optim, name) or name in foreign_names.OPTIMIZERS, name
+
+
+USUAL_LAYERS = """
+    Linear Conv1d Conv2d Conv3d ConvTranspose2d MaxPool2d AvgPool2d AdaptiveAvgPool2d BatchNorm1d
+    BatchNorm2d BatchNorm3d LayerNorm GroupNorm InstanceNorm2d Dropout Dropout2d Embedding Flatten
+    Identity ReLU GELU SiLU ELU LeakyReLU Sigmoid Tanh Softmax LogSoftmax Softplus Sequential
+    ModuleList ModuleDict ParameterList Module Parameter Upsample ZeroPad2d CrossEntropyLoss MSELoss
+    L1Loss SmoothL1Loss HuberLoss BCELoss BCEWithLogitsLoss KLDivLoss NLLLoss LocalResponseNorm
+"""
