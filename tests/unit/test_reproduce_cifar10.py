@@ -16,8 +16,9 @@ from magmath.bench.peer_processes import SystemProcesses
 from magmath.data import Dataset
 from magmath.errors import MissingDataError
 from magmath.reproduce import Options, image_task, shm_cifar10
+from magmath.reproduce.ddp import DdpRun
 from magmath.reproduce.image_task import ImageTask
-from magmath.reproduce.section import Finding, Table
+from magmath.reproduce.section import Finding, Plot, Table
 from magmath.reproduce.shm_cifar10 import (
     STAGES,
     WORKERS,
@@ -38,6 +39,7 @@ def test_the_reduced_form_runs_on_every_number_of_workers(monkeypatch: pytest.Mo
     problem = small(mm.data.load("digits"), 4000)
     monkeypatch.setattr(shm_cifar10, "problem_of", lambda options: problem)
     monkeypatch.setattr(mm, "init", partial(mm.init, launcher="threads"))
+    monkeypatch.setattr(shm_cifar10, "WARM_SECONDS", 0.1)
     section = run(Options(quick=True, peers=("none",)))
     results, stages = section.of_kind(Table)
     assert [row[0] for row in results.rows] == list(WORKERS)
@@ -52,6 +54,13 @@ def test_the_reduced_form_runs_on_every_number_of_workers(monkeypatch: pytest.Mo
         assert found["seconds"] == sorted(found["seconds"])
         assert all(found["stages"][stage] > 0 for stage in STAGES)
     assert len(section.of_kind(Finding)) == 4
+    loss_plot, accuracy_plot, bars = section.of_kind(Plot)
+    assert loss_plot.figure.axes[0].get_ylabel() == "mean loss of an epoch"
+    assert accuracy_plot.figure.axes[0].get_ylabel() == "test accuracy, %"
+    shown = [line.get_ydata()[-1] for line in accuracy_plot.figure.axes[0].lines]
+    np.testing.assert_allclose(shown, [row[4] for row in results.rows])
+    assert bars.figure.axes[0].get_ylabel() == "ms"
+    assert bars.caption.startswith("Milliseconds")
     assert "digits" in section.parts[0]
 
 
@@ -59,6 +68,7 @@ def test_ddp_has_the_same_losses_on_the_same_batches(monkeypatch: pytest.MonkeyP
     """On two processes, with a last batch that is smaller and odd."""
     monkeypatch.setattr(mm, "init", partial(mm.init, launcher="threads"))
     monkeypatch.setattr(shm_cifar10, "REPEATS", 1)
+    monkeypatch.setattr(shm_cifar10, "WARM_SECONDS", 0.1)
     digits = mm.data.load("digits")
     part = replace(
         digits, train_images=digits.train_images[:333], train_labels=digits.train_labels[:333]
@@ -75,6 +85,46 @@ def test_ddp_has_the_same_losses_on_the_same_batches(monkeypatch: pytest.MonkeyP
     assert not shm_cifar10._same_losses(runs, wrong).agrees
     assert shm_cifar10._peer_speed(runs, {2: replace(theirs, seconds=[1e3])}).agrees
     assert len(shm_cifar10._peer_table(runs, peers).rows) == 1
+
+
+def constant_run(seconds: float, losses: list[float]) -> Run:
+    return Run([seconds] * len(losses), losses, [0.5] * len(losses), dict.fromkeys(STAGES, 1.0), 9)
+
+
+def test_losses_that_part_after_the_first_epoch_are_explained() -> None:
+    runs = {1: constant_run(1.0, [2.0, 0.5]), 8: constant_run(1.0, [2.0, 0.9])}
+
+    def compared(first: float, second: float) -> Finding:
+        last = {1: first, 8: second}
+        peers = {w: DdpRun([1.0, 1.0], [2.0, loss], [0.5, 0.5]) for w, loss in last.items()}
+        return shm_cifar10._same_losses(runs, peers)
+
+    same, parted = compared(0.501, 0.9), compared(0.5, 0.6)
+    assert same.agrees
+    assert not same.reason
+    assert parted.agrees, "the first epoch has the same losses"
+    assert "5.0e-01" in parted.ours
+    assert "unstable at this learning rate" in parted.reason
+
+
+def test_the_numbers_of_workers_with_which_ddp_is_faster_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shm_cifar10, "processor_count", lambda: 2)
+    runs = {workers: constant_run(2.0, [1.0]) for workers in WORKERS}
+
+    def reason(*faster: int) -> str:
+        peers = {w: DdpRun([1.0 if w in faster else 3.0], [1.0], [0.5]) for w in WORKERS}
+        found = shm_cifar10._peer_speed(runs, peers)
+        assert found.agrees is (not faster)
+        return found.reason
+
+    assert reason() == ""
+    assert reason(1).startswith("DDP is faster with 1 worker. ")
+    assert "share" not in reason(2), "two workers have two cores"
+    assert reason(2, 4, 8).startswith(
+        "DDP is faster with 2 workers, 4 workers and 8 workers; above 2 workers, several share one"
+    )
 
 
 def test_an_interrupt_ends_the_processes_of_ddp(

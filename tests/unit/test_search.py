@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import sqlite3
+from importlib import import_module
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -367,6 +368,43 @@ def test_the_database_of_another_search_is_refused(tmp_path: Path) -> None:
     assert text.read_text().startswith("no database")
 
 
+def test_a_search_that_failed_before_its_first_trial_leaves_nothing_to_protect(
+    tmp_path: Path,
+) -> None:
+    """After the correction of its settings the same file is accepted."""
+    store = tmp_path / "search.sqlite"
+    space = {"batch": [8]}
+    with pytest.raises(MagmathError, match="device must be"):
+        searched(storage=store, space={**space, "workers": [0]}, device="abacus")
+    assert store.exists()
+    found = searched(storage=store, space=space)
+    assert searched(storage=store, space=space) == found, "now it belongs to this search"
+    with pytest.raises(DataError, match="threshold is 1.2 there and 1.0 here"):
+        searched(storage=store, space=space, threshold=1.0)
+
+
+@pytest.mark.parametrize(("seconds", "per_trial"), [(0.0, 1), (math.inf, 2 * 5)])
+def test_epochs_before_a_new_step_size_are_not_measured(
+    seconds: float, per_trial: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At least one, at most twice those of a trial, and only once for each batch."""
+    ended: list[tuple[int, int]] = []
+    original = TrialRun.on_epoch_end
+
+    def noted(self: TrialRun, trainer: Any, record: Any) -> None:
+        original(self, trainer, record)
+        ended.append((self.trial.number, self.trial.settings["batch"]))
+
+    module = import_module("magmath.train.parameter_search.search")
+    monkeypatch.setattr(module, "WARM_SECONDS", seconds)
+    monkeypatch.setattr(TrialRun, "on_epoch_end", noted)
+    searched(space={"batch": [8, 16], "learning_rate": [0.1, 0.5]})
+    before = ended.count((-1, 8))
+    assert before == ended.count((-1, 16)) == per_trial
+    assert ended.index((1, 8)) > before, "the second trial begins without them"
+    assert [ended.count((number, 8)) for number in (0, 1)] == [5, 5]
+
+
 # bad input ----------------------------------------------------------------------------------------
 
 
@@ -384,6 +422,8 @@ def test_the_database_of_another_search_is_refused(tmp_path: Path) -> None:
         ({"method": "magic"}, OptionError, "known are grid, random, optuna"),
         ({"trials": 0}, OptionError, "at least 1"),
         ({"halving": 1}, OptionError, "halving must be at least 2"),
+        ({"halving": 2, "method": "optuna"}, OptionError, "method 'grid' or 'random'"),
+        ({"halving": 6}, OptionError, "needs trials of at least 6 epochs, 480 images are 5 of 96"),
     ],
 )
 def test_bad_input(changes: dict[str, Any], error: type[MagmathError], message: str) -> None:
@@ -417,6 +457,27 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "unknown network" in capsys.readouterr().err
     assert main(["search", "--batch", "8,x", "--output", str(tmp_path)]) == 1
     assert "--batch needs numbers" in capsys.readouterr().err
+
+
+def test_an_impossible_learning_rate_is_an_error_before_the_first_trial(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for rate in ("-1", "nan", "0"):
+        command = ["search", "--batch", "64", "--learning-rate", f"0.1,{rate}", "--images", "640"]
+        assert main([*command, "--output", str(tmp_path)]) == 1
+        assert "learning_rate must be positive" in capsys.readouterr().err
+    assert not [*tmp_path.iterdir()]
+
+
+def test_the_command_says_that_there_is_no_winner(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["search", "--batch", "64", "--learning-rate", "0.1", "--images", "640"]
+    assert main([*command, "--threshold", "1e-9", "--output", str(tmp_path)]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert (
+        "no winner with 0 workers: no finished trial has a least loss of at most 1e-09" in printed
+    )
 
 
 def test_the_experiment_shows_the_trials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

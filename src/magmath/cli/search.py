@@ -48,10 +48,9 @@ def search(
 
     For example:
 
-        magmath search --network mlp --data digits --batch 16,64 --learning-rate 0.1,0.5
-        --images 30720 --threshold 0.5
+        magmath search --data digits --batch 16,64 --images 30720 --threshold 0.5
 
-        magmath search --network alexnet_cifar --data fashion-mnist --workers 1,2 --halving 3
+        magmath search --network lenet5 --data mnist-5k --workers 1,2 --halving 3
 
     Parameters
     ----------
@@ -80,7 +79,7 @@ def search(
     early_stopping
         End trials that cannot win any more.
     halving
-        Successive halving with this factor.
+        Successive halving with this factor; needs at least as many epochs of a trial.
     seed
         Seed of initial weights, order of images, and random choices.
     device
@@ -98,7 +97,7 @@ def search(
         "learning_rate": _numbers("--learning-rate", learning_rate, float),
         "workers": _numbers("--workers", workers, int),
     }
-    build = _builder(network, optimizer)
+    build = _builder(network, optimizer, space["learning_rate"])
     set_ = mm.data.load(data, None if data_path is None else str(data_path))
     folder = output or Path("runs") / f"search-{network}-{data}"
     create_folder(folder)
@@ -129,6 +128,11 @@ def _report(results: SearchResults, folder: Path, console: Console, *, as_json: 
     files = _save(results, folder)
     console.print(_table(results, None))
     console.print(_best_table(results))
+    if without := [str(n) for n, best in results.best_by_workers.items() if best is None]:
+        console.print(
+            f"no winner with {', '.join(without)} workers: no finished trial has a least loss of "
+            f"at most {results.threshold:g} (--threshold)"
+        )
     if as_json:
         print(jsonlib.dumps(jsonlib.loads((folder / "results.json").read_text()), indent=2))
     for file in files:
@@ -145,8 +149,11 @@ def _numbers(option: str, text: str, kind: type[int] | type[float]) -> list[Any]
         ) from error
 
 
-def _builder(network: str, optimizer: str) -> Any:
-    """Return a function of data set and learning rate that returns a network."""
+def _builder(network: str, optimizer: str, rates: list[float]) -> Any:
+    """Return a function of data set and learning rate that returns a network.
+
+    Raises OptionError if one of the learning rates is impossible, so before the first trial.
+    """
     import magmath as mm
 
     known = mm.nn.zoo.NETWORKS
@@ -156,12 +163,14 @@ def _builder(network: str, optimizer: str) -> Any:
         names = ", ".join(mm.optim.OPTIMIZERS)
         raise OptionError(f"--optimizer: unknown optimizer {optimizer!r}; known are {names}")
 
+    make = mm.optim.OPTIMIZERS[optimizer]
+    for rate in rates:
+        make(learning_rate=rate)
+
     def build(images: Dataset, learning_rate: float) -> Any:
         height, width = images.train_images.shape[-2:]
         module = known[network].for_images(height, width, classes=len(images.classes))
-        return mm.nn.NeuralNetwork(
-            module, optimizer=mm.optim.OPTIMIZERS[optimizer](learning_rate=learning_rate)
-        )
+        return mm.nn.NeuralNetwork(module, optimizer=make(learning_rate=learning_rate))
 
     return build
 
@@ -197,10 +206,11 @@ def _table(results: SearchResults, current: Trial | None, height: int = 10_000) 
 
 def _best_table(results: SearchResults) -> Table:
     """Return the best settings for each number of workers, as in Table 5.1 of the report."""
-    table = Table("workers", "batch", "learning rate", "area", title="best", title_justify="left")
+    headers = ("workers", "batch", "learning rate", "area (loss · s)")
+    table = Table(*headers, title="best", title_justify="left")
     for workers, trial in results.best_by_workers.items():
         if trial is None:
-            table.add_row(str(workers), "none", f"is at most {results.threshold}", "")
+            table.add_row(*map(_cell, (workers, None, None, None)))
         else:
             settings = trial.settings
             values = (workers, settings["batch"], settings["learning_rate"], trial.curve.area)

@@ -191,8 +191,9 @@ def _findings(name: str, found: Curves) -> list[Finding]:
             agrees=slower > 1.05,
             reason=""
             if slower > 1.05
-            else "an average of gradients has the expectation of one gradient, so a step makes the "
-            "same progress; counted in samples, more workers are slower, as the report says",
+            else f"an average of {name.split()[0]}s has the expectation of one worker's "
+            f"{name.split()[0]}, so a step makes about the same progress; counted in samples, more "
+            "workers are slower, as the report says",
         ),
         Finding(
             f"The loss is less noisy with more workers ({name})",

@@ -65,9 +65,16 @@ def run(options: Options) -> Section:
             "ones, and nothing moves. All forms are plans of the same user program, made by the "
             "pass fold_bias.",
             Plot("Time of the layer, relative to the fused epilogue", _figure(shapes, forward)),
-            _table("Forward pass: microseconds", forward, FORWARD, 1e6, COPIED),
-            _table("Gradients of weights and bias: microseconds", backward, GRADIENTS, 1e6, CHOSEN),
-            _table("Temporaries of the forward pass: KiB", memory, FORMS, 1 / 1024),
+            _table("Forward pass: microseconds", forward, FORWARD, 1e6, TIMED, COPIED),
+            _table(
+                "Gradients of weights and bias: microseconds",
+                backward,
+                GRADIENTS,
+                1e6,
+                TIMED,
+                CHOSEN,
+            ),
+            _table("Temporaries of the forward pass: KiB", memory, FORWARD, 1 / 1024, STORED),
             *_findings(forward, backward, memory),
         ),
         {
@@ -81,6 +88,11 @@ COPIED = (
     "Weights and bias are two parameters, as those of nn.Dense, so realignment and the widened "
     'buffer copy the weights below the bias first; "one parameter" is the widened buffer without '
     "this copy, as in the report."
+)
+TIMED = "Processor time of the thread, least of several rounds in turns."
+STORED = (
+    "Without the parameters and the result: the outputs of the layer below, and with realignment "
+    "and the widened buffer, where weights and bias are two parameters, the copy of both."
 )
 CHOSEN = (
     '"auto" is the form that the planner chooses by measurement: the fused epilogue, with a '
@@ -139,6 +151,7 @@ def measured(shape: tuple[int, int, int], rounds: int) -> tuple[Numbers, Numbers
                 if form == WIDENED:
                     compiled = mm.compile(layer.forward_of_one)
                     _keep_least(forward, ONE, partial(compiled, layer.below))
+                    memory[ONE] = compiled.explain().temporaries
                 if form in GRADIENTS:
                     compiled = mm.compile(layer.gradients)
                     _keep_least(backward, form, partial(compiled, layer.below))
@@ -181,16 +194,16 @@ def _figure(shapes: Sequence[tuple[int, int, int]], seconds: dict[Any, Any]) -> 
 
 
 def _table(
-    title: str, values: dict[Any, Any], forms: Iterable[str], scale: float, note: str = ""
+    title: str, values: dict[Any, Any], forms: Iterable[str], scale: float, *notes: str
 ) -> Table:
     forms = tuple(forms)
     rows = [[name_of(shape), *[found[f] * scale for f in forms]] for shape, found in values.items()]
     setting = (
         "Rows×inputs×units, float32, on one thread; the layer below has 64 inputs and is part of "
-        "the time. Processor time of the thread, least of several rounds in turns."
+        "the measurement."
     )
     columns = ("shape", *[FORMS.get(form, form) for form in forms])
-    return Table.of(title, columns, rows, f"{setting} {note}".strip())
+    return Table.of(title, columns, rows, " ".join([setting, *notes]))
 
 
 def _findings(
@@ -200,7 +213,8 @@ def _findings(
         return [found[form] / found[other] for found in values.values()]
 
     def span(found: list[float]) -> str:
-        return f"{min(found):.2f} to {max(found):.2f}"
+        least, most = f"{min(found):.2f}", f"{max(found):.2f}"
+        return least if least == most else f"{least} to {most}"
 
     realigned = ratios(forward, REALIGNED, SEPARATE)
     epilogue = ratios(forward, REALIGNED, EPILOGUE)
@@ -215,7 +229,8 @@ def _findings(
             agrees=max(realigned) < 1.0,
             reason=""
             if max(realigned) < 1.0
-            else "where it is slower, moving the inputs costs more than adding a row to the result",
+            else "where it is slower, moving the inputs and joining weights and bias, which are "
+            "two parameters here, cost more than adding a row to the result",
         ),
         Finding(
             "Realignment is the best way to fold a bias",

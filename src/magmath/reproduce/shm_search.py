@@ -91,7 +91,14 @@ def _best_table(results: mm.train.SearchResults) -> Table:
         )
         for workers, best in results.best_by_workers.items()
     ]
-    columns = ("workers", "batch", "learning rate", "area", "report: batch", "report: rate")
+    columns = (
+        "workers",
+        "batch",
+        "learning rate",
+        "area, loss · s",
+        "report: batch",
+        "report: rate",
+    )
     return Table.of("Best settings (Table 5.1)", columns, rows)
 
 

@@ -1,7 +1,8 @@
 """The results database: an SQLite file with the completed trials of one search.
 
 A trial is written when it ends, in one transaction, so a search that was killed continues after the
-last completed trial.
+last completed trial. A file without trials, as a search leaves it that failed before its first one
+ended, has no results to protect, and belongs to the next search.
 """
 
 from __future__ import annotations
@@ -62,16 +63,26 @@ class Database:
     def _create(self) -> None:
         with self._connection as connection:
             connection.executescript(_TABLES)
+        self._describe()
+
+    def _describe(self) -> None:
+        """Write the identity of this search, instead of a former one."""
+        with self._connection as connection:
+            connection.execute("DELETE FROM search")
             connection.executemany("INSERT INTO search VALUES (?, ?)", self._known.items())
 
     def _check(self, path: Path) -> None:
         try:
             found = dict(self._connection.execute("SELECT name, value FROM search"))
-            self._connection.execute("SELECT number, settings, state, curve FROM trials")
+            query = "SELECT number, settings, state, curve FROM trials LIMIT 1"
+            has_trials = self._connection.execute(query).fetchone() is not None
         except sqlite3.DatabaseError as error:
             raise DataError(
                 f"search: {path} is not a results database of a search ({error}); {REMEDY}"
             ) from error
+        if not has_trials:
+            self._describe()
+            return
         names = [
             name for name in {**found, **self._known} if found.get(name) != self._known.get(name)
         ]

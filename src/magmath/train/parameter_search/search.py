@@ -25,6 +25,9 @@ from magmath.train.parameter_search.trial_run import TrialRun
 from magmath.train.trainer import Trainer
 
 Build = Callable[..., NeuralNetwork]
+WARM_SECONDS = 2.0
+"""Seconds of training that precede the first trial with a new step size: compiled code replaces the
+interpreted step after about a second."""
 OnProgress = Callable[[SearchResults, Trial], None]
 
 
@@ -70,10 +73,12 @@ def search(
     on_progress     receives the results so far and the current trial after every epoch
 
     The time is that of training, without compilation: before the first trial with a new step
-    size, one epoch runs that is not measured.
+    size, epochs run that are not measured, for about two seconds, but at least one of them and at
+    most twice those of a trial.
 
-    Raises OptionError for an empty space or impossible numbers, DataError for batches larger than
-    the data, for a file that is not a results database or belongs to another search.
+    Raises OptionError for an empty space, impossible numbers, or trials that are too short for
+    halving, DataError for batches larger than the data, for a file that is not a results database
+    or belongs to another search.
     """
     x, y = np.asarray(x), np.asarray(y)
     if x.ndim == 0 or len(x) != len(y):
@@ -81,6 +86,11 @@ def search(
     rules = _Rules(images, threshold, method, trials, early_stopping, halving, seed, device)
     all_settings = Space.of(space)
     amount = Amount.of(all_settings, images, len(x))
+    if halving is not None and amount.epochs < halving:
+        raise OptionError(
+            f"search: halving by {halving} needs trials of at least {halving} epochs, {images} "
+            f"images are {amount.epochs} of {amount.samples}; take more images, or omit halving"
+        )
     order = proposals(method, all_settings, trials, seed, threshold)
     subset = np.random.default_rng(seed).permutation(len(x))[: amount.samples]
     with closing(Database(storage, rules.description(build, all_settings, x, y))) as database:
@@ -267,18 +277,24 @@ class _Search:
     def _started(self, settings: Settings, number: int) -> TrialRun:
         key = (settings.get("workers"), settings["batch"])
         data = self._pools.data(settings.get("workers"))
-        if key not in self._warm:
-            warm = TrialRun(
-                self._network(settings), Trial(-1, settings, "finished", LossCurve()), data, 1, 1
-            )
-            warm.train(1)
-            self._warm.add(key)
         epochs = self._amount.epochs
+        if key not in self._warm:
+            self._warm_up(settings, data, 2 * epochs)
+            self._warm.add(key)
         points = max(1, POINTS // epochs)
         trial = Trial(number, settings, "finished", LossCurve())
         return TrialRun(
             self._network(settings), trial, data, epochs, points, self._limit, self._show
         )
+
+    def _warm_up(self, settings: Settings, data: tuple[Any, Any], most: int) -> None:
+        """Train for some epochs, `most` at most, while the step is compiled in the background."""
+        trial = Trial(-1, settings, "finished", LossCurve())
+        run = TrialRun(self._network(settings), trial, data, most, 1)
+        for epochs in range(1, most + 1):
+            run.train(epochs)
+            if run.trial.state == "diverged" or run.trial.curve.seconds[-1] >= WARM_SECONDS:
+                break
 
     def _network(self, settings: Settings) -> NeuralNetwork:
         network = _built(self._build, settings)
