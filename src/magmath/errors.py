@@ -26,8 +26,16 @@ class DTypeError(MagmathError, TypeError):
     """A data type is unknown, or the operation is not defined for it."""
 
 
-class RangeError(MagmathError, OverflowError):
-    """A number does not fit the data type that it is to have."""
+class RangeError(MagmathError, OverflowError, ValueError):
+    """A number does not fit the data type that it is to have, or the range of a parameter."""
+
+
+class PositionError(MagmathError, ValueError, IndexError):
+    """A position that is an argument of a function is outside of the array."""
+
+
+class ScalarError(MagmathError, TypeError, ValueError):
+    """An array of several elements, or of none, where one number is needed."""
 
 
 class LayoutError(MagmathError, ValueError):
@@ -87,18 +95,24 @@ if TYPE_CHECKING:
 
     class LinAlgError(MagmathError, ValueError): ...
 
+    class MatrixShapeError(ShapeError, LinAlgError): ...
+
 else:
 
     def __getattr__(name: str) -> Any:
-        """Return LinAlgError, created on first use: its base class is NumPy's, and NumPy loads
-        slowly."""
-        if name != "LinAlgError":
+        """Return LinAlgError and MatrixShapeError, created on first use: a base class is NumPy's,
+        and NumPy loads slowly."""
+        if name not in ("LinAlgError", "MatrixShapeError"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         import numpy as np
 
         class LinAlgError(MagmathError, np.linalg.LinAlgError):
             """A matrix that cannot be factorised: singular, not positive definite."""
 
-        LinAlgError.__qualname__ = name
-        globals()[name] = LinAlgError
-        return LinAlgError
+        class MatrixShapeError(ShapeError, LinAlgError):
+            """Shapes that are not those of matrices, or of square matrices."""
+
+        for made in (LinAlgError, MatrixShapeError):
+            made.__qualname__ = made.__name__
+            globals()[made.__name__] = made
+        return globals()[name]

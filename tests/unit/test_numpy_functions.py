@@ -121,6 +121,7 @@ OWN_TESTS = {
     *("unique_all", "unique_counts", "unique_inverse", "unique_values"),  # unit/test_sets.py
     *("get_printoptions", "set_printoptions", "printoptions", "geterr", "seterr"),  # NumPy's own
     *("format_float_positional", "format_float_scientific"),
+    "may_share_memory",  # unit/test_numpy_behaviours.py
 }
 
 

@@ -25,7 +25,7 @@ def sigmoid(x: Array, /) -> Array:
     return Array(e.add(e.multiply(e.call("tanh", e.multiply(x.node, half)), half), half))
 
 
-def log_softmax(x: Array, /, *, axis: int = -1) -> Array:
+def log_softmax(x: Array, /, axis: int = -1) -> Array:
     """log(exp(x) / sum(exp(x))) along `axis`, computed with x minus its largest element, half types
     in float32."""
     x = floating("log_softmax", x)
@@ -34,7 +34,7 @@ def log_softmax(x: Array, /, *, axis: int = -1) -> Array:
     return _in_type(subtract(shifted, log(sum(exp(shifted), axis=axis, keepdims=True))), x.dtype)
 
 
-def softmax(x: Array, /, *, axis: int = -1) -> Array:
+def softmax(x: Array, /, axis: int = -1) -> Array:
     """exp(x) / sum(exp(x)) along `axis`, computed with x minus its largest element, half types in
     float32."""
     x = floating("softmax", x)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from magmath.api.creation import asarray
 from magmath.api.data_types import astype
 from magmath.api.elementwise import conj, divide, remainder
 from magmath.api.indexing import take
 from magmath.api.manipulation import concat, flip, ravel, reshape
 from magmath.api.searching import searchsorted, where
 from magmath.api.signal import convolve as convolved
-from magmath.api.signal import correlate as correlated
 from magmath.api.sorting import argsort
 from magmath.api.statistics import Axis, diff, sum
 from magmath.arrays.array import Array, as_array, floating
@@ -18,6 +20,10 @@ from magmath.arrays.number_list import is_number
 from magmath.core.dtypes import float64
 from magmath.core.shapes import normalize_axes, normalize_axis
 from magmath.errors import OptionError, ShapeError
+
+END_TERMS = 64
+"""Longest vector whose convolution is summed at the ends without zeros, in memory for the square of
+its elements."""
 
 
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
@@ -173,17 +179,36 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Array:
     x, y = _vectors("convolve", a, v)
     if x.size < y.size:  # zeros surround the longer vector: they do not meet its infinities or nan
         x, y = y, x
-    return _part(convolved(x, y, method="direct"), x.size, y.size, mode, "convolve")
+    return _part(_whole(x, y), x.size, y.size, mode, "convolve")
 
 
 def correlate(a: Any, v: Any, mode: str = "valid") -> Array:
     """Return Σ_j a[i + j] conj(v[j]) of two vectors; the modes are those of `convolve`."""
     x, y = _vectors("correlate", a, v)
     if x.size >= y.size:
-        return _part(correlated(x, y, method="direct"), x.size, y.size, mode, "correlate")
+        return _part(_whole(x, flip(conj(y))), x.size, y.size, mode, "correlate")
     # zeros surround the longer vector: they do not meet its infinities or nan
-    turned = conj(correlated(y, x, method="direct"))
+    turned = flip(_whole(flip(conj(y)), x))
     return flip(_part(turned, y.size, x.size, mode, "correlate"))
+
+
+def _whole(x: Array, y: Array) -> Array:
+    """Return the full convolution of a vector and a shorter one.
+
+    At both ends only some of the products exist. For y of up to `END_TERMS` elements these are
+    summed without zeros in the place of the others, as infinities and nan in y times 0 are nan.
+    """
+    m, n = x.size, y.size
+    has_nan = y.dtype.kind in ("float", "complex")
+    if not has_nan or not 1 < n <= END_TERMS:
+        return convolved(x, y, method="direct")
+    ends = np.arange(n - 1)
+    index = np.concatenate([ends, ends + m])[:, None] - np.arange(n)
+    inside = (index >= 0) & (index < m)
+    terms = where(asarray(inside), take(x, asarray(np.where(inside, index, 0)), 0) * y, 0)
+    sums = sum(terms, 1)
+    middle = convolved(x, y, "valid", method="direct")
+    return concat([sums[: n - 1], middle, sums[n - 1 :]])
 
 
 def _vectors(name: str, a: Any, v: Any) -> tuple[Array, Array]:

@@ -67,3 +67,9 @@ def _pair(name: str, a: Any, b: Any) -> tuple[Array, Array]:
     """Return two operands of one type, numbers included."""
     x, y = operands(name, as_array(name, a), as_array(name, b))
     return Array(x), Array(y)
+
+
+def may_share_memory(a: Any, b: Any, max_work: Any = None) -> bool:
+    """Return True if an assignment to elements of one array may change the other: if they are the
+    same object. Values are immutable, so no two arrays share what is assigned."""
+    return a is b

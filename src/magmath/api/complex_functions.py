@@ -7,8 +7,7 @@ from typing import Any
 from magmath.api.creation import ones_like, zeros_like
 from magmath.api.data_types import astype, finfo
 from magmath.api.elementwise import abs, atan2, equal, imag, less, multiply, not_equal, real
-from magmath.api.indexing import take_along_axis
-from magmath.api.sorting import argsort
+from magmath.api.sorting import sort
 from magmath.api.statistics import all
 from magmath.arrays.array import Array, as_array, floating
 from magmath.core.dtypes import bool_, complex_dtype
@@ -59,7 +58,4 @@ def real_if_close(a: Any, tol: float = 100) -> Array:
 def sort_complex(a: Any) -> Array:
     """Return x as complex numbers, sorted by the real part, then by the imaginary part."""
     x = floating("sort_complex", a)
-    x = astype(x, complex_dtype(floating_dtype(x.dtype)))
-    for part in (imag, real):
-        x = take_along_axis(x, argsort(part(x)))
-    return x
+    return sort(astype(x, complex_dtype(floating_dtype(x.dtype))))

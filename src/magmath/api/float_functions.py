@@ -30,6 +30,7 @@ from magmath.api.elementwise import (
     pow,
     real,
     remainder,
+    round,
     sign,
     sin,
     sqrt,
@@ -73,6 +74,13 @@ def exp2(x: Any, /) -> Array:
 def fabs(x: Any, /) -> Array:
     """Return the absolute value as a floating point number."""
     return abs(floating("fabs", x))
+
+
+@takes_out
+def rint(x: Any, /) -> Array:
+    """Return the nearest whole number, of two equally near ones the even one, as a floating point
+    number."""
+    return round(floating("rint", x))
 
 
 @takes_out

@@ -5,18 +5,20 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from magmath.api.creation import arange, asarray, ones, zeros
 from magmath.api.data_types import astype
-from magmath.api.elementwise import isfinite
+from magmath.api.elementwise import clip, isfinite
+from magmath.api.indexing import take
 from magmath.api.manipulation import ravel, reshape
 from magmath.api.order_statistics import percentile, ptp
 from magmath.api.searching import searchsorted, where
 from magmath.api.statistics import any, diff, max, min, std, sum
 from magmath.arrays.array import Array, as_array, floating
+from magmath.arrays.lazy_array import evaluate
 from magmath.arrays.number_list import is_number
 from magmath.core.dtypes import bool_, int64
 from magmath.core.integers import require_integer
@@ -37,9 +39,11 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Array:
     positions = astype(given, int64)
     length = require_integer("bincount: minlength", minlength, 0)
     if given.size:
-        if int(min(positions)) < 0:
+        low, high = min(positions), max(positions)
+        evaluate(low, high)
+        if int(low) < 0:
             raise RangeError("bincount: takes integers from 0, some of those given are negative")
-        length = builtins.max(length, int(max(positions)) + 1)
+        length = builtins.max(length, int(high) + 1)
     if weights is None:
         return _counts(positions, ones(given.shape, dtype=int64), length)
     heavy = floating("bincount", weights)
@@ -95,11 +99,12 @@ def histogram(
     (`histogram_bin_edges`). With `density` the counts are divided by their sum and by the widths.
     """
     x = ravel(a)
-    edges = _edges("histogram", x, bins, range, weights)
+    found = _bins("histogram", x, bins, range, weights)
+    edges = found.edges
     heavy = None if weights is None else ravel(weights)
     if heavy is not None and heavy.size != x.size:
         raise ShapeError(f"histogram: needs {x.size} weights, was given {heavy.size}")
-    counts = _binned([x], [edges], heavy)
+    counts = _binned([x], [found], heavy)
     if density:
         counts = counts / diff(edges) / sum(counts)
     return counts, edges
@@ -108,10 +113,17 @@ def histogram(
 def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Array:
     """Return the edges of bins. The names of rules: "auto", "fd", "doane", "scott", "stone" (not
     supported), "rice", "sturges", "sqrt"; the number of bins that they determine is computed."""
-    return _edges("histogram_bin_edges", ravel(a), bins, range, weights)
+    return _bins("histogram_bin_edges", ravel(a), bins, range, weights).edges
 
 
-def _edges(name: str, x: Array, bins: Any, range: Any, weights: Any) -> Array:
+class _Bins(NamedTuple):
+    """The edges of bins, and True if all have the same width."""
+
+    edges: Array
+    equal: bool
+
+
+def _bins(name: str, x: Array, bins: Any, range: Any, weights: Any) -> _Bins:
     if isinstance(bins, str):
         if weights is not None:
             raise OptionError(
@@ -124,12 +136,12 @@ def _edges(name: str, x: Array, bins: Any, range: Any, weights: Any) -> Array:
             raise ShapeError(f"{name}: edges are 1-D, was given shape {edges.shape}")
         if bool(any(diff(edges) < 0)):
             raise OptionError(f"{name}: edges must rise; sort them first")
-        return edges
+        return _Bins(edges, False)
     number = require_integer(f"{name}: bins", bins, 1)
     low, high = _range(name, x, range)
     along = astype(arange(number + 1), low.dtype)
     inner = low + along * ((high - low) / number)
-    return where(arange(number + 1) == number, high, inner)
+    return _Bins(where(arange(number + 1) == number, high, inner), True)
 
 
 def _range(name: str, x: Array, range: Any) -> tuple[Array, Array]:
@@ -196,21 +208,36 @@ def _doane(x: Array, n: int, spread: float) -> float:
     return spread / (1.0 + math.log2(n) + math.log2(1.0 + abs(skew) / error))
 
 
-def _binned(columns: Sequence[Array], edges: Sequence[Array], weights: Array | None) -> Array:
+def _binned(columns: Sequence[Array], bins: Sequence[_Bins], weights: Array | None) -> Array:
     """Return counts, or sums of weights, in a grid of bins; the last bin of each dimension is
     closed."""
-    shape = tuple(one.size - 1 for one in edges)
+    shape = tuple(one.edges.size - 1 for one in bins)
     number: Any = 0
     inside: Any = True
-    for x, one, extent in zip(columns, edges, shape, strict=True):
-        at = searchsorted(one, x, "right") - 1
-        at = where(x == one[-1], extent - 1, at)
-        inside = (at >= 0) & (at < extent) & (x == x) & inside
-        number = number * extent + at
+    for x, one, extent in zip(columns, bins, shape, strict=True):
+        here = (x >= one.edges[0]) & (x <= one.edges[-1])
+        inside = here & inside
+        number = number * extent + _bins_of(x, here, one)
     size = math.prod(shape)
     heavy = ones(columns[0].shape, dtype=int64) if weights is None else weights
     flat = _counts(where(inside, number, size), heavy, size + 1)[:size]
     return reshape(flat, shape)
+
+
+def _bins_of(x: Array, inside: Array, bins: _Bins) -> Array:
+    """Return the bin of each element; elements that lie outside get any bin.
+
+    A bin among equal ones is computed and compared with its edges, which rounding may miss by one;
+    this takes a tenth of the time of a binary search.
+    """
+    edges, last = bins.edges, bins.edges.size - 2
+    if not bins.equal:
+        return where(x == edges[-1], last, searchsorted(edges, x, "right") - 1)
+    widths = (edges[-1] - edges[0]) / (last + 1)
+    at = clip(astype(where(inside, (x - edges[0]) / widths, 0), int64), 0, last)
+    at = at - (x < take(edges, at, axis=0))
+    at = clip(at, 0, last)
+    return at + ((x >= take(edges, at + 1, axis=0)) & (at < last))
 
 
 def histogramdd(
@@ -231,11 +258,12 @@ def histogramdd(
     ranges = [None] * dimensions if range is None else list(range)
     if len(each) != dimensions or len(ranges) != dimensions:
         raise ShapeError(f"histogramdd: needs bins and a range for each of {dimensions} dimensions")
-    edges = [
-        _edges("histogramdd", x, one, limits, None)
+    found = [
+        _bins("histogramdd", x, one, limits, None)
         for x, one, limits in zip(columns, each, ranges, strict=True)
     ]
-    counts = _binned(columns, edges, None if weights is None else ravel(weights))
+    edges = [one.edges for one in found]
+    counts = _binned(columns, found, None if weights is None else ravel(weights))
     counts = astype(counts, floating("histogramdd", counts).dtype)
     if density:
         total = sum(counts)

@@ -31,7 +31,7 @@ from magmath.arrays.operands import operands, written_operand
 from magmath.arrays.output import stored, target
 from magmath.core.dtypes import bool_, int64
 from magmath.core.shapes import normalize_axis
-from magmath.errors import OptionError, ShapeError
+from magmath.errors import OptionError, PositionError, ShapeError
 
 
 def argwhere(a: Any) -> Array:
@@ -93,7 +93,7 @@ def ravel_multi_index(
     parts = list(zip(given, shape, modes, strict=True))
     for x, extent, one in parts if order == "C" else reversed(parts):
         if one == "raise" and any((x < 0) | (x >= extent)):
-            raise IndexError(f"ravel_multi_index: an index is out of range for extent {extent}")
+            raise PositionError(f"ravel_multi_index: an index is out of range for extent {extent}")
         result = result * extent + astype(within("ravel_multi_index", x, extent, one), int64)
     return asarray(result)
 
@@ -107,7 +107,7 @@ def unravel_index(indices: Any, shape: int | Sequence[int], order: str = "C") ->
     size = math.prod(extents)
     outside = not 0 <= rest < size if isinstance(rest, int) else any((rest < 0) | (rest >= size))
     if outside:
-        raise IndexError(f"unravel_index: a position is out of range for shape {extents}")
+        raise PositionError(f"unravel_index: a position is out of range for shape {extents}")
     found = []
     for extent in extents if order == "F" else reversed(extents):
         found.append(rest % extent)

@@ -18,7 +18,7 @@ from magmath.core.dtypes import int64, real_dtype
 from magmath.core.promotion import floating_dtype
 from magmath.core.shapes import broadcast, normalize_axis, size_of
 from magmath.engine.user_line import user_line
-from magmath.errors import ShapeError
+from magmath.errors import MatrixShapeError, ShapeError
 from magmath.graph import Node, apply
 from magmath.ops import eigen, least_squares, solvers
 from magmath.ops import elementwise as e
@@ -58,7 +58,7 @@ def _system(name: str, x1: Array, x2: Array) -> tuple[Node, Node, bool]:
     if vector:
         b = reshape(b, (*b.shape, 1))
     if b.ndim == 0 or a.shape[-2] != b.shape[-2]:
-        raise ShapeError(f"{name}: needs (…, m, n) and (m,) or (…, m, k), was given {given}")
+        raise MatrixShapeError(f"{name}: needs (…, m, n) and (m,) or (…, m, k), was given {given}")
     stack = broadcast(name, a.shape[:-2], b.shape[:-2])
     a, b = broadcast_to(a, (*stack, *a.shape[-2:])), broadcast_to(b, (*stack, *b.shape[-2:]))
     return a, b, vector

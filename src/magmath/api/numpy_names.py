@@ -19,10 +19,10 @@ from magmath.api.elementwise import divide as true_divide
 from magmath.api.elementwise import pow as power
 from magmath.api.elementwise import remainder as mod
 from magmath.api.elementwise import round as around
-from magmath.api.elementwise import round as rint
 from magmath.api.elementwise import trunc as fix
 from magmath.api.float_functions import deg2rad as radians
 from magmath.api.float_functions import rad2deg as degrees
+from magmath.api.float_functions import rint as rint
 from magmath.api.manipulation import concat as concatenate
 from magmath.api.stacking import vstack as row_stack
 from magmath.api.statistics import max as amax

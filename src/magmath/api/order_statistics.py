@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from magmath.api.creation import full
 from magmath.api.data_types import astype
 from magmath.api.elementwise import (
     ceil,
@@ -27,11 +28,11 @@ from magmath.api.indexing import take, take_along_axis
 from magmath.api.manipulation import broadcast_to, moveaxis, reshape
 from magmath.api.searching import where
 from magmath.api.sorting import argsort, sort
-from magmath.api.statistics import Axis, max, min, sum
+from magmath.api.statistics import Axis, max, min, sum, warn_empty
 from magmath.arrays.array import Array, as_array, floating
 from magmath.arrays.output import stored
 from magmath.core.dtypes import int64
-from magmath.core.shapes import normalize_axes, normalize_axis
+from magmath.core.shapes import normalize_axes, normalize_axis, size_of
 from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, RangeError, ShapeError
 from magmath.graph import apply
@@ -173,7 +174,10 @@ def _quantile(
     axes = normalize_axes(name, axis, x.ndim)
     rest = tuple(n for d, n in enumerate(x.shape) if d not in axes)
     if not x.size:
-        raise ShapeError(f"{name}: needs at least one element, was given shape {x.shape}")
+        if size_of(rest):
+            warn_empty(f"{name}: no elements, the result is nan")
+        kept = tuple(1 if d in axes else n for d, n in enumerate(x.shape)) if keepdims else rest
+        return full((*parts.shape, *kept), math.nan, dtype=x.dtype)
     behind = moveaxis(x, axes, range(x.ndim - len(axes), x.ndim))
     lines = reshape(behind, (*rest, -1))
     if counts_nan:

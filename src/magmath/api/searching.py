@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, overload
 
+from magmath.api.complex_order import complex_arg_extremum
 from magmath.api.creation import asarray
 from magmath.api.data_types import astype
 from magmath.api.elementwise import not_equal
@@ -47,8 +48,13 @@ def _arg(name: str, x: Array, axis: int | None, keepdims: bool) -> Array:
     x = astype(x, uint8) if x.dtype.kind == "bool" else x
     node = x.node if axis is not None else manipulation.reshape(x.node, (x.size,))
     position = 0 if axis is None else normalize_axis(name, axis, x.ndim)
-    record = argreduce.OPERATIONS[name]
-    result = apply(record, node, axis=position, keepdims=keepdims, line=user_line())
+    if x.dtype.kind == "complex":
+        found = complex_arg_extremum(name.removeprefix("arg"), node, position)
+        rest = tuple(n for d, n in enumerate(node.shape) if d != position)
+        result = found if keepdims else manipulation.reshape(found, rest)
+    else:
+        record = argreduce.OPERATIONS[name]
+        result = apply(record, node, axis=position, keepdims=keepdims, line=user_line())
     if axis is None and keepdims:
         result = manipulation.reshape(result, (1,) * x.ndim)
     return Array(result)

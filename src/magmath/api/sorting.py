@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from magmath.api.complex_order import complex_argsort, taken_along
 from magmath.arrays.array import Array, as_array
 from magmath.core.shapes import normalize_axis
 from magmath.engine.user_line import user_line
@@ -14,6 +15,9 @@ def _along(record: Operation, x: Array, axis: int | None, descending: bool) -> A
     x = as_array(record.name, x)
     node, axis = (reshape(x.node, (x.size,)), 0) if axis is None else (x.node, axis)
     dim = normalize_axis(record.name, axis, node.ndim)
+    if x.dtype.kind == "complex":
+        order = complex_argsort(node, dim, descending)
+        return Array(order if record is ARGSORT else taken_along(node, order, dim))
     return Array(apply(record, node, axis=dim, descending=descending, line=user_line()))
 
 
@@ -29,8 +33,8 @@ def sort(
     """Return x sorted along an axis, or flattened and sorted for None; NaN comes last in either
     direction.
 
-    Takes truth values, integers and real floating point. Equal elements always keep their order, so
-    `stable` has no effect, nor has `kind`, NumPy's choice of an algorithm.
+    Complex numbers are ordered by real part, then by imaginary part. Equal elements always keep
+    their order, so `stable` has no effect, nor has `kind`, NumPy's choice of an algorithm.
     """
     return _along(SORT, x, axis, descending)
 

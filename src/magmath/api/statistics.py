@@ -6,8 +6,10 @@ Mean, variance and standard deviation are composed of other operations, which th
 from __future__ import annotations
 
 import builtins
+import warnings
 from typing import Any
 
+from magmath.api.complex_order import complex_extremum
 from magmath.api.creation import full
 from magmath.api.data_types import astype
 from magmath.api.elementwise import (
@@ -64,6 +66,8 @@ def _reduction(
         x = astype(x, dtype)
     if where is not None and where is not True:
         x = _selected(name, x, where, initial)
+    if name in _EXTREMA and x.dtype.kind == "complex" and initial is None:
+        return stored(name, Array(complex_extremum(name, x.node, axis, keepdims)), out)
     axes = normalize_axes(name, axis, x.ndim)
     record = reductions.BY_NAME[reductions.reduction_of(name, x.dtype)]
     if initial is not None and name in _EXTREMA:
@@ -198,12 +202,22 @@ def mean(
     """
     x = as_array("mean", x)
     element = floating_dtype(x.dtype) if dtype is None else as_dtype(dtype)
+    count = _count("mean", x, axis)
+    if not count:
+        warn_empty("mean: no elements, the result is nan")
     if where is not None and where is not True:
         result = _mean_where(_wide(x), where, axis, keepdims)
     else:
         wide = _wide(x if dtype is None else astype(x, element))
-        result = _mean(wide, _count("mean", x, axis), axis, keepdims)
+        result = _mean(wide, count, axis, keepdims)
     return stored("mean", _as(element, result), out)
+
+
+def warn_empty(message: str) -> None:
+    """Issue the RuntimeWarning of NumPy for a statistic of too few elements, at the user's line."""
+    line = user_line()
+    file, number = ("magmath", 0) if line is None else line
+    warnings.warn_explicit(message, RuntimeWarning, file, number)
 
 
 def _mean_where(x: Array, where: Any, axis: Axis, keepdims: bool) -> Array:
@@ -298,6 +312,8 @@ def _variance(
             f"{name}: correction must be a real number, was given {correction!r}; 1 treats the "
             "values as a sample, 0 as the whole population"
         ) from None
+    if not degrees > 0:
+        warn_empty(f"{name}: {count} elements with correction {correction:g}, not a finite number")
     wide = _wide(x)
     if where is True:
         where = None

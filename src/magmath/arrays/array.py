@@ -25,6 +25,7 @@ from magmath.arrays.operators import Operators
 from magmath.arrays.pickling import restored_leaf, values_of
 from magmath.arrays.subscripts import getitem, setitem
 from magmath.core.dtypes import DType, as_dtype, bool_
+from magmath.core.foreign_names import METHODS, hint
 from magmath.core.numpy_aliases import alias_hint
 from magmath.core.promotion import floating_dtype
 from magmath.diagnostics.explain import explain_node
@@ -33,7 +34,7 @@ from magmath.engine.captured_arrays import note_update
 from magmath.engine.devices import check_device
 from magmath.engine.donation import TEMPORARY, TEMPORARY_TARGET
 from magmath.engine.user_line import user_line
-from magmath.errors import DTypeError, MagmathError, ShapeError
+from magmath.errors import DTypeError, MagmathError, ScalarError, ShapeError
 from magmath.graph import Node, applied, apply
 from magmath.layout import Layout, Rule
 from magmath.ops import contraction, leaves
@@ -70,7 +71,8 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
             """Raise AttributeError; the message names what to use instead."""
             namespace = array_namespace()
             known = name in dir(namespace) and callable(getattr(namespace, name))
-            where = f"; write mm.{name}(x)" if known else alias_hint(name)
+            here = f"; write mm.{name}(x)" if known else ""
+            where = hint(METHODS, name) or here or alias_hint(name)
             raise AttributeError(f"'Array' object has no attribute {name!r}{where}")
 
     @property
@@ -91,7 +93,7 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
     def _scalar(self, kind: str) -> Any:
         if self.size != 1 or self.ndim != 0:
             reduced = "mm.any(x) or mm.all(x)" if kind == "bool" else "mm.sum(x)"
-            raise TypeError(
+            raise ScalarError(
                 f"{kind}(): needs a 0-d array, this one has shape {self.shape}; take one element, "
                 f"or reduce them, as {reduced} does"
             )

@@ -49,6 +49,13 @@ def number_list(value: Sequence[Any]) -> NumberList | None:
     return NumberList(value, bases[-1] if bases else float)
 
 
+def is_number_table(value: Sequence[Any]) -> bool:
+    """Return True for nested lists and tuples of numbers, of Python or NumPy, that are not
+    empty."""
+    numbers = (*PYTHON_NUMBERS, np.generic)
+    return bool(value) and all(issubclass(c, numbers) for c in _classes_in(value))
+
+
 def _classes_in(values: Sequence[Any]) -> set[type]:
     """Return the classes of the elements of nested lists and tuples."""
     classes = set(map(type, values))

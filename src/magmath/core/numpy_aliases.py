@@ -25,7 +25,6 @@ EXCLUDED = {
     "is_busday": _DATES,
     "isfortran": _MEMORY,
     "isnat": _DATES,
-    "may_share_memory": _MEMORY,
     "mintypecode": "types have names, such as mm.float32; see mm.result_type",
     "nested_iters": _PYTHON,
     "require": _MEMORY,
@@ -43,11 +42,12 @@ EXCLUDED = {
 EXCLUDED_METHODS = {
     **dict.fromkeys(
         ("base", "byteswap", "ctypes", "data", "flags", "getfield", "setfield", "setflags",
-         "strides", "view"), _MEMORY,
+         "strides"), _MEMORY,
     ),
     **dict.fromkeys(("dump", "dumps"), "write pickle.dumps(x)"),
     "resize": "an array keeps its shape; write x = mm.resize(x, shape)",
     "tofile": "write mm.save(path, x)",
+    "view": "write x.reshape(shape)",
 }  # fmt: skip
 """Attributes of NumPy's arrays without a counterpart."""
 

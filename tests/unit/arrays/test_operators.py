@@ -207,7 +207,14 @@ def test_arithmetic_of_numbers_given_to_compiled_functions_is_that_of_numbers() 
 
 @pytest.mark.parametrize(
     "function",
-    [mm.zeros, mm.eye, mm.arange, lambda n: mm.sum(mm.ones(3), axis=n), range, mm.random.normal],
+    [
+        mm.zeros,
+        mm.eye,
+        mm.arange,
+        lambda n: mm.sum(mm.ones(3), axis=n),
+        range,
+        lambda n: mm.random.normal(size=n),
+    ],
 )
 def test_numbers_that_must_be_known_are_asked_for(function: Any) -> None:
     with pytest.raises(TracingError, match=r"partial|known while the function is traced"):

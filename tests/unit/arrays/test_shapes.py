@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -114,7 +115,10 @@ def test_variances_of_fewer_values_than_correction_are_numpys(
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expected = values.var(1, ddof=correction)
-    check(mm.var(mm.asarray(values), axis=1, correction=correction), expected)
+    few = count <= correction
+    with pytest.warns(RuntimeWarning, match="var") if few else nullcontext():
+        found = mm.var(mm.asarray(values), axis=1, correction=correction)
+    check(found, expected)
 
 
 def test_sums_of_small_integers_are_wide() -> None:
@@ -147,4 +151,5 @@ def test_compositions(every_pool: Pool) -> None:
     check(mm.clip(x, max=0), np.clip(data, None, 0))
     check(mm.where(x > 0, x, 0), np.where(data > 0, data, 0))
     check(mm.mean(mm.zeros((0, 3), dtype="float64"), axis=1), np.zeros(0))
-    assert np.isnan(mm.mean(mm.zeros((0, 3)), axis=0).numpy()).all()
+    with pytest.warns(RuntimeWarning, match="mean: no elements"):
+        assert np.isnan(mm.mean(mm.zeros((0, 3)), axis=0).numpy()).all()

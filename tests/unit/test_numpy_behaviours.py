@@ -1,0 +1,318 @@
+"""Results, warnings and exceptions of unusual operands, which are NumPy's."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import magmath as mm
+from engines import current
+
+RANDOM = np.random.default_rng(5)
+
+
+@pytest.fixture(autouse=True)
+def _numpys_default_type() -> Iterator[None]:
+    mm.set_default_dtype(mm.float64)
+    yield
+    mm.set_default_dtype(mm.float32)
+
+
+# statistics of nothing ----------------------------------------------------------------------------
+
+STATISTICS = ["mean", "median", "std", "var", "nanmean", "nanmedian", "nanstd", "nanvar"]
+SHAPES: list[tuple[tuple[int, ...], Any]] = [
+    ((0,), None), ((2, 0), 1), ((0, 2), 0), ((0, 2), 1), ((3, 0, 2), (0, 1)), ((0, 0), None),
+]  # fmt: skip
+
+
+def told(call: Callable[[], Any]) -> tuple[Any, bool]:
+    """A result, and whether there was a RuntimeWarning."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = call()
+    assert all(issubclass(w.category, RuntimeWarning) for w in caught)
+    if caught:
+        assert caught[0].filename == __file__ or "numpy" in caught[0].filename
+    return result, bool(caught)
+
+
+@pytest.mark.parametrize("name", STATISTICS)
+@pytest.mark.parametrize(("shape", "axis"), SHAPES)
+@pytest.mark.parametrize("dtype", ["float64", "int64"])
+def test_statistics_of_no_elements(name: str, shape: Any, axis: Any, dtype: str) -> None:
+    x = np.empty(shape, dtype)
+    expected, warned = told(lambda: getattr(np, name)(x, axis=axis))
+    found, also = told(lambda: getattr(mm, name)(mm.asarray(x), axis=axis))
+    np.testing.assert_array_equal(found.numpy(), expected)
+    assert found.shape == np.shape(expected)
+    assert also or not warned or not found.size
+
+
+@pytest.mark.parametrize("name", ["quantile", "percentile", "nanquantile", "nanpercentile"])
+def test_quantiles_of_no_elements_are_nan(name: str) -> None:
+    for shape, axis in SHAPES:
+        with (
+            pytest.warns(RuntimeWarning, match=f"{name}: no elements")
+            if (shape != (0, 2) or axis != 1)
+            else warnings.catch_warnings()
+        ):
+            found = getattr(mm, name)(mm.ones(shape), [0.1, 0.5], axis=axis, keepdims=True)
+        expected = np.sum(np.ones(shape), axis=axis, keepdims=True).shape
+        assert found.shape == (2, *expected)
+        assert np.isnan(found.numpy()).all()
+
+
+def test_deviation_of_too_few_elements() -> None:
+    with pytest.warns(RuntimeWarning, match="std: 1 elements with correction 1"):
+        assert np.isnan(float(mm.std(mm.ones(1), ddof=1)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert float(mm.std(mm.ones(2), ddof=1)) == 0.0
+
+
+# convolutions with nan and infinities -------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), function=st.sampled_from(["convolve", "correlate"]))
+def test_convolutions_of_numbers_that_are_not_finite(data: st.DataObject, function: str) -> None:
+    numbers = st.sampled_from([0.0, 1.0, -2.0, 3.0, np.nan, np.inf, -np.inf])
+    a, v = (
+        np.asarray(data.draw(st.lists(numbers, min_size=1, max_size=7)), dtype="float64")
+        for _ in range(2)
+    )
+    mode = data.draw(st.sampled_from(["full", "same", "valid"]))
+    with np.errstate(invalid="ignore"):
+        expected = getattr(np, function)(a, v, mode)
+    found = getattr(mm, function)(mm.asarray(a), mm.asarray(v), mode).numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-12, err_msg=f"{a} {v} {mode}")
+
+
+@pytest.mark.parametrize("function", ["convolve", "correlate"])
+@pytest.mark.parametrize("mode", ["full", "same", "valid"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128", "int64"])
+@pytest.mark.parametrize(("m", "n"), [(9, 4), (4, 9), (5, 5), (1, 3), (200, 65), (70, 64)])
+def test_convolutions_of_all_lengths(function: str, mode: str, dtype: str, m: int, n: int) -> None:
+    a, v = (RANDOM.integers(-4, 5, size).astype(dtype) for size in (m, n))
+    if dtype == "complex128":
+        a = a + 1j * RANDOM.integers(-4, 5, m)
+        v = v - 1j * RANDOM.integers(-4, 5, n)
+    expected = getattr(np, function)(a, v, mode)
+    for kind, workers in (("inline", 1), ("shared", 3)):
+        with current(kind, workers):
+            found = getattr(mm, function)(mm.asarray(a), mm.asarray(v), mode)
+            assert found.dtype == getattr(mm, dtype)
+            np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
+
+
+# rounding -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["rint", "floor", "ceil", "trunc", "fix", "round"])
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "float32", "float64"])
+def test_types_of_rounded_numbers(name: str, dtype: str) -> None:
+    """NumPy's, except that small integers become the default type rather than float16."""
+    x = np.asarray([0, 1, 5], dtype) / (4 if dtype.startswith("float") else 1)
+    x = x.astype(dtype)
+    expected = getattr(np, name)(x)
+    if expected.dtype == np.float16:
+        expected = expected.astype("float64")
+    for found in (getattr(mm, name)(mm.asarray(x)), getattr(np, name)(mm.asarray(x))):
+        assert found.numpy().dtype == expected.dtype
+        np.testing.assert_array_equal(found.numpy(), expected)
+
+
+# complex numbers ----------------------------------------------------------------------------------
+
+PARTS = st.sampled_from([0.0, 1.0, -1.0, 2.0, np.nan, np.inf, -np.inf])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    data=st.data(),
+    name=st.sampled_from(["sort", "argsort", "max", "min", "argmax", "argmin", "sort_complex"]),
+    dtype=st.sampled_from(["complex64", "complex128"]),
+)
+def test_order_of_complex_numbers(data: st.DataObject, name: str, dtype: str) -> None:
+    size = data.draw(st.integers(1, 6))
+    table = [
+        [complex(data.draw(PARTS), data.draw(PARTS)) for _ in range(size)]
+        for _ in range(data.draw(st.integers(1, 3)))
+    ]
+    x = np.asarray(table, dtype)
+    axis = data.draw(st.sampled_from([0, 1, -1, None]))
+    options: dict[str, Any] = {} if name == "sort_complex" else {"axis": axis}
+    if name.endswith("sort") and axis is not None:
+        options["kind"] = "stable"
+    if name in ("max", "min"):
+        options["keepdims"] = data.draw(st.booleans())
+    expected = getattr(np, name)(x, **options)
+    found = getattr(mm, name)(mm.asarray(x), **options)
+    assert found.shape == np.shape(expected)
+    np.testing.assert_array_equal(found.numpy(), expected, err_msg=f"{x} {options}")
+
+
+def test_order_of_complex_numbers_on_workers_and_its_gradient() -> None:
+    x = (RANDOM.integers(-2, 3, (8, 6)) + 1j * RANDOM.integers(-2, 3, (8, 6))).astype("complex128")
+    for layout in (mm.Layout.split(0), mm.Layout.split(1)):
+        with current("shared", 3):
+            array = mm.asarray(x, layout=layout)
+            np.testing.assert_array_equal(mm.sort(array, axis=0).numpy(), np.sort(x, axis=0))
+            np.testing.assert_array_equal(mm.max(array, axis=(0, 1)).numpy(), x.max())
+            np.testing.assert_array_equal(mm.argmin(array, axis=1).numpy(), x.argmin(axis=1))
+    np.testing.assert_array_equal(
+        mm.sort(mm.asarray([1j, 1.0, 0j]), descending=True).numpy(), [1.0, 1j, 0]
+    )
+    with pytest.raises(ValueError, match="extent 0"):
+        mm.max(mm.asarray(np.empty(0, "complex128")))
+
+
+# memory -------------------------------------------------------------------------------------------
+
+
+def test_may_share_memory() -> None:
+    x = mm.ones(3)
+    assert mm.may_share_memory(x, x)
+    assert not mm.may_share_memory(x, x + 0)
+    assert not mm.may_share_memory(x, x[:2])
+    assert not np.may_share_memory(x, np.ones(3))
+
+
+@pytest.mark.parametrize("name", ["StandardScaler", "MinMaxScaler", "MaxAbsScaler", "RobustScaler"])
+def test_scalers_of_scikit_learn(name: str) -> None:
+    preprocessing = pytest.importorskip("sklearn.preprocessing")
+    x = RANDOM.normal(size=(20, 3))
+    scaler, known = getattr(preprocessing, name)(), getattr(preprocessing, name)()
+    scaled = scaler.fit_transform(mm.asarray(x))
+    np.testing.assert_allclose(np.asarray(scaled), known.fit_transform(x))
+    back = scaler.inverse_transform(scaler.transform(mm.asarray(x)))
+    np.testing.assert_allclose(np.asarray(back), x)
+
+
+# exceptions ---------------------------------------------------------------------------------------
+
+
+def written(lib: Any, index: Any, value: Any) -> None:
+    x = lib.ones((2, 3))
+    x[index] = value
+
+
+MISTAKES: dict[str, Callable[[Any], Any]] = {
+    "reshape": lambda lib: lib.reshape(lib.ones((2, 3)), (4, 2)),
+    "reshape, two free": lambda lib: lib.reshape(lib.ones(6), (-1, -1)),
+    "index": lambda lib: lib.ones(3)[5],
+    "index, float": lambda lib: lib.ones(3)[1.5],
+    "index, too many": lambda lib: lib.ones(3)[0, 0],
+    "index, text": lambda lib: lib.ones(3)["a"],
+    "mask": lambda lib: lib.ones(3)[lib.asarray(np.array([True, False]))],
+    "write, index": lambda lib: written(lib, 5, 1.0),
+    "write, shape": lambda lib: written(lib, slice(0, 2), lib.ones(4)),
+    "axis": lambda lib: lib.sum(lib.ones((2, 3)), axis=2),
+    "axis, float": lambda lib: lib.sum(lib.ones((2, 3)), axis=1.0),
+    "axis, twice": lambda lib: lib.sum(lib.ones((2, 3)), axis=(0, 0)),
+    "axis of sort": lambda lib: lib.sort(lib.ones(3), axis=1),
+    "axis of flip": lambda lib: lib.flip(lib.ones(3), axis=1),
+    "axis of concatenate": lambda lib: lib.concatenate([lib.ones(2)], axis=1),
+    "product": lambda lib: lib.ones((2, 3)) @ lib.ones((2, 3)),
+    "product, 0-d": lambda lib: lib.matmul(lib.asarray(1.0), lib.ones(3)),
+    "sum of shapes": lambda lib: lib.ones(3) + lib.ones(4),
+    "sum with text": lambda lib: lib.ones(3) + "a",
+    "sum with None": lambda lib: lib.ones(3) + None,
+    "and of floats": lambda lib: lib.ones(3) & lib.ones(3),
+    "minus of truth values": lambda lib: -(lib.ones(3) > 0),
+    "concatenate": lambda lib: lib.concatenate([lib.ones((2, 3)), lib.ones((3, 4))]),
+    "concatenate, none": lambda lib: lib.concatenate([]),
+    "stack": lambda lib: lib.stack([lib.ones(2), lib.ones(3)]),
+    "inverse, singular": lambda lib: np.asarray(lib.linalg.inv(lib.zeros((2, 2)))),
+    "inverse, not square": lambda lib: lib.linalg.inv(lib.ones((2, 3))),
+    "inverse, vector": lambda lib: lib.linalg.inv(lib.ones(3)),
+    "determinant": lambda lib: lib.linalg.det(lib.ones((2, 3))),
+    "eigenvalues": lambda lib: lib.linalg.eigh(lib.ones((2, 3))),
+    "singular values": lambda lib: lib.linalg.svd(lib.ones(3)),
+    "qr": lambda lib: lib.linalg.qr(lib.ones(3)),
+    "least squares": lambda lib: lib.linalg.lstsq(lib.ones((2, 3)), lib.ones(3)),
+    "matrix power": lambda lib: lib.linalg.matrix_power(lib.ones((2, 3)), 2),
+    "cholesky": lambda lib: np.asarray(lib.linalg.cholesky(-lib.eye(2))),
+    "solve": lambda lib: np.asarray(lib.linalg.solve(lib.zeros((2, 2)), lib.ones(2))),
+    "solve, shapes": lambda lib: lib.linalg.solve(lib.eye(2), lib.ones(3)),
+    "transpose": lambda lib: lib.transpose(lib.ones((2, 3)), (0, 0)),
+    "squeeze": lambda lib: lib.squeeze(lib.ones((2, 3)), 0),
+    "broadcast": lambda lib: lib.broadcast_to(lib.ones(3), (2, 4)),
+    "split": lambda lib: lib.split(lib.ones(5), 2),
+    "take": lambda lib: np.asarray(lib.take(lib.ones(3), lib.asarray(np.array([5])))),
+    "shape, negative": lambda lib: lib.zeros(-1),
+    "shape, float": lambda lib: lib.zeros(1.5),
+    "type": lambda lib: lib.zeros(2, dtype="foo"),
+    "einsum": lambda lib: lib.einsum("ij,jk", lib.ones((2, 3)), lib.ones((4, 2))),
+    "histogram": lambda lib: lib.histogram(lib.ones(3), bins=-1),
+    "bincount": lambda lib: np.asarray(lib.bincount(lib.asarray(np.array([-1, 2])))),
+    "truth value": lambda lib: bool(lib.ones(3)),
+    "float()": lambda lib: float(lib.ones(3)),
+    "item": lambda lib: lib.ones(3).item(),
+    "len": lambda lib: len(lib.asarray(1.0)),
+    "quantile": lambda lib: lib.quantile(lib.ones(3), 2.0),
+    "percentile": lambda lib: lib.percentile(lib.ones(3), 200),
+    "convolve": lambda lib: lib.convolve(lib.ones(3), lib.ones(2), "foo"),
+    "diff": lambda lib: lib.diff(lib.ones(3), n=-1),
+    "unravel_index": lambda lib: lib.unravel_index(100, (2, 3)),
+    "ravel_multi_index": lambda lib: lib.ravel_multi_index((5, 5), (2, 2)),
+    "partition": lambda lib: lib.partition(lib.ones(3), 5),
+    "pad": lambda lib: lib.pad(lib.ones(3), -1),
+    "insert": lambda lib: lib.insert(lib.ones(3), 10, 1),
+    "delete": lambda lib: lib.delete(lib.ones(3), 10),
+    "fft": lambda lib: lib.fft.fft(lib.ones(3), n=0),
+    "max of nothing": lambda lib: lib.max(lib.ones(0)),
+    "argmax of nothing": lambda lib: lib.argmax(lib.ones(0)),
+}
+
+
+def bases(error: type[BaseException]) -> set[type[BaseException]]:
+    """The classes by which programs catch an exception of NumPy."""
+    usual = (ValueError, IndexError, TypeError, OverflowError, np.linalg.LinAlgError)
+    return {base for base in usual if issubclass(error, base)}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_exceptions_are_of_numpys_classes(name: str) -> None:
+    with pytest.raises(Exception) as known:  # noqa: PT011
+        MISTAKES[name](np)
+    with pytest.raises((mm.errors.MagmathError, TypeError, ValueError, IndexError)) as found:
+        MISTAKES[name](mm)
+    assert bases(known.type), known
+    assert bases(known.type) <= bases(found.type), (known, found)
+
+
+# parameters by position ---------------------------------------------------------------------------
+
+
+def by_position(function: Callable[..., Any]) -> list[str]:
+    """The names of the parameters that may be given by position; none for functions written in C."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [p.name for p in parameters if p.kind <= p.POSITIONAL_OR_KEYWORD]
+
+
+def test_axes_are_at_numpys_positions() -> None:
+    """Except the axis of `linspace` and its kind, which is not supported."""
+    found = 0
+    for ours, theirs in ((mm, np), (mm.linalg, np.linalg), (mm.fft, np.fft)):
+        for name in {*dir(ours)} & {*dir(theirs)} - {"linspace", "logspace", "geomspace"}:
+            if name.startswith("_") or not callable(getattr(theirs, name)):
+                continue
+            expected = by_position(getattr(theirs, name))
+            for what in {"axis", "axes", "keepdims", "ddof"} & {*expected}:
+                given = by_position(getattr(ours, name))
+                assert what in given, (name, what)
+                assert given.index(what) == expected.index(what), (name, what)
+                found += 1
+    assert found > 100
