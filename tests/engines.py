@@ -15,6 +15,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+import pytest
+
+from magmath.core.debugging import VARIABLE
 from magmath.cost import GemmRate, Machine
 from magmath.engine import session
 from magmath.engine.engine import Engine
@@ -30,11 +33,15 @@ def engine_of(kind: str, workers: int = 1) -> Engine:
     key = kind, workers
     if key not in _engines or _engines[key].pool.closed:
         _engines[key] = Engine(start(kind, workers))
-        if kind == "planned":
-            _engines[key].at_once_bytes = -1
-        if kind == "overlapped":
-            _engines[key].environment = replace(_engines[key].environment, overlap_min_bytes=0)
+        _adjust(_engines[key], kind)
     return _engines[key]
+
+
+def _adjust(engine: Engine, kind: str) -> None:
+    if kind == "planned":
+        engine.at_once_bytes = -1
+    if kind == "overlapped":
+        engine.environment = replace(engine.environment, overlap_min_bytes=0)
 
 
 def start(kind: str, workers: int) -> Pool:
@@ -57,6 +64,23 @@ def start(kind: str, workers: int) -> Pool:
     with warnings.catch_warnings():  # more workers than processors: slow, and meant
         warnings.simplefilter("ignore", RuntimeWarning)
         return start_pool(workers, device="cpu", threads=1)
+
+
+@contextmanager
+def debugged(switches: str, kind: str, workers: int = 1) -> Iterator[Pool]:
+    """Make a new pool of a kind the current one, whose workers have these switches of
+    MAGMATH_DEBUG, and the former one again."""
+    former = session._engine
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, switches)
+        pool = start(kind, workers)
+        try:
+            session.use(pool)
+            _adjust(session.engine(), kind)
+            yield pool
+        finally:
+            session._engine = former
+            pool.close()
 
 
 def close_pools() -> None:

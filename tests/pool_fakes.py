@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from magmath.comm.barrier import CODE
+from magmath.comm.futex_wait import DONE
 from magmath.core.dtypes import float32
 from magmath.layout import Layout, Mesh
 from magmath.memory.local_array import LocalArray
@@ -38,6 +40,7 @@ class FakeExecutable:
 
     count                 nothing else
     sleep (seconds, ranks) every step takes so long, on these workers or on all of them
+    wait                  every step waits for all workers in compiled code
     fail (ranks)          these workers raise ValueError, or all of them where `ranks` is empty
     fail_and_wait (ranks) as fail, while the others wait in a barrier
     undefined             cannot be bound
@@ -77,6 +80,9 @@ class FakeExecutable:
         if self._operation == "sleep":
             if self._comm.rank in (self._attributes.get("ranks") or range(self._comm.size)):
                 time.sleep(self._attributes["seconds"])
+        elif self._operation == "wait":
+            wait = CODE.function("wait")
+            assert wait(self._comm.flags.ctypes.data, self._comm.rank, self._comm.size) == DONE
         elif self._operation.startswith("fail"):
             ranks = self._attributes.get("ranks") or range(self._comm.size)
             if self._comm.rank in ranks:

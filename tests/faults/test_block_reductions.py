@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import magmath as mm
@@ -95,6 +95,11 @@ def test_any_reduction_is_that_of_the_stored_operand(
         make = draw_operand(data, shape)
         result = getattr(mm, name)(make(), axis=axis, keepdims=keepdims).numpy()
         whole = make().numpy()
+    if name == "prod":
+        # Workers multiply their parts first, so a part may overflow where NumPy has met a zero
+        # before; without overflow and underflow in any order the products are equal.
+        exponents = np.log2(np.abs(np.where(whole == 0, 1.0, whole)))
+        assume(np.abs(exponents).sum(axis).max() < 1000)
     with np.errstate(all="ignore"):
         expected = getattr(np, name)(whole, axis=axis, keepdims=keepdims)
     np.testing.assert_allclose(result, expected, rtol=1e-11, atol=1e-11)

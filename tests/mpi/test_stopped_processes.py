@@ -73,6 +73,20 @@ def test_a_stopped_worker_is_waited_for_if_the_user_says_so(
     pool.close()
 
 
+def test_a_worker_that_waits_in_compiled_code_for_a_stopped_one_is_not_stuck(
+    no_litter: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There it sleeps almost without use of the processor."""
+    monkeypatch.setenv("STUCK_SECONDS", "2")
+    pool = open_pool(2, 60.0)
+    program = pool.define(fake_program("wait", 2))
+    array = pool.put(torch.ones(6), Layout.even((6,), pool.mesh, 0))
+    timer = go_on_later(pids_of(pool)[1:], 5.0)
+    assert pool.run(program, [array], steps=3).values() == [1.0, 2.0, 3.0]
+    timer.join()
+    pool.close()
+
+
 SCRIPT = """\
 import sys, time
 import magmath as mm

@@ -4,10 +4,12 @@ errors."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from threading import Thread, current_thread
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +17,9 @@ import magmath as mm
 from engines import current
 from layouts import layouts, meshes
 from magmath.arrays.array import unary
+from magmath.comm.local_group import LocalGroup
 from magmath.errors import DTypeError, LinAlgError, MagmathError, ShapeError
+from magmath.kernels.tall_skinny_qr import distributed_tall_qr
 from matrices import (
     TYPES,
     Matrix,
@@ -460,3 +464,39 @@ def test_a_stack_is_divided(pool: Any) -> None:
         return
     a = mm.asarray(normal((24, 40, 40), "float64"))
     assert "S(0) = svdvals(" in str(mm.linalg.svdvals(a).explain())
+
+
+@pytest.mark.parametrize("doubtful", [0, 1])
+@pytest.mark.timeout(60)
+def test_workers_agree_on_the_method_of_a_tall_qr(
+    doubtful: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rounding may tell one worker that a matrix is too ill-conditioned, and another that it is
+    not; they must exchange the same data nevertheless."""
+    factor = torch.linalg.cholesky_ex
+    asked: list[str] = []
+
+    def rounded(product: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        asked.append(current_thread().name)
+        lower, info = factor(product)
+        return lower, info + int(asked[-1] == f"rank {doubtful}")
+
+    monkeypatch.setattr(torch.linalg, "cholesky_ex", rounded)
+    x = torch.from_numpy(np.random.default_rng(0).standard_normal((600, 5)))
+    group, parts = LocalGroup(2), x.tensor_split(2)
+    q, r = torch.zeros(600, 5, dtype=x.dtype), torch.zeros(2, 5, 5, dtype=x.dtype)
+
+    def run(rank: int) -> None:
+        scratch = torch.zeros(3 * 5 * 5 * 8, dtype=torch.uint8)
+        own = q.tensor_split(2)[rank]
+        distributed_tall_qr(group.communicator(rank), scratch, own, r[rank], parts[rank])
+
+    threads = [Thread(target=run, args=(rank,), name=f"rank {rank}") for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(asked) == ["rank 0", "rank 1"]
+    np.testing.assert_allclose(q @ r[0], x, atol=1e-12)
+    np.testing.assert_allclose(q.T @ q, np.eye(5), atol=1e-12)
+    np.testing.assert_array_equal(*r)

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -27,6 +28,7 @@ from magmath.errors import (
 from magmath.layout import Layout, Mesh
 from magmath.memory.torch_dtypes import to_torch
 from magmath.runtime import Pool, command_queue, start_pool
+from magmath.runtime.messages import decode_reply
 from magmath.runtime.transport.inline import InlineTransport
 from magmath.runtime.transport.threads import ThreadTransport
 from magmath.runtime.transport_interface import WorkerOptions
@@ -359,6 +361,37 @@ def test_when_one_worker_fails_alone_the_pool_is_closed(threads: Pool, operation
     again = open_pool(3)
     assert torch.equal(again.get(put_ones(again)), torch.ones(6))
     again.close()
+
+
+def test_workers_that_were_stopped_with_the_controller_may_fail_later(
+    threads: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine is suspended for a minute between the failures of its workers."""
+    program = threads.define(fake_program("fail", 3))
+    array = put_ones(threads)
+    threads.finish()
+    transport, clock = threads._transport, [0.0]
+    assert isinstance(transport, ThreadTransport)
+    monkeypatch.setattr("magmath.runtime.command_queue.time.monotonic", lambda: clock[0])
+    deliver, late = transport._deliver, list[tuple[Any, ...]]()
+
+    def pump(seconds: float) -> None:
+        if late:
+            while late:
+                deliver(*late.pop())
+            return
+        while len(late) < 3:
+            rank, frames = transport._outbox.get()
+            late.append((rank, decode_reply(frames[0]), None))
+        deliver(*late.pop())
+        clock[0] += 60.0
+
+    monkeypatch.setattr(transport, "pump", pump)
+    with pytest.raises(ValueError, match="this operation fails"):
+        threads.run(program, [array], wait=True)
+    monkeypatch.undo()
+    assert not threads.closed
+    assert torch.equal(threads.get(array), torch.ones(6))
 
 
 def test_a_dead_worker_thread_is_a_lost_worker(

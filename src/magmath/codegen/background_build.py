@@ -16,11 +16,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
+from threading import current_thread
 
 from magmath.codegen import runtime_library
 from magmath.codegen.compiler import compile_source, imported_names
 from magmath.codegen.object_cache import OBJECTS, cache_key
 from magmath.codegen.object_loader import LoadedObject
+from magmath.core.debugging import Delays
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +70,8 @@ class BackgroundBuild:
         self._loaded: LoadedObject | None = None
         self._compiler: _Compiler | None = None
         self._error = ""
+        # Workers are threads of different names, or processes of different ranks.
+        self._delays = Delays("build", current_thread().name, os.environ.get("PMI_RANK"))
         name = cache_key(source, arithmetic, runtime_library.signatures(imported_names(source)))
         self._code = OBJECTS.read(name)
         if self._code is None:
@@ -78,6 +82,8 @@ class BackgroundBuild:
 
     def function(self) -> Function | None:
         """Return the compiled program, or None before its code exists."""
+        if self._loaded is None and self._delays.defers():
+            return None
         if self._compiler is not None and self._compiler.has_ended():
             self._code, error = self._compiler.result()
             self.close()

@@ -113,6 +113,12 @@ class SpinBarrier:
         )
         self._allreduce_max = CODE.function("allreduce_max")
 
+    @property
+    def is_waiting(self) -> bool:
+        """True if this rank has entered a barrier that another rank has not entered yet."""
+        entered = self.flags[LINE + ENTERED :: LINE][: self.size]
+        return bool(entered[self.rank] > entered.min())
+
     def wait(self) -> None:
         """Return after every rank has called it. Raises WorkerLost if a rank has aborted."""
         status = self._barrier(self._place)

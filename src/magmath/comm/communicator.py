@@ -65,6 +65,12 @@ class Communicator(ABC):
         return False
 
     @property
+    def is_waiting(self) -> bool:
+        """True if this rank is known to wait for another one, without use of the processor; for
+        another thread that watches it."""
+        return False
+
+    @property
     @abstractmethod
     def flags(self) -> Flags:
         """The barrier memory, uint64, for compiled code that calls `magmath.comm.barrier.wait`.

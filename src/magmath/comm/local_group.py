@@ -184,6 +184,10 @@ class _LocalCommunicator(Communicator):
             raise self._no_shared_memory()
         return self._group.flags
 
+    @property
+    def is_waiting(self) -> bool:
+        return self._barrier is not None and self._barrier.is_waiting
+
     def barrier(self) -> None:
         if self._barrier is None:
             raise_if_aborted(self._group.flags)

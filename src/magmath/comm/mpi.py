@@ -147,6 +147,10 @@ class MPICommunicator(Communicator):
             raise self._no_shared_memory()
         return self._flags
 
+    @property
+    def is_waiting(self) -> bool:
+        return self.shares_memory and self._barrier.is_waiting
+
     def barrier(self) -> None:
         if self.shares_memory:
             self._barrier.wait()

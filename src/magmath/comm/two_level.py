@@ -58,6 +58,10 @@ class TwoLevelCommunicator(Communicator):
         return True
 
     @property
+    def is_waiting(self) -> bool:
+        return self._host.is_waiting or self._messages.is_waiting
+
+    @property
     def flags(self) -> Flags:
         raise self._no_shared_memory()
 

@@ -23,6 +23,7 @@ from magmath.core.stage_times import stage
 from magmath.errors import LinAlgError, WorkerLost
 from magmath.executor.context import Context
 from magmath.executor.deterministic import logical_calls, node_of_call
+from magmath.executor.memory_fill import fills_of
 from magmath.executor.move import AsyncMove, bind_move
 from magmath.executor.numpy_fast_path import is_faster_by_numpy, numpy_call, without_fp_warnings
 from magmath.executor.tensors import Tensors
@@ -74,7 +75,11 @@ class Calls:
         due: list[tuple[int, int, Move, AsyncMove]] = []  # (last position, start, …)
         program = tensors.program
         inside = {position: segment for segment in segments for position in segment}
+        beginning, fills = fills_of(tensors, range(first, first + len(instructions)), inside)
+        if beginning:
+            self._add(beginning, instructions[0], first)
         for position, instruction in enumerate(instructions, start=first):
+            self._add(fills.get(position, ()), instruction, position)
             if program.is_abandonable and program.takes_long(instruction):
                 self._add((partial(_check_abandoned, tensors.context),), instruction, position)
             segment = inside.get(position)
@@ -321,14 +326,19 @@ def _with_user_line(instruction: Instruction) -> Iterator[None]:
 
 
 def _ready_call(call: Call, tensors: Tensors) -> list[Ready]:
-    context, operation = tensors.context, OPERATIONS[call.operation]
+    context = tensors.context
     if call.workspace is not None:
         return [partial(_collectively, _collective_call(call, call.workspace, tensors), context)]
     ready = _local_calls(call, tensors)
-    alone = tensors.program.slots[call.out].layout.mesh.size == 1
-    if operation.lapack and alone and context.comm.size > 1:
+    if is_awaited(call, tensors):
         return [partial(_run_and_synchronise, ready, context)]
     return ready
+
+
+def is_awaited(call: Call, tensors: Tensors) -> bool:
+    """Return True for a call that one worker makes with the threads of all, which wait for it."""
+    alone = tensors.program.slots[call.out].layout.mesh.size == 1
+    return OPERATIONS[call.operation].lapack and alone and tensors.context.comm.size > 1
 
 
 def _local_calls(call: Call, tensors: Tensors) -> list[Ready]:

@@ -89,18 +89,20 @@ def _compute(
                 views[node] = _number(node)
                 continue
             form = node.signature
-            whole, ufunc = (form.ready if form is not None else None) or _prepared(node)
+            whole, function = (form.ready if form is not None else None) or _prepared(node)
             waiting = spare[whole]
             out = waiting.pop() if waiting else whole.piece.allocate(context.heap)
+            if context.heap.fills:
+                context.heap.fill(out.block)
             made[node] = out, waiting
             views[node] = view = out.view
-            if ufunc is None or not on_cpu:
+            if function is None or not on_cpu:
                 _call(node, whole, views, context)
             elif len(inputs) == 2:
                 x, y = inputs
-                ufunc(views[x].array, views[y].array, view.array)
+                function(views[x].array, views[y].array, view.array)
             else:
-                ufunc(views[inputs[0]].array, view.array)
+                function(*[views[x].array for x in inputs], view.array)
         except Exception as error:
             attach_user_line(error, node)
             raise
@@ -150,18 +152,24 @@ _whole_tile = lru_cache(maxsize=4096)(_WholeTile)
 
 class _Step(NamedTuple):
     """The computation of nodes of one signature: the placement of the result, and NumPy's function
-    if it is faster."""
+    of operands and result if it is faster."""
 
     whole: _WholeTile
-    ufunc: Callable[..., object] | None
+    function: Callable[..., object] | None
 
 
 def _prepared(node: Node) -> _Step:
     """Return the step of a node; store it in the node's signature."""
-    whole, ufunc = _whole_tile(node.shape, node.dtype), node.operation.numpy_ufunc
-    dtypes = [x.dtype for x in (node, *node.inputs)]
-    small = ufunc is not None and is_faster_by_numpy(ufunc, whole.layout.size, dtypes)
-    step = _Step(whole, ufunc.function if ufunc is not None and small else None)
+    whole, operation = _whole_tile(node.shape, node.dtype), node.operation
+    ufunc, copy = operation.numpy_ufunc, operation.numpy_copy
+    arrays = node, *node.inputs
+    dtypes = [x.dtype for x in arrays]
+    function: Callable[..., object] | None = None
+    if ufunc is not None and is_faster_by_numpy(ufunc, whole.layout.size, dtypes):
+        function = ufunc.function
+    elif copy is not None and all(x.size and x.dtype in NUMPY for x in arrays):
+        function = copy(node)
+    step = _Step(whole, function)
     if node.signature is not None:
         node.signature.ready = step
     return step

@@ -167,11 +167,15 @@ class Executable:
         Only for a worker without peers, and programs that emit nothing.
         """
         binding = self._bound(_blocks_of(inputs, outputs), inputs, outputs)
-        run = self._tiers.run
+        run, heap = self._tiers.run, self.context.heap
+        kept = {stored.block for stored in inputs}
+        new = [stored.block for stored in outputs if stored.block not in kept] if heap.fills else []
 
         def replay(parameters: Sequence[Number]) -> None:
             if parameters is not self._numbers:
                 self._set(parameters)
+            for block in new:
+                heap.fill(block)
             silent().run(run, binding)
 
         return replay

@@ -23,6 +23,7 @@ import torch
 
 from magmath.codegen import runtime_library
 from magmath.codegen.emit import IndexMap, Writer, Writing, combine
+from magmath.executor.bind import is_awaited
 from magmath.executor.fused_loops import FusedLoops
 from magmath.executor.native_source import Arguments, NativeSource, NoNativeForm, Segment
 from magmath.executor.tensors import Tensors
@@ -233,8 +234,9 @@ class _Lowering:
 
     def _instruction(self, position: int, instruction: Instruction) -> None:
         if isinstance(instruction, Call):
-            if instruction.workspace is not None:
-                raise NoNativeForm(f"{instruction.operation} of all workers")
+            # On every worker, also on those without a part of the result: all wait for each other.
+            if instruction.workspace is not None or is_awaited(instruction, self.tensors):
+                raise NoNativeForm(f"{instruction.operation}, in which workers synchronise")
             if not self._has_part(instruction):
                 return
             operation = OPERATIONS[instruction.operation]

@@ -70,6 +70,18 @@ class Tensors:
         stored = values.view([shape[d] for d in slot.order])
         return stored.permute([slot.order.index(d) for d in range(len(shape))])
 
+    def memory_of(self, slot: int) -> torch.Tensor:
+        """Return the bytes of a temporary that owns memory. If all workers share them, only worker
+        0 gets them, the others no bytes."""
+        assert self.block is not None
+        layout, itemsize = (
+            self.program.slots[slot].layout,
+            self.program.slots[slot].dtype.itemsize,
+        )
+        memory, offset = self.context.memory.peer(self.block, self.rank), self.offsets[slot]
+        mine = not layout.shared or self.rank == 0
+        return memory[offset : offset + layout.max_local_size * itemsize * mine]
+
     def _view(self, index: int, alias: int, rank: int) -> torch.Tensor:
         """Return this slot's tile as a view of the tensor in whose memory it is stored."""
         base = self.of(alias, rank)

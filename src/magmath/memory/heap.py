@@ -22,6 +22,7 @@ from torch import Tensor
 from magmath.comm import Communicator
 from magmath.core.bounded_memo import store_bounded
 from magmath.core.byte_sizes import format_bytes
+from magmath.core.debugging import FILL_BYTE
 from magmath.core.dtypes import DType
 from magmath.errors import DeviceError, MagmathError, MemoryLimitError
 from magmath.memory.torch_dtypes import NUMPY, to_torch
@@ -121,6 +122,7 @@ class Heap:
     alignment     bytes to which blocks are aligned, a power of two
     chunk_bytes   usual size of a chunk; a larger block gets a chunk of its own
     limit        maximum bytes of all chunks in total, or None
+    fills        fill what is allocated with FILL_BYTE (`core/debugging.py`)
 
     Counters: `allocations` (calls), `chunks` (allocated), and in bytes `in_use`, `peak` (the
     largest that `in_use` has been) and `reserved` (in chunks).
@@ -132,7 +134,9 @@ class Heap:
         alignment: int = 64,
         chunk_bytes: int = 64 << 20,
         limit: int | None = None,
+        fills: bool = False,
     ) -> None:
+        self.fills = fills
         self._source = source
         self._alignment = alignment
         self._chunk_bytes = chunk_bytes
@@ -183,7 +187,13 @@ class Heap:
         self.in_use += size
         if self.in_use > self.peak:
             self.peak = self.in_use
+        if self.fills:
+            self.fill(block)
         return block
+
+    def fill(self, block: Block) -> None:
+        """Fill a block before it stores another value (`fills`)."""
+        self.local(block).fill_(FILL_BYTE)
 
     def _take_best_fit(self, size: int, holder: object) -> tuple[int, int]:
         """Allocate at the beginning of the smallest sufficient hole."""

@@ -19,6 +19,7 @@ from typing import Any, Self, final
 import torch
 from torch import Tensor
 
+from magmath.core.debugging import debugging
 from magmath.core.dtypes import DType, as_dtype
 from magmath.core.resources import memory_share
 from magmath.errors import DeviceError, MagmathError, ShapeError
@@ -280,7 +281,7 @@ def _heap(name: str) -> Heap:
         else:
             source = PrivateSource(torch.device("cpu" if kind == "host" else name))
         limit = memory_share(1) if kind == "host" else None
-        _heaps[name] = Heap(source, chunk_bytes=_CHUNK_BYTES, limit=limit)
+        _heaps[name] = Heap(source, chunk_bytes=_CHUNK_BYTES, limit=limit, fills=debugging().fill)
     return _heaps[name]
 
 

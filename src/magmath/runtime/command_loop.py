@@ -12,6 +12,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections import deque
 
+from magmath.core.debugging import Delays
 from magmath.errors import ProtocolError
 from magmath.runtime.messages import (
     Command,
@@ -65,6 +66,7 @@ class CommandLoop:
         self._waiting: deque[CommandMessage] = deque()
         self._interrupted = 0
         self._abandoned = 0
+        self._delays = Delays("commands", worker.rank)
         worker.poll = self._poll
         worker.is_abandoned = self._is_abandoned
 
@@ -75,7 +77,9 @@ class CommandLoop:
             if parcel is None or isinstance(parcel[0], Stop):
                 return
             self.running = parcel[0] if isinstance(parcel[0], Run) else None
+            self._delays.sleep()
             answer = self._worker.answer(*parcel)
+            self._delays.sleep()
             self.running = None
             if answer is not None:
                 self._port.send(*answer)

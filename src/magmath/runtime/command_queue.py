@@ -41,6 +41,9 @@ INTERRUPT_SECONDS: Final = 5.0
 REPEATED_INTERRUPT_SECONDS: Final = 1.0
 """Seconds in which repeated Ctrl-C count as one."""
 _PUMP_SECONDS: Final = 0.1
+_PAUSE_SECONDS: Final = 1.0
+"""Seconds of a wait for replies from which this process, and its workers with it, may have been
+stopped."""
 
 _EXPECTED: Final[dict[type, tuple[type, ...]]] = {
     messages.Put: (messages.Done,),
@@ -193,6 +196,12 @@ class CommandQueue:
             released = self._take_released() if self._released else ()
             return self._transport.compute(order, wanted, given, outputs, released)
 
+    def get(self, array: int) -> LocalArray:
+        """Return the array of this number on the inline worker."""
+        with self.lock:
+            self.check_open()
+            return self._transport.get(array)
+
     def wait(self, pending: PendingCommand) -> None:
         """Wait until this command and every earlier one has been answered by all of its workers.
 
@@ -294,10 +303,15 @@ class CommandQueue:
 
     def _pump(self) -> None:
         self.check_open()
+        start = time.monotonic()
         try:
             self._transport.pump(_PUMP_SECONDS)
         except WorkerLost as lost:
             self._close_after_loss(lost)
+
+        pause = time.monotonic() - start
+        if pause > _PAUSE_SECONDS:
+            self._failing_since += pause
 
     def _deliver(self, rank: int, reply: Reply, frame: Frame | None) -> bool:
         """Process a worker's reply; return True if an inline run should stop."""

@@ -44,7 +44,7 @@ HANDSHAKE_TIMEOUT: Final = 20_000
 STUCK_SECONDS: Final = 10
 """Seconds without processor time in a run after which a worker counts as stuck."""
 
-_STUCK_SHARE: Final = 0.002  # of a processor; waiting for another worker polls, and uses more
+_STUCK_SHARE: Final = 0.002  # of a processor; most waits for another worker poll, and use more
 
 _END_SECONDS: Final = 1.0
 
@@ -186,26 +186,30 @@ def _watch_controller(monitor: zmq.Socket[bytes], directory: str) -> None:
     os._exit(1)
 
 
-def exit_when_stuck(rank: int, under_way: Callable[[], object]) -> None:
+def exit_when_stuck(
+    rank: int, under_way: Callable[[], object], is_waiting: Callable[[], bool]
+) -> None:
     """Start a thread that exits this process, worker `rank`, if it is stuck.
 
     `under_way` returns the current run, None between runs. A run without processor time is in a
-    deadlock within this process. A run with processor time is indistinguishable from long work and
-    continues.
+    deadlock within this process, unless it waits for another worker (`is_waiting`), which may work
+    or be stopped for as long as it likes. A run with processor time is indistinguishable from long
+    work and continues.
     """
     watch = threading.Thread(
-        target=_watch_run, args=(rank, under_way), name="magmath-watch-run", daemon=True
+        target=_watch_run, args=(rank, under_way, is_waiting), name="magmath-watch-run", daemon=True
     )
     watch.start()
 
 
-def _watch_run(rank: int, under_way: Callable[[], object]) -> None:
+def _watch_run(rank: int, under_way: Callable[[], object], is_waiting: Callable[[], bool]) -> None:
     still, run, used = 0, under_way(), time.process_time()
     while still < STUCK_SECONDS:
         time.sleep(1)
         before, run = run, under_way()
         taken, used = time.process_time() - used, time.process_time()
-        still = still + 1 if run is not None and run is before and taken < _STUCK_SHARE else 0
+        same = run is not None and run is before
+        still = still + 1 if same and taken < _STUCK_SHARE and not is_waiting() else 0
     said = f"magmath worker {rank}: it has used no processor time for {still} s of a run"
     print(said, file=sys.stderr, flush=True)
     faulthandler.dump_traceback()

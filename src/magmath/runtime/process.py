@@ -137,7 +137,7 @@ def main(
     port.send(msgspec.structs.replace(worker.hello(), network=network))
     service = CommandLoop(worker, port)
     if worker.device.type == "cpu":  # on a GPU the processor is idle while the device computes
-        exit_when_stuck(worker.rank, lambda: service.running)
+        exit_when_stuck(worker.rank, lambda: service.running, lambda: worker.comm.is_waiting)
     service.run()
     dealer.disable_monitor()  # the connection may be closed from here on
     worker.close()

@@ -114,6 +114,10 @@ class Transport(ABC):
         Only where `direct`."""
         raise AssertionError("workers elsewhere are sent messages")
 
+    def get(self, array: int) -> LocalArray:
+        """Return an array itself, not a copy; only where `direct`."""
+        raise AssertionError("workers elsewhere are sent messages")
+
     def prepare_replay(
         self, program: int, inputs: Sequence[int], outputs: Sequence[int]
     ) -> Callable[[Sequence[Number]], object]:

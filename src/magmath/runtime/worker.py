@@ -18,6 +18,7 @@ import torch
 
 from magmath.comm import Communicator
 from magmath.comm.progress_thread import ProgressThread
+from magmath.core.debugging import debugging
 from magmath.core.dtypes import as_dtype
 from magmath.core.resources import memory_share
 from magmath.errors import WorkerError
@@ -61,6 +62,11 @@ class Worker:
     def __init__(
         self, comm: Communicator, options: WorkerOptions, bind: BindProgram = bind_program
     ) -> None:
+        switches = debugging()
+        if switches.delays is not None:
+            from magmath.comm.delayed import DelayedCommunicator
+
+            comm = DelayedCommunicator(comm)
         self.comm = comm
         self.rank = comm.rank
         self.options = options
@@ -68,7 +74,7 @@ class Worker:
         windows = self.device.type == "cpu" and comm.shares_memory and comm.size > 1
         source = WindowSource(comm) if windows else PrivateSource(self.device, self.rank, comm.size)
         self.memory_bound = self._common_memory_bound()
-        self.heap = Heap(source, limit=self.memory_bound)
+        self.heap = Heap(source, limit=self.memory_bound, fills=switches.fill)
         self.arrays = ArrayTable(
             comm,
             self.heap,

@@ -1,0 +1,80 @@
+"""Switches that make latent faults visible, in the environment variable MAGMATH_DEBUG.
+
+`fill`: memory that a program may not have written has no plausible values: whatever is allocated,
+or is used again for another value, is filled with the byte 0x7f. As floating point numbers these
+are NaN or huge (3.4e38 in float32), as integers large.
+
+`delays=SEED`: workers sleep for random times wherever the order of their work must not matter, so
+that races and deadlocks which need an unlucky moment become frequent. Each worker draws its own
+times, the same in each run with the seed.
+
+Several switches are separated by commas. They are read when a pool starts.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from random import Random
+from typing import Final, final
+
+from magmath.errors import OptionError
+
+VARIABLE: Final = "MAGMATH_DEBUG"
+FILL_BYTE: Final = 0x7F
+SHORT_SECONDS: Final = 2e-3
+"""Maximum of most delays."""
+LONG_SECONDS: Final = 0.15
+"""Some delays: waiting for a barrier then returns to Python, and resumes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Debugging:
+    """The switches that are on."""
+
+    fill: bool = False
+    delays: int | None = None
+
+
+def debugging() -> Debugging:
+    """Return the switches of the environment. Raises OptionError for unknown ones."""
+    fill, delays = False, None
+    for switch in filter(None, os.environ.get(VARIABLE, "").split(",")):
+        name, _, value = switch.partition("=")
+        if switch == "fill":
+            fill = True
+        elif name == "delays" and value.isdecimal():
+            delays = int(value)
+        else:
+            raise OptionError(
+                f"{VARIABLE}: {switch!r} is not known; the switches are fill and delays=SEED, "
+                f"separated by commas"
+            )
+    return Debugging(fill, delays)
+
+
+@final
+class Delays:
+    """Random delays of one thread, drawn from a seed and the names of the thread; none if the
+    switch is off."""
+
+    __slots__ = ("_random",)
+
+    def __init__(self, *names: object) -> None:
+        seed = debugging().delays
+        self._random = None if seed is None else Random(f"{seed} {names}")
+
+    def sleep(self) -> None:
+        """Sleep in about every third call."""
+        if self._random is None:
+            return
+        kind = self._random.random()
+        if kind < 0.02:
+            time.sleep(self._random.uniform(0, LONG_SECONDS))
+        elif kind < 0.3:
+            time.sleep(self._random.uniform(0, SHORT_SECONDS))
+
+    def defers(self) -> bool:
+        """Return True in three of four calls, for work that may also be done later."""
+        return self._random is not None and self._random.random() < 0.75

@@ -1,0 +1,70 @@
+"""Calls that fill temporaries with bytes which no program writes (`core/debugging.py`).
+
+A temporary is filled when its lifetime begins. Memory that other workers access has the lifetime of
+the program: it is filled at the beginning of a step, between two barriers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from magmath.core.debugging import FILL_BYTE
+from magmath.executor.tensors import Tensors
+from magmath.program.instructions import Call, Emit, Instruction, Move, Program
+
+Ready = Callable[[], object]
+
+
+def fills_of(
+    tensors: Tensors, positions: range, segments: Mapping[int, range]
+) -> tuple[list[Ready], dict[int, list[Ready]]]:
+    """Return the calls before the instructions at these positions: at the beginning, the same on
+    all workers, and by the position of the instruction.
+
+    `segments`: the segment of each position inside one. Temporaries whose lifetime begins within a
+    segment are not filled.
+    """
+    if not tensors.context.heap.fills or not positions:
+        return [], {}
+    program, comm = tensors.program, tensors.context.comm
+    in_prologue = _touched(program, program.instructions[: program.prologue])
+    first: list[Ready] = []
+    later: dict[int, list[Ready]] = {}
+    for index, slot in enumerate(program.slots):
+        if slot.kind != "temporary" or slot.alias is not None:
+            continue
+        lasting = slot.window or slot.layout.shared or index in in_prologue
+        if lasting and (index in in_prologue) == (positions.start < program.prologue):
+            first.append(_fill(tensors, index))
+        elif not lasting and slot.first in positions:
+            segment = segments.get(slot.first)
+            if segment is None or segment[0] == slot.first:
+                later.setdefault(slot.first, []).append(_fill(tensors, index))
+    if first and comm.size > 1 and comm.shares_memory:
+        first = [comm.barrier, *first, comm.barrier]
+    return first, later
+
+
+def _fill(tensors: Tensors, slot: int) -> Ready:
+    memory = tensors.memory_of(slot)
+    return lambda: memory.fill_(FILL_BYTE)
+
+
+def _touched(program: Program, instructions: Sequence[Instruction]) -> set[int]:
+    """Return the slots in whose memory these instructions read or write."""
+    found: set[int] = set()
+    for instruction in instructions:
+        match instruction:
+            case Call(inputs=inputs, out=out, workspace=workspace):
+                found.update((*inputs, out, *(() if workspace is None else (workspace,))))
+            case Move(source, target):
+                found.update((source, target))
+            case Emit(slot):
+                found.add(slot)
+    return {_root(program, slot) for slot in found}
+
+
+def _root(program: Program, slot: int) -> int:
+    while (alias := program.slots[slot].alias) is not None:
+        slot = alias
+    return slot
