@@ -29,11 +29,9 @@ def referenced_elsewhere(order: Sequence[Node]) -> set[Node]:
 
 def live_intermediates(order: Sequence[Node], wanted: Sequence[Node]) -> set[Node]:
     """Return unevaluated intermediates that user code still references."""
-    counts = zip(order, _references(order), strict=True)
-    several = [
-        x for x in counts if x[1] > _COUNTING + 1 and x[0].value is None and x[0] not in wanted
-    ]
-    return _beyond_uses(order, several)
+    pending = [node for node in order if node.value is None and node not in wanted]
+    counts = zip(pending, [count - 1 for count in _references(pending)], strict=True)
+    return _beyond_uses(order, [x for x in counts if x[1] > _COUNTING + 1])
 
 
 def _beyond_uses(order: Sequence[Node], counted: Sequence[tuple[Node, int]]) -> set[Node]:

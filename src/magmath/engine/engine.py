@@ -17,6 +17,7 @@ from weakref import ref
 import msgspec
 
 from magmath.core.bounded_memo import RecentlyUsed
+from magmath.core.cleared_frames import clear_frames
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import count, stage
 from magmath.engine.abandoned_run import AbandonedRun
@@ -278,6 +279,15 @@ class Engine:
 
         `overwritten` maps the new values of variables to the leaves of the former values.
         """
+        try:
+            return self._computed_expression(wanted, overwritten)
+        except BaseException as error:
+            clear_frames(error)  # references count: `live_intermediates`
+            raise
+
+    def _computed_expression(
+        self, wanted: tuple[Node, ...], overwritten: Mapping[Node, list[Node]]
+    ) -> dict[Node, Node]:
         asked, order = len(wanted), topological(wanted, cut=True)
         if updates := self._updates.reading(order):
             wanted = (*wanted, *updates)
@@ -286,7 +296,7 @@ class Engine:
         expression = order
         if len(order) <= MAX_INTERMEDIATE_SEARCH and self.pool.memory_limit is None:
             wanted = results = (*wanted, *worthwhile_intermediates(order, held))
-        if any(x.lower_to for x in {node.operation for node in order if node.value is None}):
+        if any(node.operation.lower_to for node in order if node.value is None):
             simpler = expand(self.cut(Graph(wanted)))
             order, results = simpler.nodes, simpler.outputs
         given = self._small(order, results)

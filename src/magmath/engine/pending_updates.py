@@ -53,9 +53,9 @@ class PendingUpdates:
     def reading(self, order: Sequence[Node]) -> list[Node]:
         """Return the pending updates that read a value which the nodes in `order` compute, and that
         add only element-wise operations, on arrays which are not larger than those that exist."""
-        arrays, self._arrays = self._arrays, deque(maxlen=MAX_UPDATES)
-        if not arrays:
+        if not self._arrays:
             return []
+        arrays, self._arrays = self._arrays, deque(maxlen=MAX_UPDATES)
         pending = {node for node in order if node.value is None and not node.is_leaf}
         largest = max([node.size for node in order if node not in pending], default=0)
         found: dict[Node, None] = {}

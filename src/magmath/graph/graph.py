@@ -73,22 +73,30 @@ class Graph:
         targets = tuple(t for t in self.targets if t is not None)
         return (*self.outputs, *self.emitted, *targets)
 
-    def mapped(self, new: Mapping[Node, Node]) -> Graph:
-        """Return the graph with the images of this graph's roots as roots."""
-        return Graph(
+    def mapped(self, new: Mapping[Node, Node], *, in_order: bool = False) -> Graph:
+        """Return the graph with the images of this graph's roots as roots.
+
+        `in_order`: `new` has the image of each node of this graph, in their order, and its operands
+        are the images of the node's. The images are then in topological order.
+        """
+        made = Graph(
             tuple([new[node] for node in self.outputs]),
             tuple([None if t is None else new[t] for t in self.targets]),
             tuple([new[node] for node in self.emitted]),
         )
+        if in_order:
+            made.__dict__["nodes"] = list(dict.fromkeys(new.values()))
+        return made
 
     def substituted(self, new: Mapping[Node, Node]) -> Graph:
         """Return the graph with some nodes replaced by others of the same shape and type."""
         made: dict[Node, Node] = {}
         for node in self.nodes:
-            inputs = tuple(made[source] for source in node.inputs)
+            inputs = tuple([made[source] for source in node.inputs])
             same = inputs == node.inputs
             made[node] = new.get(node) or (node if same else node.replace(inputs))
-        return self.mapped(made)
+        leaves = all(old.is_leaf and node.is_leaf for old, node in new.items())
+        return self.mapped(made, in_order=leaves)
 
     def replaced(self, expressions: Mapping[Node, Node]) -> Graph:
         """Return the graph with some nodes replaced by expressions of nodes of this graph, in which

@@ -233,6 +233,7 @@ Axes = Callable[[Node], str]
 Gradients = tuple[Node | None, ...]
 Vjp = Callable[[Node, Node], Gradients]
 Kernel = Callable[[KernelCall], Callable[[], object]]
+NumpyCopy = Callable[[Node], Callable[..., object]]
 MemoryOrder = tuple[int, ...]
 """The dimensions of an array from the outermost in memory to the innermost."""
 MemoryOrders = Callable[[Node], Sequence["MemoryOrder | None"]]
@@ -346,6 +347,9 @@ class Operation:
     lower_to          node → the same in simpler operations, by which the passes replace it; such a
                       record exists for its gradient and has no kernel
     numpy_ufunc       NumPy's function of the same meaning, if it is faster for short arrays
+    numpy_copy        node → NumPy's code for an operation that only copies elements: a function of
+                      whole operands and of the result, which is faster than the kernel for short
+                      arrays
     lapack            computed by LAPACK: data can make it fail (LinAlgError), and one worker may
                       compute it for all, with the threads of its whole host
     only_layouts      (node, mesh of one dimension) → the layouts of its operands and of its result
@@ -379,6 +383,7 @@ class Operation:
     leaf: bool = False
     lower_to: Callable[[Node], Node] | None = None
     numpy_ufunc: NumpyUfunc | None = None
+    numpy_copy: NumpyCopy | None = None
     lapack: bool = False
     only_layouts: OnlyLayouts | None = None
     distributed: DistributedKernel | None = None

@@ -11,10 +11,11 @@ knows that the array depended on it, and raises an error instead of returning ze
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Protocol, final
 from weakref import ref
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from magmath.graph.operation import Line, Node, WeakResult, make_node, set_result
 from magmath.graph.recipe import Number, Recipe, RecipeStep, built_step, number_node
@@ -25,6 +26,11 @@ recorded."""
 
 SMALL_BYTES = 1 << 20
 """Maximum bytes of the operands that the provenance of an implicitly computed value keeps alive."""
+
+
+_serials = count(1)
+# Records refer to earlier records only, so they form no cycles (gc=False): collections of garbage
+# need not walk along their chains.
 
 
 class WeakOperand:
@@ -48,7 +54,7 @@ class WeakOperand:
 
 
 @final
-class LeafOperand(WeakOperand, Struct, eq=False):
+class LeafOperand(WeakOperand, Struct, eq=False, gc=False):
     """A leaf that was read.
 
     A compiled function reuses the leaf of an unreferenced result for its next result, with another
@@ -57,7 +63,7 @@ class LeafOperand(WeakOperand, Struct, eq=False):
 
     _leaf: ref[Node]
     provenance: Provenance | None
-    _made: ref[Provenance] | None = None
+    _serial: int = 0
 
     @staticmethod
     def of(leaf: Node) -> LeafOperand:
@@ -68,8 +74,8 @@ class LeafOperand(WeakOperand, Struct, eq=False):
         leaf = self._leaf()
         if leaf is None or leaf.provenance is self.provenance:
             return leaf
-        made = self._made
-        return leaf if made is not None and made() is leaf.provenance else None
+        made = leaf.provenance
+        return leaf if made is not None and made.serial == self._serial else None
 
     def nodes(self) -> Iterator[Node]:
         leaf = self.find()
@@ -79,7 +85,7 @@ class LeafOperand(WeakOperand, Struct, eq=False):
     def forget_provenance(self) -> None:
         """Drop the provenance of the array."""
         if self.provenance is not None:
-            self._made, self.provenance = ref(self.provenance), None
+            self._serial, self.provenance = self.provenance.serial, None
 
 
 @final
@@ -193,7 +199,7 @@ class Loop(Protocol):
 
 
 @final
-class Provenance(Struct, eq=False, weakref=True):
+class Provenance(Struct, eq=False, gc=False):
     """The record of how the value of a leaf was computed: the output of a recipe at a position,
     from operands.
 
@@ -210,6 +216,8 @@ class Provenance(Struct, eq=False, weakref=True):
     _length: int = 1
     _loop: Loop | None = None
     _kept: Sequence[Node] = ()
+    serial: int = field(default_factory=_serials.__next__)
+    """Different for each provenance."""
 
     @staticmethod
     def of(
@@ -238,9 +246,8 @@ class Provenance(Struct, eq=False, weakref=True):
         """Return the operands from which the value was computed directly."""
         if self._recipe is None:
             return list(self._operands)
-        reached = set(self._recipe.reached(self._output))
-        pairs = zip(self._recipe.operands, self._operands, strict=True)
-        return [x for i, x in pairs if i in reached and i != self._output]
+        operands = self._operands
+        return [operands[i] for i in self._recipe.read_by(self._output)]
 
     def arrays(self) -> tuple[list[Node], list[Node]]:
         """Return the existing arrays from which the value was computed directly, for callers that

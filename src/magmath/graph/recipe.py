@@ -35,7 +35,7 @@ class Recipe:
     `numbers` are the positions of numbers that each call of a compiled function receives.
     """
 
-    __slots__ = ("length", "numbers", "operands", "steps")
+    __slots__ = ("_read_by", "length", "numbers", "operands", "steps")
 
     def __init__(
         self,
@@ -47,6 +47,7 @@ class Recipe:
         self.operands = operands
         self.numbers = numbers
         self.length = len(steps) - len(operands)
+        self._read_by: dict[int, list[int]] = {}
 
     def reached(self, output: int) -> list[int]:
         """Return the positions of all nodes from which an output is computed, in order, itself
@@ -57,6 +58,15 @@ class Recipe:
             if i in found and isinstance(step, tuple):
                 found.update(step[-1])
         return sorted(found)
+
+    def read_by(self, output: int) -> list[int]:
+        """Return the numbers of the operands from which an output is computed, without itself."""
+        found = self._read_by.get(output)
+        if found is None:
+            reached = set(self.reached(output)) - {output}
+            found = [number for number, i in enumerate(self.operands) if i in reached]
+            self._read_by[output] = found
+        return found
 
 
 def number_node(placeholder: Node, value: Number) -> Node:

@@ -67,5 +67,5 @@ class ProvenanceTemplate:
         if self._numbers:
             numbers = [drawn[x] if isinstance(x, Node) else arguments[x] for x in self._numbers]
         for leaf, output in zip(leaves, self._outputs):  # noqa: B905  assigned variables follow
-            known = Provenance.of(self._recipe, output, operands, self._line, numbers)
+            known = Provenance.of(self._recipe, output, tuple(operands), self._line, numbers)
             set_provenance(leaf, known)
