@@ -156,9 +156,12 @@ def _all_is_large() -> None:
 
 @pytest.mark.parametrize("kind", ["shared", "messages"])
 def test_no_operation_gathers_a_large_array(kind: str) -> None:
-    with current(kind, 4):
+    with current(kind, 4) as pool:
         _all_is_large()
-        for name, expression in EXPRESSIONS.items():
-            with _programs() as programs:
-                mm.evaluate(expression())
-            assert not any(_gathered(program) for program in programs), name
+        try:
+            for name, expression in EXPRESSIONS.items():
+                with _programs() as programs:
+                    mm.evaluate(expression())
+                assert not any(_gathered(program) for program in programs), name
+        finally:
+            pool.close()  # other tests need its memory, and an engine without this setting

@@ -30,12 +30,20 @@ def _alone(product: Tensor) -> None:
     """Sum a product over the workers if there is only one."""
 
 
-def tall_qr(q: Tensor, r: Tensor, a: Tensor, total: Callable[[Tensor], None] = _alone) -> bool:
+def tall_qr(
+    q: Tensor,
+    r: Tensor,
+    a: Tensor,
+    total: Callable[[Tensor], None] = _alone,
+    on_any: Callable[[bool], bool] = bool,
+) -> bool:
     """Factorise a = q·r with r upper triangular and a positive diagonal; return False if a is too
     ill-conditioned.
 
-    a and q are (m, n), r is (n, n). With `total`, which sums a matrix over the workers, a and q are
-    the rows of one worker, and all workers get the same r and the same return value.
+    a and q are (m, n), r is (n, n). With `total`, which sums a matrix over the workers, and
+    `on_any`, which returns whether a condition holds on any worker, a and q are the rows of one
+    worker, and all workers get the same r and the same return value. They must agree on the
+    conditions: libraries round the same matrix differently on other processors or threads.
     """
     given, made = torch.split(a, _ROWS), torch.split(q, _ROWS)
 
@@ -53,14 +61,14 @@ def tall_qr(q: Tensor, r: Tensor, a: Tensor, total: Callable[[Tensor], None] = _
     product = _sweep(multiply, len(given), a)
     total(product)
     lower, info = torch.linalg.cholesky_ex(product)
-    if int(info) or not bool(torch.isfinite(lower.diagonal()).all()):
+    if on_any(bool(info) or not bool(torch.isfinite(lower.diagonal()).all())):
         return False
     first = _Factor(lower)
     product = _sweep(divide_and_multiply, len(given), a)
     total(product)
     identity = torch.eye(len(product), dtype=product.dtype, device=product.device)
     distance = float(torch.linalg.matrix_norm(product - identity))
-    if not distance < _NEAR:
+    if on_any(not distance < _NEAR):
         return False
     if distance <= len(product) * torch.finfo(a.dtype).eps:  # orthonormal to rounding error
         r.copy_(first.lower.mH)
@@ -82,7 +90,11 @@ def distributed_tall_qr(
     triangles, which are stacked in `scratch`. Source: Demmel, Grigori, Hoemmen and Langou (2012),
     "Communication-optimal parallel and sequential QR and LU factorizations".
     """
-    if tall_qr(q, r, a, comm.allreduce):
+
+    def on_any(condition: bool) -> bool:
+        return bool(comm.allreduce_max(int(condition)))
+
+    if tall_qr(q, r, a, comm.allreduce, on_any):
         return
     n = a.shape[1]
     own, triangle = torch.linalg.qr(a)

@@ -15,6 +15,7 @@ from functools import cached_property, lru_cache
 from operator import index
 from typing import Any
 
+from magmath.core.bounded_memo import store_bounded
 from magmath.core.index_set import IndexSet, Tile, tile_shape
 from magmath.errors import LayoutError
 from magmath.layout.boxes import Box
@@ -115,14 +116,18 @@ class Layout:
     def even(shape: Sequence[int], mesh: Mesh, dim: int, axis: int = 0) -> Layout:
         """Return the layout with dimension `dim` split evenly along mesh axis `axis`, else
         replicated."""
-        split = Split.even(axis, shape[dim], mesh.shape[axis])
-        return Layout.whole(shape, mesh).replace_split(dim, split)
+        return _even(tuple(shape), mesh, dim, axis)
 
     def replace_split(self, dim: int, split: Split | None) -> Layout:
         """Return this layout with dimension `dim` split by `split`, or unsplit if it is None."""
         splits = list(self.splits)
         splits[dim] = split
         return replace(self, splits=tuple(splits), shared=False)
+
+    def interned(self) -> Layout:
+        """Return an equal layout, the same one for all equal ones: the comparison of identical
+        objects is fast, and they share their cached properties."""
+        return _interned.get(self) or store_bounded(_interned, self, self, MOST_INTERNED)
 
     def without_partial(self) -> Layout:
         """Return this layout with every pending reduction completed: replicated along those
@@ -158,6 +163,15 @@ class Layout:
             self.boxes is None
             and not self.is_partial
             and all(s is None or self.mesh.shape[s.axis] == 1 for s in self.splits)
+        )
+
+    @cached_property
+    def has_even_splits(self) -> bool:
+        """True if all split dimensions are cut into contiguous, nearly equal pieces in order."""
+        shape = self.mesh.shape
+        return all(
+            split is None or split == Split.even(split.axis, split.extent, shape[split.axis])
+            for split in self.splits
         )
 
     @cached_property
@@ -396,10 +410,20 @@ class Rule(UnboundLayout):
         return Layout(extents, resolved, splits, boxes=boxes)
 
 
+MOST_INTERNED = 16_384
+_interned: dict[Layout, Layout] = {}
+
+
+@lru_cache(maxsize=4096)
+def _even(shape: tuple[int, ...], mesh: Mesh, dim: int, axis: int) -> Layout:
+    split = Split.even(axis, shape[dim], mesh.shape[axis])
+    return Layout.whole(shape, mesh).replace_split(dim, split).interned()
+
+
 @lru_cache(maxsize=4096)
 def _whole(shape: tuple[int, ...], mesh: Mesh, shared: bool) -> Layout:
     """Intern replicated layouts, so that comparing them by identity succeeds."""
-    return Layout(shape, mesh, (None,) * len(shape), shared=shared)
+    return Layout(shape, mesh, (None,) * len(shape), shared=shared).interned()
 
 
 def _tile(box: Box) -> Tile:

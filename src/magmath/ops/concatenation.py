@@ -99,6 +99,9 @@ CONCAT = Operation(
     kernel=_concat_kernel,
     native=_emit_concat,
     reference=lambda *arrays, axis: np.concatenate(arrays, axis),
+    numpy_copy=lambda node: (
+        lambda *rest: np.concatenate(rest[:-1], node.attributes["axis"], out=rest[-1])
+    ),
     flops=lambda node: 0.0,
     same_bits=same_bits_always,
     derived_split=_concat_follow,

@@ -41,6 +41,7 @@ from magmath.ops.slicing import (
     check_written,
     elements_in,
     keep,
+    numpy_slice_of,
     selector,
     zeros_like,
 )
@@ -201,6 +202,38 @@ def _window_reference(x: Any, *starts: Any, **attributes: Any) -> Any:
     return x[_window_grid(x.shape, starts, **attributes)].reshape(shape)
 
 
+def _numpy_index(node: Node) -> Callable[[Sequence[Any]], Any]:
+    """Return the function from the positions of a window to NumPy's index of its elements."""
+    shape, attributes = node.inputs[0].shape, node.attributes
+    axes, extents = attributes["axes"], attributes["extents"]
+
+    def index(starts: Sequence[Any]) -> Any:
+        found: list[Any] = [slice(None)] * len(shape)
+        for axis, extent, bound in zip(
+            axes, extents, _bounds_now(starts, shape, **attributes), strict=True
+        ):
+            found[axis] = bound[0] if extent is None else numpy_slice_of(bound)
+        return tuple(found)
+
+    return index
+
+
+def _numpy_window(node: Node) -> Callable[..., object]:
+    index = _numpy_index(node)
+    return lambda x, *rest: np.copyto(rest[-1], x[index(rest[:-1])])
+
+
+def _numpy_set_window(node: Node) -> Callable[..., object]:
+    index = _numpy_index(node)
+
+    def write(x: Any, values: Any, *rest: Any) -> None:
+        place = index(rest[:-1])  # raises before anything is written
+        np.copyto(rest[-1], x)
+        rest[-1][place] = values
+
+    return write
+
+
 def _window_vjp(node: Node, g: Node) -> Gradients:
     x, *starts = node.inputs
     return apply(SET_WINDOW, zeros_like(x), g, *starts, **node.attributes), *(None for _ in starts)
@@ -289,6 +322,7 @@ WINDOW = Operation(
     kernel=_window_kernel,
     native=IndexMap(_window_places),
     reference=_window_reference,
+    numpy_copy=_numpy_window,
     flops=_no_flops,
     same_bits=same_bits_always,
     reads_subset=True,
@@ -363,6 +397,7 @@ SET_WINDOW = Operation(
     kernel=_set_window_kernel,
     native=_emit_set_window,
     reference=_set_window_reference,
+    numpy_copy=_numpy_set_window,
     flops=_no_flops,
     same_bits=same_bits_always,
     overwrites_first=True,

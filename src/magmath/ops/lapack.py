@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from magmath.errors import DTypeError, ShapeError
+from magmath.errors import DTypeError, MatrixShapeError, ShapeError
 from magmath.graph import KernelCall, Node
 from magmath.ops.infer_rules import LETTERS, whole_letters
 
@@ -29,10 +29,10 @@ def check_type(name: str, *operands: Node) -> None:
 
 
 def check_matrix(name: str, a: Node, *, square: bool = False) -> None:
-    """Raise ShapeError unless `a` is a stack of matrices, square ones if `square`."""
+    """Raise MatrixShapeError unless `a` is a stack of matrices, square ones if `square`."""
     needed = "square matrices (…, n, n)" if square else "matrices (…, m, n)"
     if a.ndim < 2 or (square and a.shape[-1] != a.shape[-2]):
-        raise ShapeError(f"{name}: needs {needed}, was given {a.shape}")
+        raise MatrixShapeError(f"{name}: needs {needed}, was given {a.shape}")
 
 
 def check_system(name: str, a: Node, b: Node) -> None:

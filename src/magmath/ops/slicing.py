@@ -228,6 +228,17 @@ def _grid_of(bounds: Bounds) -> Any:
     return np.ix_(*[np.arange(*bound) for bound in bounds])
 
 
+def numpy_slice_of(bound: Bound) -> slice:
+    """Return the slice of NumPy's arrays for bounds, whose end may lie before the first element."""
+    start, stop, step = bound
+    return slice(start, None if stop < 0 and start != stop else stop, step)
+
+
+def _numpy_slice(node: Node) -> Callable[..., object]:
+    index = tuple(map(numpy_slice_of, node.attributes["bounds"]))
+    return lambda x, out: np.copyto(out, x[index])
+
+
 def _slice_vjp(node: Node, g: Node) -> Gradients:
     return (apply(SET_SLICE, zeros_like(node.inputs[0]), g, **node.attributes),)
 
@@ -241,6 +252,7 @@ SLICE = Operation(
     kernel=_slice_kernel,
     native=IndexMap(_slice_places, _slice_view),
     reference=lambda x, *, bounds: x[_grid_of(bounds)],
+    numpy_copy=_numpy_slice,
     flops=_no_flops,
     same_bits=same_bits_always,
     derived_split=_slice_follow,
@@ -311,6 +323,16 @@ def _set_slice_reference(x: Any, values: Any, *, bounds: Bounds) -> Any:
     return out
 
 
+def _numpy_set_slice(node: Node) -> Callable[..., object]:
+    index = tuple(map(numpy_slice_of, node.attributes["bounds"]))
+
+    def write(x: Any, values: Any, out: Any) -> None:
+        np.copyto(out, x)
+        out[index] = values
+
+    return write
+
+
 def _set_slice_vjp(node: Node, g: Node) -> Gradients:
     kept = apply(SET_SLICE, g, constant(0, g.dtype), **node.attributes)
     return kept, apply(SLICE, g, **node.attributes)
@@ -325,6 +347,7 @@ SET_SLICE = Operation(
     kernel=_set_slice_kernel,
     native=Writing(_overwritten_view, _emit_set_slice),
     reference=_set_slice_reference,
+    numpy_copy=_numpy_set_slice,
     flops=_no_flops,
     same_bits=same_bits_always,
     derived_split=_slice_follow,
