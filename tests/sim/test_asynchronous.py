@@ -15,6 +15,7 @@ import pytest
 import magmath as mm
 from engines import current
 from magmath import nn
+from magmath.comm import update_clock
 from magmath.comm.update_clock import UpdateClock
 from magmath.errors import MagmathError, NonFiniteLoss
 from magmath.parallel import Asynchronous, CompiledStep
@@ -222,6 +223,14 @@ def test_updates_are_the_equation_for_the_delays_that_occurred(
 ) -> None:
     draw = np.random.default_rng(workers)
     pauses = draw.uniform(0, 0.003, workers)
+    set_counter = update_clock.set_counter
+
+    def late(*arguments: Any) -> None:
+        """Other workers run before a lock is free, an update counts, …"""
+        time.sleep(0.0003)
+        set_counter(*arguments)
+
+    monkeypatch.setattr(update_clock, "set_counter", late)
     with (
         current("shared", workers),
         watched(monkeypatch, lambda r, _: time.sleep(pauses[r])) as log,
@@ -292,10 +301,10 @@ def test_it_learns_digits() -> None:
     for kind, workers in (("shared", 2), ("shared", 3)):
         with current(kind, workers):
             net = nn.NeuralNetwork([nn.Dense(32, activation="relu"), nn.Dense(10)],
-                                   optimizer=mm.optim.Momentum(0.02), seed=1)  # fmt: skip
-            history = net.fit(images, labels, batch_size=32, epochs=8,
+                                   optimizer=mm.optim.GradientDescent(0.1), seed=1)  # fmt: skip
+            history = net.fit(images, labels, batch_size=32, epochs=12,
                               strategy=Asynchronous(2 * workers))  # fmt: skip
-            assert net.evaluate(images, labels)["accuracy"] > 0.95
+            assert net.evaluate(images, labels)["accuracy"] > 0.9  # also if all delays are largest
             assert all(0 <= one["max"] <= 2 * workers for one in history.staleness)
             assert sum(history.staleness[0]["histogram"]) == -(-len(labels) // 32)
 

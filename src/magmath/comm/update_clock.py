@@ -126,11 +126,11 @@ class UpdateClock:
         """
         line = _SERVERS + LINE * server
         self._wait(line + _VERSION, number)
-        try:
-            with self._locked(line):
+        with self._locked(line):
+            try:
                 yield
-        finally:
-            set_counter(self._place, line + _VERSION, number + 1)
+            finally:  # before others may copy
+                set_counter(self._place, line + _VERSION, number + 1)
 
     # memory ---------------------------------------------------------------------------------------
 

@@ -65,7 +65,7 @@ class Tensors:
         shape = slot.layout.local_shape(rank)
         nbytes = torch.Size(shape).numel() * slot.dtype.itemsize
         values = memory[offset : offset + nbytes].view(to_torch(slot.dtype))
-        if slot.order is None:
+        if not slot.order:  # () for no dimensions, where an absent part has shape (0,)
             return values.view(shape)
         stored = values.view([shape[d] for d in slot.order])
         return stored.permute([slot.order.index(d) for d in range(len(shape))])
