@@ -125,7 +125,8 @@ SQUARES: Final[Mapping[str, Callable[[Any], Any]]] = {
     "cholesky": mm.linalg.cholesky,
     "eigh": mm.linalg.eigh,
     "qr": mm.linalg.qr,
-    "svd": mm.linalg.svdvals,
+    "svd": mm.linalg.svd,
+    "svdvals": mm.linalg.svdvals,
 }
 """Expressions on a symmetric positive definite matrix."""
 

@@ -53,7 +53,7 @@ def compute_seconds(
     """
     exchange = exchange_seconds(node, inputs, output, environment)
     flops, touched = local_work(node, inputs, output)
-    rate = _rate(node, environment)
+    rate = _rate(node, output, environment)
     if rate is not None and not is_distributed(node, inputs, output):
         least = touched / environment.bandwidth if touched > environment.machine.cache else 0.0
         if not (node.operation.elementwise or node.name in COUNTED_IN_FLOPS):
@@ -65,13 +65,21 @@ def compute_seconds(
     return max(arithmetic, touched / environment.bandwidth) + exchange
 
 
-def _rate(node: Node, environment: WorkerProperties) -> OperationRate | None:
+def _rate(node: Node, output: Layout, environment: WorkerProperties) -> OperationRate | None:
     """Return the measured rate of a node's operation; None if there is none."""
     machine = environment.machine
     if not machine.operations:
         return None
-    special = machine.operation_rate(rate_name(node), environment.threads)
-    return special or machine.operation_rate(node.name, environment.threads)
+    threads = environment.threads
+    if _has_threads_of_all(node, output, environment):
+        threads *= environment.workers
+    special = machine.operation_rate(rate_name(node), threads)
+    return special or machine.operation_rate(node.name, threads)
+
+
+def _has_threads_of_all(node: Node, output: Layout, environment: WorkerProperties) -> bool:
+    """Return True for LAPACK on one worker: the others wait, and it uses their threads."""
+    return node.operation.lapack and output.mesh.size == 1 and environment.shares_memory
 
 
 def local_work(node: Node, inputs: Sequence[Layout], output: Layout) -> tuple[float, float]:
@@ -103,8 +111,7 @@ def _arithmetic_seconds(
         return machine.elementwise_seconds(flops / max(weight, 1.0), weight, environment.threads)
     shape = output.local_shape(output.mesh.workers[0])
     speed = machine.gemm_flops(node.dtype, environment.threads) * operation.efficiency(node, shape)
-    if operation.lapack and output.mesh.size == 1 and environment.shares_memory:
-        # During the computation the other workers wait, and it uses their threads.
+    if _has_threads_of_all(node, output, environment):
         speed *= max(1.0, machine.lapack_scaling * environment.workers)
     return flops / speed
 

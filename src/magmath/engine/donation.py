@@ -9,9 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from sys import getrefcount
-from typing import Any
+from typing import Any, Final
 
 from magmath.graph import Node
+from magmath.passes.candidates import is_contraction
+
+SHORT: Final = 1 << 20
+"""Elements of an array that is stored at once if it is referenced."""
 
 
 def _references(items: Sequence[Any]) -> list[int]:
@@ -136,15 +140,22 @@ def is_unobservable(order: Sequence[Node], own: Sequence[Node]) -> bool:
 def worthwhile_intermediates(order: Sequence[Node], held: Iterable[Node]) -> list[Node]:
     """Return the referenced intermediates that should be computed now, and not once more later.
 
-    So `while float(error(x)) > 0.1: x = step(x)` computes each x once. Intermediates that are
-    larger than every evaluated array of the expression (for example by broadcasting) are omitted.
+    So `while float(error(x)) > 0.1: x = step(x)` computes each x once, and `q, r = qr(x)` both
+    results. Long intermediates of other operations than products and factorisations are omitted if
+    they are larger than every evaluated array of the expression, for example by broadcasting.
     """
     found = [node for node in held if not (node.is_leaf or node.name == "constant")]
     if not found:
         return found
     most = max([node.size for node in order if node.value is not None], default=0)
-    fitting = {node for node in found if node.size <= most}
+    most = max(most, SHORT)
+    fitting = {node for node in found if node.size <= most or _is_expensive(node)}
     return [node for node in order if node in fitting]
+
+
+def _is_expensive(node: Node) -> bool:
+    """Return True if computing a node again takes much longer than storing its result."""
+    return node.operation.lapack or is_contraction(node.index_notation)
 
 
 def donate(
