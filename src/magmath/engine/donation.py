@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from sys import getrefcount
 from typing import Any, Final
 
+from magmath.core.reference_counts import COUNTING, references
 from magmath.graph import Node
 from magmath.passes.candidates import is_contraction
 
@@ -18,24 +19,17 @@ SHORT: Final = 1 << 20
 """Elements of an array that is stored at once if it is referenced."""
 
 
-def _references(items: Sequence[Any]) -> list[int]:
-    return [getrefcount(item) for item in items]
-
-
-(_COUNTING,) = _references([object()])  # references that counting itself adds
-
-
 def referenced_elsewhere(order: Sequence[Node]) -> set[Node]:
     """Return the nodes of an expression that have references outside its nodes and this list."""
-    counts = zip(order, _references(order), strict=True)  # nearly all nodes have one reference
-    return _beyond_uses(order, [x for x in counts if x[1] > _COUNTING + 1])
+    counts = zip(order, references(order), strict=True)  # nearly all nodes have one reference
+    return _beyond_uses(order, [x for x in counts if x[1] > COUNTING + 1])
 
 
 def live_intermediates(order: Sequence[Node], wanted: Sequence[Node]) -> set[Node]:
     """Return unevaluated intermediates that user code still references."""
     pending = [node for node in order if node.value is None and node not in wanted]
-    counts = zip(pending, [count - 1 for count in _references(pending)], strict=True)
-    return _beyond_uses(order, [x for x in counts if x[1] > _COUNTING + 1])
+    counts = zip(pending, [count - 1 for count in references(pending)], strict=True)
+    return _beyond_uses(order, [x for x in counts if x[1] > COUNTING + 1])
 
 
 def _beyond_uses(order: Sequence[Node], counted: Sequence[tuple[Node, int]]) -> set[Node]:
@@ -52,7 +46,7 @@ def _beyond_uses(order: Sequence[Node], counted: Sequence[tuple[Node, int]]) -> 
         for source in inputs:
             if source in uses:
                 uses[source] += 1
-    return {node for node, count in counted if count > _COUNTING + uses[node]}
+    return {node for node, count in counted if count > COUNTING + uses[node]}
 
 
 def _references_in_list(items: Sequence[Any]) -> int:
@@ -93,8 +87,8 @@ def bytes_held_alone(order: Sequence[Node]) -> int:
 
 def is_sole_owner(node: Node) -> bool:
     """Return True if only this evaluated node references its leaf, or its data."""
-    (count,) = _references([node.value])
-    return count == _COUNTING + 1
+    (count,) = references([node.value])
+    return count == COUNTING + 1
 
 
 class _Probe:

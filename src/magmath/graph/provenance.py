@@ -15,10 +15,19 @@ from itertools import count
 from typing import Protocol, final
 from weakref import ref
 
-from msgspec import Struct, field
+from msgspec import Struct
 
+from magmath.core.reference_counts import COUNTING, references
 from magmath.graph.operation import Line, Node, WeakResult, make_node, set_result
-from magmath.graph.recipe import Number, Recipe, RecipeStep, built_step, number_node
+from magmath.graph.recipe import (
+    Number,
+    NumberStep,
+    Recipe,
+    RecipeStep,
+    Step,
+    built_step,
+    number_node,
+)
 
 MAX_LENGTH = 20_000
 """Maximum length of a chain of recorded operations; of earlier ones only the operands are
@@ -48,8 +57,8 @@ class WeakOperand:
         more."""
         raise NotImplementedError
 
-    def nodes(self) -> Iterator[Node]:
-        """Yield the existing ones of the node, the leaf with its value, and the variable."""
+    def nodes(self) -> Sequence[Node]:
+        """Return the existing ones of the node, the leaf with its value, and the variable."""
         raise NotImplementedError
 
 
@@ -75,17 +84,19 @@ class LeafOperand(WeakOperand, Struct, eq=False, gc=False):
         if leaf is None or leaf.provenance is self.provenance:
             return leaf
         made = leaf.provenance
-        return leaf if made is not None and made.serial == self._serial else None
+        is_same = self._serial and made is not None and made.serial == self._serial
+        return leaf if is_same else None
 
-    def nodes(self) -> Iterator[Node]:
+    def nodes(self) -> Sequence[Node]:
         leaf = self.find()
-        if leaf is not None:
-            yield leaf
+        return () if leaf is None else (leaf,)
 
     def forget_provenance(self) -> None:
         """Drop the provenance of the array."""
-        if self.provenance is not None:
-            self._serial, self.provenance = self.provenance.serial, None
+        before = self.provenance
+        if before is not None:
+            before.serial = before.serial or next(_serials)
+            self._serial, self.provenance = before.serial, None
 
 
 @final
@@ -110,10 +121,8 @@ class NodeOperand(WeakOperand):
     def find(self) -> Node | None:
         return self._node() or self._result()
 
-    def nodes(self) -> Iterator[Node]:
-        for node in (self._node(), self._result()):
-            if node is not None:
-                yield node
+    def nodes(self) -> Sequence[Node]:
+        return [node for node in (self._node(), self._result()) if node is not None]
 
 
 @final
@@ -138,8 +147,8 @@ class VersionOperand(WeakOperand):
         inputs = (self.variable, leaf)
         return make_node(self._version, inputs, attributes, leaf.shape, leaf.dtype, value=leaf)
 
-    def nodes(self) -> Iterator[Node]:
-        yield self.variable
+    def nodes(self) -> Sequence[Node]:
+        return (self.variable,)
 
 
 Wanted = Callable[[WeakOperand], bool]
@@ -161,7 +170,7 @@ def recipe_of(
     Nodes in `held` have references from outside the expression.
     """
     position = {node: i for i, node in enumerate(order)}
-    steps: list[Node | RecipeStep | None] = []
+    steps: list[Step] = []
     operands: list[WeakOperand] = []
     positions: list[int] = []
     for i, node in enumerate(order):
@@ -169,7 +178,7 @@ def recipe_of(
         if node.value is None and not operation.leaf:
             sources = tuple(map(position.__getitem__, node.inputs))
             steps.append(
-                (
+                RecipeStep(
                     operation, node.attributes, node.shape, node.dtype, node.layout, node.line,
                     node.signature, sources,
                 )
@@ -183,7 +192,17 @@ def recipe_of(
             steps.append(None)
         positions.append(i)
         operands.append(weak_operand(node))
+    _replace_numbers(steps, position)
     return Recipe(steps, positions), operands, position
+
+
+def _replace_numbers(steps: list[Step], position: Mapping[Node, int]) -> None:
+    """Store numbers without their nodes, if only this list, the order and the positions of the
+    expression, and one operation refer to these."""
+    nodes = [step for step in steps if type(step) is Node]
+    for node, found in zip(nodes, references(nodes), strict=True):
+        if found == COUNTING + 4 and node.provenance is None:
+            steps[position[node]] = NumberStep(node.operation, node.dtype, node.value)
 
 
 class Loop(Protocol):
@@ -216,8 +235,8 @@ class Provenance(Struct, eq=False, gc=False):
     _length: int = 1
     _loop: Loop | None = None
     _kept: Sequence[Node] = ()
-    serial: int = field(default_factory=_serials.__next__)
-    """Different for each provenance."""
+    serial: int = 0
+    """Different for each provenance that an operand has dropped."""
 
     @staticmethod
     def of(
@@ -228,26 +247,29 @@ class Provenance(Struct, eq=False, gc=False):
         numbers: Sequence[Number] = (),
     ) -> Provenance:
         """Return the provenance of a recipe's output."""
-        length = _longest(operands) + recipe.length
+        length = longest(operands) + recipe.length
         return Provenance(recipe, output, operands, line, numbers, length)
 
     @staticmethod
     def of_loop(loop: Loop, output: int, operands: Sequence[WeakOperand], line: Line) -> Provenance:
         """Return the provenance of a loop's result, by its number; the operands are in the order of
         its recipe."""
-        found = Provenance(None, output, operands, line, (), _longest(operands) + 1, loop)
+        found = Provenance(None, output, operands, line, (), longest(operands) + 1, loop)
         if loop.length <= MAX_LENGTH:
             found._length += loop.length
             # All loops of a chain through which gradients pass keep at most this much.
             found._keep_up_to(SMALL_BYTES * loop.length // MAX_LENGTH)
         return found
 
-    def read(self) -> list[WeakOperand]:
+    def read(self) -> Sequence[WeakOperand]:
         """Return the operands from which the value was computed directly."""
-        if self._recipe is None:
-            return list(self._operands)
         operands = self._operands
-        return [operands[i] for i in self._recipe.read_by(self._output)]
+        if self._recipe is None:
+            return operands
+        numbers = self._recipe.read_by(self._output)
+        if len(numbers) == len(operands):
+            return operands
+        return [operands[i] for i in numbers]
 
     def arrays(self) -> tuple[list[Node], list[Node]]:
         """Return the existing arrays from which the value was computed directly, for callers that
@@ -274,9 +296,12 @@ class Provenance(Struct, eq=False, gc=False):
 
     def operands(self) -> Iterator[WeakOperand]:
         """Yield all operands from which the value was computed, directly or indirectly."""
-        seen, stack = {self}, [self]
+        seen, stack = set[object]((self,)), [self]
         while stack:
             for x in stack.pop().read():
+                if x in seen:  # several records share an operand
+                    continue
+                seen.add(x)
                 yield x
                 before = x.provenance
                 if before is not None and before not in seen:
@@ -347,13 +372,17 @@ class Provenance(Struct, eq=False, gc=False):
         for i in recipe.reached(output):
             step, read = recipe.steps[i], operands.get(i)
             node: Node | None = None
-            if isinstance(step, Node):
-                node = number_node(step, numbers[i]) if i in numbers else step
+            if isinstance(step, (Node, NumberStep)) and i in numbers:
+                node = number_node(step, numbers[i])
+            elif isinstance(step, Node):
+                node = step
+            elif isinstance(step, NumberStep):
+                node = number_node(step, step.value)
             elif read is not None:
                 node = replace(read)
                 if node is None and read.provenance is not None:
                     node = before.get(read.provenance)
-            if node is None and isinstance(step, tuple):
+            if node is None and isinstance(step, RecipeStep):
                 node = built_step(step, built, value if i == output else None)
             built[i] = node
         return built[output]
@@ -383,15 +412,18 @@ class Provenance(Struct, eq=False, gc=False):
 
     def _forget_expression(self) -> None:
         """Drop the expression, except on which existing arrays it depends."""
-        nodes = dict.fromkeys([node.known for node in self.nodes()])
-        found = [LeafOperand.of(node) for node in nodes]
+        nodes: dict[Node, None] = {}
+        for x in self.operands():
+            for node in x.nodes():
+                nodes[node] = None
+        found = [LeafOperand.of(node) for node in dict.fromkeys([node.known for node in nodes])]
         for leaf in found:
             leaf.forget_provenance()
         self._operands, self._recipe, self._length, self._kept = found, None, 0, ()
         self._loop = None
 
 
-def _longest(operands: Sequence[WeakOperand]) -> int:
+def longest(operands: Sequence[WeakOperand]) -> int:
     """Return the number of recorded operations of the longest chain before a result; a chain of
     more than `MAX_LENGTH` ends there."""
     longest = 0

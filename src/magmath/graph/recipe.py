@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, final
 
+from msgspec import Struct
+
 from magmath.core.dtypes import DType
 from magmath.core.shapes import Shape
 from magmath.graph.operation import NO_ATTRIBUTES, Line, Node, Operation, make_node
@@ -12,25 +14,44 @@ from magmath.graph.signature import Signature
 from magmath.layout import Layout
 
 Number = bool | int | float | complex
-RecipeStep = tuple[
-    Operation,
-    Mapping[str, Any],
-    Shape,
-    DType,
-    Layout | None,
-    Line,
-    Signature | None,
-    tuple[int, ...],
-]
-"""The data from which a node is built again; the last entry has the positions of its inputs."""
+
+
+# Records of earlier results refer to no later ones, so they form no cycles (gc=False): collections
+# of garbage, which otherwise traverse all objects of long loops, need not count them.
+
+
+@final
+class RecipeStep(Struct, eq=False, gc=False):
+    """The data from which a node is built again; `sources` are the positions of its inputs."""
+
+    operation: Operation
+    attributes: Mapping[str, Any]
+    shape: Shape
+    dtype: DType
+    layout: Layout | None
+    line: Line
+    signature: Signature | None
+    sources: tuple[int, ...]
+
+
+@final
+class NumberStep(Struct, eq=False, gc=False):
+    """A Python number to whose node nothing else refers."""
+
+    operation: Operation
+    dtype: DType
+    value: Number
+
+
+Step = Node | NumberStep | RecipeStep | None
+"""The node of a Python number or its data, an operation, or None for an array that was read."""
 
 
 @final
 class Recipe:
     """The structure of an expression: for each node, the data from which it is built again.
 
-    A step is the node of a Python number, an operation with the positions of its inputs, or None
-    for an array that the expression read. `operands` are the positions of the operands. They
+    `operands` are the positions of the operands. They
     include pending nodes with other references, which can be built again if they no longer exist.
     `numbers` are the positions of numbers that each call of a compiled function receives.
     """
@@ -39,7 +60,7 @@ class Recipe:
 
     def __init__(
         self,
-        steps: list[Node | RecipeStep | None],
+        steps: list[Step],
         operands: Sequence[int],
         numbers: Sequence[int] = (),
     ) -> None:
@@ -55,8 +76,8 @@ class Recipe:
         found = {output}
         for i in range(output, -1, -1):
             step = self.steps[i]
-            if i in found and isinstance(step, tuple):
-                found.update(step[-1])
+            if i in found and isinstance(step, RecipeStep):
+                found.update(step.sources)
         return sorted(found)
 
     def read_by(self, output: int) -> list[int]:
@@ -69,17 +90,26 @@ class Recipe:
         return found
 
 
-def number_node(placeholder: Node, value: Number) -> Node:
-    """Return a node with a number that a compiled function received."""
-    return Node(placeholder.operation, (), NO_ATTRIBUTES, (), placeholder.dtype, None, None, value)
+def number_node(step: Node | NumberStep, value: Number) -> Node:
+    """Return a node with a number of the type of a step: its own, or one that a call received."""
+    return Node(step.operation, (), NO_ATTRIBUTES, (), step.dtype, None, None, value)
 
 
 def built_step(
     step: RecipeStep, built: Mapping[int, Node | None], value: Node | None
 ) -> Node | None:
     """Return the node of a step, given the nodes of earlier steps; None if an input is missing."""
-    operation, attributes, shape, dtype, layout, line, form, positions = step
-    inputs = [node for i in positions if (node := built[i]) is not None]
-    if len(inputs) < len(positions):
+    inputs = [node for i in step.sources if (node := built[i]) is not None]
+    if len(inputs) < len(step.sources):
         return None
-    return make_node(operation, tuple(inputs), attributes, shape, dtype, layout, line, value, form)
+    return make_node(
+        step.operation,
+        tuple(inputs),
+        step.attributes,
+        step.shape,
+        step.dtype,
+        step.layout,
+        step.line,
+        value,
+        step.signature,
+    )

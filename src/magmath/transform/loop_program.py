@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
+from msgspec.structs import replace
+
 from magmath.api.creation import asarray, zeros
 from magmath.arrays.array import Array, copy_of
 from magmath.arrays.lazy_array import evaluate
@@ -35,7 +37,7 @@ from magmath.graph import (
     topological,
     weak_operand,
 )
-from magmath.graph.operation import NO_ATTRIBUTES
+from magmath.graph.recipe import NumberStep, RecipeStep, number_node
 from magmath.ops import elementwise as e
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.dynamic_slice import SET_WINDOW, WINDOW
@@ -263,11 +265,10 @@ class _LoopHistory:
                 if position == self._index:
                     long.append(parameter(number, int64))
                 elif position in self._numbers:
-                    assert isinstance(step, Node)
-                    long.append(_number(step, self._numbers[position]))
-                elif isinstance(step, tuple):
-                    *record, sources = step
-                    long.append((*record, tuple([known[source] for source in sources])))
+                    assert isinstance(step, (Node, NumberStep))
+                    long.append(number_node(step, self._numbers[position]))
+                elif isinstance(step, RecipeStep):
+                    long.append(replace(step, sources=tuple([known[i] for i in step.sources])))
                 else:
                     long.append(step)
             found = [known[position] for position in self._outputs]
@@ -286,14 +287,9 @@ class _LoopHistory:
         """Return the positions in the body whose values differ between steps."""
         found = {x for x in (*self._states, self._index, *self._assigned) if x is not None}
         for position, step in enumerate(self._body.steps):
-            if isinstance(step, tuple) and not found.isdisjoint(step[-1]):
+            if isinstance(step, RecipeStep) and not found.isdisjoint(step.sources):
                 found.add(position)
         return found
-
-
-def _number(placeholder: Node, value: float) -> Node:
-    """Return a number of this run in place of a parameter."""
-    return Node(placeholder.operation, (), NO_ATTRIBUTES, (), placeholder.dtype, None, None, value)
 
 
 def _stack(long: list[Any], row: Sequence[int], shape: Shape, dtype: DType) -> int:
@@ -309,5 +305,5 @@ def _stack(long: list[Any], row: Sequence[int], shape: Shape, dtype: DType) -> i
 
 def _step(
     operation: Operation, attributes: Mapping[str, Any], shape: Shape, dtype: DType, positions: Any
-) -> tuple[Any, ...]:
-    return operation, attributes, shape, dtype, None, user_line(), None, positions
+) -> RecipeStep:
+    return RecipeStep(operation, attributes, shape, dtype, None, user_line(), None, positions)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
 
@@ -42,3 +44,26 @@ def test_terms_that_the_user_holds_wait_for_one_program() -> None:
         x = np.asarray(image)
         expected = sum(x[i : i + 254, j : j + 254] for i in range(3) for j in range(3))
         np.testing.assert_array_equal(np.asarray(blurred), expected)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_loops_of_updates_leave_few_objects_to_the_garbage_collector(compiled: bool) -> None:
+    """Records of former values are not traversed by collections, each of which would take as long
+    as thousands of updates."""
+    with current("inline"):
+        x, y = mm.zeros(64), mm.ones(64)
+        update = mm.compile(lambda x, y: x + 2 * y)
+
+        def steps(count: int) -> int:
+            nonlocal x
+            for i in range(count):
+                if compiled:
+                    x = update(x, y)
+                else:
+                    x += i * y
+            gc.collect()
+            return len(gc.get_objects())
+
+        before = steps(300)
+        assert steps(3000) - before < 1500
+        assert np.isfinite(float(x[0]))
