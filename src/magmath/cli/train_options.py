@@ -86,7 +86,9 @@ class TrainOptions:
     batch: Annotated[PositiveInt | None, Parameter(group=_TRAINING)] = None
     epochs: Annotated[PositiveInt | None, Parameter(group=_TRAINING)] = None
     optimizer: Annotated[OptimizerName | None, Parameter(group=_TRAINING)] = None
-    learning_rate: Annotated[PositiveFloat | None, Parameter(group=_TRAINING)] = None
+    learning_rate: Annotated[
+        PositiveFloat | None, Parameter(name=("--learning-rate", "--lr"), group=_TRAINING)
+    ] = None
     schedule: Annotated[Literal["constant", "cosine"] | None, Parameter(group=_TRAINING)] = None
     weight_decay: Annotated[NonNegativeFloat | None, Parameter(group=_TRAINING)] = None
     seed: Annotated[NonNegativeInt, Parameter(group=_TRAINING)] = 0
@@ -140,11 +142,9 @@ TRAIN_DEFAULTS: dict[str, TrainDefaults] = {
     ),
     "lenet5": TrainDefaults(
         "LeNet-5",
-        batch=64,
-        epochs=10,
+        epochs=15,
         optimizer="adam",
-        learning_rate=1e-3,
-        weight_decay=0.0,
+        learning_rate=2e-3,
     ),
     "alexnet": TrainDefaults("AlexNet", learning_rate=_PLAIN),
     "alexnet_cifar": TrainDefaults("AlexNet for small images", learning_rate=_PLAIN),
