@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Sequence
 
+from magmath.core.collection_threshold import collect_less_often
 from magmath.core.integers import require_integer
 from magmath.core.resources import processor_count
 from magmath.errors import OptionError
@@ -124,6 +125,7 @@ def _transport(
     endpoint: str | None,
     heartbeat_timeout: float | None,
 ) -> Transport:
+    collect_less_often()
     if workers == 0:
         from magmath.kernels.thread_count import shorten_waits
         from magmath.runtime.transport.inline import InlineTransport
