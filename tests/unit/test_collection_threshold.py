@@ -35,12 +35,12 @@ def test_the_programs_own_threshold_stays(own: int) -> None:
 def test_loops_over_long_expressions_cause_no_full_collection() -> None:
     gc.set_threshold(DEFAULTS[0], 10, 10)
     with mm.init(workers=0):
-        x = mm.ones(1000)
+        x = mm.ones(20_000)
         gc.collect()
         before = gc.get_stats()[2]["collections"]
-        for _ in range(40):
+        for _ in range(100):
             y = x
-            for i in range(500):
-                y = y * 0.5 + i
+            for i in range(400):
+                y = mm.sqrt(y * 0.5 + i)
             y.numpy()
         assert gc.get_stats()[2]["collections"] - before <= 1
