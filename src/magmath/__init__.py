@@ -63,7 +63,7 @@ _NAMES = {
     ),
     "magmath.api.products": "matmul matrix_transpose outer tensordot vecdot",
     "magmath.api.einsum": "einsum",
-    "magmath.api.activations": "log_softmax relu sigmoid softmax stop_gradient",
+    "magmath.api.activations": "log_softmax logsumexp relu sigmoid softmax stop_gradient",
     "magmath.core.dtypes": (
         "DType int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 "
         "float64 complex64 complex128"
@@ -192,8 +192,8 @@ if TYPE_CHECKING:
     from magmath import parallel as parallel, train as train
     from magmath.api import fft as fft, linalg as linalg, random as random, signal as signal
     from magmath.api.activations import (
-        log_softmax as log_softmax, relu as relu, sigmoid as sigmoid, softmax as softmax,
-        stop_gradient as stop_gradient,
+        log_softmax as log_softmax, logsumexp as logsumexp, relu as relu, sigmoid as sigmoid,
+        softmax as softmax, stop_gradient as stop_gradient,
     )  # fmt: skip
     from magmath.arrays.array import Array as Array
     from magmath.arrays.lazy_array import evaluate as evaluate

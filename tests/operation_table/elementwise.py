@@ -81,6 +81,7 @@ ROWS: dict[str, Row] = {
     "reciprocal": _unary(FLOATS, "nonzero"),
     "relu": _unary(REAL_FLOATS),
     "sqrt": _unary(FLOATS, "positive"),
+    "root": _unary(REAL_FLOATS, "positive"),
     "exp": _unary(FLOATS),
     "expm1": _unary(FLOATS),
     "log": _unary(FLOATS, "positive"),

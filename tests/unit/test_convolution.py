@@ -174,6 +174,33 @@ problems = st.builds(
 )  # fmt: skip
 
 
+@given(
+    st.integers(1, 90), st.integers(1, 60), st.integers(-70, 70), st.booleans(),
+    st.sampled_from([torch.float32, torch.float64]),
+)  # fmt: skip
+@settings(max_examples=100, deadline=None)
+def test_dot_products_of_vectors(
+    terms: int, outputs: int, start: int, strided: bool, dtype: torch.dtype
+) -> None:
+    """Any part of the correlation of a vector, which zeros surround, by the default candidate."""
+    x = (
+        torch.randn(1, 1, 160, dtype=dtype)[:, :, ::2]
+        if strided
+        else torch.randn(1, 1, 80, dtype=dtype)
+    )
+    w, y = (
+        torch.randn(1, 1, terms, dtype=dtype),
+        torch.full((1, 1, outputs), torch.nan, dtype=dtype),
+    )
+    problem = ConvolutionProblem("forward", x, w, y, (start,), (1,), (1,), 1)
+    default, *_ = candidates_for(problem, 1 << 28)
+    assert (default.name == "dot products") == (terms >= 16)
+    default.bind(problem, _product)()
+    around = np.pad(x[0, 0].double().numpy(), 200)
+    expected = np.correlate(around[200 + start :][: outputs + terms - 1], w[0, 0].double().numpy())
+    np.testing.assert_allclose(y[0, 0], expected, atol=1e-4 if dtype == torch.float32 else 1e-11)
+
+
 @given(problems)
 @settings(max_examples=30, deadline=None)
 def test_all_candidates_agree(problem: ConvolutionProblem) -> None:

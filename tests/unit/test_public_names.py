@@ -44,7 +44,7 @@ NAMES = """
     std subtract sum take tan tanh trunc var where
     conj real imag signbit nextafter broadcast_shapes moveaxis unstack flip roll tile repeat
     cumulative_prod count_nonzero diff
-    relu sigmoid softmax log_softmax stop_gradient
+    relu sigmoid softmax log_softmax logsumexp stop_gradient
     fft.fft fft.ifft fft.fftn fft.ifftn fft.rfft fft.irfft fft.rfftn fft.irfftn fft.hfft fft.ihfft
     fft.fftfreq fft.rfftfreq fft.fftshift fft.ifftshift
     signal.convolve signal.correlate

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from magmath.api.elementwise import divide, exp, log, subtract
+from magmath.api.elementwise import add, divide, exp, isfinite, log, subtract
+from magmath.api.searching import where
 from magmath.api.statistics import max, sum
 from magmath.arrays.array import Array, as_array, floating
 from magmath.core.dtypes import DType, compute_dtype
@@ -41,6 +42,19 @@ def softmax(x: Array, /, axis: int = -1) -> Array:
     wide = _in_type(x, compute_dtype(x.dtype))
     powers = exp(subtract(wide, stop_gradient(max(wide, axis=axis, keepdims=True))))
     return _in_type(divide(powers, sum(powers, axis=axis, keepdims=True)), x.dtype)
+
+
+def logsumexp(
+    x: Array, /, axis: int | tuple[int, ...] | None = None, keepdims: bool = False
+) -> Array:
+    """log(sum(exp(x))) over `axis`, or all elements, computed with x minus its largest finite
+    element, half types in float32."""
+    x = floating("logsumexp", x)
+    wide = _in_type(x, compute_dtype(x.dtype))
+    most = max(wide, axis=axis, keepdims=True)
+    shift = stop_gradient(where(isfinite(most), most, 0))
+    total = log(sum(exp(subtract(wide, shift)), axis=axis, keepdims=True))
+    return _in_type(sum(add(total, shift), axis=axis, keepdims=keepdims), x.dtype)
 
 
 def _in_type(x: Array, dtype: DType) -> Array:

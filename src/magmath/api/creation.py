@@ -30,7 +30,7 @@ from magmath.core.promotion import (
 from magmath.engine.devices import check_device
 from magmath.engine.remote_array import remote_array_of
 from magmath.engine.user_line import user_line
-from magmath.errors import ShapeError, TracingError
+from magmath.errors import RangeError, ShapeError, TracingError
 from magmath.graph import Node, Shape, apply
 from magmath.ops import creation, manipulation, reductions
 from magmath.ops import elementwise as e
@@ -39,6 +39,8 @@ from magmath.ops.leaves import parameter
 from magmath.ops.redistribute import redistribute
 
 DTypeLike = DType | str | type | None
+_EXACT_BITS = {"bfloat16": 8, "float16": 11, "float32": 24, "float64": 53}
+"""Types, and the bits of the integers that they represent exactly."""
 
 
 def asarray(
@@ -99,7 +101,8 @@ def variable(
 
     The value may be an initializer (`mm.nn.initializers`), a function that is called with `shape`,
     `dtype=` and `layout=`. The variable is stored in `layout`, by default in that of the value (see
-    `asarray`).
+    `asarray`). A Python number gives the default floating point type, unless `dtype` is given.
+    Raises RangeError for an integer that this type rounds.
     """
     if callable(value) != (shape is not None):
         raise TypeError(
@@ -109,7 +112,10 @@ def variable(
         )
     if callable(value):
         value = value(shape, dtype=dtype, layout=layout)
-    element = get_default_dtype() if dtype is None and _is_real(value) else dtype
+    element = dtype
+    if dtype is None and _is_real(value):
+        element = get_default_dtype()
+        _check_exact(name, value, element)
     array = asarray(value, dtype=element, layout=layout)
     return Variable(name, remote_array_of(copy_of(array, array.node.layout).evaluated()))
 
@@ -118,6 +124,15 @@ def constant(value: Any, *, dtype: DTypeLike = None, layout: LayoutLike = None) 
     """Return an array that is not a variable; like `asarray`, with real numbers as floats."""
     element = get_default_dtype() if dtype is None and _is_real(value) else dtype
     return asarray(value, dtype=element, layout=layout)
+
+
+def _check_exact(name: str, value: Any, dtype: DType) -> None:
+    """Raise RangeError for an integer that a floating point type rounds."""
+    if isinstance(value, int) and abs(value) > 1 << _EXACT_BITS[dtype.name]:
+        raise RangeError(
+            f"variable: {name!r} would be {dtype.name}, in which {value} may be rounded; pass "
+            f"dtype=mm.int64 for an integer variable"
+        )
 
 
 def _is_real(value: Any) -> bool:

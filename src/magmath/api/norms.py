@@ -45,10 +45,15 @@ def _vector_norm(size: Node, axes: tuple[int, ...], keepdims: bool, ord: float) 
     if ord in (0, 1):
         return reduce("sum", size, axes, keepdims)
     if ord == 2:
-        return e.call("sqrt", reduce("sum", e.call("square", size), axes, keepdims))
+        return e.call("root", reduce("sum", e.call("square", size), axes, keepdims))
     powers = e.call("power", size, parameter(float(ord), size.dtype))
     total = reduce("sum", powers, axes, keepdims)
-    return e.call("power", total, parameter(1.0 / ord, size.dtype))
+    inverse = parameter(1.0 / ord, size.dtype)
+    if ord < 0:
+        return e.call("power", total, inverse)
+    is_zero = e.call("equal", total, constant(0, total.dtype))  # where the slope is 0
+    positive = e.where(is_zero, constant(1, total.dtype), total)
+    return e.where(is_zero, total, e.call("power", positive, inverse))
 
 
 def _extreme(

@@ -20,7 +20,6 @@ from magmath.api.elementwise import (
     minimum,
     multiply,
     not_equal,
-    sqrt,
     square,
     subtract,
 )
@@ -327,7 +326,9 @@ def _variance(
         deviation = abs(deviation)
     squares = sum(square(deviation), axis=axis, keepdims=keepdims, where=where)
     result = divide(squares, degrees)
-    return _as(real_dtype(floating_dtype(x.dtype)), sqrt(result) if name == "std" else result)
+    if name == "std":
+        result = Array(e.call("root", result.node))
+    return _as(real_dtype(floating_dtype(x.dtype)), result)
 
 
 def cumulative_sum(

@@ -55,7 +55,6 @@ NAMESPACE: Final[Mapping[str, str]] = {
     "ge": "mm.greater_equal(x, y)",
     "rsqrt": "1 / mm.sqrt(x)",
     "frac": "x - mm.trunc(x)",
-    "logsumexp": "m + mm.log(mm.sum(mm.exp(x - m))) with m = mm.max(x)",
     "gather": "mm.take_along_axis(x, indices, axis)",
     "index_select": "mm.take(x, indices, axis=axis)",
     "masked_select": "x[mask]",

@@ -13,7 +13,7 @@ from functools import partial
 import torch
 
 from magmath.codegen.background_build import compile_in_background
-from magmath.kernels import depthwise, packed_convolution, winograd
+from magmath.kernels import depthwise, packed_convolution, vector_correlation, winograd
 from magmath.kernels.batch_parts import batch_parts
 from magmath.kernels.convolution_problem import ConvolutionProblem
 from magmath.kernels.dispatch.registry import Candidate
@@ -31,7 +31,12 @@ Function = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def _torch_takes(problem: ConvolutionProblem) -> bool:
-    return multiplies(problem.x)
+    return multiplies(problem.x) and not _vectors_take(problem)
+
+
+def _vectors_take(problem: ConvolutionProblem) -> bool:
+    on_cpu = problem.x.device.type == "cpu" and problem.x.dtype in (torch.float32, torch.float64)
+    return on_cpu and vector_correlation.takes(problem)
 
 
 def _bilinear(function: Function, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -279,6 +284,9 @@ CANDIDATES: Mapping[str, Candidate] = {
     candidate.name: candidate
     for candidate in (
         Candidate("torch", _torch_takes, _bind_torch, fuses=True),
+        Candidate(
+            "dot products", _vectors_take, vector_correlation.bind, vector_correlation.workspace
+        ),
         Candidate("widened", _any_half_problem, _bind_widened, _widened_workspace),
         Candidate(
             "channels-last",

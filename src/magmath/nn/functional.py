@@ -31,6 +31,7 @@ from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Shape, apply
 from magmath.nn.convolution import conv as conv
 from magmath.nn.convolution import conv_transpose as conv_transpose
+from magmath.nn.losses import with_numbers_to
 from magmath.nn.pooling import adaptive_avg_pool as adaptive_avg_pool
 from magmath.nn.pooling import adaptive_max_pool as adaptive_max_pool
 from magmath.nn.pooling import avg_pool as avg_pool
@@ -259,6 +260,7 @@ def one_hot(labels: Array, classes: int, *, dtype: Any = None) -> Array:
     labels = as_array("one_hot", labels)
     if not labels.dtype.is_integer:
         raise DTypeError(f"one_hot: needs integer labels, was given {labels.dtype}")
+    labels = with_numbers_to(labels, classes)
     shape = (*labels.shape, classes)
     numbers = Array(apply(creation.IOTA, shape=shape, dtype=labels.dtype, axis=labels.ndim))
     element = get_default_dtype() if dtype is None else dtype

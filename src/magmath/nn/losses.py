@@ -7,6 +7,7 @@ or "none", which returns the loss of each sample (or element). `fit` accepts a l
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from magmath.api.data_types import astype
 from magmath.api.manipulation import reshape
 from magmath.api.searching import where
 from magmath.arrays.array import Array, as_array
+from magmath.core.dtypes import int64, integer_bounds
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import apply
 from magmath.ops import creation, manipulation
@@ -44,8 +46,8 @@ def cross_entropy(
     label_smoothing  share of each target that is spread evenly over all classes
     ignore_index     samples with this label have loss 0 and do not count in the mean
 
-    A label out of range has loss 0; `fit` and `evaluate` check labels. Source of label_smoothing:
-    Szegedy et al. (2016), section 7.
+    The loss of a label out of range is nan, except that of `ignore_index`; `fit` and `evaluate`
+    raise DataError for it. Source of label_smoothing: Szegedy et al. (2016), section 7.
     """
     outputs, targets = as_array("cross_entropy", outputs), as_array("cross_entropy", targets)
     if outputs.ndim < 2:
@@ -82,6 +84,7 @@ def _of_labels(
     if smoothing:
         spread = elementwise.negative(statistics.sum(weighted, axis=1)) * (smoothing / classes)
         losses = losses * (1 - smoothing) + spread
+    losses = where((labels >= 0) & (labels < classes), losses, math.nan)
     counted = None if ignored is None else labels != ignored
     if counted is not None:
         losses = where(counted, losses, 0.0)
@@ -220,9 +223,16 @@ def kl_divergence(
 def class_mask(labels: Array, classes: int) -> Array:
     """Return (N, classes, …) booleans, true at the label of each of the (N, …) samples."""
     shape = (labels.shape[0], classes, *labels.shape[1:])
+    labels = with_numbers_to(labels, classes)
     column = manipulation.reshape(labels.node, (labels.shape[0], 1, *labels.shape[1:]))
     numbers = apply(creation.IOTA, shape=shape, dtype=labels.dtype, axis=1)
     return Array(e.call("equal", numbers, column))
+
+
+def with_numbers_to(labels: Array, classes: int) -> Array:
+    """Return labels in a type that has the number of every class."""
+    _, most = integer_bounds(labels.dtype)
+    return labels if classes - 1 <= most else astype(labels, int64)
 
 
 def _reduced(losses: Array, reduction: str) -> Array:

@@ -291,6 +291,13 @@ def _remainder_vjp(node: Node, g: Node) -> Gradients:
     return g, -(g * call("floor", x / y))
 
 
+def _root_vjp(node: Node, g: Node) -> Gradients:
+    """Return the cotangent of a root, 0 at 0: that of norms and deviations, which have no slope
+    there, is 0 as in PyTorch."""
+    is_zero = astype(call("equal", node, _c(0, node)), node.dtype)
+    return (call("where_positive", g, node) / (node + node + is_zero),)
+
+
 def _erf(x: Any) -> Any:
     """Return the error function; NumPy has none."""
     from scipy.special import erf
@@ -328,6 +335,7 @@ UNARY = (
          bits=same_bits_always),
     _row("sqrt", "floating", "np.sqrt({0})",
          lambda n, g: (g / (n + n),), flops=4),
+    _row("root", "real floating", "np.sqrt({0})", _root_vjp, torch="sqrt", numpy=np.sqrt, flops=4),
     _row("exp", "floating", "np.exp({0})", _scaled(lambda n: n), flops=10),
     _row("expm1", "floating", "np.expm1({0})", _scaled(lambda n: n + 1),
          numpy=expm1, kernel=exact_complex_kernel, flops=12),

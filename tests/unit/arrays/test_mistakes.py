@@ -19,6 +19,7 @@ from magmath.errors import (
     MagmathError,
     MemoryLimitError,
     MissingDataError,
+    RangeError,
     ShapeError,
 )
 from magmath.graph import apply
@@ -244,3 +245,10 @@ def test_an_array_that_is_held_stays_where_nodes_share_their_operands() -> None:
     first = apply(OPERATIONS["tanh"], kept)
     second = first.replace(first.inputs)
     assert kept in referenced_elsewhere([kept, first, second])
+
+
+def test_a_variable_rounds_no_integer() -> None:
+    with pytest.raises(RangeError, match="16777217 may be rounded; pass dtype=mm.int64"):
+        mm.variable("steps", 2**24 + 1)
+    assert int(mm.variable("steps", 2**24 + 1, dtype=mm.int64)) == 2**24 + 1
+    assert float(mm.variable("w", 2**24)) == 2**24

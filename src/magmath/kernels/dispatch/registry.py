@@ -93,6 +93,7 @@ ROWS: tuple[Row, ...] = (
     Row("gemm", "widened", ANYWHERE, HALF | BOOL, _PRODUCTS),
     Row("gemm", "limbs", ANYWHERE, INTEGER, _PRODUCTS),
     Row("convolution", "torch", ANYWHERE, FLOATING | COMPLEX, _CONVOLUTIONS),
+    Row("convolution", "dot products", CPU, SINGLE_AND_DOUBLE, _CONVOLUTIONS),
     Row("convolution", "widened", CPU, HALF, _CONVOLUTIONS),
     Row("convolution", "channels-last", ANYWHERE, HALF | SINGLE, _CONVOLUTIONS),
     Row("convolution", "packed", CPU, SINGLE, _CONVOLUTIONS),

@@ -1,0 +1,51 @@
+"""Integer labels of losses: out of range, ignored, and of types without the numbers of all
+classes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import magmath as mm
+from engines import current
+from magmath import nn
+
+SCORES = np.random.default_rng(0).normal(size=(6, 3))
+KINDS = [("inline", 1), ("shared", 2)]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind[0])
+@pytest.mark.parametrize("label", [3, 5, -1, -100])
+@pytest.mark.parametrize("dtype", [np.int64, np.int8])
+def test_the_loss_of_a_label_out_of_range_is_nan(
+    label: int, dtype: type, kind: tuple[str, int]
+) -> None:
+    labels = np.array([0, 1, 2, label, 0, 1], dtype)
+    with current(*kind):
+        each = nn.cross_entropy(mm.asarray(SCORES), mm.asarray(labels), reduction="none").numpy()
+        assert np.flatnonzero(np.isnan(each)).tolist() == [3]
+        assert np.isnan(float(nn.cross_entropy(mm.asarray(SCORES), mm.asarray(labels))))
+        found = nn.cross_entropy(mm.asarray(SCORES), mm.asarray(labels), ignore_index=label)
+        known = torch.nn.functional.cross_entropy(
+            torch.tensor(SCORES), torch.tensor(labels.astype(np.int64)), ignore_index=label
+        )
+        np.testing.assert_allclose(float(found), known.item(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int16, np.int64])
+def test_more_classes_than_the_type_of_the_labels_has_numbers(dtype: type) -> None:
+    labels = np.array([1, 2, 0, np.iinfo(dtype).max % 300], dtype)
+    scores = np.random.default_rng(1).normal(size=(4, 1000))
+    known = torch.nn.functional.cross_entropy(
+        torch.tensor(scores), torch.tensor(labels.astype(np.int64))
+    )
+    found = nn.cross_entropy(mm.asarray(scores), mm.asarray(labels))
+    np.testing.assert_allclose(float(found), known.item(), rtol=1e-12)
+    hot = nn.functional.one_hot(mm.asarray(labels), 1000).numpy()
+    np.testing.assert_array_equal(hot, np.eye(1000)[labels])
+    known = torch.nn.functional.multi_margin_loss(
+        torch.tensor(scores), torch.tensor(labels.astype(np.int64))
+    )
+    found = nn.hinge(mm.asarray(scores), mm.asarray(labels))
+    np.testing.assert_allclose(float(found), known.item(), rtol=1e-12)
