@@ -488,7 +488,7 @@ def test_a_failing_transform_is_raised_and_threads_end() -> None:
 
     with pytest.raises(ArithmeticError, match="no"):
         batches(Loader((IMAGES, LABELS), 4, transforms=[fail], threads=2), 0)
-    with pytest.raises(ShapeError, match="must return 4 images"):
+    with pytest.raises(ShapeError, match="must return 4 samples"):
         batches(Loader((IMAGES, LABELS), 4, transforms=[lambda x, _: x[1:]], threads=0), 0)
     epoch = Loader((IMAGES, LABELS), 4, threads=2).epoch(0)
     next(epoch)
@@ -499,8 +499,8 @@ def test_a_failing_transform_is_raised_and_threads_end() -> None:
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        ((IMAGES, LABELS[1:]), {}, "images .N, C, H, W. and labels .N,."),
-        ((IMAGES[0], LABELS), {}, "images .N, C, H, W. and labels .N,."),
+        ((IMAGES, LABELS[1:]), {}, "samples .N, …. and as many targets"),
+        ((IMAGES, LABELS[0]), {}, "samples .N, …. and as many targets"),
         ((IMAGES[:0], LABELS[:0]), {}, "at least one sample"),
         ((IMAGES, LABELS), {"batch_size": 24, "drop_last": True}, "leaves no batch"),
     ],

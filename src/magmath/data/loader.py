@@ -1,4 +1,4 @@
-"""Loader: batches of images and labels, prepared by background threads.
+"""Loader: batches of samples and targets, prepared by background threads.
 
 A batch depends on the seed, the number of the epoch and the number of the batch only: these seed
 its generator, so order and values are the same for any number of threads.
@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from magmath.core.integers import require_integer
-from magmath.data.dataset import Images, Labels
 from magmath.data.transforms import Transform, apply_transforms
 from magmath.errors import DataError
 
@@ -28,38 +27,46 @@ class Source(Protocol):
     """Samples by their number."""
 
     @property
-    def labels(self) -> Labels:
-        """The labels of all samples."""
+    def labels(self) -> npt.NDArray[Any]:
+        """The labels or other targets of all samples, (N, …)."""
 
-    def read(self, indices: npt.NDArray[np.int64], random: np.random.Generator) -> Images:
-        """Return the images (N, C, H, W) of these samples; called by several threads at once."""
+    def read(self, indices: npt.NDArray[np.int64], random: np.random.Generator) -> npt.NDArray[Any]:
+        """Return these samples, such as images (N, C, H, W); called by several threads at once."""
 
 
 @final
 class _Arrays:
     """Samples in memory."""
 
-    def __init__(self, images: Any, labels: Any) -> None:
-        self._images = np.asarray(images)
-        self.labels = np.asarray(labels)
-        if self._images.ndim != 4 or self.labels.shape != self._images.shape[:1]:
+    def __init__(self, samples: Any, targets: Any) -> None:
+        self._samples, self.labels = np.asarray(samples), np.asarray(targets)
+        shapes = self._samples.shape, self.labels.shape
+        if not (shapes[0] and shapes[1] and shapes[0][0] == shapes[1][0]):
             raise DataError(
-                f"Loader: needs images (N, C, H, W) and labels (N,), was given shapes "
-                f"{self._images.shape} and {self.labels.shape}"
+                f"Loader: needs samples (N, …) and as many targets (N, …), was given shapes "
+                f"{shapes[0]} and {shapes[1]}"
             )
+        self._is_image = self._samples.ndim == 4
 
-    def read(self, indices: npt.NDArray[np.int64], random: np.random.Generator) -> Images:
-        return self._images[indices].astype(np.float32, copy=False)
+    def read(self, indices: npt.NDArray[np.int64], random: np.random.Generator) -> npt.NDArray[Any]:
+        chosen = self._samples[indices]
+        return chosen.astype(np.float32, copy=False) if self._is_image else chosen
 
 
-Batch = tuple[Images, Labels]
+def _in_batch_type(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return values in the type of batches: int64 for integers, otherwise float32."""
+    return np.ascontiguousarray(values, np.int64 if values.dtype.kind in "biu" else np.float32)
+
+
+Batch = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 
 
 @final
 class Loader:
-    """Batches of (images, labels), for `fit` or for a user's own loop.
+    """Batches of (samples, targets), for `fit` or for a user's own loop.
 
-    source      a pair of arrays, images (N, C, H, W) and labels (N,), or an `ImageFolder`
+    source      a pair of arrays, samples (N, …), such as images (N, C, H, W), and labels (N,) or
+                other targets (N, …); or an `ImageFolder`
     batch_size  samples in a batch; the last batch of an epoch may have fewer
     transforms  functions of (batch, generator), applied in this order; see `data.transforms`
     shuffle     draw a new order for each epoch
@@ -69,7 +76,8 @@ class Loader:
     drop_last   leave out a last batch with fewer samples
 
     `loader.epoch(n)` iterates over the batches of epoch n. The first iteration over the loader
-    itself gives epoch 0, each further one the next epoch. Labels are int64, images float32.
+    itself gives epoch 0, each further one the next epoch. Integers, such as labels and tokens, are
+    int64; other numbers, and all images, are float32.
 
     Raises DataError for arrays that do not match, OptionError for numbers out of range.
     """
@@ -93,7 +101,7 @@ class Loader:
         self.threads = require_integer("Loader: threads", _threads(threads), 0)
         self.drop_last = drop_last
         self._next = 0
-        self._sample_shape: tuple[int, ...] | None = None
+        self._first: Batch | None = None
         if not len(self.source.labels):
             raise DataError("Loader: needs at least one sample, was given none")
         if not len(self):
@@ -120,17 +128,21 @@ class Loader:
         return len(self) * self.batch_size if self.drop_last else count
 
     @property
-    def labels(self) -> Labels:
-        """The labels of all samples of the source, shape (N,), int64."""
-        return np.asarray(self.source.labels, np.int64)
+    def labels(self) -> npt.NDArray[Any]:
+        """The labels or other targets of all samples of the source, (N, …)."""
+        return _in_batch_type(np.asarray(self.source.labels))
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
-        """The shape (C, H, W) of an image after the transforms."""
-        if self._sample_shape is None:
-            images = self._images(np.zeros(1, np.int64), np.random.default_rng(self.seed))
-            self._sample_shape = images.shape[1:]
-        return self._sample_shape
+        """The shape of a sample after the transforms, (C, H, W) of an image."""
+        return self.first[0].shape[1:]
+
+    @property
+    def first(self) -> Batch:
+        """A batch of the first sample of the source, after the transforms."""
+        if self._first is None:
+            self._first = self._read(np.zeros(1, np.int64), np.random.default_rng(self.seed))
+        return self._first
 
     def __iter__(self) -> Iterator[Batch]:
         number, self._next = self._next, self._next + 1
@@ -156,11 +168,12 @@ class Loader:
         return [order[start : start + self.batch_size] for start in starts]
 
     def _batch(self, epoch: int, number: int, indices: npt.NDArray[np.int64]) -> Batch:
-        random = np.random.default_rng((self.seed, epoch, number))
-        return self._images(indices, random), np.asarray(self.source.labels, np.int64)[indices]
+        return self._read(indices, np.random.default_rng((self.seed, epoch, number)))
 
-    def _images(self, indices: npt.NDArray[np.int64], random: np.random.Generator) -> Images:
-        return apply_transforms(self.transforms, self.source.read(indices, random), random)
+    def _read(self, indices: npt.NDArray[np.int64], random: np.random.Generator) -> Batch:
+        samples = apply_transforms(self.transforms, self.source.read(indices, random), random)
+        targets = np.asarray(self.source.labels)[indices]
+        return _in_batch_type(np.asarray(samples)), _in_batch_type(targets)
 
     def _prefetched(self, epoch: int, batches: list[npt.NDArray[np.int64]]) -> Iterator[Batch]:
         """Yield the batches in order, while the next ones are prepared."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from magmath.data.dataset import Images
 from magmath.errors import OptionError, ShapeError
@@ -116,16 +115,16 @@ def pixel_statistics(images: Images) -> tuple[list[float], list[float]]:
 
 def apply_transforms(
     transforms: Sequence[Transform], images: Images, random: np.random.Generator
-) -> npt.NDArray[np.float32]:
-    """Return the batch after all transforms, C-contiguous. Raises ShapeError if one returns another
-    number of images."""
+) -> Images:
+    """Return the batch after all transforms. Raises ShapeError if one returns another number of
+    samples."""
     for transform in transforms:
         changed = transform(images, random)
         if len(changed) != len(images):
             name = getattr(transform, "__name__", repr(transform))
             raise ShapeError(
-                f"Loader: the transform {name} must return {len(images)} images, it returned "
+                f"Loader: the transform {name} must return {len(images)} samples, it returned "
                 f"{np.shape(changed)}"
             )
         images = changed
-    return np.ascontiguousarray(images, np.float32)
+    return images

@@ -148,8 +148,8 @@ class StreamFeed:
         self.count = loader.count
         self.batch_size = min(loader.batch_size, loader.count)
         rows = min(EXAMPLE_ROWS, self.batch_size)
-        images = np.zeros((rows, *loader.sample_shape), np.float32)
-        self.example = ResidentData(operation, images, np.zeros(rows, np.int64), dtype)
+        samples, targets = [np.zeros((rows, *x.shape[1:]), x.dtype) for x in loader.first]
+        self.example = ResidentData(operation, samples, targets, dtype)
 
     @property
     def signature(self) -> Hashable:
@@ -181,5 +181,7 @@ class StreamFeed:
 
     def check_classes(self, operation: str, outputs: Any) -> None:
         """Check the labels of all samples of the loader. Raises DataError."""
-        if isinstance(outputs, AbstractArray) and len(outputs.shape) == 2:
-            check_labels(operation, outputs.shape[1], asarray(self._loader.labels))
+        labels = self._loader.labels
+        is_label = labels.ndim == 1 and labels.dtype == np.int64
+        if is_label and isinstance(outputs, AbstractArray) and len(outputs.shape) == 2:
+            check_labels(operation, outputs.shape[1], asarray(labels))
