@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -238,6 +239,11 @@ def test_machine_knows_the_nearest_rate() -> None:
     assert machine.worker_bandwidth(4, 2) == 0.75
 
 
+def _in_a_stage() -> None:
+    with stage("of another thread"):
+        count("things")
+
+
 def test_stages_are_recorded_without_those_inside() -> None:
     with stage("outside"):
         count("ignored")
@@ -245,5 +251,8 @@ def test_stages_are_recorded_without_those_inside() -> None:
         with stage("inner"):
             sum(range(300_000))
         count("things", 3)
+        other = Thread(target=_in_a_stage)
+        other.start()
+        other.join()
     assert dict(times.counts) == {"inner": 1, "outer": 1, "things": 3}
     assert times.seconds["inner"] > times.seconds["outer"] >= 0

@@ -12,11 +12,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from threading import get_ident
 
 
 @dataclass
 class StageTimes:
-    """The results of one recording.
+    """The results of one recording, of one thread.
 
     seconds  processor seconds of this process in each stage, without those of stages inside it
     counts   the number of entries of each stage, and the sums of the numbers passed to `count`
@@ -25,6 +26,12 @@ class StageTimes:
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     counts: Counter[str] = field(default_factory=Counter)
     _open: list[float] = field(default_factory=list)  # seconds of the stages inside each open stage
+    _thread: int = field(default_factory=get_ident)
+
+    @property
+    def records(self) -> bool:
+        """True in the thread of the recording; workers may be threads that bind programs."""
+        return get_ident() == self._thread
 
 
 _active: StageTimes | None = None
@@ -32,7 +39,7 @@ _active: StageTimes | None = None
 
 @contextmanager
 def recording() -> Iterator[StageTimes]:
-    """Record the stages of this process within the block. Recordings do not nest."""
+    """Record the stages of this thread within the block. Recordings do not nest."""
     global _active
     former, _active = _active, StageTimes()
     try:
@@ -45,7 +52,7 @@ def recording() -> Iterator[StageTimes]:
 def stage(name: str) -> Iterator[None]:
     """Record the block of code as one stage."""
     times = _active
-    if times is None:
+    if times is None or not times.records:
         yield
         return
     start = time.process_time()
@@ -62,5 +69,5 @@ def stage(name: str) -> Iterator[None]:
 
 def count(name: str, number: int = 1) -> None:
     """Add to a count of the active recording."""
-    if _active is not None:
+    if _active is not None and _active.records:
         _active.counts[name] += number
