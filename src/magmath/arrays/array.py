@@ -299,7 +299,8 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
             )
         unnamed = isinstance(value, Array) and sys.getrefcount(value) <= TEMPORARY
         self._updated(setitem(self.node, key, written_operand(self.dtype, value)))
-        self._formers = None  # so that the written array can reuse its memory
+        if not can_fail(self._node):
+            self._formers = None  # so that the written array can reuse its memory
         if session.engine().should_evaluate_now([self.node, *([value.node] if unnamed else [])]):
             try:
                 self.evaluated()

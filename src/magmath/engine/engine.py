@@ -21,6 +21,7 @@ from magmath.core.cleared_frames import clear_frames
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import count, stage
 from magmath.engine.abandoned_run import AbandonedRun
+from magmath.engine.data_failures import can_fail
 from magmath.engine.donation import (
     donate,
     is_referenced,
@@ -497,18 +498,6 @@ class Engine:
 def _is_pending(node: Node) -> bool:
     """Return True for a node without a computed value."""
     return node.value is None or node.operation is PARAMETER
-
-
-def can_fail(node: Node) -> bool:
-    """Return True for an operation that fails for some values of its operands.
-
-    Examples are singular matrices and indices out of range.
-    """
-    operation = node.operation
-    if operation.elementwise or node.value is not None:
-        return False
-    indices = any(x.dtype.is_integer and x.operation is not PARAMETER for x in node.inputs)
-    return operation.lapack or operation.lower_to is not None or indices
 
 
 def _with_former_values(

@@ -89,16 +89,20 @@ class RunHandle:
         Raises the failure of a worker, the exception of `progress`, and KeyboardInterrupt (Ctrl-C
         stops the run at a common step; `outputs` and `steps` are then those of that step).
         """
+        self.wait()
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
+        return self._emitted
+
+    def wait(self) -> None:
+        """Wait for the run; like `values`, but does not raise the exception of `progress`."""
         try:
             if self.pending is not None:
                 self._queue.wait(self.pending)
         except InterruptedError:
             if self.error is None:
                 raise
-        error, self.error = self.error, None
-        if error is not None:
-            raise error
-        return self._emitted
 
     def finish(self, values: list[float], steps: int) -> None:
         """Store the answer of worker 0."""
