@@ -285,6 +285,7 @@ def overwrite(
     can_fail  the program fails for some data: it overwrites copies of all variables, and this
               function waits for its end. If it raises, the variables have their former values
     """
+    session.engine().settle()
     _forget_former(variables)
     if not can_fail:
         return _overwrite([v for v in variables if v.is_observed], variables, start)

@@ -21,7 +21,6 @@ from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.dtypes import DType, compute_dtype, int64
 from magmath.core.promotion import promote
 from magmath.engine import session
-from magmath.engine.data_failures import program_can_fail
 from magmath.engine.engine import Engine
 from magmath.engine.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, remote_array_of
@@ -221,7 +220,6 @@ class _Program:
         self.targets = [target.value() for target in targets]
         self.graph = engine.cut(Graph(tuple(outputs), tuple(targets), (loss,)))
         self.compiled: Compiled = engine.compile(self.graph)
-        self._can_fail = program_can_fail(self.graph)
 
     def _numbered(self, placeholder: Node, each: int) -> Node:
         """Return the stream number in a step of a run, with `each` draws per step."""
@@ -261,7 +259,7 @@ class _Program:
         def note(done: int, values: list[float]) -> None:
             first.extend(values[: 1 - len(first)])
 
-        _, run = overwrite(self.targets, start, can_fail=self._can_fail)
+        _, run = overwrite(self.targets, start, can_fail=compiled.can_fail)
         self._steps += steps
         values = run.values()
         note(steps, values)

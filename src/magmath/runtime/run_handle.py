@@ -70,11 +70,15 @@ class RunHandle:
         self._emitted: list[float] = []
 
     @property
+    def is_pending(self) -> bool:
+        """True if a worker has not answered yet."""
+        return self.pending is not None and bool(self.pending.waiting)
+
+    @property
     def can_be_abandoned(self) -> bool:
         """True if it is pending and can be stopped between two instructions: a long run that
         overwrites nothing."""
-        waits = self.pending is not None and bool(self.pending.waiting)
-        return waits and self.program is not None and self.program.is_abandonable
+        return self.is_pending and self.program is not None and self.program.is_abandonable
 
     @property
     def must_finish(self) -> bool:

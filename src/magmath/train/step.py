@@ -28,7 +28,6 @@ from magmath.diagnostics.independent_costs import explain_independent
 from magmath.diagnostics.program_layers import layers_of
 from magmath.engine import session, tracing
 from magmath.engine.captured_arrays import Captured
-from magmath.engine.data_failures import program_can_fail
 from magmath.engine.engine import Progress
 from magmath.engine.independent_build import Independence
 from magmath.engine.program_build import Compiled
@@ -92,7 +91,6 @@ class _Traced:
         self.graph = graph
         self.independence = independence
         self.compiled: Compiled | None = None
-        self.can_fail = False
         self.variables: list[Variable] = [t.value() for t in graph.targets if t is not None]
 
 
@@ -149,9 +147,11 @@ class TrainingStep:
             self._captured.add(owner)
         for traced in self._programs.values():
             traced.graph = self.engine.cut(traced.graph)
-            traced.can_fail = program_can_fail(traced.graph, [self._counter.leaf])
             traced.compiled = self.engine.compile(
-                traced.graph, training=True, independence=traced.independence
+                traced.graph,
+                training=True,
+                independence=traced.independence,
+                in_range=[self._counter.leaf],
             )
         del self._feed  # the data are operands of each run
 
@@ -327,7 +327,7 @@ class TrainingStep:
             given = [numbers.get(leaf, leaf.value) for leaf in _of(leaves, compiled.parameters)]
             return self.engine.start(compiled, inputs, given, steps=steps, progress=progress)
 
-        _, run = overwrite(traced.variables, start, can_fail=traced.can_fail)
+        _, run = overwrite(traced.variables, start, can_fail=compiled.can_fail)
         emitted = run.values()
         if run.timings and traced is self.full:
             self._profiled = run

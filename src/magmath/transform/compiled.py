@@ -17,7 +17,6 @@ from magmath.core.precision_state import PRECISION
 from magmath.core.promotion import DEFAULT
 from magmath.engine import session, tracing
 from magmath.engine.captured_arrays import Captured
-from magmath.engine.data_failures import program_can_fail
 from magmath.engine.engine import Engine
 from magmath.engine.frozen_values import FrozenValues, Separated, separate
 from magmath.engine.pending_readers import note_reader
@@ -156,7 +155,6 @@ class _Specialization:
         if separated is not None:
             graph, self._frozen = separated.graph, separated.frozen
             self._versions = separated.versions
-        self._can_fail = program_can_fail(graph)
         compiled = self.engine.compile(graph)
         leaves = graph.leaves
         self._arrays = [position.get(leaves[i], leaves[i]) for i in compiled.inputs]
@@ -229,15 +227,17 @@ class _Specialization:
             made, self.repeated.last = overwrite(
                 self._assigned,
                 lambda: self.engine.start(self.repeated.compiled, self._given(values), numbers),
-                can_fail=self._can_fail,
+                can_fail=self.repeated.compiled.can_fail,
             )
             leaves = [leaf_of(data) for data in made]
             self._history.note(leaves, operands, arguments, drawn)
             return self._found(leaves, arguments)
         given = values if self._in_order else self._given(values, frozen)
+        if self._updated:
+            self.engine.settle()
         results = self.repeated.run(given, numbers)
-        if self._updated and self._can_fail:
-            self.engine.wait()
+        if self._updated:
+            self.engine.settle()
         self._history.note(results.leaves, operands, arguments, drawn)
         found = self._found(results.leaves, arguments)
         self.repeated.keep(results)

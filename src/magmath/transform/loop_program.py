@@ -18,7 +18,6 @@ from magmath.arrays.lazy_array import evaluate
 from magmath.arrays.variable import overwrite
 from magmath.core.dtypes import DType, int64
 from magmath.engine import session, tracing
-from magmath.engine.data_failures import program_can_fail
 from magmath.engine.kept_expressions import keep_expression
 from magmath.engine.remote_array import RemoteArray, leaf_of, remote_array_of
 from magmath.engine.tracing import Trace
@@ -118,7 +117,6 @@ class _LoopProgram:
         )
         self.graph = self.engine.cut(traced)
         self.compiled = self.engine.compile(self.graph)
-        self._can_fail = program_can_fail(self.graph)
         self._traced = Graph((*following, *collected, *assigned.values()))
         self._collected = [(y.shape, y.dtype) for y in collected]
         self._reverse = reverse
@@ -154,7 +152,7 @@ class _LoopProgram:
             given_numbers = [values.get(x, x.value) for x in self._leaves(self.compiled.parameters)]
             return self.engine.start(self.compiled, given, given_numbers, steps=self._steps)
 
-        made, run = overwrite(variables, start, can_fail=self._can_fail)
+        made, run = overwrite(variables, start, can_fail=self.compiled.can_fail)
         run.values()
         line = user_line()
         leaves = [leaf_of(one) for one in made[:-1]]

@@ -1,0 +1,233 @@
+"""What an error leaves behind: variables and arrays keep the values from before the failing call,
+with the worker of this process and with several workers, as those of a NumPy twin do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import magmath as mm
+from engines import current
+
+N = 4
+ERRORS = (IndexError, np.linalg.LinAlgError)
+POOLS = [("inline", 1), ("planned", 1), ("shared", 2), ("messages", 3)]
+
+
+def _matrix(good: bool) -> Any:
+    return 2 * np.eye(N) if good else np.zeros((N, N))
+
+
+def _positions(good: bool) -> Any:
+    return np.array([1, 3]) if good else np.array([1, N + 5])
+
+
+def _put(lib: Any, x: Any, positions: Any) -> Any:
+    made = lib.asarray(x) + 0
+    made[positions] = 7
+    return made
+
+
+KINDS: dict[str, tuple[Callable[[bool], Any], Callable[[Any, Any, Any], Any]]] = {
+    "take": (_positions, lambda lib, x, i: lib.zeros(N) + lib.sum(lib.take(x, i, axis=0))),
+    "setitem": (_positions, _put),
+    "cholesky": (_matrix, lambda lib, x, a: x + lib.linalg.cholesky(a)[0]),
+    "solve": (_matrix, lambda lib, x, a: lib.linalg.solve(a, x)),
+    "inv": (_matrix, lambda lib, x, a: lib.linalg.inv(a) @ x),
+}
+"""For each kind of operation: its good or bad operand, and an expression of x."""
+
+
+@pytest.fixture(params=POOLS, ids=lambda p: f"{p[0]}-{p[1]}")
+def pool(request: pytest.FixtureRequest) -> Iterator[None]:
+    with current(*request.param):
+        yield
+
+
+def _steps() -> list[bool]:
+    """A random sequence of good and bad steps."""
+    drawn = np.random.default_rng(5).random(8) < 0.6
+    return [True, False, *map(bool, drawn), False, True]
+
+
+def _caught(call: Callable[[], Any]) -> bool:
+    try:
+        mm.evaluate(*filter(None, [call()]), wait=True)
+    except ERRORS:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("first", [False, True])
+def test_compiled_steps_assign_all_variables_or_none(pool: None, kind: str, first: bool) -> None:
+    """Variables that a compiled step assigns, before or after the operation that fails."""
+    operand, expression = KINDS[kind]
+    w, count = mm.variable("w", mm.arange(1.0, N + 1)), mm.variable("count", 0)
+    window = mm.variable("window", mm.zeros((3, N)))
+
+    def step(x: Any) -> Any:
+        if first:
+            count.assign(count + 1)
+            window[0] = w * 1
+        made = expression(mm, w, x)
+        w.assign(made)
+        if not first:
+            count.assign(count + 1)
+            window[0] = made * 1
+        return made
+
+    compiled, twin, counted, row = mm.compile(step), np.arange(1.0, N + 1), 0, np.zeros(N)
+    for good in _steps():
+        x = operand(good)
+        assert _caught(lambda x=x: compiled(mm.asarray(x))) is not good
+        if good:
+            made = expression(np, twin, x)
+            row, twin, counted = (twin if first else made), made, counted + 1
+        assert int(count) == counted
+        np.testing.assert_allclose(w.numpy(), twin, rtol=1e-6)
+        np.testing.assert_allclose(window.numpy(), [row, 0 * row, 0 * row], rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("evaluated", [False, True])
+def test_a_failed_result_is_not_assigned_later(pool: None, kind: str, evaluated: bool) -> None:
+    """A call assigns the result of an earlier one, which may not be known to have failed."""
+    operand, expression = KINDS[kind]
+    w = mm.variable("w", mm.arange(1.0, N + 1))
+    forward = mm.compile(lambda x: expression(mm, w, x))
+    step = mm.compile(lambda y: w.assign(w + y) or mm.sum(y))
+    twin = np.arange(1.0, N + 1)
+    for good in _steps():
+        x = operand(good)
+
+        def call(x: Any = x) -> Any:
+            y = forward(mm.asarray(x)) if evaluated else expression(mm, w.snapshot(), mm.asarray(x))
+            return step(y)
+
+        assert _caught(call) is not good
+        if good:
+            twin = twin + expression(np, twin, x)
+        np.testing.assert_allclose(w.numpy(), twin, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("observed", [False, True])
+def test_updates_in_place(pool: None, kind: str, known: bool, observed: bool) -> None:
+    """Arrays and variables that statements update in place; `known`: from evaluated values;
+    `observed`: while a pending expression reads the former value."""
+    operand, expression = KINDS[kind]
+    x, w = mm.arange(1.0, N + 1), mm.variable("w", mm.arange(1.0, N + 1))
+    twin = np.arange(1.0, N + 1)
+    for good in _steps():
+        given = operand(good)
+        if known:
+            mm.evaluate(x)
+        reader = x * 2 if observed else None
+
+        def update(given: Any = given) -> Any:
+            nonlocal x
+            if kind == "setitem":
+                x[mm.asarray(given)] = 7
+            else:
+                x -= expression(mm, x, mm.asarray(given))
+            return x
+
+        def assign(given: Any = given) -> Any:
+            if kind == "setitem":
+                w[mm.asarray(given)] = 7
+            else:
+                w.assign(w - expression(mm, w, mm.asarray(given)))
+
+        for call in (update, assign):
+            assert _caught(call) is not good
+        former = twin
+        if good:
+            made = expression(np, twin, given)
+            twin = made if kind == "setitem" else twin - made
+        for array in (x, w):
+            np.testing.assert_allclose(array.numpy(), twin, rtol=1e-6)
+        if reader is not None:
+            np.testing.assert_allclose(reader.numpy(), former * 2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_arguments_that_a_compiled_function_updates(pool: None, kind: str) -> None:
+    """Arguments that a compiled function updates in place."""
+    operand, expression = KINDS[kind]
+
+    @mm.compile
+    def step(y: Any, x: Any) -> Any:
+        y += expression(mm, y, x)
+        return mm.sum(y)
+
+    y, twin = mm.arange(1.0, N + 1), np.arange(1.0, N + 1)
+    for good in _steps():
+        x = operand(good)
+        assert _caught(lambda x=x: step(y, mm.asarray(x))) is not good
+        if good:
+            twin = twin + expression(np, twin, x)
+        np.testing.assert_allclose(y.numpy(), twin, rtol=1e-6)
+
+
+def test_training_with_a_token_out_of_the_vocabulary(pool: None) -> None:
+    """A compiled training step with Adam: a failed step changes neither parameters nor states."""
+    mm.manual_seed(1) if hasattr(mm, "manual_seed") else None
+    embedding = mm.nn.Embedding(10, 3)
+    adam = mm.optim.Adam(0.1)
+    good, bad = np.ones((4, 2), int), np.full((4, 2), 12)
+    embedding(good)
+
+    @mm.compile
+    def step(tokens: Any) -> Any:
+        loss, slopes = mm.value_and_grad(
+            lambda: mm.mean(embedding(tokens) ** 2), embedding.trainable()
+        )
+        adam.update(slopes)
+        return loss
+
+    def state() -> list[Any]:
+        return [np.asarray(x) for x in (*embedding.state_dict().values(), adam.state_dict()["steps"])]
+
+    losses = []
+    for tokens in (good, bad, good, bad, bad, good):
+        before = state()
+        try:
+            losses.append(float(step(tokens)))
+        except IndexError:
+            assert tokens is bad
+            for former, now in zip(before, state(), strict=True):
+                np.testing.assert_array_equal(now, former)
+        else:
+            assert tokens is good
+            assert any((former != now).any() for former, now in zip(before, state(), strict=True))
+    assert losses == sorted(losses, reverse=True)
+    assert len(losses) == 3
+
+
+def test_programs_that_cannot_fail_wait_for_nothing() -> None:
+    """Ordinary training steps overwrite their variables; those with data as indices copy them."""
+    dense, embedding = mm.nn.Dense(2), mm.nn.Embedding(10, 3)
+    with current("shared", 2):
+        for network, x, fails in (
+            (dense, np.ones((4, 3)), False),
+            (embedding, np.ones((4,), int), True),
+        ):
+            network(x)
+            step = mm.compile(
+                lambda x, network=network: [
+                    v.assign(v - slope)
+                    for v, slope in zip(
+                        network.trainable(),
+                        mm.grad(lambda: mm.mean(network(x)), network.trainable()),
+                        strict=True,
+                    )
+                ]
+                and mm.sum(x)
+            )
+            step(mm.asarray(x))
+            assert step._last.repeated.compiled.can_fail is fails
