@@ -18,7 +18,7 @@ POOLS = [("inline", 1), ("planned", 1), ("shared", 2), ("messages", 3)]
 
 
 def _matrix(good: bool) -> Any:
-    return 2 * np.eye(N) if good else np.zeros((N, N))
+    return (2 * np.eye(N) if good else np.zeros((N, N))).astype(np.float32)
 
 
 def _positions(good: bool) -> Any:
@@ -55,7 +55,8 @@ def _steps() -> list[bool]:
 
 def _caught(call: Callable[[], Any]) -> bool:
     try:
-        mm.evaluate(*filter(None, [call()]), wait=True)
+        made = call()
+        mm.evaluate(*([] if made is None else [made]), wait=True)
     except ERRORS:
         return True
     return False
@@ -88,8 +89,8 @@ def test_compiled_steps_assign_all_variables_or_none(pool: None, kind: str, firs
             made = expression(np, twin, x)
             row, twin, counted = (twin if first else made), made, counted + 1
         assert int(count) == counted
-        np.testing.assert_allclose(w.numpy(), twin, rtol=1e-6)
-        np.testing.assert_allclose(window.numpy(), [row, 0 * row, 0 * row], rtol=1e-6)
+        np.testing.assert_allclose(w.numpy(), twin, rtol=1e-5)
+        np.testing.assert_allclose(window.numpy(), [row, 0 * row, 0 * row], rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -99,7 +100,12 @@ def test_a_failed_result_is_not_assigned_later(pool: None, kind: str, evaluated:
     operand, expression = KINDS[kind]
     w = mm.variable("w", mm.arange(1.0, N + 1))
     forward = mm.compile(lambda x: expression(mm, w, x))
-    step = mm.compile(lambda y: w.assign(w + y) or mm.sum(y))
+
+    @mm.compile
+    def step(y: Any) -> Any:
+        w.assign(w + y)
+        return mm.sum(y)
+
     twin = np.arange(1.0, N + 1)
     for good in _steps():
         x = operand(good)
@@ -111,7 +117,7 @@ def test_a_failed_result_is_not_assigned_later(pool: None, kind: str, evaluated:
         assert _caught(call) is not good
         if good:
             twin = twin + expression(np, twin, x)
-        np.testing.assert_allclose(w.numpy(), twin, rtol=1e-6)
+        np.testing.assert_allclose(w.numpy(), twin, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -150,9 +156,9 @@ def test_updates_in_place(pool: None, kind: str, known: bool, observed: bool) ->
             made = expression(np, twin, given)
             twin = made if kind == "setitem" else twin - made
         for array in (x, w):
-            np.testing.assert_allclose(array.numpy(), twin, rtol=1e-6)
+            np.testing.assert_allclose(array.numpy(), twin, rtol=1e-5)
         if reader is not None:
-            np.testing.assert_allclose(reader.numpy(), former * 2, rtol=1e-6)
+            np.testing.assert_allclose(reader.numpy(), former * 2, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -171,12 +177,11 @@ def test_arguments_that_a_compiled_function_updates(pool: None, kind: str) -> No
         assert _caught(lambda x=x: step(y, mm.asarray(x))) is not good
         if good:
             twin = twin + expression(np, twin, x)
-        np.testing.assert_allclose(y.numpy(), twin, rtol=1e-6)
+        np.testing.assert_allclose(y.numpy(), twin, rtol=1e-5)
 
 
 def test_training_with_a_token_out_of_the_vocabulary(pool: None) -> None:
     """A compiled training step with Adam: a failed step changes neither parameters nor states."""
-    mm.manual_seed(1) if hasattr(mm, "manual_seed") else None
     embedding = mm.nn.Embedding(10, 3)
     adam = mm.optim.Adam(0.1)
     good, bad = np.ones((4, 2), int), np.full((4, 2), 12)
@@ -191,7 +196,8 @@ def test_training_with_a_token_out_of_the_vocabulary(pool: None) -> None:
         return loss
 
     def state() -> list[Any]:
-        return [np.asarray(x) for x in (*embedding.state_dict().values(), adam.state_dict()["steps"])]
+        states = {**adam.state_dict(), "steps": 0}  # which counts calls, for schedules
+        return [np.asarray(x) for x in (*embedding.state_dict().values(), *states.values())]
 
     losses = []
     for tokens in (good, bad, good, bad, bad, good):
@@ -209,25 +215,41 @@ def test_training_with_a_token_out_of_the_vocabulary(pool: None) -> None:
     assert len(losses) == 3
 
 
-def test_programs_that_cannot_fail_wait_for_nothing() -> None:
-    """Ordinary training steps overwrite their variables; those with data as indices copy them."""
-    dense, embedding = mm.nn.Dense(2), mm.nn.Embedding(10, 3)
+@pytest.mark.parametrize("fails", [False, True])
+def test_only_programs_that_can_fail_copy_their_variables(fails: bool) -> None:
+    """Ordinary training steps wait for nothing; those with data as indices wait for the run."""
+    with current("shared", 2) as pool:
+        network = mm.nn.Embedding(10, 3) if fails else mm.nn.Dense(2)
+        x = mm.zeros(4, dtype=mm.int64) if fails else mm.ones((4, 3))
+        network(x)
+        adam = mm.optim.Adam(0.1)
+
+        @mm.compile
+        def step(x: Any) -> Any:
+            loss, slopes = mm.value_and_grad(lambda: mm.mean(network(x)), network.trainable())
+            adam.update(slopes)
+            return loss
+
+        step(x)
+        pool.finish()
+        run = step._last.repeated.last
+        step(x)
+        again = step._last.repeated.last
+        assert again is not run
+        assert step._last.repeated.compiled.can_fail is fails
+        assert not (fails and again.is_pending)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_fit_waits_only_for_indices_in_the_data(shuffle: bool) -> None:
+    """The indices of batches are in range, and labels are no indices; tokens are."""
     with current("shared", 2):
-        for network, x, fails in (
-            (dense, np.ones((4, 3)), False),
-            (embedding, np.ones((4,), int), True),
+        for first, x in (
+            (mm.nn.Dense(3), np.ones((12, 3), np.float32)),
+            (mm.nn.Embedding(5, 3), np.ones(12, int)),
         ):
-            network(x)
-            step = mm.compile(
-                lambda x, network=network: [
-                    v.assign(v - slope)
-                    for v, slope in zip(
-                        network.trainable(),
-                        mm.grad(lambda: mm.mean(network(x)), network.trainable()),
-                        strict=True,
-                    )
-                ]
-                and mm.sum(x)
-            )
-            step(mm.asarray(x))
-            assert step._last.repeated.compiled.can_fail is fails
+            module = mm.nn.Sequential(first, mm.nn.Dense(2))
+            trainer = mm.train.Trainer(module, "cross_entropy", mm.optim.Adam(0.1))
+            trainer.fit(x, np.arange(12) % 2, epochs=2, batch_size=5, shuffle=shuffle)
+            programs = trainer.step._programs.values()
+            assert {x.compiled.can_fail for x in programs} == {type(first) is mm.nn.Embedding}

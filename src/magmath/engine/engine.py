@@ -328,7 +328,7 @@ class Engine:
             order, results = simpler.nodes, simpler.outputs
         given = self._small(order, results)
         targets: tuple[Node | None, ...] = ()
-        if given is None and results is wanted and self._may_donate(order):
+        if given is None and results is wanted and self._may_donate(order, wanted):
             wanted, targets = donate(order, wanted)
             targets = _with_former_values(order, wanted, targets, overwritten)
         if any(targets):
@@ -346,10 +346,16 @@ class Engine:
         self._set_intermediates(wanted[asked:], known, expression)
         return known
 
-    def _may_donate(self, order: Sequence[Node]) -> bool:
-        """Return True if a failure of the expression would be known before it overwrites anything:
-        worker processes report it later."""
-        return self.pool.is_inline or not any(map(can_fail, order))
+    def _may_donate(self, order: Sequence[Node], wanted: Sequence[Node]) -> bool:
+        """Return True if no failure of the expression could follow a write to donated memory.
+
+        Worker processes report failures later. In this process nothing fails after the only write,
+        which checks its indices first.
+        """
+        if not any(map(can_fail, order)):
+            return True
+        writes = [x for x in order if x.operation.overwrites_first and x.value is None]
+        return self.pool.is_inline and len(wanted) == 1 and writes == list(wanted)
 
     def _run_program(
         self,
