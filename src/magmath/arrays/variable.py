@@ -294,8 +294,8 @@ def overwrite(
         made, run = _overwrite(variables, variables, start)
         run.wait()
     except Exception:
-        for v, *state in former:
-            v.data, v._value, v._version, v.number = state
+        for v, data, value, read, number in former:
+            v.data, v._value, v._version, v.number = data, value, read, number
         raise
     return made, run
 
