@@ -253,3 +253,31 @@ def test_fit_waits_only_for_indices_in_the_data(shuffle: bool) -> None:
             trainer.fit(x, np.arange(12) % 2, epochs=2, batch_size=5, shuffle=shuffle)
             programs = trainer.step._programs.values()
             assert {x.compiled.can_fail for x in programs} == {type(first) is mm.nn.Embedding}
+
+
+@pytest.mark.parametrize("way", ["minimize", "loop"])
+def test_several_steps_are_taken_or_none(pool: None, way: str) -> None:
+    """A call of `minimize`, or a loop, that assigns variables."""
+    w, count = mm.variable("w", mm.arange(1.0, N + 1)), mm.variable("count", 0)
+    momentum = mm.optim.Momentum(0.1, 0.9)
+
+    def body(i: Any, x: Any) -> Any:
+        count.assign(count + 1)
+        w.assign(0.5 * w)
+        return x * mm.linalg.cholesky(x)[0, 0]
+
+    for good in _steps():
+        before, counted = w.numpy(), int(count)
+
+        def call(good: bool = good) -> Any:
+            if way == "loop":
+                return mm.fori_loop(0, 3, body, mm.asarray(_matrix(good)))
+            picked = mm.take(w, mm.asarray(_positions(good)), axis=0)
+            return momentum.minimize(mm.sum(picked * picked), [w], steps=3) and None
+
+        assert _caught(call) is not good
+        assert int(count) == counted + 3 * (good and way == "loop")
+        if not good:
+            np.testing.assert_array_equal(w.numpy(), before)
+        else:
+            assert (w.numpy() != before).any()
