@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import ref
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -299,13 +300,14 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
             )
         unnamed = isinstance(value, Array) and sys.getrefcount(value) <= TEMPORARY
         self._updated(setitem(self.node, key, written_operand(self.dtype, value)))
-        self._formers = None  # so that the written array can reuse its memory
         if session.engine().should_evaluate_now([self.node, *([value.node] if unnamed else [])]):
+            written = ref(self._node)
             try:
                 self.evaluated()
             except BaseException:
                 node = self.node
-                if node.operation.overwrites_first and node.value is None:  # nothing written
+                interrupted = node is written() and node.value is None
+                if interrupted and node.operation.overwrites_first:  # nothing written
                     former = Array(node.inputs[0])
                     self._node, self._leaf = former._node, former._leaf
                 raise

@@ -232,6 +232,7 @@ class LazyArray:
 
 def _can_be_computed(node: Node) -> bool:
     engine = session.engine()
+    engine.forget_failed()
     try:
         engine.evaluate([node])
         engine.wait()
@@ -264,8 +265,13 @@ def _evaluate(arrays: Sequence[LazyArray]) -> None:
         if array.node.value is not None and not array.node.is_leaf:
             array.set_known(array.node.value)
     if missing := [a for a in missing if not a.is_known()]:
+        updated = any(array._formers for array in missing)
         try:
+            if updated:
+                engine.settle()
             known = engine.evaluate([array.node for array in missing])
+            if updated:
+                engine.settle()
         except (TracingError, WorkerLost):
             raise
         except Exception:

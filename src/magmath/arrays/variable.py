@@ -24,8 +24,8 @@ from magmath.arrays.subscripts import setitem
 from magmath.core.dtypes import DType
 from magmath.engine import session, tracing
 from magmath.engine.captured_arrays import note_update
+from magmath.engine.data_failures import can_fail
 from magmath.engine.donation import is_referenced
-from magmath.engine.engine import can_fail
 from magmath.engine.pending_readers import readers_of_former_values
 from magmath.engine.remote_array import RemoteArray, leaf_of, no_value_error, remote_array_of
 from magmath.errors import DTypeError, ShapeError
@@ -272,19 +272,44 @@ def _forget_former(variables: Sequence[Variable]) -> None:
 
 
 def overwrite(
-    variables: Sequence[Variable], start: Callable[[], tuple[list[RemoteArray], RunHandle]]
+    variables: Sequence[Variable],
+    start: Callable[[], tuple[list[RemoteArray], RunHandle]],
+    *,
+    can_fail: bool,
 ) -> tuple[list[RemoteArray], RunHandle]:
     """Start a program that updates variables in place; return its other outputs and the run.
 
     The last outputs of the program are the new values of the variables, in the memory of the
     current ones. If a current value has other references, the program overwrites a copy.
+
+    can_fail  the program fails for some data: it overwrites copies of all variables, and this
+              function waits for its end. If it raises, the variables have their former values
     """
+    session.engine().settle()
     _forget_former(variables)
-    observed = [v for v in variables if v.is_observed]
+    if not can_fail:
+        return _overwrite([v for v in variables if v.is_observed], variables, start)
+    former = [(v, v.data, v._value, v._version, v.number) for v in variables]
+    try:
+        made, run = _overwrite(variables, variables, start)
+        run.wait()
+    except Exception:
+        for v, data, value, read, number in former:
+            v.data, v._value, v._version, v.number = data, value, read, number
+        raise
+    return made, run
+
+
+def _overwrite(
+    copied: Sequence[Variable],
+    variables: Sequence[Variable],
+    start: Callable[[], tuple[list[RemoteArray], RunHandle]],
+) -> tuple[list[RemoteArray], RunHandle]:
+    """Start a program that updates variables in place, some of them in copies of their values."""
     engine = session.engine()
-    if observed:
-        copies = [redistributed(Array(_copied(v.node)), v.layout).node for v in observed]
-        for v, leaf in zip(observed, engine.evaluate(copies), strict=True):
+    if copied:
+        copies = [redistributed(Array(_copied(v.node)), v.layout).node for v in copied]
+        for v, leaf in zip(copied, engine.evaluate(copies), strict=True):
             v._hold(remote_array_of(leaf))
     with engine.pool.defer_interrupts():
         made, run = start()

@@ -8,7 +8,7 @@ handles of its inputs and the values of its parameters.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
@@ -21,6 +21,7 @@ from magmath.core.cleared_frames import clear_frames
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import count, stage
 from magmath.engine.abandoned_run import AbandonedRun
+from magmath.engine.data_failures import can_fail, program_can_fail
 from magmath.engine.donation import (
     donate,
     is_referenced,
@@ -85,24 +86,30 @@ class Engine:
         self._kept: deque[ref[Node]] = deque()
         self._updates = PendingUpdates()
         self._last: RunHandle | None = None
+        self._uncertain: RunHandle | None = None  # the last run that can fail for some data
         self.recorder: Callable[[RunHandle], object] | None = None  # receives runs to profile
         self.copies = RelayoutCache(pool.workers, pool.memory_limit)
         self._relayouts = Relayouts()
 
     def compile(
-        self, graph: Graph, *, training: bool = False, independence: Independence | None = None
+        self,
+        graph: Graph,
+        *,
+        training: bool = False,
+        independence: Independence | None = None,
+        in_range: Collection[Node] = (),
     ) -> Compiled:
         """Return the program of a graph whose leaves all have layouts; builds it on a miss.
 
         `training`: the program is a training step (`Program.training`). `independence`: each worker
-        runs it on its own.
+        runs it on its own. `in_range`: leaves whose values are in range as indices.
         """
         key = (graph.key, training, independence)
         compiled = self._programs.get(key)
         if compiled is not None:
             self._programs.move_to_end(key)
             return compiled
-        compiled = self._programs[key] = self._build(graph, training, independence)
+        compiled = self._programs[key] = self._build(graph, training, independence, in_range)
         if len(self._programs) > MAX_PROGRAMS:
             self._forget_oldest()
         return compiled
@@ -128,7 +135,13 @@ class Engine:
             self._programs[key] = found
             del found
 
-    def _build(self, graph: Graph, training: bool, independence: Independence | None) -> Compiled:
+    def _build(
+        self,
+        graph: Graph,
+        training: bool,
+        independence: Independence | None,
+        in_range: Collection[Node],
+    ) -> Compiled:
         count("programs")
         count("nodes", len(graph.nodes))
         with paused_gc():
@@ -142,7 +155,9 @@ class Engine:
             program = msgspec.structs.replace(built.program, training=training)
             check_memory(program, self.pool.memory_bound, self.pool.array_bytes)
             with stage("send"):
-                return replace(built, program=program, identifier=self.pool.define(program))
+                identifier = self.pool.define(program)
+        fails = program_can_fail(graph, in_range)
+        return replace(built, program=program, identifier=identifier, can_fail=fails)
 
     def _room_for(self, graph: Graph) -> int | None:
         """Return the bytes of a worker that the program of a graph may need: the limit without the
@@ -198,6 +213,8 @@ class Engine:
             asynchronous=asynchronous,
         )
         self._last = run
+        if compiled.can_fail and not self.pool.is_inline:
+            self._uncertain = run
         if self.recorder is not None:
             run.values()
             self.recorder(run)
@@ -216,6 +233,15 @@ class Engine:
             run = data.origin
             if run is not None and run.repeat is not None and self.pool.was_abandoned(data.handle):
                 run.repeat.repeat(self.start)
+
+    def settle(self) -> None:
+        """Wait until it is known whether the started runs that can fail have failed; raise their
+        failures. This precedes what would replace values by results of such runs."""
+        run = self._uncertain
+        if run is not None:
+            if run.is_pending:
+                run.wait()
+            self._uncertain = None
 
     def wait(self) -> None:
         """Wait until all started runs are done. Raises their failures."""
@@ -256,6 +282,7 @@ class Engine:
         If an operation can fail depending on its data, this waits for the result first, so that the
         variables keep their values after a failure.
         """
+        self.settle()
         nodes = dict.fromkeys([node for _, node in pairs])
         wanted = tuple([node for node in nodes if _is_pending(node)])
         order = topological(wanted, cut=True)
@@ -301,9 +328,11 @@ class Engine:
             order, results = simpler.nodes, simpler.outputs
         given = self._small(order, results)
         targets: tuple[Node | None, ...] = ()
-        if given is None and results is wanted:
+        if given is None and results is wanted and self._may_donate(order, wanted):
             wanted, targets = donate(order, wanted)
             targets = _with_former_values(order, wanted, targets, overwritten)
+        if any(targets):
+            self.settle()
         with self.pool.defer_interrupts() if any(targets) else NO_CONTEXT:
             if given is not None:
                 outputs = self._compute(order, results, given)
@@ -316,6 +345,17 @@ class Engine:
         record_provenance(known, expression, held)
         self._set_intermediates(wanted[asked:], known, expression)
         return known
+
+    def _may_donate(self, order: Sequence[Node], wanted: Sequence[Node]) -> bool:
+        """Return True if no failure of the expression could follow a write to donated memory.
+
+        Worker processes report failures later. In this process nothing fails after the only write,
+        which checks its indices first.
+        """
+        if not any(map(can_fail, order)):
+            return True
+        writes = [x for x in order if x.operation.overwrites_first and x.value is None]
+        return self.pool.is_inline and len(wanted) == 1 and writes == list(wanted)
 
     def _run_program(
         self,
@@ -356,7 +396,8 @@ class Engine:
                 array.set_known(known[node])
                 continue
             set_value(node, known[node])
-            if not node.operation.overwrites_first:  # its value cannot be recomputed
+            donated = self.pool.is_inline or certain  # a written value cannot be recomputed
+            if not (donated and node.operation.overwrites_first):
                 self._keep(node)
 
     def _keep(self, node: Node) -> None:
@@ -497,18 +538,6 @@ class Engine:
 def _is_pending(node: Node) -> bool:
     """Return True for a node without a computed value."""
     return node.value is None or node.operation is PARAMETER
-
-
-def can_fail(node: Node) -> bool:
-    """Return True for an operation that fails for some values of its operands.
-
-    Examples are singular matrices and indices out of range.
-    """
-    operation = node.operation
-    if operation.elementwise or node.value is not None:
-        return False
-    indices = any(x.dtype.is_integer and x.operation is not PARAMETER for x in node.inputs)
-    return operation.lapack or operation.lower_to is not None or indices
 
 
 def _with_former_values(

@@ -169,8 +169,8 @@ class _Assembly:
                 independence.staleness,
             ),
         )  # fmt: skip
-        found = [tuple([position[x] for x in group]) for group in (inputs, numbers)]
-        return Compiled(UNSENT, program, *found)
+        read, given = [tuple([position[x] for x in group]) for group in (inputs, numbers)]
+        return Compiled(UNSENT, program, read, given)
 
     def _part(
         self,

@@ -38,6 +38,8 @@ class Compiled:
     program: Program
     inputs: tuple[int, ...]
     parameters: tuple[int, ...]
+    can_fail: bool = False
+    """True if it fails for some data (`engine/data_failures.py`)."""
 
     @cached_property
     def results(self) -> list[tuple[Shape, DType, Layout]]:

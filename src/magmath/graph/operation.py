@@ -356,6 +356,8 @@ class Operation:
                       on several workers, for operations whose layouts are prescribed; None: the
                       place pass chooses
     distributed       how all workers compute it collectively if letters cannot divide it, or None
+    checks_indices    its integer operands after the first are indices; one out of range makes it
+                      fail (IndexError)
     version           the value of a variable at a line of the user's code (`ops/leaves.py`)
     """
 
@@ -387,6 +389,7 @@ class Operation:
     lapack: bool = False
     only_layouts: OnlyLayouts | None = None
     distributed: DistributedKernel | None = None
+    checks_indices: bool = False
     version: bool = False
 
     def __repr__(self) -> str:

@@ -109,6 +109,7 @@ TAKE_ALONG = Operation(
     native=None,
     reference=_take_along_reference,
     flops=_no_flops,
+    checks_indices=True,
     reads_subset=True,
     distributed=distributed_access(
         lambda shapes, shape, a: _picking(shapes[0], shape, a["axis"]),
@@ -173,6 +174,7 @@ SCATTER_ALONG = Operation(
     native=None,
     reference=_scatter_along_reference,
     flops=_no_flops,
+    checks_indices=True,
     distributed=distributed_access(
         lambda shapes, shape, a: _picking(shape, shapes[1], a["axis"]),
         ("picked",),

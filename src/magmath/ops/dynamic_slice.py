@@ -324,6 +324,7 @@ WINDOW = Operation(
     reference=_window_reference,
     numpy_copy=_numpy_window,
     flops=_no_flops,
+    checks_indices=True,
     same_bits=same_bits_always,
     reads_subset=True,
 )
@@ -399,6 +400,7 @@ SET_WINDOW = Operation(
     reference=_set_window_reference,
     numpy_copy=_numpy_set_window,
     flops=_no_flops,
+    checks_indices=True,
     same_bits=same_bits_always,
     overwrites_first=True,
 )

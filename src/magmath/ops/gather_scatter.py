@@ -221,6 +221,7 @@ TAKE = Operation(
     native=_emit_take,
     reference=_take_reference,
     flops=_no_flops,
+    checks_indices=True,
     same_bits=same_bits_always,
     reads_subset=True,
     distributed=distributed_access(
@@ -326,6 +327,7 @@ SCATTER_ADD = Operation(  # split indices give a pending sum
     native=None,
     reference=_scatter_reference,
     flops=_no_flops,
+    checks_indices=True,
     distributed=distributed_access(
         lambda shapes, shape, a: IndexedAccess(shape, a["axes"], _common(*shapes[1:]), a["at"]),
         ("picked",),
@@ -426,6 +428,7 @@ PUT = Operation(
     native=None,
     reference=_put_reference,
     flops=_no_flops,
+    checks_indices=True,
     overwrites_first=True,
     distributed=distributed_access(
         lambda shapes, shape, a: IndexedAccess(shape, a["axes"], _common(*shapes[2:]), a["at"]),

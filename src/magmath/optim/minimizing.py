@@ -259,7 +259,7 @@ class _Program:
         def note(done: int, values: list[float]) -> None:
             first.extend(values[: 1 - len(first)])
 
-        _, run = overwrite(self.targets, start)
+        _, run = overwrite(self.targets, start, can_fail=compiled.can_fail)
         self._steps += steps
         values = run.values()
         note(steps, values)

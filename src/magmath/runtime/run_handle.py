@@ -70,11 +70,15 @@ class RunHandle:
         self._emitted: list[float] = []
 
     @property
+    def is_pending(self) -> bool:
+        """True if a worker has not answered yet."""
+        return self.pending is not None and bool(self.pending.waiting)
+
+    @property
     def can_be_abandoned(self) -> bool:
         """True if it is pending and can be stopped between two instructions: a long run that
         overwrites nothing."""
-        waits = self.pending is not None and bool(self.pending.waiting)
-        return waits and self.program is not None and self.program.is_abandonable
+        return self.is_pending and self.program is not None and self.program.is_abandonable
 
     @property
     def must_finish(self) -> bool:
@@ -89,16 +93,20 @@ class RunHandle:
         Raises the failure of a worker, the exception of `progress`, and KeyboardInterrupt (Ctrl-C
         stops the run at a common step; `outputs` and `steps` are then those of that step).
         """
+        self.wait()
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
+        return self._emitted
+
+    def wait(self) -> None:
+        """Wait for the run; like `values`, but does not raise the exception of `progress`."""
         try:
             if self.pending is not None:
                 self._queue.wait(self.pending)
         except InterruptedError:
             if self.error is None:
                 raise
-        error, self.error = self.error, None
-        if error is not None:
-            raise error
-        return self._emitted
 
     def finish(self, values: list[float], steps: int) -> None:
         """Store the answer of worker 0."""

@@ -270,7 +270,7 @@ class Worker:
         try:
             values = bound.executable.run(given, made, parameters, steps, poll)
         except BaseException:
-            if bound.program.donated:  # a run fails before it overwrites anything
+            if bound.program.donated:
                 self.arrays.restore_donated(bound.program, inputs, outputs)
             raise
         if self.arrays.transfers is not None:

@@ -148,7 +148,10 @@ class TrainingStep:
         for traced in self._programs.values():
             traced.graph = self.engine.cut(traced.graph)
             traced.compiled = self.engine.compile(
-                traced.graph, training=True, independence=traced.independence
+                traced.graph,
+                training=True,
+                independence=traced.independence,
+                in_range=[self._counter.leaf],
             )
         del self._feed  # the data are operands of each run
 
@@ -324,7 +327,7 @@ class TrainingStep:
             given = [numbers.get(leaf, leaf.value) for leaf in _of(leaves, compiled.parameters)]
             return self.engine.start(compiled, inputs, given, steps=steps, progress=progress)
 
-        _, run = overwrite(traced.variables, start)
+        _, run = overwrite(traced.variables, start, can_fail=compiled.can_fail)
         emitted = run.values()
         if run.timings and traced is self.full:
             self._profiled = run

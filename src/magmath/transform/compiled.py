@@ -227,12 +227,17 @@ class _Specialization:
             made, self.repeated.last = overwrite(
                 self._assigned,
                 lambda: self.engine.start(self.repeated.compiled, self._given(values), numbers),
+                can_fail=self.repeated.compiled.can_fail,
             )
             leaves = [leaf_of(data) for data in made]
             self._history.note(leaves, operands, arguments, drawn)
             return self._found(leaves, arguments)
         given = values if self._in_order else self._given(values, frozen)
+        if self._updated:
+            self.engine.settle()
         results = self.repeated.run(given, numbers)
+        if self._updated:
+            self.engine.settle()
         self._history.note(results.leaves, operands, arguments, drawn)
         found = self._found(results.leaves, arguments)
         self.repeated.keep(results)

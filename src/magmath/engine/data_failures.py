@@ -1,0 +1,48 @@
+"""Operations that fail for some values of their operands: a singular matrix, an index out of range.
+
+Whoever replaces values by those of such an expression waits until it is known to have succeeded,
+and keeps the former values until then (`Engine.assign`, `arrays/variable.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from magmath.graph import Graph, Node
+from magmath.ops.leaves import PARAMETER
+from magmath.passes.expand import expand
+
+
+def can_fail(node: Node) -> bool:
+    """Return True for a pending operation that fails for some values of its operands."""
+    operation = node.operation
+    if operation.elementwise or node.value is not None:
+        return False
+    lowered = operation.lower_to is not None and not operation.version
+    return operation.lapack or lowered or any(x.operation is not PARAMETER for x in _indices(node))
+
+
+def program_can_fail(graph: Graph, in_range: Collection[Node] = ()) -> bool:
+    """Return True if a graph has an operation that fails for some values of its leaves.
+
+    Indices that are computed from numbers of the program alone are in range, and so are those that
+    are computed from the leaves `in_range`.
+    """
+    graph = expand(graph)
+    varying: set[Node] = set()
+    for node in graph.nodes:
+        if node.is_leaf:
+            if node.operation is not PARAMETER and node not in in_range:
+                varying.add(node)
+        elif node.operation.lapack or not varying.isdisjoint(_indices(node)):
+            return True
+        elif not varying.isdisjoint(node.inputs):
+            varying.add(node)
+    return False
+
+
+def _indices(node: Node) -> Iterable[Node]:
+    """Return the operands of a node that it checks as indices."""
+    if not node.operation.checks_indices:
+        return ()
+    return [x for x in node.inputs[1:] if x.dtype.is_integer]

@@ -1,0 +1,283 @@
+"""What an error leaves behind: variables and arrays keep the values from before the failing call,
+with the worker of this process and with several workers, as those of a NumPy twin do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import magmath as mm
+from engines import current
+
+N = 4
+ERRORS = (IndexError, np.linalg.LinAlgError)
+POOLS = [("inline", 1), ("planned", 1), ("shared", 2), ("messages", 3)]
+
+
+def _matrix(good: bool) -> Any:
+    return (2 * np.eye(N) if good else np.zeros((N, N))).astype(np.float32)
+
+
+def _positions(good: bool) -> Any:
+    return np.array([1, 3]) if good else np.array([1, N + 5])
+
+
+def _put(lib: Any, x: Any, positions: Any) -> Any:
+    made = lib.asarray(x) + 0
+    made[positions] = 7
+    return made
+
+
+KINDS: dict[str, tuple[Callable[[bool], Any], Callable[[Any, Any, Any], Any]]] = {
+    "take": (_positions, lambda lib, x, i: lib.zeros(N) + lib.sum(lib.take(x, i, axis=0))),
+    "setitem": (_positions, _put),
+    "cholesky": (_matrix, lambda lib, x, a: x + lib.linalg.cholesky(a)[0]),
+    "solve": (_matrix, lambda lib, x, a: lib.linalg.solve(a, x)),
+    "inv": (_matrix, lambda lib, x, a: lib.linalg.inv(a) @ x),
+}
+"""For each kind of operation: its good or bad operand, and an expression of x."""
+
+
+@pytest.fixture(params=POOLS, ids=lambda p: f"{p[0]}-{p[1]}")
+def pool(request: pytest.FixtureRequest) -> Iterator[None]:
+    with current(*request.param):
+        yield
+
+
+def _steps() -> list[bool]:
+    """A random sequence of good and bad steps."""
+    drawn = np.random.default_rng(5).random(8) < 0.6
+    return [True, False, *map(bool, drawn), False, True]
+
+
+def _caught(call: Callable[[], Any]) -> bool:
+    try:
+        made = call()
+        mm.evaluate(*([] if made is None else [made]), wait=True)
+    except ERRORS:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("first", [False, True])
+def test_compiled_steps_assign_all_variables_or_none(pool: None, kind: str, first: bool) -> None:
+    """Variables that a compiled step assigns, before or after the operation that fails."""
+    operand, expression = KINDS[kind]
+    w, count = mm.variable("w", mm.arange(1.0, N + 1)), mm.variable("count", 0)
+    window = mm.variable("window", mm.zeros((3, N)))
+
+    def step(x: Any) -> Any:
+        if first:
+            count.assign(count + 1)
+            window[0] = w * 1
+        made = expression(mm, w, x)
+        w.assign(made)
+        if not first:
+            count.assign(count + 1)
+            window[0] = made * 1
+        return made
+
+    compiled, twin, counted, row = mm.compile(step), np.arange(1.0, N + 1), 0, np.zeros(N)
+    for good in _steps():
+        x = operand(good)
+        assert _caught(lambda x=x: compiled(mm.asarray(x))) is not good
+        if good:
+            made = expression(np, twin, x)
+            row, twin, counted = (twin if first else made), made, counted + 1
+        assert int(count) == counted
+        np.testing.assert_allclose(w.numpy(), twin, rtol=1e-5)
+        np.testing.assert_allclose(window.numpy(), [row, 0 * row, 0 * row], rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("evaluated", [False, True])
+def test_a_failed_result_is_not_assigned_later(pool: None, kind: str, evaluated: bool) -> None:
+    """A call assigns the result of an earlier one, which may not be known to have failed."""
+    operand, expression = KINDS[kind]
+    w = mm.variable("w", mm.arange(1.0, N + 1))
+    forward = mm.compile(lambda x: expression(mm, w, x))
+
+    @mm.compile
+    def step(y: Any) -> Any:
+        w.assign(w + y)
+        return mm.sum(y)
+
+    twin = np.arange(1.0, N + 1)
+    for good in _steps():
+        x = operand(good)
+
+        def call(x: Any = x) -> Any:
+            y = forward(mm.asarray(x)) if evaluated else expression(mm, w.snapshot(), mm.asarray(x))
+            return step(y)
+
+        assert _caught(call) is not good
+        if good:
+            twin = twin + expression(np, twin, x)
+        np.testing.assert_allclose(w.numpy(), twin, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("observed", [False, True])
+def test_updates_in_place(pool: None, kind: str, known: bool, observed: bool) -> None:
+    """Arrays and variables that statements update in place; `known`: from evaluated values;
+    `observed`: while a pending expression reads the former value."""
+    operand, expression = KINDS[kind]
+    x, w = mm.arange(1.0, N + 1), mm.variable("w", mm.arange(1.0, N + 1))
+    twin = np.arange(1.0, N + 1)
+    for good in _steps():
+        given = operand(good)
+        if known:
+            mm.evaluate(x)
+        reader = x * 2 if observed else None
+
+        def update(given: Any = given) -> Any:
+            nonlocal x
+            if kind == "setitem":
+                x[mm.asarray(given)] = 7
+            else:
+                x -= expression(mm, x, mm.asarray(given))
+            return x
+
+        def assign(given: Any = given) -> Any:
+            if kind == "setitem":
+                w[mm.asarray(given)] = 7
+            else:
+                w.assign(w - expression(mm, w, mm.asarray(given)))
+
+        for call in (update, assign):
+            assert _caught(call) is not good
+        former = twin
+        if good:
+            made = expression(np, twin, given)
+            twin = made if kind == "setitem" else twin - made
+        for array in (x, w):
+            np.testing.assert_allclose(array.numpy(), twin, rtol=1e-5)
+        if reader is not None:
+            np.testing.assert_allclose(reader.numpy(), former * 2, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_arguments_that_a_compiled_function_updates(pool: None, kind: str) -> None:
+    """Arguments that a compiled function updates in place."""
+    operand, expression = KINDS[kind]
+
+    @mm.compile
+    def step(y: Any, x: Any) -> Any:
+        y += expression(mm, y, x)
+        return mm.sum(y)
+
+    y, twin = mm.arange(1.0, N + 1), np.arange(1.0, N + 1)
+    for good in _steps():
+        x = operand(good)
+        assert _caught(lambda x=x: step(y, mm.asarray(x))) is not good
+        if good:
+            twin = twin + expression(np, twin, x)
+        np.testing.assert_allclose(y.numpy(), twin, rtol=1e-5)
+
+
+def test_training_with_a_token_out_of_the_vocabulary(pool: None) -> None:
+    """A compiled training step with Adam: a failed step changes neither parameters nor states."""
+    embedding = mm.nn.Embedding(10, 3)
+    adam = mm.optim.Adam(0.1)
+    good, bad = np.ones((4, 2), int), np.full((4, 2), 12)
+    embedding(good)
+
+    @mm.compile
+    def step(tokens: Any) -> Any:
+        loss, slopes = mm.value_and_grad(
+            lambda: mm.mean(embedding(tokens) ** 2), embedding.trainable()
+        )
+        adam.update(slopes)
+        return loss
+
+    def state() -> list[Any]:
+        states = {**adam.state_dict(), "steps": 0}  # which counts calls, for schedules
+        return [np.asarray(x) for x in (*embedding.state_dict().values(), *states.values())]
+
+    losses = []
+    for tokens in (good, bad, good, bad, bad, good):
+        before = state()
+        try:
+            losses.append(float(step(tokens)))
+        except IndexError:
+            assert tokens is bad
+            for former, now in zip(before, state(), strict=True):
+                np.testing.assert_array_equal(now, former)
+        else:
+            assert tokens is good
+            assert any((former != now).any() for former, now in zip(before, state(), strict=True))
+    assert losses == sorted(losses, reverse=True)
+    assert len(losses) == 3
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_only_programs_that_can_fail_copy_their_variables(fails: bool) -> None:
+    """Ordinary training steps wait for nothing; those with data as indices wait for the run."""
+    with current("shared", 2) as pool:
+        network = mm.nn.Embedding(10, 3) if fails else mm.nn.Dense(2)
+        x = mm.zeros(4, dtype=mm.int64) if fails else mm.ones((4, 3))
+        network(x)
+        adam = mm.optim.Adam(0.1)
+
+        @mm.compile
+        def step(x: Any) -> Any:
+            loss, slopes = mm.value_and_grad(lambda: mm.mean(network(x)), network.trainable())
+            adam.update(slopes)
+            return loss
+
+        step(x)
+        pool.finish()
+        run = step._last.repeated.last
+        step(x)
+        again = step._last.repeated.last
+        assert again is not run
+        assert step._last.repeated.compiled.can_fail is fails
+        assert not (fails and again.is_pending)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_fit_waits_only_for_indices_in_the_data(shuffle: bool) -> None:
+    """The indices of batches are in range, and labels are no indices; tokens are."""
+    with current("shared", 2):
+        for first, x in (
+            (mm.nn.Dense(3), np.ones((12, 3), np.float32)),
+            (mm.nn.Embedding(5, 3), np.ones(12, int)),
+        ):
+            module = mm.nn.Sequential(first, mm.nn.Dense(2))
+            trainer = mm.train.Trainer(module, "cross_entropy", mm.optim.Adam(0.1))
+            trainer.fit(x, np.arange(12) % 2, epochs=2, batch_size=5, shuffle=shuffle)
+            programs = trainer.step._programs.values()
+            assert {x.compiled.can_fail for x in programs} == {type(first) is mm.nn.Embedding}
+
+
+@pytest.mark.parametrize("way", ["minimize", "loop"])
+def test_several_steps_are_taken_or_none(pool: None, way: str) -> None:
+    """A call of `minimize`, or a loop, that assigns variables."""
+    w, count = mm.variable("w", mm.arange(1.0, N + 1)), mm.variable("count", 0)
+    momentum = mm.optim.Momentum(0.1, 0.9)
+
+    def body(i: Any, x: Any) -> Any:
+        count.assign(count + 1)
+        w.assign(0.5 * w)
+        return x * mm.linalg.cholesky(x)[0, 0]
+
+    for good in _steps():
+        before, counted = w.numpy(), int(count)
+
+        def call(good: bool = good) -> Any:
+            if way == "loop":
+                return mm.fori_loop(0, 3, body, mm.asarray(_matrix(good)))
+            picked = mm.take(w, mm.asarray(_positions(good)), axis=0)
+            return momentum.minimize(mm.sum(picked * picked), [w], steps=3) and None
+
+        assert _caught(call) is not good
+        assert int(count) == counted + 3 * (good and way == "loop")
+        if not good:
+            np.testing.assert_array_equal(w.numpy(), before)
+        else:
+            assert (w.numpy() != before).any()
