@@ -39,7 +39,7 @@ test: lint layers
 	@$(MAKE) --no-print-directory --jobs=2 types pytest
 
 pytest: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_OPTIONS)
 
 gpu: $(STAMP)
 	$(BIN)/python -m pytest tests/gpu

@@ -1,4 +1,4 @@
-"""First steps: arrays, when they are computed, NumPy on both sides, and a gradient.
+"""First steps: arrays, when they are computed, conversion from and to NumPy, and a gradient.
 
 python examples/first_steps.py --workers 2
 """
@@ -18,26 +18,26 @@ def main() -> None:
     with mm.init(workers=parser.parse_args().workers) as pool:
         print(pool)
 
-        # The functions of the array API, on arrays that the workers hold. Nothing is computed here.
+        # Functions of the array API on arrays that the workers store. Nothing is computed here.
         angles = mm.linspace(0.0, 2.0 * mm.pi, 100_000)
         waves = mm.sin(angles) * mm.exp(-angles) + 1.0
 
-        # A value is wanted: the whole expression is computed at once, in one program.
+        # A value is needed: the whole expression is computed in one program.
         print(f"mean {float(mm.mean(waves)):.4f}, largest {float(mm.max(waves)):.4f}")
 
-        # NumPy arrays go in, NumPy arrays come out.
+        # Conversion from and to NumPy.
         table = mm.asarray(np.arange(6.0).reshape(2, 3))
         print(np.asarray(table @ table.T))
 
-        # Random numbers belong to the elements: the same for every number of workers.
+        # Random numbers depend on the index of the element: the same for every number of workers.
         noise = mm.random.normal(shape=(1000, 1000))
         print(f"deviation of a million random numbers {float(mm.std(noise)):.4f}")
 
         # The gradient of an expression is an expression.
         x = mm.variable("x", [1.0, 2.0, 3.0])
         cubes = mm.sum(x**3)
-        slope = mm.grad(cubes, x)
-        print("3x²:", np.asarray(slope), " 6x:", np.asarray(mm.grad(mm.sum(slope), x)))
+        gradient = mm.grad(cubes, x)
+        print("3x²:", np.asarray(gradient), " 6x:", np.asarray(mm.grad(mm.sum(gradient), x)))
 
 
 if __name__ == "__main__":

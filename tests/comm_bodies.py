@@ -424,6 +424,33 @@ def two_threads(comm: Communicator) -> None:
     progress_thread.close()
 
 
+def requests_of_all(comm: Communicator) -> None:
+    """A thread of each rank receives messages of all ranks as they come, those of a rank in the
+    order in which it has sent them."""
+    requests = comm.duplicate()
+    assert requests is not None
+    rng = np.random.default_rng([11, comm.rank])
+    received: list[list[int]] = [[] for _ in range(comm.size)]
+
+    def serve() -> None:
+        for _ in range(20 * comm.size):
+            sender = requests.probe()
+            header, long = torch.empty(1, dtype=torch.int64), torch.empty(9_000, dtype=torch.int64)
+            requests.exchange([], [(sender, header), (sender, long)])
+            assert (long == header).all()
+            received[sender].append(int(header))
+
+    server = ProgressThread(requests)
+    task = server.submit(serve)
+    for number in range(20):
+        for peer in rng.permutation(comm.size).tolist():
+            header = torch.tensor([100 * number + comm.rank])
+            requests.exchange([(peer, header), (peer, header.repeat(9_000))], [])
+    task.wait()
+    assert received == [[100 * n + rank for n in range(20)] for rank in range(comm.size)]
+    server.close()
+
+
 def failed_errand_wakes(make: Callable[[], Communicator]) -> None:
     """What one progress thread cannot do wakes all the others, and their ranks' own threads."""
     comm = make()
@@ -528,6 +555,7 @@ def _waits() -> dict[str, Body]:
         "large allreduce": lambda comm: comm.allreduce(torch.ones(50_000)),
         "maximum": lambda comm: comm.allreduce(torch.ones(50_000), "max"),
         "exchange": lambda comm: comm.exchange([], [(0, torch.empty(3))]),
+        "probe": lambda comm: _discard(comm.probe()),
         "large send": lambda comm: comm.exchange([(0, torch.ones(1 << 20))], []),
     }
 
@@ -584,6 +612,7 @@ BODIES: tuple[Body, ...] = (
     everyone_to_everyone,
     agreement,
     two_threads,
+    requests_of_all,
     refusals,
     counted,
     device_tensors,

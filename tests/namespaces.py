@@ -14,6 +14,7 @@ from pathlib import Path
 
 ADDRESSES = {"a": "10.79.0.1", "b": "10.79.0.2"}
 CONTROLLER = "10.79.0.3"
+LINK_ADDRESSES = {"a": "02:00:0a:4f:00:01", "b": "02:00:0a:4f:00:02", "c": "02:00:0a:4f:00:03"}
 
 # Stands for ssh: what it starts stays when the caller is killed, or when the link is cut.
 SHELL = """#!/bin/bash
@@ -43,7 +44,7 @@ class Hosts:
         for name in ("a", "b", "c"):
             self._run(f"ip netns add {self._prefix}{name}")
             self._inside(name, "ip link set lo up")
-        self._inside("c", "ip link add bridge type bridge")
+        self._inside("c", f"ip link add bridge address {LINK_ADDRESSES['c']} type bridge")
         self._inside("c", f"ip addr add {CONTROLLER}/24 dev bridge")
         self._inside("c", "ip link set bridge up")
         for name, address in ADDRESSES.items():
@@ -51,11 +52,23 @@ class Hosts:
             self._run(f"ip link add {own} netns {own} type veth peer name {port}")
             self._run(f"ip link set {port} netns {self._prefix}c")
             self._inside(name, f"ip addr add {address}/24 dev {own}")
-            self._inside(name, f"ip link set {own} up")
+            self._inside(name, f"ip link set {own} address {LINK_ADDRESSES[name]} up")
             self._inside("c", f"ip link set {port} master bridge up")
             for where, device in ((name, own), ("c", port)):
                 limit = f"rate {megabits}mbit burst 512kb latency 50ms"
                 self._inside(where, f"tc qdisc add dev {device} root tbf {limit}")
+        self._set_neighbours()
+
+    def _set_neighbours(self) -> None:
+        """Tell every host the link addresses of the others, since a busy machine may answer the
+        question for one too late, and a connection then fails."""
+        addresses = ADDRESSES | {"c": CONTROLLER}
+        for name in addresses:
+            device = "bridge" if name == "c" else f"{self._prefix}{name}"
+            for other, address in addresses.items():
+                if other != name:
+                    known = f"{address} lladdr {LINK_ADDRESSES[other]}"
+                    self._inside(name, f"ip neigh replace {known} dev {device} nud permanent")
 
     def command(self, *words: str) -> list[str]:
         """Return the command that runs another one as the controller, with a host name."""

@@ -261,10 +261,10 @@ def check_exact(engines: Sequence[Engine], name: str, case: Case, data: st.DataO
     for engine in engines[1:]:
         at = data.draw(all_placements(case.operands, engine, partial=False))
         result = computed(engine, name, case, at)
-        assert torch.equal(_bits(result), _bits(expected)), (name, case, at)
+        assert torch.equal(bits(result), bits(expected)), (name, case, at)
 
 
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
+def bits(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.contiguous().reshape(-1).view(torch.uint8)
 
 

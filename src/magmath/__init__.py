@@ -32,21 +32,22 @@ _NAMES = {
     "magmath.api.input_output": "load save savez",
     "magmath.diagnostics.explain": "explain profile",
     "magmath.api.creation": (
-        "asarray zeros ones empty full zeros_like ones_like full_like arange linspace eye "
+        "asarray zeros ones empty full zeros_like ones_like full_like arange eye "
         "variable constant empty_like tril triu meshgrid"
     ),
     "magmath.api.data_types": (
         "astype can_cast common_type finfo iinfo isdtype isscalar issubdtype min_scalar_type ndim "
         "promote_types result_type shape size"
     ),
+    "magmath.api.distances": "cdist",
     "magmath.api.elementwise": (
         "abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_invert "
         "bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor ceil clip conj copysign "
-        "cos cosh divide equal erf exp expm1 floor floor_divide greater greater_equal hypot imag "
-        "isfinite isinf isnan less less_equal log log10 log1p log2 logaddexp logical_and "
-        "logical_not logical_or logical_xor maximum minimum multiply negative nextafter "
-        "not_equal positive pow real reciprocal remainder round sign signbit sin sinh sqrt "
-        "square subtract tan tanh trunc"
+        "cos cosh digamma divide equal erf exp expm1 floor floor_divide greater greater_equal "
+        "hypot imag isfinite isinf isnan less less_equal lgamma log log10 log1p log2 logaddexp "
+        "logical_and logical_not logical_or logical_xor maximum minimum multiply negative "
+        "nextafter not_equal polygamma positive pow real reciprocal remainder round sign signbit "
+        "sin sinh sqrt square subtract tan tanh trunc"
     ),
     "magmath.api.statistics": (
         "all any count_nonzero cumprod cumsum cumulative_prod cumulative_sum diff max mean min "
@@ -105,8 +106,9 @@ _NAMES = {
     ),
     "magmath.api.numpy_creation": (
         "array asanyarray asarray_chkfinite ascontiguousarray asfortranarray copy frombuffer "
-        "fromfunction fromiter fromstring geomspace logspace"
+        "fromfunction fromiter fromstring"
     ),
+    "magmath.api.spaced_numbers": "geomspace linspace logspace",
     "magmath.api.numpy_names": (
         "absolute amax amin arccos arccosh arcsin arcsinh arctan arctan2 arctanh around "
         "bitwise_not concatenate conjugate degrees dtype fix invert left_shift mod ndarray power "
@@ -201,26 +203,29 @@ if TYPE_CHECKING:
     from magmath.api.creation import (
         arange as arange, asarray as asarray, constant as constant, empty as empty,
         empty_like as empty_like, eye as eye, full as full, full_like as full_like,
-        linspace as linspace, meshgrid as meshgrid, ones as ones, ones_like as ones_like,
+        meshgrid as meshgrid, ones as ones, ones_like as ones_like,
         tril as tril, triu as triu, variable as variable, zeros as zeros, zeros_like as zeros_like,
     )  # fmt: skip
+    from magmath.api.distances import cdist as cdist
     from magmath.api.elementwise import (
         abs as abs, acos as acos, acosh as acosh, add as add, asin as asin, asinh as asinh,
         atan as atan, atan2 as atan2, atanh as atanh, bitwise_and as bitwise_and,
         bitwise_invert as bitwise_invert, bitwise_left_shift as bitwise_left_shift,
         bitwise_or as bitwise_or, bitwise_right_shift as bitwise_right_shift,
         bitwise_xor as bitwise_xor, ceil as ceil, clip as clip, conj as conj, copysign as copysign,
-        cos as cos, cosh as cosh, divide as divide, equal as equal, erf as erf, exp as exp,
-        expm1 as expm1, floor as floor, floor_divide as floor_divide, greater as greater,
-        greater_equal as greater_equal, hypot as hypot, imag as imag, isfinite as isfinite,
-        isinf as isinf, isnan as isnan, less as less, less_equal as less_equal, log as log,
-        log10 as log10, log1p as log1p, log2 as log2, logaddexp as logaddexp,
-        logical_and as logical_and, logical_not as logical_not, logical_or as logical_or,
-        logical_xor as logical_xor, maximum as maximum, minimum as minimum, multiply as multiply,
-        negative as negative, nextafter as nextafter, not_equal as not_equal, positive as positive,
-        pow as pow, real as real, reciprocal as reciprocal, remainder as remainder, round as round,
-        sign as sign, signbit as signbit, sin as sin, sinh as sinh, sqrt as sqrt, square as square,
-        subtract as subtract, tan as tan, tanh as tanh, trunc as trunc,
+        cos as cos, cosh as cosh, digamma as digamma, divide as divide, equal as equal, erf as erf,
+        exp as exp, expm1 as expm1, floor as floor, floor_divide as floor_divide,
+        greater as greater, greater_equal as greater_equal, hypot as hypot, imag as imag,
+        isfinite as isfinite, isinf as isinf, isnan as isnan, less as less,
+        less_equal as less_equal, lgamma as lgamma, log as log, log10 as log10, log1p as log1p,
+        log2 as log2, logaddexp as logaddexp, logical_and as logical_and,
+        logical_not as logical_not, logical_or as logical_or, logical_xor as logical_xor,
+        maximum as maximum, minimum as minimum, multiply as multiply, negative as negative,
+        nextafter as nextafter, not_equal as not_equal, polygamma as polygamma,
+        positive as positive, pow as pow, real as real, reciprocal as reciprocal,
+        remainder as remainder, round as round, sign as sign, signbit as signbit, sin as sin,
+        sinh as sinh, sqrt as sqrt, square as square, subtract as subtract, tan as tan,
+        tanh as tanh, trunc as trunc,
     )  # fmt: skip
     from magmath.api.indexing import take as take, take_along_axis as take_along_axis
     from magmath.api.interchange import from_dlpack as from_dlpack
@@ -335,7 +340,10 @@ if TYPE_CHECKING:
         array as array, asanyarray as asanyarray, asarray_chkfinite as asarray_chkfinite,
         ascontiguousarray as ascontiguousarray, asfortranarray as asfortranarray, copy as copy,
         frombuffer as frombuffer, fromfunction as fromfunction, fromiter as fromiter,
-        fromstring as fromstring, geomspace as geomspace, logspace as logspace,
+        fromstring as fromstring,
+    )  # fmt: skip
+    from magmath.api.spaced_numbers import (
+        geomspace as geomspace, linspace as linspace, logspace as logspace,
     )  # fmt: skip
     from magmath.api.numpy_names import (
         absolute as absolute, amax as amax, amin as amin, arccos as arccos, arccosh as arccosh,

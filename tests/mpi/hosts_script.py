@@ -32,11 +32,29 @@ def products() -> list[np.ndarray]:
     ]
 
 
-def trained() -> dict[str, np.ndarray]:
+def network() -> mm.nn.NeuralNetwork:
     layers = [mm.nn.Dense(40, activation="relu"), mm.nn.Dropout(0.2, seed=2), mm.nn.Dense(5)]
-    net = mm.nn.NeuralNetwork(layers, optimizer="momentum", seed=1)
-    net.fit(X, Y, batch_size=40, epochs=2, strategy="data")
+    return mm.nn.NeuralNetwork(layers, optimizer="momentum", seed=1)
+
+
+def trained(strategy: Any = "data") -> dict[str, np.ndarray]:
+    net = network()
+    net.fit(X, Y, batch_size=40, epochs=2, strategy=strategy)
     return {name: value.numpy() for name, value in net.module.state_dict().items()}
+
+
+def is_asynchronous(weights: dict[str, np.ndarray]) -> bool:
+    """Without delays, the same training; with delays, all updates within the bound."""
+    same = equal(trained(mm.parallel.Asynchronous(0)), weights, 1e-4)
+    history = network().fit(
+        X, Y, batch_size=10, epochs=20, strategy=mm.parallel.Asynchronous(4, servers=4)
+    )
+    delays = [np.arange(5)[: len(x["histogram"])] @ x["histogram"] for x in history.staleness]
+    counts = [sum(one["histogram"]) for one in history.staleness]
+    print(history, history.staleness[-1], flush=True)
+    learns = history.loss[-1] < 0.8 * history.loss[0]
+    within = all(one["max"] <= 4 for one in history.staleness)
+    return same and learns and within and counts == [12] * 20 and sum(delays) > 0
 
 
 def equal(found: Any, expected: Any, limit: float) -> bool:
@@ -68,6 +86,8 @@ def main(what: str, cut: str, hosts: list[str]) -> None:
     print("address", pool._transport.address, flush=True)  # type: ignore[attr-defined]
     print("products", equal(products(), expected, 1e-12), flush=True)
     print("training", equal(trained(), weights, 0.0 if exact else 1e-4), flush=True)
+    if not exact:
+        print("asynchronous", is_asynchronous(weights), flush=True)
     hellos = pool._queue.hellos
     if what == "kill":
         there = [str(hello.pid) for hello in hellos if hello.host == "host-b"]

@@ -75,6 +75,7 @@ def check(output: str) -> float:
 
 def test_results_equal_one_process_and_a_cut_link_is_noticed(network: Hosts) -> None:
     output = controller(network, str(SCRIPT), "cut", network.cut_command(), *TWO_AND_ONE)
+    assert "asynchronous True" in output, output
     assert check(output) < 20  # a heartbeat timeout of 2 s, and the end of the launcher
 
 
@@ -152,7 +153,7 @@ def test_silent_host_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     start = time.monotonic()
     with pytest.raises(WorkerError, match="1 of 2 hosts.*: away did not answer within 1 s"):
         mm.init(2, hosts=["there", "away"])
-    assert time.monotonic() - start < 8
+    assert time.monotonic() - start < 30
 
 
 def test_message_of_the_remote_shell_is_shown(

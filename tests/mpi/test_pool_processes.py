@@ -172,7 +172,7 @@ def test_a_killed_worker_is_lost_within_seconds(
     with pytest.raises(WorkerLost, match=said) as caught:
         run.values() if run else pool.get(array)
     assert not hasattr(caught.value, "__notes__"), "the workers have said nothing"
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 30
     assert pool.closed
     assert all(is_gone(pid) for pid in pids)
     with pytest.raises(WorkerLost, match="start a new one"):

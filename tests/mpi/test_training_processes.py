@@ -74,7 +74,7 @@ def test_a_worker_killed_in_fit_is_lost_and_the_next_pool_trains(
         reporter = InTheMiddle(lambda: os.kill(pids[1], signal.SIGKILL))
         with pytest.raises(WorkerLost, match=rf"worker 1 on .+ \(process {pids[1]}\)"):
             train_for_long(network(), reporter, strategy)
-        assert time.monotonic() - reporter.when < 10
+        assert time.monotonic() - reporter.when < 30
         assert pool.closed
         assert all(is_gone(pid) for pid in pids)
     with mm.init(2, device="cpu", threads=1):
@@ -90,7 +90,7 @@ def test_ctrl_c_in_fit_keeps_what_was_learnt_and_the_pool(no_litter: None, strat
         reporter = InTheMiddle(lambda: os.kill(os.getpid(), signal.SIGINT))
         with pytest.raises(KeyboardInterrupt):
             train_for_long(net, reporter, strategy)
-        assert time.monotonic() - reporter.when < 10
+        assert time.monotonic() - reporter.when < 30
         assert net.evaluate(X, Y)["loss"] < 0.9 * unlearned
         check_trains(net)
         assert [int(counters["pid"]) for counters in pool.stats()] == pids

@@ -31,7 +31,7 @@ def _permutation(draws: Draws) -> Case:
     return Case((seed, stream), {"shape": draws.shape(1, 1), "dtype": draws.dtype})
 
 
-def _sampled(high: float, *more: float) -> Callable[[Draws], Case]:
+def _sampled(high: float, *more: float, low: float = 0.0) -> Callable[[Draws], Case]:
     """Numbers of a distribution, whose parameters are below these: numbers, or one an element."""
 
     def draw(draws: Draws) -> Case:
@@ -39,10 +39,11 @@ def _sampled(high: float, *more: float) -> Callable[[Draws], Case]:
         shape = case.attributes["shape"]
         sizes = [shape if draws.draw(st.booleans()) else () for _ in (high, *more)]
         given = [
-            draws.random.uniform(0, n, size) for n, size in zip((high, *more), sizes, strict=True)
+            draws.random.uniform(low, n, size) for n, size in zip((high, *more), sizes, strict=True)
         ]
-        if more:  # a number of trials
-            given[0] = np.floor(given[0])
+        if more:  # numbers of trials, and probabilities
+            bounds = (high, *more)
+            given = [np.floor(x) if n > 1 else x for x, n in zip(given, bounds, strict=True)]
         parameters = [torch.from_numpy(np.asarray(x)) for x in given]
         return Case((*case.operands, *parameters), case.attributes)
 
@@ -59,6 +60,9 @@ ROWS: dict[str, Row] = {
     "random_log_gamma": Row(_sampled(3.0), REAL_FLOATS),
     "random_poisson": Row(_sampled(30.0), ("int64",)),
     "random_binomial": Row(_sampled(60.0, 1.0), ("int64",)),
+    "random_hypergeometric": Row(_sampled(60.0, 40.0, 100.0), ("int64",)),
+    "random_zipf": Row(_sampled(12.0, low=6.0), ("int64",)),
+    "random_vonmises_cosine": Row(_sampled(9.0), REAL_FLOATS),
     "random_bits": Row(_random, ("int64",)),
     "random_permutation": Row(_permutation, ("int64",)),
 }

@@ -110,10 +110,26 @@ def _expand(draws: Draws) -> Case:
     return Case((x, mask), attributes)
 
 
+def _true_positions(draws: Draws) -> Case:
+    _, mask, attributes = _mask(draws)
+    attributes = {**attributes, "axis": 0, "dim": draws.draw(st.integers(0, mask.ndim - 1))}
+    return Case((mask.to(to_torch(draws.dtype)),), attributes)
+
+
 def _sort(draws: Draws) -> Case:
     shape = draws.shape(1)
     axis = draws.draw(st.integers(0, len(shape) - 1))
     return Case((draws.numbers(shape),), {"axis": axis, "descending": draws.draw(st.booleans())})
+
+
+def _octets(draws: Draws) -> Case:
+    bits = draws.numbers((*draws.shape(), 8))
+    return Case((bits,), {"bitorder": draws.draw(st.sampled_from(["big", "little"]))})
+
+
+def _packed(draws: Draws) -> Case:
+    octets = draws.numbers(draws.shape())
+    return Case((octets,), {"bitorder": draws.draw(st.sampled_from(["big", "little"]))})
 
 
 def _order_statistics(draws: Draws) -> Case:
@@ -138,8 +154,11 @@ ROWS: dict[str, Row] = {
     "segment_counts": Row(_segment_counts, BOOL),
     "compress": Row(_compress, ANY, (0,)),
     "expand": Row(_expand, ANY, (0,)),
+    "true_positions": Row(_true_positions, BOOL),
     "sort": Row(_sort, (*BOOL, *REAL), (0,)),
     "argsort": Row(_sort, (*BOOL, *REAL)),
+    "pack_bits": Row(_octets, BOOL),
+    "unpack_bits": Row(_packed, ("uint8",)),
     "order_statistics": Row(_order_statistics, (*BOOL, *REAL), (0,)),
     "searchsorted": Row(_searchsorted, (*BOOL, *REAL)),
     "put": Row(_put, ANY, (0, 1)),

@@ -16,15 +16,16 @@ import magmath as mm
 from engines import current
 from magmath import nn
 from magmath.comm import update_clock
-from magmath.comm.update_clock import UpdateClock
+from magmath.comm.update_rules import Denied, UpdateRules
 from magmath.errors import MagmathError, NonFiniteLoss
+from magmath.executor.message_servers import MessageServers
+from magmath.executor.servers import SharedServers
 from magmath.parallel import Asynchronous, CompiledStep
 
 DRAW = np.random.default_rng(3)
 X = DRAW.normal(size=(70, 6))
 Y = X @ DRAW.normal(size=(6, 2)) + 0.1 * DRAW.normal(size=(70, 2))
-POOLS = [("inline", 1), ("shared", 2), ("shared", 3), ("messages", 4)]
-SHARED = POOLS[:3]
+POOLS = [("inline", 1), ("shared", 2), ("shared", 3), ("messages", 4), ("hosts", 3)]
 RATE = 0.05
 
 
@@ -143,7 +144,7 @@ def test_an_assigned_parameter_begins_the_schedule_anew() -> None:
 
 
 @pytest.mark.parametrize("schedule", [[1, 3, 2], None], ids=str)
-@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2), ("messages", 3)])
 def test_a_checkpoint_continues(
     kind: str, workers: int, schedule: list[int] | None, tmp_path: Path
 ) -> None:
@@ -187,39 +188,51 @@ class Log:
 def watched(monkeypatch: pytest.MonkeyPatch, computing: Any = None) -> Iterator[Log]:
     """Logs the clock. `computing(rank, log)` is called when a worker has made its copies."""
     log = Log()
-    take, begin, copying = UpdateClock.take, UpdateClock.begin, UpdateClock.copying
+    permit = UpdateRules.take
 
-    def logged_take(self: UpdateClock, steps: int) -> int | None:
-        step = take(self, steps)
-        if step is not None:
-            log.took(self._comm.rank, step)
-            log.complete[self._comm.rank] = int(self._words[self._own]) - 1
+    def logged_permit(self: UpdateRules, worker: int, steps: int) -> int | Denied:
+        step = permit(self, worker, steps)
+        if not isinstance(step, Denied):
+            log.complete[worker] = int(self._copied[worker]) - 1
         return step
 
-    @contextmanager
-    def logged_copying(self: UpdateClock, server: int) -> Iterator[int]:
-        with copying(self, server) as version:
-            yield version
-        if server == 0:
-            log.current[self._comm.rank].append(version)
-        if computing is not None and server == self._servers - 1:
-            computing(self._comm.rank, log)
-
-    def logged_begin(self: UpdateClock) -> int:
-        number = begin(self)
-        log.began(self._comm.rank, number)
-        return number
-
     with monkeypatch.context() as patch:
-        patch.setattr(UpdateClock, "take", logged_take)
-        patch.setattr(UpdateClock, "copying", logged_copying)
-        patch.setattr(UpdateClock, "begin", logged_begin)
+        patch.setattr(UpdateRules, "take", logged_permit)
+        for servers in (SharedServers, MessageServers):
+            watch(servers, log, patch, computing)
         yield log
 
 
+def watch(servers: Any, log: Log, patch: pytest.MonkeyPatch, computing: Any) -> None:
+    """Log what the workers do with servers of a class."""
+    take, copy, begin = servers.take, servers.copy, servers.begin
+
+    def logged_take(self: Any) -> int | None:
+        step = take(self)
+        if step is not None:
+            log.took(self._comm.rank, step)
+        return step  # type: ignore[no-any-return]
+
+    def logged_copy(self: Any) -> list[int]:
+        versions = copy(self)
+        log.current[self._comm.rank].append(versions[0])
+        if computing is not None:
+            computing(self._comm.rank, log)
+        return versions  # type: ignore[no-any-return]
+
+    def logged_begin(self: Any) -> int:
+        number = begin(self)
+        log.began(self._comm.rank, number)
+        return number  # type: ignore[no-any-return]
+
+    for name, method in (("take", logged_take), ("copy", logged_copy), ("begin", logged_begin)):
+        patch.setattr(servers, name, method)
+
+
+@pytest.mark.parametrize("kind", ["shared", "messages", "hosts"])
 @pytest.mark.parametrize(("workers", "staleness"), [(2, 1), (3, 4), (3, 1), (4, 2), (8, 7)])
 def test_updates_are_the_equation_for_the_delays_that_occurred(
-    workers: int, staleness: int, monkeypatch: pytest.MonkeyPatch
+    kind: str, workers: int, staleness: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draw = np.random.default_rng(workers)
     pauses = draw.uniform(0, 0.003, workers)
@@ -232,7 +245,7 @@ def test_updates_are_the_equation_for_the_delays_that_occurred(
 
     monkeypatch.setattr(update_clock, "set_counter", late)
     with (
-        current("shared", workers),
+        current(kind, workers),
         watched(monkeypatch, lambda r, _: time.sleep(pauses[r])) as log,
     ):
         net, layer = linear()
@@ -253,7 +266,7 @@ def test_updates_are_the_equation_for_the_delays_that_occurred(
     assert found["histogram"] == np.bincount(delays).tolist()
 
 
-@pytest.mark.parametrize(("kind", "workers"), SHARED)
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
 @pytest.mark.parametrize("rule", ["sgd", "adam"])
 def test_without_delays_it_is_plain_training(kind: str, workers: int, rule: str) -> None:
     """One worker at a time: with dropout, running statistics, step counts and a last batch."""
@@ -267,9 +280,52 @@ def test_without_delays_it_is_plain_training(kind: str, workers: int, rule: str)
         assert net.history.staleness[-1] == {"mean": 0.0, "max": 0, "histogram": [5]}
 
 
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+def test_steps_report_and_draw_the_same_in_any_order(kind: str, workers: int) -> None:
+    """If nothing is learned, the losses of all steps, with their own random numbers, and the
+    metrics of the epoch are those of plain training; so are the states of generators."""
+    labels = np.argmax(Y, axis=1)
+    ends = []
+    for pool, strategy in ((("inline", 1), "data"), ((kind, workers), Asynchronous(6, servers=2))):
+        with current(*pool):
+            own = [
+                nn.Dense(9, bias=False),
+                nn.Dropout(0.5, seed=4),
+                nn.Dense(2, bias=False),
+                nn.Dropout(0.1),
+            ]
+            net = nn.NeuralNetwork(own, optimizer=mm.optim.Momentum(1e-30), seed=1)
+            mm.random.seed(3)
+            net.fit(X, labels, batch_size=4, epochs=2, strategy=strategy,
+                    metrics=["accuracy", "f1"])  # fmt: skip
+            ends.append(net)
+    check_equal(ends[1], ends[0])
+    assert ends[1].history.history["f1"] == pytest.approx(ends[0].history.history["f1"])
+    assert ends[1].history.accuracy == pytest.approx(ends[0].history.accuracy)
+    assert len(set(ends[0].history.steps)) > 30
+
+
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+def test_a_loss_scale_skips_the_same_steps(kind: str, workers: int) -> None:
+    mm.set_default_dtype(mm.float32)
+    ends = []
+    for pool, strategy in ((("inline", 1), "data"), ((kind, workers), Asynchronous(0, servers=2))):
+        with current(*pool):
+            net = nn.NeuralNetwork([nn.Dense(9), nn.Dense(2)], optimizer="adam", seed=1,
+                                   loss="mean_squared_error", precision="mixed-float16")  # fmt: skip
+            net.fit(X, 1e3 * Y, batch_size=7, epochs=2, shuffle=False, strategy=strategy)
+            scale = net.trainer.loss_scale
+            assert scale is not None
+            ends.append((net.history.steps, [float(v) for v in scale.state().values()]))
+    np.testing.assert_allclose(ends[1][0], ends[0][0], rtol=1e-3)
+    assert ends[1][1] == ends[0][1]
+    assert 2 < ends[0][1][2] < 15, "some steps were skipped"
+
+
+@pytest.mark.parametrize("kind", ["shared", "messages", "hosts"])
 @pytest.mark.parametrize(("workers", "staleness"), [(2, 5), (3, 8)])
 def test_a_straggler_stops_others_only_at_the_bound(
-    workers: int, staleness: int, monkeypatch: pytest.MonkeyPatch
+    kind: str, workers: int, staleness: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first step of worker 1 lasts until the others have made all the updates they may."""
     reached, waits = threading.Event(), [True]
@@ -286,7 +342,7 @@ def test_a_straggler_stops_others_only_at_the_bound(
             time.sleep(0.05)  # another update would be one too many
             assert len(log.updates) == copied + staleness
 
-    with current("shared", workers), watched(monkeypatch, computing) as log:
+    with current(kind, workers), watched(monkeypatch, computing) as log:
         net, _ = linear()
         history = net.fit(X, Y, batch_size=1, epochs=1, strategy=Asynchronous(staleness))
     assert reached.is_set()
@@ -298,7 +354,7 @@ def test_it_learns_digits() -> None:
     mm.set_default_dtype(mm.float32)
     digits = mm.data.load("digits")
     images, labels = digits.train_images.reshape(-1, 64), digits.train_labels
-    for kind, workers in (("shared", 2), ("shared", 3)):
+    for kind, workers in (("shared", 2), ("shared", 3), ("hosts", 3)):
         with current(kind, workers):
             net = nn.NeuralNetwork([nn.Dense(32, activation="relu"), nn.Dense(10)],
                                    optimizer=mm.optim.GradientDescent(0.1), seed=1)  # fmt: skip
@@ -309,8 +365,9 @@ def test_it_learns_digits() -> None:
             assert sum(history.staleness[0]["histogram"]) == -(-len(labels) // 32)
 
 
-def test_an_error_of_one_worker_ends_the_run_everywhere() -> None:
-    with current("shared", 3) as pool:
+@pytest.mark.parametrize("kind", ["shared", "hosts"])
+def test_an_error_of_one_worker_ends_the_run_everywhere(kind: str) -> None:
+    with current(kind, 3) as pool:
         net = nn.NeuralNetwork([nn.Embedding(5, 4), nn.Flatten(), nn.Dense(2)], seed=1,
                                loss="mean_squared_error", optimizer="sgd")  # fmt: skip
         tokens = np.arange(70).reshape(70, 1) % 5
@@ -319,14 +376,81 @@ def test_an_error_of_one_worker_ends_the_run_everywhere() -> None:
         start = time.monotonic()
         with pytest.raises(IndexError, match="9 is out of range"):
             net.fit(tokens, Y, batch_size=2, epochs=1, strategy=Asynchronous(3))
-        assert time.monotonic() - start < 20
+        assert time.monotonic() - start < 40
         assert not pool.closed
         again, _ = linear()
         assert len(again.fit(X, Y, batch_size=4, strategy=Asynchronous(3)).steps) == 18
 
 
-def test_a_loss_that_is_not_finite_stops_the_run() -> None:
-    with current("shared", 2):
+def test_more_servers_than_workers_do_not_wait_for_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("magmath.comm.local_group._EAGER_BYTES", 64)  # as for large arrays
+    with current("messages", 2):
+        layers = [*[nn.Dense(20, activation="relu") for _ in range(4)], nn.Dense(2)]
+        net = nn.NeuralNetwork(layers, loss="mean_squared_error", optimizer="sgd", seed=1)
+        history = net.fit(X, Y, batch_size=2, epochs=4, strategy=Asynchronous(4, servers=3))
+        assert len(history.loss) == 4
+
+
+def test_an_update_that_fails_on_its_server_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = MessageServers._made
+
+    def failing(self: MessageServers, server: int, run: Any) -> Any:
+        found = made(self, server, run)
+        apply = found.apply
+
+        def fail_later(number: int) -> None:
+            if number == 5 and server == 1:
+                raise ArithmeticError("this update fails")
+            apply(number)
+
+        found.apply = fail_later
+        return found
+
+    with current("messages", 3) as pool:
+        net = network()
+        with monkeypatch.context() as patch:
+            patch.setattr(MessageServers, "_made", failing)
+            with pytest.raises(ArithmeticError, match="this update fails"):
+                net.fit(X, Y, batch_size=2, epochs=1, strategy=Asynchronous(4))
+        assert not pool.closed
+        again, _ = linear()
+        assert len(again.fit(X, Y, batch_size=4, strategy=Asynchronous(3)).steps) == 18
+
+
+class Centered(nn.Module):
+    """Subtracts a running mean, which it then changes by the result: a buffer with a recurrence."""
+
+    def __init__(self) -> None:
+        self.mean = nn.Buffer(0.0, (2,))
+
+    def __call__(self, x: mm.Array) -> mm.Array:
+        found = x - self.mean
+        self.mean.assign(self.mean + 0.1 * mm.mean(mm.stop_gradient(found), axis=0))
+        return found
+
+
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+def test_buffers_that_a_step_reads_and_changes(kind: str, workers: int) -> None:
+    """The step reads copies of them, and each update changes their current values."""
+    ends = []
+    for pool, strategy in ((("inline", 1), "data"), ((kind, workers), Asynchronous(0, servers=2))):
+        with current(*pool):
+            net = nn.NeuralNetwork([nn.Dense(4), nn.Dense(2), Centered()], optimizer="momentum",
+                                   loss="mean_squared_error", seed=1)  # fmt: skip
+            net.fit(X, Y, batch_size=8, epochs=2, strategy=strategy)
+            ends.append(net)
+    check_equal(ends[1], ends[0])
+    with current(kind, workers):
+        ends[1].fit(X, Y, batch_size=8, epochs=2, strategy=Asynchronous(5, servers=2))
+        step = ends[1].explain()
+        assert sum(group.count for group in step.by_operation() if group.name == "gemm") <= 6
+
+
+@pytest.mark.parametrize("kind", ["shared", "messages"])
+def test_a_loss_that_is_not_finite_stops_the_run(kind: str) -> None:
+    with current(kind, 2):
         net, _ = linear(mm.optim.GradientDescent(1e200))
         with pytest.raises(NonFiniteLoss, match="the loss became"):
             net.fit(X, Y, batch_size=1, epochs=1, strategy=Asynchronous(2))
@@ -342,8 +466,6 @@ def test_mistakes() -> None:
     with pytest.raises(MagmathError, match=r"was given \[\]"):
         Asynchronous(2, schedule=[])
     net, _ = linear()
-    with current("messages", 4), pytest.raises(MagmathError, match="4 workers must share memory"):
-        net.fit(X, Y, strategy=Asynchronous())
     with current("exact", 2), pytest.raises(MagmathError, match="the pool is deterministic; give"):
         net.fit(X, Y, strategy=Asynchronous())
     with current("inline"), pytest.raises(MagmathError, match="CompiledStep: a call is one step"):

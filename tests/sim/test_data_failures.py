@@ -4,6 +4,7 @@ with the worker of this process and with several workers, as those of a NumPy tw
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -196,8 +197,8 @@ def test_training_with_a_token_out_of_the_vocabulary(pool: None) -> None:
         return loss
 
     def state() -> list[Any]:
-        states = {**adam.state_dict(), "steps": 0}  # which counts calls, for schedules
-        return [np.asarray(x) for x in (*embedding.state_dict().values(), *states.values())]
+        states = {**embedding.state_dict(), **adam.state_dict()}
+        return [np.asarray(x) for x in states.values()]
 
     losses = []
     for tokens in (good, bad, good, bad, bad, good):
@@ -281,3 +282,89 @@ def test_several_steps_are_taken_or_none(pool: None, way: str) -> None:
             np.testing.assert_array_equal(w.numpy(), before)
         else:
             assert (w.numpy() != before).any()
+
+
+def _trainer(way: str) -> tuple[Any, Callable[[bool], Any]]:
+    """A variable, and a step that draws random numbers, uses a schedule and may fail."""
+    w = mm.variable("w", mm.arange(1.0, N + 1))
+    rate = mm.optim.schedules.Polynomial(0.1, 40)
+    descent = mm.optim.Adam(rate) if way != "minimize steps" else mm.optim.Momentum(rate, 0.5)
+    rng = mm.random.Generator(3)
+
+    def loss(positions: Any) -> Any:
+        noise = mm.random.normal(size=N) + rng.uniform(size=N)
+        return mm.sum(mm.take(w, positions, axis=0) ** 2) + mm.sum(w * noise)
+
+    def update(positions: Any) -> Any:
+        value, slopes = mm.value_and_grad(lambda: loss(positions), [w])
+        descent.update(slopes)
+        return value
+
+    def body(i: Any, positions: Any) -> Any:
+        w.assign(w - 0.1 * mm.take(w, positions, axis=0)[0] * mm.random.normal(size=N))
+        return positions + 0
+
+    expression = loss(placeholder := mm.variable("positions", _positions(True)))
+
+    def minimize(good: bool) -> None:
+        placeholder.assign(_positions(good))
+        descent.minimize(expression, [w], steps=3 if way == "minimize steps" else 1)
+
+    calls: dict[str, Callable[[bool], Any]] = {
+        "minimize": minimize,
+        "minimize steps": minimize,
+        "loop": lambda good: mm.fori_loop(0, 3, body, mm.asarray(_positions(good))),
+    }
+    compiled = mm.compile(update)
+    calls["compiled"] = lambda good: compiled(mm.asarray(_positions(good)))
+    return w, calls[way]
+
+
+@pytest.mark.parametrize("way", ["compiled", "minimize", "minimize steps", "loop"])
+def test_failed_steps_leave_generators_and_schedules(pool: None, way: str) -> None:
+    """With failed steps in between, the good ones draw the same numbers and use the same rates."""
+    found = []
+    for with_failures in (False, True):
+        mm.random.seed(7)
+        w, call = _trainer(way)
+        values = []
+        for good in _steps():
+            if good or with_failures:
+                assert _caught(partial(call, good)) is not good
+            if good:
+                values.append(w.numpy())
+        values.append(mm.random.uniform(size=3).numpy())
+        found.append(values)
+    for alone, among_failures in zip(*found, strict=True):
+        np.testing.assert_array_equal(alone, among_failures)
+
+
+def test_failed_eager_updates_leave_schedules(pool: None) -> None:
+    """Statements that are complete stay: the numbers were drawn, but the step was not taken."""
+    w = mm.variable("w", mm.arange(1.0, N + 1))
+    descent = mm.optim.Adam(mm.optim.schedules.Polynomial(0.1, 40))
+    for good in _steps():
+        before, steps = w.numpy(), descent.steps
+        slope = mm.take(w, mm.asarray(_positions(good)), axis=0)[0] * w
+        assert _caught(lambda slope=slope: descent.update({w: slope})) is not good
+        assert descent.steps == steps + good
+        assert (w.numpy() != before).any() == good
+
+
+def test_minimize_takes_all_steps_or_none(pool: None) -> None:
+    """A step of `minimize` that fails after others undoes these."""
+    w = mm.variable("w", [1.0, 1.0])
+    for rate in (1.0, mm.optim.schedules.Step(1.0, 100)):
+        descent, drawn = mm.optim.GradientDescent(rate), []
+        for failures in (0, 2):
+            mm.random.seed(5)
+            expression = mm.sum(w * mm.random.uniform(1.0, 1.5, size=2)) + 0 * mm.sum(
+                mm.linalg.cholesky(mm.diag(w + 2.9))
+            )
+            call = partial(descent.minimize, expression, [w], steps=4)
+            for _ in range(failures):
+                assert _caught(call)
+                np.testing.assert_array_equal(w.numpy(), [1.0, 1.0])
+                assert descent.steps == 0
+            drawn.append(mm.random.normal(size=3).numpy())
+        np.testing.assert_array_equal(*drawn)

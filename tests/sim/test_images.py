@@ -194,6 +194,34 @@ def _pad(d: Draw) -> Case:
     return [x], lambda x: F.pad(x, padding, mode), lambda x: T.pad(x, padding, mode)
 
 
+def _prelu(d: Draw) -> Case:
+    x = d.numbers(2, d.integer(1, 4), *d.space())
+    weight = d.numbers(d.of([1, x.shape[1]]))
+    return [x, weight], F.prelu, T.prelu
+
+
+def _channel_shuffle(d: Draw) -> Case:
+    groups = d.integer(1, 3)
+    x = d.numbers(2, groups * d.integer(1, 3), *d.space())
+    return [x], lambda x: F.channel_shuffle(x, groups), lambda x: _shuffled(x, groups)
+
+
+def _shuffled(x: torch.Tensor, groups: int) -> torch.Tensor:  # torch's has no second gradient
+    return x.unflatten(1, (groups, -1)).transpose(1, 2).flatten(1, 2)
+
+
+def _pixel_shuffle(d: Draw) -> Case:
+    factor = d.integer(1, 3)
+    x = d.numbers(2, factor**2 * d.integer(1, 2), d.integer(1, 4), d.integer(1, 4))
+    return [x], lambda x: F.pixel_shuffle(x, factor), lambda x: T.pixel_shuffle(x, factor)
+
+
+def _pixel_unshuffle(d: Draw) -> Case:
+    factor = d.integer(1, 3)
+    x = d.numbers(2, d.integer(1, 2), factor * d.integer(1, 3), factor * d.integer(1, 3))
+    return [x], lambda x: F.pixel_unshuffle(x, factor), lambda x: T.pixel_unshuffle(x, factor)
+
+
 CASES: dict[str, Callable[[Draw], Case]] = {
     "conv": _conv,
     "conv_transpose": _conv_transpose,
@@ -207,6 +235,10 @@ CASES: dict[str, Callable[[Draw], Case]] = {
     "local_response_norm": _local_response_norm,
     "interpolate": _interpolate,
     "pad": _pad,
+    "prelu": _prelu,
+    "channel_shuffle": _channel_shuffle,
+    "pixel_shuffle": _pixel_shuffle,
+    "pixel_unshuffle": _pixel_unshuffle,
 }
 
 
@@ -231,6 +263,23 @@ def test_values_and_gradients_equal_pytorch(
         want = known.detach().numpy()
         scale = max(1.0, float(np.abs(want).max(initial=0)))
         np.testing.assert_allclose(result, want, rtol=1e-8, atol=1e-9 * scale)
+
+
+def test_layers_of_shuffled_pixels_and_channels() -> None:
+    x = np.random.default_rng(1).normal(size=(2, 8, 3, 2))
+    with current("inline"):
+        ours = mm.nn.Sequential(
+            mm.nn.PReLU(8), mm.nn.ChannelShuffle(4), mm.nn.PixelShuffle(2), mm.nn.PReLU()
+        )
+        found = ours(mm.asarray(x)).numpy()
+        assert ours.state_dict().keys() == {"0.weight", "3.weight"}
+        back = mm.nn.PixelUnshuffle(2)(mm.nn.PixelShuffle(2)(mm.asarray(x))).numpy()
+    theirs = torch.nn.Sequential(
+        torch.nn.PReLU(8), torch.nn.ChannelShuffle(4), torch.nn.PixelShuffle(2), torch.nn.PReLU()
+    )
+    expected = theirs.double()(torch.from_numpy(x)).detach().numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_array_equal(back, x)
 
 
 def _weights(shape: tuple[int, ...]) -> Any:
@@ -272,6 +321,17 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "group norm": (lambda: mm.nn.GroupNorm(3)(X), "3 groups divide"),
     "output": (lambda: mm.nn.Conv2d(5, 3, groups=2), "groups must divide the 5 channels"),
     "size": (lambda: F.interpolate(X), "either size or scale_factor"),
+    "shuffled groups": (lambda: F.channel_shuffle(X, 3), "channels that 3 divides"),
+    "shuffled pixels": (
+        lambda: F.pixel_shuffle(X, 3),
+        r"channels that 9 divides, was given \(2, 4",
+    ),
+    "pixels": (lambda: F.pixel_unshuffle(X, 5), "must divide height and width, was given 5"),
+    "slopes": (lambda: F.prelu(X, mm.ones(3)), r"\(1,\) or \(channels,\), was given \(3,\)"),
+    "shortcut": (
+        lambda: mm.nn.Residual(mm.nn.Conv2d(5, 3, stride=2, padding=1))(mm.asarray(X)),
+        r"give shortcut=mm.nn.Conv2d\(5, 1, stride=2\)",
+    ),
     "branches": (
         lambda: mm.nn.Parallel(mm.nn.MaxPool2d(2), mm.nn.MaxPool2d(3))(mm.asarray(X)),
         r"Parallel: joins branches along axis 1; they give \(2, 4, 3, 2\), \(2, 4, 2, 1\)",

@@ -346,3 +346,69 @@ def test_small_loops_are_not_divided(bound: list[Any]) -> None:
                 step(x).numpy()
             (source,) = Counted.sources
             assert ("fetch_add" in source) == (n > 1000)
+
+
+# joined dimensions ------------------------------------------------------------------------------
+
+
+def _operand(choice: random.Random, shape: tuple[int, ...], made: np.random.Generator) -> Numbers:
+    """Numbers that broadcast to a shape, in any memory order, perhaps a part of a larger array."""
+    own = [n if choice.random() < 0.75 else 1 for n in shape]
+    order = list(range(len(own)))
+    if choice.random() < 0.3:
+        choice.shuffle(order)
+    larger = [own[d] + (2 if choice.random() < 0.15 else 0) for d in order]
+    whole = made.standard_normal(larger)
+    part = whole[tuple([slice(0, own[d]) for d in order])]
+    return part.transpose(np.argsort(order))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_loops_over_joined_dimensions(seed: int, bound: list[Any]) -> None:
+    """Loops over operands of several dimensions, of which some are contiguous together."""
+    choice, made = random.Random(seed), np.random.default_rng(seed)
+    with current("planned", 1):
+        for _ in range(4):
+            shape = tuple([choice.choice([1, 2, 3, 3, 7, 16]) for _ in range(choice.randint(2, 4))])
+            arrays = [_operand(choice, shape, made) for _ in range(5)]
+            arrays.append(made.standard_normal(shape))
+
+            def body(m: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any) -> Any:
+                x = a * b + f
+                y = c - d * x
+                return x * 2.0, y / (e * e + 1.0), m.sqrt(f * f) + a
+
+            given = [mm.asarray(x) for x in arrays]
+            compiled = mm.compile(lambda *x: body(mm, *x))
+            for _ in range(4):
+                for found, known in zip(compiled(*given), body(np, *arrays), strict=True):
+                    np.testing.assert_array_equal(found.numpy(), known)
+    assert bound
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "stores"), [(mm.optim.Momentum(0.1), 2), (mm.optim.Adam(0.1), 3)]
+)
+def test_an_update_is_one_loop_for_each_variable(
+    optimizer: Any, stores: int, bound: list[Any]
+) -> None:
+    """Without inner loops over the filters, and without a loop over two variables."""
+    with current("planned", 1):
+        shapes = [(64, 32, 3, 3), (64, 32, 3, 3), (128, 16, 3, 3)]
+        weights = [mm.variable(f"w{i}", mm.ones(shape)) for i, shape in enumerate(shapes)]
+        images = mm.ones((1, 1, 1, 1))
+
+        @mm.compile
+        def step(x: mm.Array) -> mm.Array:
+            slopes = {w: w * 0.5 + x for w in weights}
+            optimizer.update(slopes)
+            return mm.sum(x)
+
+        for _ in range(6):
+            mm.evaluate(step(images))
+    source = max(Counted.sources, key=len)
+    long = [text for text in source.split("\ndef ") if "18432" in text and "for " in text]
+    updates = [text for text in long if text.count("] = v") >= 2 and not text.startswith("run")]
+    assert len(updates) == 2  # two variables of one shape have the same code
+    assert [text.count("for ") for text in updates] == [1, 1]
+    assert [text.count("] = v") for text in updates] == [stores, stores]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -11,8 +14,10 @@ from hypothesis import strategies as st
 import operation_bodies as bodies
 from engines import engine_of
 from magmath.core.dtypes import DTYPES
+from magmath.core.index_set import IndexSet
 from magmath.errors import DTypeError
-from magmath.graph import apply
+from magmath.graph import KernelCall, apply
+from magmath.memory.torch_dtypes import to_torch
 from magmath.ops import OPERATIONS, block_reduction, creation, leaves, redistribute
 from operation_table import FOLDED, REAL, ROWS, UNSIGNED, Case, cases
 
@@ -74,7 +79,8 @@ def test_complex_numbers_are_not_cast_to_real_ones() -> None:
 
 
 SPECIAL = [np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0, -1.0, -2.5, 3.0]
-POINTWISE = [n for n in ROWS if OPERATIONS[n].elementwise and n not in ("where", "astype")]
+UNUSUAL = ("where", "astype", "zeta")  # the order of zeta is finite
+POINTWISE = [n for n in ROWS if OPERATIONS[n].elementwise and n not in UNUSUAL]
 
 
 @pytest.mark.parametrize("name", [n for n in POINTWISE if "float64" in ROWS[n].dtypes])
@@ -87,6 +93,40 @@ def test_special_numbers_are_treated_as_numpy_does(name: str, data: st.DataObjec
     result = bodies.computed(engine_of("inline"), name, case)
     bodies.check_close(result, bodies.reference(name, case), name)
     bodies.check_signs(result, bodies.reference(name, case), name)
+
+
+HALVES_AND_DOUBLES = [
+    (n, d)
+    for n in POINTWISE
+    for d in ("float64", "bfloat16")
+    if {"float64", d} <= {*ROWS[n].dtypes}
+]
+
+
+@pytest.mark.parametrize(("name", "dtype"), HALVES_AND_DOUBLES)
+@given(data=st.data())
+@settings(max_examples=1)
+def test_kernels_compute_in_place(name: str, dtype: str, data: st.DataObject) -> None:
+    """A result may be stored in the memory of an operand that nothing else needs."""
+    count = len(data.draw(cases(ROWS[name])).operands)
+    grids = np.meshgrid(*[SPECIAL] * count, indexing="ij")
+    operands = [torch.from_numpy(grid.ravel()).to(to_torch(DTYPES[dtype])) for grid in grids]
+    node = apply(OPERATIONS[name], *bodies.operand_nodes(Case(tuple(operands), {})))
+    whole = (IndexSet.range(0, operands[0].numel()),)
+
+    def computed(out: torch.Tensor, inputs: list[torch.Tensor]) -> torch.Tensor:
+        tiles, shapes = [whole] * count, [node.shape] * count
+        context: Any = SimpleNamespace(deterministic=False)
+        call = KernelCall(out, inputs, {}, whole, tiles, node.shape, shapes, context)
+        with np.errstate(all="ignore"):
+            OPERATIONS[name].kernel(call)()
+        return bodies.bits(out)
+
+    expected = computed(torch.empty(node.shape, dtype=to_torch(node.dtype)), operands)
+    for i in range(count):
+        inputs = [x.clone() for x in operands]
+        if inputs[i].dtype == to_torch(node.dtype):
+            assert torch.equal(computed(inputs[i], inputs), expected), i
 
 
 @pytest.mark.parametrize("name", TABLE)

@@ -111,6 +111,25 @@ def test_loops_of_many_steps(kind: str) -> None:
         np.testing.assert_allclose(found.numpy(), known, rtol=1e-9)
 
 
+@pytest.mark.parametrize("kind", ["shared", "messages", "hosts"])
+def test_asynchronous_updates(kind: str) -> None:
+    """Dropout, running statistics and the losses of all steps are as without delays."""
+    x = np.random.default_rng(0).normal(size=(20, 5))
+    ends = []
+    for number, strategy in enumerate(["data", *[mm.parallel.Asynchronous(0, servers=3)] * 2]):
+        with debugged(f"delays={number}", kind, 3):
+            layers = [mm.nn.Dense(7), mm.nn.BatchNorm(), mm.nn.Dropout(0.5, seed=1), mm.nn.Dense(5)]
+            net = mm.nn.NeuralNetwork(
+                layers, optimizer="momentum", loss="mean_squared_error", seed=1
+            )
+            history = net.fit(x, x, batch_size=6, epochs=1, strategy=strategy)
+            free = net.fit(x, x, batch_size=6, epochs=1, strategy=mm.parallel.Asynchronous(4))
+            assert all(one["max"] <= 4 for one in free.staleness)
+            ends.append(history.steps)
+    for found in ends[1:]:
+        np.testing.assert_allclose(found, ends[0], rtol=1e-9)
+
+
 # the switch ---------------------------------------------------------------------------------------
 
 

@@ -159,7 +159,7 @@ def test_an_error_in_a_collective_ends_the_step_everywhere(
         start = time.monotonic()
         with pytest.raises(ValueError, match="the sum is broken"):
             trained(strategy, 30, 10)
-        assert time.monotonic() - start < 20
+        assert time.monotonic() - start < 40
         assert pool.closed
     monkeypatch.undo()
     with mm.init(3, launcher="threads"):

@@ -24,7 +24,6 @@ from magmath.comm.counting import CountingCommunicator
 from magmath.engine import session
 from magmath.errors import (
     DataError,
-    DTypeError,
     MagmathError,
     NonFiniteLoss,
     ShapeError,
@@ -390,6 +389,19 @@ def test_dropout_drops_a_share_and_scales_the_rest(inline: Pool) -> None:
     np.testing.assert_allclose(net.predict(ones).numpy(), 1.0, rtol=1e-5)
 
 
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("messages", 3)])
+def test_dropout_of_whole_channels(kind: str, workers: int) -> None:
+    with current(kind, workers):
+        layer = Dropout(0.4, per_channel=True, seed=3)
+        dropped = layer(mm.ones((50, 20, 3, 2))).numpy()
+        assert layer.eval()(mm.ones(3)).numpy().tolist() == [1, 1, 1]
+    kept = dropped[:, :, 0, 0] > 0
+    np.testing.assert_allclose(
+        dropped, np.broadcast_to(kept[:, :, None, None] / 0.6, dropped.shape)
+    )
+    assert kept.mean() == pytest.approx(0.6, abs=0.05)
+
+
 # weights in files --------------------------------------------------------------------------------
 
 
@@ -542,7 +554,9 @@ def test_bad_input_is_refused_with_a_remedy(inline: Pool) -> None:
         MagmathError, match=r"strategy 'fast' is not known.*auto, data, model, rows"
     ):
         network().fit(X, Y, strategy="fast")
-    with pytest.raises(DTypeError, match=r"labels must be \(N,\).*\(10, 1, 8, 10\)"):
+    with pytest.raises(
+        ShapeError, match=r"outputs \(10, 1, 8, 10\) .* end the network with Flatten"
+    ):
         network().fit(DIGITS.train_images[:10], Y[:10])
     net = network()
     net.build((64,))

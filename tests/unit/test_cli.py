@@ -17,7 +17,7 @@ from rich.console import Console
 import magmath
 from magmath.cli.main import main
 from magmath.cli.progress_reporter import ProgressReporter
-from magmath.cli.train import resolved_options
+from magmath.cli.train import learning_rate, resolved_options
 from magmath.cli.train_data import TrainData, train_data
 from magmath.cli.train_options import TRAIN_DEFAULTS, TrainOptions
 from magmath.cost import Machine, keep_machine
@@ -306,6 +306,19 @@ def test_train_says_what_came_out_and_what_to_try(tmp_path: Path, here: Here) ->
 
 def test_every_network_of_the_zoo_can_be_trained() -> None:
     assert set(TRAIN_DEFAULTS) == set(magmath.nn.zoo.NETWORKS)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "first", "highest", "last"),
+    [("constant", 0.1, 0.1, 0.1), ("cosine", 0.1, 0.1, 0.0), ("one-cycle", 0.004, 0.1, 0.0)],
+)
+def test_schedules_span_all_steps(schedule: str, first: float, highest: float, last: float) -> None:
+    options = {"learning_rate": 0.1, "batch": 8, "epochs": 50, "schedule": schedule}
+    rate = learning_rate(options, 100)  # 13 steps an epoch
+    rates = [rate(step) if callable(rate) else rate for step in range(650)]
+    assert rates[0] == pytest.approx(first)
+    assert max(rates) == pytest.approx(highest, rel=1e-3)
+    assert rates[-1] == pytest.approx(last, abs=1e-5)
 
 
 def test_a_convolutional_network_is_trained_and_resumed(tmp_path: Path, here: Here) -> None:

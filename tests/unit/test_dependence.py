@@ -139,7 +139,7 @@ def test_every_step_of_a_nest_has_its_loops_once_and_in_order() -> None:
 
     for limits in (None, ("first", "last")):
         writer.lines.clear()
-        write_rectangles(writer, (0, 1), ("i", "j"), loops, body, limits)
+        write_rectangles(writer, (0, 1), ("i", "j"), loops, body, {}, limits)
         code = "\n".join(line.removeprefix("    ") for line in writer.lines)
         found = []
         for first, last in [(0, 4)] if limits is None else [(2, 4), (0, 2)]:

@@ -7,19 +7,19 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from magmath.codegen import runtime_library
 from magmath.errors import DTypeError, ShapeError
-from magmath.kernels import blas, gemm_candidates
+from magmath.kernels import blas, divided_gemv, gemm_candidates
 from magmath.kernels.dispatch.registry import ROWS, Candidate
 from magmath.kernels.dispatch.tuner import Call, Tuner
 from magmath.kernels.gemm import bind_gemm
@@ -180,12 +180,77 @@ def test_every_candidate_agrees(problem: dict[str, Any]) -> None:
             agree(problem["out"], truth, problem["a"].shape[-1])
 
 
+@pytest.mark.usefixtures("two_threads")
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_matrix_and_vector_on_all_threads(data: st.DataObject) -> None:
+    """Any division of rows and columns, any order of the matrix, a vector on either side."""
+    dtype = data.draw(st.sampled_from([torch.float32, torch.float64]))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    extent = st.sampled_from([2, 3, 4, 7, 33, 100, 257])
+    rows, columns = data.draw(extent), data.draw(extent)
+    a = matrix(
+        dtype, (rows, columns), data.draw(st.sampled_from(["rows", "columns", "padded"])), rng
+    )
+    b = values(dtype, (columns, 1), rng)
+    step = data.draw(st.sampled_from([1, 3]))
+    out = values(dtype, (rows, step), rng)[:, :1]
+    alpha, beta = (
+        data.draw(st.sampled_from([1.0, -2.5])),
+        data.draw(st.sampled_from([0.0, 1.0, 0.5])),
+    )
+    truth = expected(out, a, b, alpha, beta, None, relu=False)
+    if not beta:
+        out.fill_(torch.nan)  # must not be read
+    if data.draw(st.booleans()):
+        out, a, b, truth = out.mT, b.mT, a.mT, truth.T
+    late = data.draw(st.booleans())
+    product = GemmProblem(out, a, b, (lambda: alpha) if late else alpha, beta, None, False)
+    divided = CANDIDATES["divided"]
+    if not divided.takes(product):  # neither rows nor columns of the result are contiguous
+        assert step == 3
+        return
+    divided.bind(product, default)()
+    agree(out, truth, columns)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_rows_of_a_divided_product_are_independent() -> None:
+    """Infinities and nan reach the rows in which they are, and no others."""
+    a = torch.ones(100, 40)
+    a[3, 7], a[50, 0], a[99, 39] = torch.nan, torch.inf, -torch.inf
+    out = torch.empty(100, 1)
+    CANDIDATES["divided"].bind(
+        GemmProblem(out, a, torch.ones(40, 1), 1.0, 0.0, None, False), default
+    )()
+    known = torch.full((100, 1), 40.0)
+    known[3], known[50], known[99] = torch.nan, torch.inf, -torch.inf
+    assert torch.equal(out.nan_to_num(nan=-1), known.nan_to_num(nan=-1))
+
+
 def default(product: GemmProblem) -> Call:
     return candidates_for(product, 2**30)[0].bind(product, default)
 
 
+@pytest.fixture
+def two_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Two threads, and parts of matrices that are small enough for tests."""
+    monkeypatch.setattr(divided_gemv, "LEAST_BYTES", 0)
+    monkeypatch.setattr(divided_gemv, "PART_BYTES", 128)
+    monkeypatch.setattr(divided_gemv, "LONG_PART", 4)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
 def test_each_candidate_takes_something() -> None:
     taken = {c.name for dtype in TYPES for c in candidates_for(full_product(dtype), 2**30)}
+    rng = np.random.default_rng(0)
+    out, a, b = (values(torch.float32, shape, rng) for shape in ((9, 1), (9, 8), (8, 1)))
+    (part,) = reduced(GemmProblem(out, a, b, 1.0, 0.0, None, False))
+    taken |= {c.name for c in candidates_for(part, 2**30)}
     assert taken == set(CANDIDATES)
     assert taken == {row.candidate for row in ROWS if row.operation == "gemm"}
 
@@ -204,6 +269,7 @@ def tiles() -> None:
     """A product in tiles is a candidate once its library is there."""
     runtime_library.load("tiled_gemm_float32")
     runtime_library.load("tiled_gemm_float64")
+    divided_gemv.CODE.compile()
 
 
 @pytest.fixture

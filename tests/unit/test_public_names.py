@@ -42,6 +42,7 @@ NAMES = """
     std subtract sum take take_along_axis tan tanh trunc var where einsum outer tensordot vecdot
     std subtract sum take tan tanh trunc var where einsum outer tensordot vecdot
     std subtract sum take tan tanh trunc var where
+    lgamma digamma polygamma cdist
     conj real imag signbit nextafter broadcast_shapes moveaxis unstack flip roll tile repeat
     cumulative_prod count_nonzero diff
     relu sigmoid softmax log_softmax logsumexp stop_gradient
@@ -84,6 +85,8 @@ NAMES = """
     nn.Conv1d nn.Conv2d nn.Conv3d nn.ConvTranspose2d nn.MaxPool2d nn.AvgPool2d
     nn.AdaptiveAvgPool2d nn.AdaptiveMaxPool2d nn.GlobalAvgPool nn.GlobalMaxPool nn.GroupNorm
     nn.InstanceNorm nn.LocalResponseNorm nn.Upsample nn.ZeroPad2d nn.ReflectionPad2d nn.Parallel
+    nn.PReLU nn.PixelShuffle nn.PixelUnshuffle nn.ChannelShuffle nn.functional.prelu
+    nn.functional.pixel_shuffle nn.functional.pixel_unshuffle nn.functional.channel_shuffle
     nn.functional.conv2d nn.functional.conv_transpose2d nn.functional.max_pool2d
     nn.functional.avg_pool2d nn.functional.interpolate nn.functional.pad
     nn.zoo.NETWORKS nn.zoo.lenet5 nn.zoo.alexnet nn.zoo.vgg16 nn.zoo.googlenet
@@ -142,6 +145,13 @@ def test_dir_lists_the_promised_names() -> None:
     assert "NeuralNetwork" in dir(mm.nn)
 
 
+@pytest.mark.parametrize("name", sorted(set(mm._MODULES) - {"errors"}))
+def test_dir_of_a_module_lists_its_public_names(name: str) -> None:
+    module = getattr(mm, name)
+    assert dir(module) == sorted(module.__all__)
+    assert all(hasattr(module, each) for each in module.__all__)
+
+
 def test_every_lazy_name_is_promised() -> None:
     assert lazily_loaded() | CONSTANTS == {name.split(".")[0] for name in PROMISED}
 
@@ -195,6 +205,10 @@ def test_each_package_can_be_imported_first() -> None:
 def test_it_is_told_why_a_name_of_numpy_is_missing() -> None:
     for name, reason in numpy_aliases.EXCLUDED.items():
         assert callable(getattr(np, name))
+        with pytest.raises(AttributeError, match=re.escape(reason)):
+            getattr(mm, name)
+    for name, reason in numpy_aliases.EXCLUDED_OBJECTS.items():
+        assert hasattr(np, name)
         with pytest.raises(AttributeError, match=re.escape(reason)):
             getattr(mm, name)
     for name, reason in numpy_aliases.EXCLUDED_METHODS.items():
@@ -253,7 +267,7 @@ def test_usual_layers_losses_and_optimizers_of_pytorch_are_here_or_told() -> Non
 USUAL_LAYERS = """
     Linear Conv1d Conv2d Conv3d ConvTranspose2d MaxPool2d AvgPool2d AdaptiveAvgPool2d BatchNorm1d
     BatchNorm2d BatchNorm3d LayerNorm GroupNorm InstanceNorm2d Dropout Dropout2d Embedding Flatten
-    Identity ReLU GELU SiLU ELU LeakyReLU Sigmoid Tanh Softmax LogSoftmax Softplus Sequential
+    Identity ReLU PReLU PixelShuffle PixelUnshuffle ChannelShuffle GELU SiLU ELU LeakyReLU Sigmoid Tanh Softmax LogSoftmax Softplus Sequential
     ModuleList ModuleDict ParameterList Module Parameter Upsample ZeroPad2d CrossEntropyLoss MSELoss
     L1Loss SmoothL1Loss HuberLoss BCELoss BCEWithLogitsLoss KLDivLoss NLLLoss LocalResponseNorm
 """

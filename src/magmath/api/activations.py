@@ -7,6 +7,7 @@ from magmath.api.searching import where
 from magmath.api.statistics import max, sum
 from magmath.arrays.array import Array, as_array, floating
 from magmath.core.dtypes import DType, compute_dtype
+from magmath.core.keyword_hints import keyword_hints
 from magmath.engine.user_line import user_line
 from magmath.graph import apply
 from magmath.ops import elementwise as e
@@ -26,6 +27,7 @@ def sigmoid(x: Array, /) -> Array:
     return Array(e.add(e.multiply(e.call("tanh", e.multiply(x.node, half)), half), half))
 
 
+@keyword_hints
 def log_softmax(x: Array, /, axis: int = -1) -> Array:
     """log(exp(x) / sum(exp(x))) along `axis`, computed with x minus its largest element, half types
     in float32."""
@@ -35,6 +37,7 @@ def log_softmax(x: Array, /, axis: int = -1) -> Array:
     return _in_type(subtract(shifted, log(sum(exp(shifted), axis=axis, keepdims=True))), x.dtype)
 
 
+@keyword_hints
 def softmax(x: Array, /, axis: int = -1) -> Array:
     """exp(x) / sum(exp(x)) along `axis`, computed with x minus its largest element, half types in
     float32."""
@@ -44,6 +47,7 @@ def softmax(x: Array, /, axis: int = -1) -> Array:
     return _in_type(divide(powers, sum(powers, axis=axis, keepdims=True)), x.dtype)
 
 
+@keyword_hints
 def logsumexp(
     x: Array, /, axis: int | tuple[int, ...] | None = None, keepdims: bool = False
 ) -> Array:

@@ -17,14 +17,12 @@ from magmath.arrays.variable import Variable
 from magmath.core.dtypes import (
     DType,
     as_dtype,
-    complex128,
     float64,
     int64,
     uint64,
 )
 from magmath.core.promotion import (
     common_dtype,
-    floating_dtype,
     get_default_dtype,
 )
 from magmath.engine.devices import check_device
@@ -145,7 +143,8 @@ def _floating(dtype: DTypeLike) -> DType:
     return get_default_dtype() if dtype is None else as_dtype(dtype)
 
 
-def _made(node: Node, layout: LayoutLike = None, device: object = None) -> Array:
+def made_array(node: Node, layout: LayoutLike = None, device: object = None) -> Array:
+    """Return the array of a node, in a layout and at the user's line."""
     return _divided(node.at_line(user_line()), layout, device)
 
 
@@ -198,8 +197,8 @@ def full(
     else:
         if not isinstance(fill_value, (bool, int, float, complex, np.generic)):
             raise TypeError(f"full: needs a number or a 0-d array, was given {fill_value!r}")
-        element = common_dtype(_number_kind(fill_value)) if dtype is None else as_dtype(dtype)
-        value = parameter(_python_number(fill_value), element, "full")
+        element = common_dtype(number_kind(fill_value)) if dtype is None else as_dtype(dtype)
+        value = parameter(python_number(fill_value), element, "full")
     filled = creation.full(normal_shape("full", shape), value, user_line())
     return _divided(filled, layout, device)
 
@@ -327,15 +326,15 @@ def arange(
     The type is int64 for Python integers, the default floating point type if one of the numbers is
     a float; NumPy scalars and 0-d arrays keep their own type.
     """
-    _require_known("arange", "start + step * mm.arange(n)", start, stop, step)
+    require_known("arange", "start + step * mm.arange(n)", start, stop, step)
     given = (0, start, step) if stop is None else (start, stop, step)
     for number in given:
         if not hasattr(number, "__float__"):
             raise TypeError(f"arange: start, stop and step are numbers, was given {number!r}")
         if not math.isfinite(number):
             raise ShapeError(f"arange: start, stop and step must be finite, was given {number!r}")
-    natural = common_dtype(*map(_number_kind, given))
-    first, last, step = map(_python_number, given)
+    natural = common_dtype(*map(number_kind, given))
+    first, last, step = map(python_number, given)
     if step == 0:
         raise ShapeError("arange: step must not be 0")
     integer = natural.is_integer
@@ -348,66 +347,27 @@ def arange(
     exact = (uint64 if element == uint64 else int64) if integer else float64
     count = creation.iota((extent,), 0, exact)
     values = e.add(e.multiply(count, parameter(step, exact)), parameter(first, exact))
-    return _made(e.astype(values, element), layout, device)
+    return made_array(e.astype(values, element), layout, device)
 
 
-def _number_kind(value: Any) -> DType | type:
+def number_kind(value: Any) -> DType | type:
     """Return a number's input to type promotion: its class for a Python number, otherwise its
     element type."""
     return type(value) if is_number(value) else as_dtype(value.dtype)
 
 
-def _python_number(value: Any) -> Any:
+def python_number(value: Any) -> Any:
     """Return a number as a Python number."""
     return value if is_number(value) else value.item()
 
 
-def _require_known(operation: str, remedy: str, *numbers: Any) -> None:
+def require_known(operation: str, remedy: str, *numbers: Any) -> None:
     """Raise TracingError for numbers that are arguments of a traced function."""
     if any(isinstance(number, TracedScalar) for number in numbers):
         raise TracingError(
             f"{operation}: needs numbers that are known while the function is traced, was given an "
             f"argument of it; write {remedy} with a fixed n"
         )
-
-
-def linspace(
-    start: complex,
-    stop: complex,
-    num: int = 50,
-    endpoint: bool = True,
-    retstep: bool = False,
-    dtype: DTypeLike = None,
-    *,
-    layout: LayoutLike = None,
-    device: object = None,
-) -> Any:
-    """Return `num` evenly spaced numbers from start to stop, the last exact (or left out); with
-    `retstep` also their distance.
-
-    Complex numbers are on the line between start and stop. The type is the default floating point
-    type or its complex counterpart; NumPy scalars keep their own type.
-    """
-    _require_known("linspace", "start + (stop - start) * mm.linspace(0, 1, n)", start, stop, num)
-    shape = normal_shape("linspace", num)
-    for number in (start, stop):
-        if not hasattr(number, "__complex__") and not hasattr(number, "__float__"):
-            raise TypeError(f"linspace: start and stop are numbers, was given {number!r}")
-    kinds = _number_kind(start), _number_kind(stop)
-    natural = floating_dtype(common_dtype(*kinds, float))
-    start, stop = _python_number(start), _python_number(stop)
-    exact = complex128 if natural.kind == "complex" else float64
-    parts = num - 1 if endpoint else num
-    step = (stop - start) / max(parts, 1)
-    position = creation.iota(shape, 0)
-    values = e.add(
-        e.multiply(e.astype(position, exact), parameter(step, exact)), parameter(start, exact)
-    )
-    if endpoint and num > 1:
-        at_end = e.call("equal", position, parameter(parts, int64))
-        values = e.where(at_end, parameter(stop, exact), values)
-    made = _made(e.astype(values, natural if dtype is None else as_dtype(dtype)), layout, device)
-    return (made, step if parts else math.nan) if retstep else made
 
 
 def eye(
@@ -422,7 +382,7 @@ def eye(
     """Return ones on the k-th diagonal of N rows and M columns (N for None), zeros elsewhere."""
     shape = normal_shape("eye", (N, N if M is None else M))
     on_diagonal = e.call("equal", _diagonal_number(shape), _diagonal(k, shape))
-    return _made(e.astype(on_diagonal, _floating(dtype)), layout, device)
+    return made_array(e.astype(on_diagonal, _floating(dtype)), layout, device)
 
 
 def _diagonal_number(shape: Shape) -> Node:
@@ -454,7 +414,7 @@ def _triangle(name: str, x: Array, comparison: str, k: int) -> Array:
     if x.ndim < 2:
         raise ShapeError(f"{name}: needs 2 or more dimensions, was given {x.shape}")
     kept = e.call(comparison, _diagonal_number(x.shape), _diagonal(k, x.shape))
-    return _made(e.where(kept, x.node, constant_leaf(0, x.dtype)))
+    return made_array(e.where(kept, x.node, constant_leaf(0, x.dtype)))
 
 
 def meshgrid(
@@ -479,5 +439,5 @@ def meshgrid(
     grids = []
     for x, dim in zip(given, dims, strict=True):
         column = manipulation.reshape(x.node, (1,) * dim + x.shape + (1,) * (ndim - dim - 1))
-        grids.append(_made(column if sparse else reductions.broadcast_to(column, shape)))
+        grids.append(made_array(column if sparse else reductions.broadcast_to(column, shape)))
     return tuple(grids)

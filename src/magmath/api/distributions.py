@@ -6,22 +6,24 @@ index; so are gamma, Poisson and binomial numbers (`ops/samplers.py`). The other
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import math
 from typing import Any
 
 from magmath.api import multivariate, random_order
+from magmath.api.count_distributions import CountDistributions
 from magmath.api.creation import DTypeLike
-from magmath.api.random_draw import Draw, Parameter, Size, State, counted, integers
+from magmath.api.random_draw import Draw, Parameter, Size, gamma_numbers
 from magmath.arrays.array import Array, Operand
 from magmath.arrays.conversion import LayoutLike
-from magmath.core.dtypes import float64, int64
+from magmath.core.dtypes import float64, int64, uint8
+from magmath.core.integers import require_integer
 from magmath.graph import Node
 from magmath.ops import creation, samplers
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
 
 
-class Distributions(ABC):
+class Distributions(CountDistributions):
     """The distributions as methods, for classes with a generator state.
 
     Parameters are numbers, or arrays that broadcast to the result: without `size` the result has
@@ -31,11 +33,6 @@ class Distributions(ABC):
     """
 
     __slots__ = ()
-
-    @property
-    @abstractmethod
-    def _state(self) -> State:
-        """The generator state."""
 
     # uniform and normal -----------------------------------------------------------------------
 
@@ -74,22 +71,6 @@ class Distributions(ABC):
         draw = self._draw("normal", _shape(shape, size), dtype, mean=mean, std=std)
         draw.check("std", 0)
         return draw.result(_affine(draw, creation.NORMAL, "mean", "std"), layout)
-
-    def integers(
-        self,
-        low: Parameter,
-        high: Parameter = None,
-        shape: Size = None,
-        *,
-        size: Size = None,
-        dtype: DTypeLike = None,
-        endpoint: bool = False,
-        layout: LayoutLike = None,
-    ) -> Array:
-        """Return integers from low up to but not including high (or from 0 up to low); with
-        `endpoint` high is included."""
-        drawn = integers(self._state, low, high, _shape(shape, size), endpoint)
-        return counted(drawn, dtype, layout)
 
     def random(self, size: Size = None, *, dtype: DTypeLike = None) -> Array:
         """Return numbers drawn evenly from [0, 1)."""
@@ -224,20 +205,96 @@ class Distributions(ABC):
         drawn = e.call("expm1", draw.standard(creation.EXPONENTIAL) / draw.parameter("a"))
         return draw.result(drawn, layout)
 
-    def geometric(
+    # made of several of these ------------------------------------------------------------------
+
+    def standard_cauchy(
+        self, size: Size = None, *, dtype: DTypeLike = None, layout: LayoutLike = None
+    ) -> Array:
+        """Return quotients of two standard normal numbers."""
+        draw = self._draw("standard_cauchy", size, dtype)
+        first, second = (draw.standard(creation.NORMAL) for _ in range(2))
+        return draw.result(first / second, layout)
+
+    def triangular(
         self,
-        p: Parameter,
+        left: Parameter,
+        mode: Parameter,
+        right: Parameter,
         size: Size = None,
         *,
         dtype: DTypeLike = None,
         layout: LayoutLike = None,
     ) -> Array:
-        """Return the numbers of trials, with probability `p` each, up to the first success."""
-        draw = self._draw("geometric", size, float64, p=p)
-        draw.check("p", 0, 1, above=True)
-        rate = -e.call("log1p", -draw.parameter("p"))
-        whole = e.call("ceil", draw.standard(creation.EXPONENTIAL) / rate)
-        return counted(e.call("maximum", whole, constant(1, float64)), dtype, layout)
+        """Return numbers whose density rises linearly from left to mode and falls to right."""
+        draw = self._draw("triangular", size, dtype, left=left, mode=mode, right=right)
+        draw.check_order("left", "mode")
+        draw.check_order("mode", "right")
+        width, rise = draw.difference("right", "left"), draw.difference("mode", "left")
+        fall = draw.difference("right", "mode")
+        u = draw.standard(creation.UNIFORM)
+        rising = draw.parameter("left") + e.call("sqrt", u * width * rise)
+        falling = draw.parameter("right") - e.call("sqrt", (1.0 - u) * width * fall)
+        return draw.result(e.where(e.call("less_equal", u * width, rise), rising, falling), layout)
+
+    def power(
+        self,
+        a: Parameter,
+        size: Size = None,
+        *,
+        dtype: DTypeLike = None,
+        layout: LayoutLike = None,
+    ) -> Array:
+        """Return numbers from 0 to 1 with density a·x^(a-1)."""
+        draw = self._draw("power", size, dtype, a=a)
+        draw.check("a", 0, above=True)
+        u = -e.call("expm1", -draw.standard(creation.EXPONENTIAL))
+        return draw.result(e.call("power", u, 1.0 / draw.parameter("a")), layout)
+
+    def wald(
+        self,
+        mean: Parameter,
+        scale: Parameter,
+        size: Size = None,
+        *,
+        dtype: DTypeLike = None,
+        layout: LayoutLike = None,
+    ) -> Array:
+        """Return numbers from the inverse Gaussian distribution (Michael, Schucany, Haas 1976)."""
+        draw = self._draw("wald", size, dtype, mean=mean, scale=scale)
+        for what in ("mean", "scale"):
+            draw.check(what, 0, above=True)
+        centre = draw.parameter("mean", float64)
+        z = draw.standard(creation.NORMAL, float64)
+        y = centre * z * z / draw.parameter("scale", float64)
+        x = centre * (2.0 / (2.0 + y + e.call("sqrt", y * (y + 4.0))))  # the smaller root
+        u = draw.standard(creation.UNIFORM, float64)
+        is_smaller = e.call("less_equal", u * (centre + x), centre)
+        return draw.result(e.where(is_smaller, x, centre * (centre / x)), layout)
+
+    def vonmises(
+        self,
+        mu: Parameter,
+        kappa: Parameter,
+        size: Size = None,
+        *,
+        dtype: DTypeLike = None,
+        layout: LayoutLike = None,
+    ) -> Array:
+        """Return angles from -π to π around mu, of concentration kappa (Best and Fisher); for kappa
+        above 10^6 normal ones."""
+        draw = self._draw("vonmises", size, dtype, mu=mu, kappa=kappa)
+        draw.check_range("kappa", samplers.CONCENTRATION)
+        kappa_node = draw.parameter("kappa", float64)
+        angle = e.call("acos", draw.sampled(samplers.VONMISES_COSINE, kappa_node))
+        z = draw.standard(creation.NORMAL, float64)
+        around = e.where(
+            e.call("greater", kappa_node, constant(1e6, float64)),
+            z / e.call("sqrt", e.call("maximum", kappa_node, constant(1.0, float64))),
+            e.call("copysign", angle, z),
+        )
+        turned = draw.parameter("mu", float64) + around + math.pi
+        full = constant(2 * math.pi, float64)
+        return draw.result(e.call("remainder", turned, full) - math.pi, layout)
 
     # made of gamma numbers ---------------------------------------------------------------------
 
@@ -254,7 +311,7 @@ class Distributions(ABC):
         respect to `shape`, the parameter."""
         draw = self._draw("gamma", size, dtype, shape=shape, scale=scale)
         draw.check("scale", 0)
-        drawn = e.astype(_gamma(draw, "shape"), draw.dtype)
+        drawn = e.astype(gamma_numbers(draw, "shape"), draw.dtype)
         return draw.result(drawn * draw.parameter("scale"), layout)
 
     def standard_gamma(
@@ -274,7 +331,7 @@ class Distributions(ABC):
         """Return sums of `df` squared standard normal numbers; df need not be whole."""
         draw = self._draw("chisquare", size, dtype, df=df)
         draw.check("df", 0, above=True)
-        return draw.result(2.0 * _gamma(draw, "df", 0.5), layout)
+        return draw.result(2.0 * gamma_numbers(draw, "df", 0.5), layout)
 
     def standard_t(
         self,
@@ -289,7 +346,7 @@ class Distributions(ABC):
         draw.check("df", 0, above=True)
         half = 0.5 * draw.parameter("df", float64)
         drawn = draw.standard(creation.NORMAL, float64)
-        return draw.result(drawn * e.call("sqrt", half / _gamma(draw, "df", 0.5)), layout)
+        return draw.result(drawn * e.call("sqrt", half / gamma_numbers(draw, "df", 0.5)), layout)
 
     def f(
         self,
@@ -305,7 +362,7 @@ class Distributions(ABC):
         parts = []
         for what in ("dfnum", "dfden"):
             draw.check(what, 0, above=True)
-            parts.append(_gamma(draw, what, 0.5) / draw.parameter(what, float64))
+            parts.append(gamma_numbers(draw, what, 0.5) / draw.parameter(what, float64))
         return draw.result(parts[0] / parts[1], layout)
 
     def beta(
@@ -322,59 +379,40 @@ class Distributions(ABC):
         draw = self._draw("beta", size, dtype, a=a, b=b)
         for what in ("a", "b"):
             draw.check(what, 0, above=True)
-        x, y = (_gamma(draw, what, record=samplers.LOG_GAMMA) for what in ("a", "b"))
+        x, y = (gamma_numbers(draw, what, record=samplers.LOG_GAMMA) for what in ("a", "b"))
         return draw.result(1.0 / (1.0 + e.call("exp", y - x)), layout)
 
-    # counts ------------------------------------------------------------------------------------
-
-    def poisson(
+    def noncentral_chisquare(
         self,
-        lam: Parameter = 1.0,
+        df: Parameter,
+        nonc: Parameter,
         size: Size = None,
         *,
         dtype: DTypeLike = None,
         layout: LayoutLike = None,
     ) -> Array:
-        """Return counts with mean `lam` (by search below 10, otherwise Hörmann's rejection)."""
-        draw = self._draw("poisson", size, float64, lam=lam)
-        draw.check_range("lam", samplers.LAM)
-        return counted(
-            draw.sampled(samplers.POISSON, draw.parameter("lam"), dtype=int64), dtype, layout
-        )
+        """Return chi-square numbers with df + 2·P degrees of freedom, for Poisson numbers P of mean
+        nonc / 2."""
+        draw = self._draw("noncentral_chisquare", size, dtype, df=df, nonc=nonc)
+        return draw.result(_noncentral(draw, "df", "nonc"), layout)
 
-    def binomial(
+    def noncentral_f(
         self,
-        n: Parameter,
-        p: Parameter,
+        dfnum: Parameter,
+        dfden: Parameter,
+        nonc: Parameter,
         size: Size = None,
         *,
         dtype: DTypeLike = None,
         layout: LayoutLike = None,
     ) -> Array:
-        """Return numbers of successes among `n` trials with probability `p` each (by search for a
-        mean below 10, otherwise Hörmann's rejection)."""
-        draw = self._draw("binomial", size, float64, n=n, p=p)
-        draw.check_range("n", samplers.TRIALS)
-        draw.check_range("p", samplers.PROBABILITY)
-        parameters = e.call("floor", draw.parameter("n")), draw.parameter("p")
-        return counted(draw.sampled(samplers.BINOMIAL, *parameters, dtype=int64), dtype, layout)
-
-    def negative_binomial(
-        self,
-        n: Parameter,
-        p: Parameter,
-        size: Size = None,
-        *,
-        dtype: DTypeLike = None,
-        layout: LayoutLike = None,
-    ) -> Array:
-        """Return numbers of failures before the n-th success, of trials with probability `p`."""
-        draw = self._draw("negative_binomial", size, float64, n=n, p=p)
-        draw.check("n", 0, above=True)
-        draw.check("p", 0, 1, above=True)
-        p_node = draw.parameter("p")
-        lam = _gamma(draw, "n") * ((1.0 - p_node) / p_node)
-        return counted(draw.sampled(samplers.POISSON, lam, dtype=int64), dtype, layout)
+        """Return quotients of a noncentral and a central chi-square number, each divided by its
+        degrees of freedom."""
+        draw = self._draw("noncentral_f", size, dtype, dfnum=dfnum, dfden=dfden, nonc=nonc)
+        draw.check("dfden", 0, above=True)
+        above = _noncentral(draw, "dfnum", "nonc") / draw.parameter("dfnum", float64)
+        below = 2.0 * gamma_numbers(draw, "dfden", 0.5) / draw.parameter("dfden", float64)
+        return draw.result(above / below, layout)
 
     # vectors -----------------------------------------------------------------------------------
 
@@ -402,18 +440,10 @@ class Distributions(ABC):
         """Return vectors (*size, k) of positive numbers with sum 1, for `alpha` (k,)."""
         return multivariate.dirichlet(self._state, alpha, size, dtype, layout)
 
-    def multinomial(
-        self,
-        n: Parameter,
-        pvals: Operand,
-        size: Size = None,
-        *,
-        dtype: DTypeLike = None,
-        layout: LayoutLike = None,
-    ) -> Array:
-        """Return how often each of k results occurs in `n` trials, (*size, k), for probabilities
-        `pvals` (k,)."""
-        return multivariate.multinomial(self._state, n, pvals, size, dtype, layout)
+    def bytes(self, length: int) -> bytes:
+        """Return random bytes."""
+        drawn = self.integers(0, 256, size=require_integer("random.bytes: length", length, 0))
+        return drawn.astype(uint8).tobytes()
 
     # orders and choices ------------------------------------------------------------------------
 
@@ -443,9 +473,6 @@ class Distributions(ABC):
         """Bring the entries of an array along `axis` into random order, in place."""
         random_order.shuffle(self._state, x, axis)
 
-    def _draw(self, name: str, size: Size, dtype: DTypeLike, **given: Parameter) -> Draw:
-        return Draw(self._state, name, size, dtype, **given)
-
 
 def _shape(shape: Size, size: Size) -> Size:
     return shape if size is None else size
@@ -455,8 +482,10 @@ def _affine(draw: Draw, record: Any, shift: str, factor: str) -> Node:
     return draw.standard(record) * draw.parameter(factor) + draw.parameter(shift)
 
 
-def _gamma(draw: Draw, what: str, factor: float = 1.0, record: Any = samplers.GAMMA) -> Node:
-    """Return gamma numbers, float64, whose shape is `factor` times a parameter."""
-    draw.check_range(what, samplers.SHAPE)
-    shape = draw.parameter(what, float64)
-    return draw.sampled(record, shape if factor == 1 else factor * shape)
+def _noncentral(draw: Draw, df: str, nonc: str) -> Node:
+    """Return noncentral chi-square numbers, float64."""
+    draw.check(df, 0, above=True)
+    draw.check(nonc, 0)
+    half = 0.5 * draw.parameter(nonc, float64)
+    more = e.astype(draw.sampled(samplers.POISSON, half, dtype=int64), float64)
+    return 2.0 * draw.sampled(samplers.GAMMA, 0.5 * draw.parameter(df, float64) + more)

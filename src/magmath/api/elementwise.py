@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable
+from math import factorial
 from typing import Any
 
 import numpy as np
 
-from magmath.arrays.array import Array, as_array, binary, unary
+from magmath.arrays.array import Array, as_array, binary, floating, unary
 from magmath.arrays.number_list import is_number
 from magmath.arrays.operands import OPERANDS
 from magmath.arrays.output import masked, stored
 from magmath.arrays.ufunc_methods import BinaryFunction, attach_ufunc_methods
 from magmath.core.dtypes import PYTHON_NUMBERS, as_dtype, bool_, side_of_range
+from magmath.core.integers import require_integer
 from magmath.ops import elementwise as e
 
 _NUMBER_CLASSES = frozenset(PYTHON_NUMBERS)
@@ -112,12 +114,14 @@ cos = _unary("cos")
 cosh = _unary("cosh")
 erf = _unary("erf", text="The error function 2/√π · ∫₀ˣ exp(-t²) dt of each element.")
 exp = _unary("exp")
+digamma = _unary("digamma", text="The derivative of lgamma at each element.")
 expm1 = _unary("expm1")
 floor = _unary("floor")
 imag = _unary("imag", text="The imaginary part of each element; 0 for real numbers.")
 isfinite = _unary("isfinite")
 isinf = _unary("isinf")
 isnan = _unary("isnan")
+lgamma = _unary("lgamma", text="The logarithm of |Γ(x)| of each element x.")
 log = _unary("log", text="The natural logarithm of each element.")
 log10 = _unary("log10")
 log1p = _unary("log1p")
@@ -163,6 +167,16 @@ not_equal = _binary("not_equal")
 pow = _binary("power", "x1 raised to the power x2, element by element.")
 remainder = _binary("remainder")
 subtract = _binary("subtract")
+
+
+def polygamma(n: int, x: Array, /) -> Array:
+    """Return the derivative of order n + 1 of lgamma at each element, n ≥ 0; n = 1 is trigamma."""
+    order = require_integer("polygamma: n", n, 0)
+    if order == 0:
+        return digamma(x)
+    x = floating("polygamma", x)
+    series = binary("zeta", float(order + 1), x)
+    return multiply(series, (-1.0) ** (order + 1) * float(factorial(order)))
 
 
 def logical_not(x: Array, /, out: Any = None, *, where: Any = True) -> Array:

@@ -55,6 +55,11 @@ __all__ = [
     "rfftn",
 ]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 Axes = Sequence[int] | None
 Extents = Sequence[int] | None
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final, final
 
-from magmath.api.creation import arange, linspace
+from magmath.api.creation import arange
 from magmath.api.index_functions import ix_
 from magmath.api.manipulation import broadcast_to, concat, reshape, stack
+from magmath.api.spaced_numbers import linspace
 from magmath.arrays.array import Array, as_array
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from magmath.api.creation import zeros
 from magmath.api.data_types import astype
 from magmath.api.elementwise import (
     abs,
@@ -18,13 +19,16 @@ from magmath.api.elementwise import (
 )
 from magmath.api.manipulation import broadcast_arrays, concat, moveaxis, reshape
 from magmath.api.searching import where
-from magmath.api.statistics import any, sum
+from magmath.api.statistics import any
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.operands import operands
 from magmath.arrays.output import takes_out
-from magmath.core.dtypes import int64, uint8
+from magmath.core.dtypes import bool_, int64, uint8
 from magmath.core.shapes import normalize_axis
+from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, OptionError
+from magmath.graph import apply
+from magmath.ops.bits import PACK_BITS, UNPACK_BITS
 
 STEPS = 8
 """Steps of Euclid's algorithm between two tests of its end."""
@@ -77,29 +81,25 @@ def bitwise_count(x: Any, /) -> Array:
     return astype(bitwise_and(bits, 0x7F), uint8)
 
 
-_WEIGHTS = {"big": [128, 64, 32, 16, 8, 4, 2, 1], "little": [1, 2, 4, 8, 16, 32, 64, 128]}
-
-
-def _weights(name: str, bitorder: str) -> list[int]:
-    if bitorder not in _WEIGHTS:
+def _check_order(name: str, bitorder: str) -> None:
+    if bitorder not in ("big", "little"):
         raise OptionError(f'{name}: bitorder is "big" or "little", was given {bitorder!r}')
-    return _WEIGHTS[bitorder]
 
 
 def packbits(x: Any, /, axis: int | None = None, bitorder: str = "big") -> Array:
     """Return truth values as the bits of uint8 along an axis (of the flattened array for None),
     which is padded with zeros."""
-    weights = _weights("packbits", bitorder)
+    _check_order("packbits", bitorder)
     x = as_array("packbits", x)
     if axis is None:
         x, axis = reshape(x, (-1,)), 0
     dim = normalize_axis("packbits", axis, x.ndim)
-    bits = moveaxis(astype(not_equal(x, 0) if x.dtype.kind != "bool" else x, int64), dim, -1)
+    bits = moveaxis(not_equal(x, 0) if x.dtype.kind != "bool" else x, dim, -1)
     if missing := -bits.shape[-1] % 8:
-        none = astype(not_equal(bits[..., :1], bits[..., :1]), int64)
-        bits = concat([bits, *[none] * missing], axis=-1)
+        bits = concat([bits, zeros((*bits.shape[:-1], missing), dtype=bool_)], axis=-1)
     parts = reshape(bits, (*bits.shape[:-1], bits.shape[-1] // 8, 8))
-    return moveaxis(astype(sum(multiply(parts, weights), axis=-1), uint8), -1, dim)
+    packed = apply(PACK_BITS, parts.node, bitorder=bitorder, line=user_line())
+    return moveaxis(Array(packed), -1, dim)
 
 
 def unpackbits(
@@ -110,21 +110,18 @@ def unpackbits(
 
     count: the number of bits to return; a negative one omits that many at the end.
     """
-    weights = _weights("unpackbits", bitorder)
+    _check_order("unpackbits", bitorder)
     x = as_array("unpackbits", x)
-    if x.dtype is not uint8:
-        raise DTypeError(f"unpackbits: takes uint8, was given {x.dtype}; convert with mm.astype")
     if axis is None:
         x, axis = reshape(x, (-1,)), 0
     dim = normalize_axis("unpackbits", axis, x.ndim)
-    packed = moveaxis(astype(x, int64), dim, -1)
-    one = reshape(packed, (*packed.shape, 1))
-    bits = astype(not_equal(bitwise_and(one, weights), 0), uint8)
-    bits = reshape(bits, (*packed.shape[:-1], packed.shape[-1] * 8))
+    packed = moveaxis(x, dim, -1)
+    octets = Array(apply(UNPACK_BITS, packed.node, bitorder=bitorder, line=user_line()))
+    bits = reshape(octets, (*packed.shape[:-1], packed.shape[-1] * 8))
     if count is not None:
         extent = bits.shape[-1]
         if count > extent:
-            none = astype(not_equal(bits[..., :1], bits[..., :1]), uint8)
-            bits = concat([bits, *[none] * (count - extent)], axis=-1)
+            none = zeros((*bits.shape[:-1], count - extent), dtype=uint8)
+            bits = concat([bits, none], axis=-1)
         bits = bits[..., :count]
     return moveaxis(bits, -1, dim)

@@ -100,6 +100,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def diagonal(x: Array, /, *, offset: int = 0) -> Array:
     """Return the elements (i, i + offset) of each matrix, as vectors."""
     return Array(_diagonal(as_array("diagonal", x).node, offset))

@@ -116,10 +116,7 @@ def det(x: Array, /) -> Array:
 def slogdet(x: Array, /) -> SlogdetResult:
     """Return the sign of the determinant (of length 1 or 0) and the log of its absolute value."""
     a = floating("slogdet", x).node
-    sign, log = (
-        apply(solvers.DET_SIGN, a, line=user_line()),
-        apply(solvers.LOGABSDET, a, line=user_line()),
-    )
+    sign, log = solvers.slogdet_parts(apply(solvers.SLOGDET, a, line=user_line()))
     return SlogdetResult(Array(sign), Array(log))
 
 

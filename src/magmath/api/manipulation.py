@@ -16,6 +16,7 @@ from magmath.arrays.number_list import is_number
 from magmath.arrays.operands import operands
 from magmath.arrays.output import stored
 from magmath.core.dtypes import as_dtype, int64
+from magmath.core.keyword_hints import keyword_hints
 from magmath.core.shapes import broadcast, normalize_axes, normalize_axis
 from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, ShapeError
@@ -145,6 +146,7 @@ def expand_dims(x: Array, /, axis: int | tuple[int, ...] = 0) -> Array:
     return reshape(x, [1 if d in new else next(old) for d in range(ndim)])
 
 
+@keyword_hints
 def squeeze(x: Array, /, axis: int | tuple[int, ...] | None = None) -> Array:
     """Return x without the given axes, whose extent must be 1; for None, without all such axes."""
     x = as_array("squeeze", x)
@@ -192,6 +194,7 @@ def _nodes(name: str, arrays: Any, dtype: Any = None) -> list[Node]:
     return [e.astype(as_array(name, a).node, as_dtype(dtype)) for a in given]
 
 
+@keyword_hints
 def concat(
     arrays: Sequence[Array], /, axis: int | None = 0, out: Any = None, *, dtype: Any = None
 ) -> Array:
@@ -204,6 +207,7 @@ def concat(
     return stored("concat", joined, out)
 
 
+@keyword_hints
 def stack(
     arrays: Sequence[Array], /, axis: int = 0, out: Any = None, *, dtype: Any = None
 ) -> Array:

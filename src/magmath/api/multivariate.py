@@ -1,4 +1,4 @@
-"""Random vectors: normal, Dirichlet and multinomial."""
+"""Random vectors: normal, Dirichlet, multinomial and hypergeometric."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from magmath.api.elementwise import clip
 from magmath.api.manipulation import stack
 from magmath.api.random_draw import Draw, Size, State, counted
 from magmath.api.searching import where
-from magmath.api.statistics import cumulative_sum
+from magmath.api.statistics import cumulative_sum, sum
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.conversion import LayoutLike
 from magmath.core.dtypes import float64, int64
@@ -88,6 +88,25 @@ def multinomial(
     counts.append(e.astype(trials, int64))
     drawn = stack([Array(x) for x in counts], axis=-1)
     return counted(drawn.node, dtype, layout)
+
+
+def hypergeometric(
+    state: State, colors: Any, nsample: Any, size: Size, dtype: DTypeLike, layout: LayoutLike
+) -> Array:
+    """Return one hypergeometric number after the other: of the items that are left to draw, those
+    of color i among the items of this and the later colors."""
+    name = "multivariate_hypergeometric"
+    draw = Draw(state, name, size, float64, nsample=nsample)
+    items = Array(_vector(name, "colors", colors))
+    later = sum(items) - cumulative_sum(items)
+    left = broadcast_to(draw.parameter("nsample"), draw.shape)
+    counts = []
+    for i in range(items.size - 1):
+        given = items[i].node, later[i].node, left
+        counts.append(draw.sampled(samplers.HYPERGEOMETRIC, *given, dtype=int64))
+        left = left - e.astype(counts[-1], float64)
+    counts.append(e.astype(left, int64))
+    return counted(stack([Array(x) for x in counts], axis=-1).node, dtype, layout)
 
 
 def _check_sum(pvals: Any) -> None:

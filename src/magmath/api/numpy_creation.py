@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from magmath.api.creation import DTypeLike, asarray, linspace
-from magmath.api.data_types import astype
-from magmath.api.elementwise import exp, isfinite, pow
+from magmath.api.creation import DTypeLike, asarray
+from magmath.api.elementwise import isfinite
 from magmath.api.index_functions import indices
-from magmath.api.manipulation import concat, reshape, stack
+from magmath.api.manipulation import reshape, stack
 from magmath.api.statistics import all
 from magmath.arrays.array import Array, copy_of
 from magmath.arrays.conversion import LayoutLike
-from magmath.core.dtypes import PYTHON_NUMBERS, as_dtype
+from magmath.core.dtypes import as_dtype
 from magmath.errors import RangeError
 
 
@@ -83,42 +82,6 @@ def asarray_chkfinite(a: Any, dtype: DTypeLike = None, order: str | None = None)
 def copy(a: Any, order: str = "K", subok: bool = False) -> Array:
     """Return an array with the values of `a`."""
     return copy_of(a) if isinstance(a, Array) else asarray(a)
-
-
-def logspace(
-    start: Any,
-    stop: Any,
-    num: int = 50,
-    endpoint: bool = True,
-    base: Any = 10.0,
-    dtype: DTypeLike = None,
-) -> Array:
-    """Return `num` numbers from base**start to base**stop whose logarithms are evenly spaced."""
-    values = pow(base, linspace(start, stop, num, endpoint))
-    return values if dtype is None else astype(values, dtype)
-
-
-def geomspace(
-    start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: DTypeLike = None
-) -> Array:
-    """Return `num` numbers from start to stop, each a constant multiple of the one before."""
-    for number in (start, stop):
-        if not isinstance(number, (*PYTHON_NUMBERS, np.generic)):
-            raise TypeError(f"geomspace: start and stop are numbers, was given {number!r}")
-    if start == 0 or stop == 0:
-        raise RangeError("geomspace: start and stop must not be 0")
-    ratio = np.asarray(stop / start, dtype=complex)
-    log = np.log(ratio)
-    steps = linspace(0.0, float(log.real), num, endpoint)
-    real = not np.iscomplexobj(start) and not np.iscomplexobj(stop) and stop / start > 0
-    values = start * exp(
-        steps if real else steps + linspace(0.0, float(log.imag), num, endpoint) * 1j
-    )
-    parts = [asarray([start], dtype=values.dtype), values[1:]]
-    if endpoint and num > 1:
-        parts = [parts[0], values[1:-1], asarray([stop], dtype=values.dtype)]
-    made = concat(parts)[:num]
-    return made if dtype is None else astype(made, dtype)
 
 
 def fromfunction(

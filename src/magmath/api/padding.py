@@ -100,8 +100,8 @@ def _constants(x: Array, d: int, widths: Pair, values: Pair) -> list[Array]:
     ]
 
 
-def _at(x: Array, d: int, start: int | None, stop: int | None) -> Array:
-    return x[(*(slice(None),) * d, slice(start, stop))]
+def _at(x: Array, d: int, start: int | None, stop: int | None, step: int = 1) -> Array:
+    return x[(*(slice(None),) * d, slice(start, stop, step))]
 
 
 def _ramps(x: Array, d: int, widths: Pair, ends: Pair) -> list[Array]:
@@ -146,13 +146,27 @@ def _copies(x: Array, d: int, widths: Pair, mode: str) -> list[Array]:
 def _copied(x: Array, d: int, index: Any, mode: str) -> Array:
     n = x.shape[d]
     if mode == "edge":
-        return take(x, np.clip(index, 0, n - 1), d)
+        return _elements(x, d, np.clip(index, 0, n - 1))
     if mode == "wrap":
-        return take(x, index % n, d)
+        return _elements(x, d, index % n)
     if mode not in ("reflect", "symmetric"):
         raise OptionError(f"pad: mode {mode!r} is not known; mm.pad.__doc__ lists the modes")
     period = 2 * n if mode == "symmetric" else 2 * (n - 1) or 1
     within = index % period
     mirrored = (period - 1 if mode == "symmetric" else period) - within
     source = np.where(within < n, within, mirrored) if n > 1 or mode == "symmetric" else 0 * index
+    return _elements(x, d, source)
+
+
+def _elements(x: Array, d: int, source: Any) -> Array:
+    """Return the elements of an axis at some positions: as a slice where the positions allow one,
+    so that workers exchange no requests."""
+    steps = set(np.diff(source).tolist())
+    if len(source) < 2 or steps == {0}:
+        first = int(source[0]) if len(source) else 0
+        return broadcast_to(_at(x, d, first, first + 1), _line(x, d, len(source)))
+    if steps == {1}:
+        return _at(x, d, int(source[0]), int(source[-1]) + 1)
+    if steps == {-1}:
+        return _at(x, d, int(source[0]), int(source[-1]) - 1 if source[-1] else None, -1)
     return take(x, source, d)

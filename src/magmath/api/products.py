@@ -21,7 +21,8 @@ from magmath.ops.manipulation import reshape
 def matmul(x1: Operand, x2: Operand, /, out: Any = None) -> Array:
     """Return the matrix product of (…, m, k) and (…, k, n), the leading dimensions broadcast. A 1-D
     operand is a row on the left and a column on the right. float16 and bfloat16 accumulate in
-    float32. Raises ShapeError if the shapes do not fit, DTypeError for bool.
+    float32; the product of truth values is true where a summand is. Raises ShapeError if the shapes
+    do not fit.
     """
     product = Array(contraction.matmul(*operands("matmul", x1, x2), line=user_line()))
     return product if out is None else stored("matmul", product, out)

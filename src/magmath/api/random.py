@@ -12,6 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import final
 
+from numpy import uint64
+from numpy.random import SeedSequence
+
 from magmath.api.creation import DTypeLike
 from magmath.api.distributions import Distributions
 from magmath.api.random_draw import Parameter, Size, State
@@ -21,13 +24,21 @@ from magmath.engine import session
 from magmath.engine.rng_state import RngState
 
 __all__ = [
-    "Distributions", "Generator", "beta", "binomial", "chisquare", "choice", "default_rng",
-    "dirichlet", "exponential", "f", "gamma", "geometric", "gumbel", "integers", "laplace",
-    "logistic", "lognormal", "multinomial", "multivariate_normal", "negative_binomial", "normal",
-    "pareto", "permutation", "permuted", "poisson", "rand", "randint", "randn", "random",
-    "random_sample", "rayleigh", "seed", "shuffle", "standard_exponential", "standard_gamma",
-    "standard_normal", "standard_t", "uniform", "weibull",
+    "Distributions", "Generator", "beta", "binomial", "bytes", "chisquare", "choice",
+    "default_rng", "dirichlet", "exponential", "f", "gamma", "geometric", "gumbel",
+    "hypergeometric", "integers", "laplace", "logistic", "lognormal", "logseries", "multinomial",
+    "multivariate_hypergeometric", "multivariate_normal", "negative_binomial",
+    "noncentral_chisquare", "noncentral_f", "normal", "pareto", "permutation", "permuted",
+    "poisson", "power", "rand", "randint", "randn", "random", "random_sample", "ranf", "rayleigh",
+    "sample", "seed", "shuffle", "standard_cauchy", "standard_exponential", "standard_gamma",
+    "standard_normal", "standard_t", "triangular", "uniform", "vonmises", "wald", "weibull",
+    "zipf",
 ]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 OWN_STREAMS = 1 << 44
 """The first stream of user generators, which differ from the pool's generator of the same seed."""
@@ -45,10 +56,18 @@ class Generator(Distributions):
 
     def __init__(self, seed: int) -> None:
         self._own = RngState(require_integer("random.Generator: seed", seed, 0), OWN_STREAMS)
+        self._seeds = SeedSequence(self._own.seed)
 
     @property
     def _state(self) -> RngState:
         return self._own
+
+    def spawn(self, n_children: int) -> list[Generator]:
+        """Return new generators, whose seeds follow from that of this one by NumPy's hash, and
+        differ from those of earlier calls."""
+        count = require_integer("random.Generator.spawn: n_children", n_children, 0)
+        states = [child.generate_state(1, uint64)[0] for child in self._seeds.spawn(count)]
+        return [Generator(int(state) >> 2) for state in states]
 
     def __repr__(self) -> str:
         return f"Generator(seed={self._state.seed}, drawn={self._state.next - OWN_STREAMS})"
@@ -123,7 +142,8 @@ pareto = _pool.pareto
 permutation = _pool.permutation
 permuted = _pool.permuted
 poisson = _pool.poisson
-random = random_sample = _pool.random
+random = random_sample = ranf = sample = _pool.random
+bytes = _pool.bytes
 rayleigh = _pool.rayleigh
 shuffle = _pool.shuffle
 standard_exponential = _pool.standard_exponential
@@ -131,6 +151,17 @@ standard_gamma = _pool.standard_gamma
 standard_normal = _pool.standard_normal
 standard_t = _pool.standard_t
 uniform = _pool.uniform
+hypergeometric = _pool.hypergeometric
+logseries = _pool.logseries
+multivariate_hypergeometric = _pool.multivariate_hypergeometric
+noncentral_chisquare = _pool.noncentral_chisquare
+noncentral_f = _pool.noncentral_f
+power = _pool.power
+standard_cauchy = _pool.standard_cauchy
+triangular = _pool.triangular
+vonmises = _pool.vonmises
+wald = _pool.wald
+zipf = _pool.zipf
 weibull = _pool.weibull
 
 

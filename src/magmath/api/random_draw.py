@@ -18,7 +18,7 @@ from magmath.core.shapes import broadcast
 from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, OptionError, ShapeError
 from magmath.graph import Node, Operation, Shape, apply
-from magmath.ops import creation
+from magmath.ops import creation, samplers
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import parameter
 from magmath.ops.redistribute import redistribute
@@ -125,9 +125,29 @@ class Draw:
         if not (isinstance(value, Array) or allowed.contains(value)):
             raise OptionError(allowed.message(value))
 
+    def check_sum(self, part: str, *parts: str) -> None:
+        """Raise OptionError if a parameter is a number larger than the sum of others."""
+        value, others = self._given[part], [self._given[what] for what in parts]
+        if isinstance(value, float) and all(isinstance(x, float) for x in others):
+            total = sum(x for x in others if isinstance(x, float))
+            if value > total:
+                raise OptionError(
+                    f"random.{self.name}: {part} must be at most {' + '.join(parts)}, was given "
+                    f"{value:g} and {total:g}"
+                )
+
     def result(self, node: Node, layout: LayoutLike) -> Array:
         """Return floating-point numbers as an array of the type and layout of the result."""
         return placed(e.astype(node, self.dtype), layout)
+
+
+def gamma_numbers(
+    draw: Draw, what: str, factor: float = 1.0, record: Operation = samplers.GAMMA
+) -> Node:
+    """Return gamma numbers, float64, whose shape is `factor` times a parameter."""
+    draw.check_range(what, samplers.SHAPE)
+    shape = draw.parameter(what, float64)
+    return draw.sampled(record, shape if factor == 1 else factor * shape)
 
 
 def check_fits(name: str, own: Shape, size: Shape) -> None:

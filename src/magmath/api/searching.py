@@ -14,6 +14,7 @@ from magmath.arrays.number_list import is_number
 from magmath.arrays.operands import operands
 from magmath.arrays.output import stored
 from magmath.core.dtypes import uint8
+from magmath.core.keyword_hints import keyword_hints
 from magmath.core.shapes import normalize_axis
 from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, ShapeError
@@ -60,6 +61,7 @@ def _arg(name: str, x: Array, axis: int | None, keepdims: bool) -> Array:
     return Array(result)
 
 
+@keyword_hints
 def argmax(
     x: Array, /, axis: int | None = None, out: Any = None, *, keepdims: bool = False
 ) -> Array:
@@ -68,6 +70,7 @@ def argmax(
     return stored("argmax", _arg("argmax", x, axis, keepdims), out)
 
 
+@keyword_hints
 def argmin(
     x: Array, /, axis: int | None = None, out: Any = None, *, keepdims: bool = False
 ) -> Array:

@@ -27,6 +27,11 @@ from magmath.ops.slicing import SLICE
 
 __all__ = ["convolve", "correlate"]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 MODES = ("full", "same", "valid")
 METHODS = ("auto", "direct", "fft")
 

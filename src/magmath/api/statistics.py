@@ -37,6 +37,7 @@ from magmath.core.dtypes import (
     real_dtype,
 )
 from magmath.core.integers import require_integer
+from magmath.core.keyword_hints import keyword_hints
 from magmath.core.promotion import floating_dtype
 from magmath.core.shapes import broadcast, normalize_axes, normalize_axis, size_of
 from magmath.engine.user_line import user_line
@@ -107,6 +108,7 @@ def _with_initial(
     return _EXTREMA[name](x, initial), axes
 
 
+@keyword_hints
 def sum(
     x: Array,
     /,
@@ -121,6 +123,7 @@ def sum(
     return _reduction("sum", x, axis, keepdims, dtype, out, initial, where)
 
 
+@keyword_hints
 def prod(
     x: Array,
     /,
@@ -135,6 +138,7 @@ def prod(
     return _reduction("prod", x, axis, keepdims, dtype, out, initial, where)
 
 
+@keyword_hints
 def max(
     x: Array,
     /,
@@ -148,6 +152,7 @@ def max(
     return _reduction("max", x, axis, keepdims, None, out, initial, where)
 
 
+@keyword_hints
 def min(
     x: Array,
     /,
@@ -166,6 +171,7 @@ def _truth(name: str, x: Array) -> Array:
     return x if x.dtype.kind == "bool" else not_equal(x, 0)
 
 
+@keyword_hints
 def any(
     x: Array, /, axis: Axis = None, out: Any = None, keepdims: bool = False, *, where: Any = None
 ) -> Array:
@@ -173,6 +179,7 @@ def any(
     return _reduction("any", _truth("any", x), axis, keepdims, None, out, None, where)
 
 
+@keyword_hints
 def all(
     x: Array, /, axis: Axis = None, out: Any = None, keepdims: bool = False, *, where: Any = None
 ) -> Array:
@@ -184,6 +191,7 @@ def _count(name: str, x: Array, axis: Axis) -> int:
     return size_of(x.shape[d] for d in normalize_axes(name, axis, x.ndim))
 
 
+@keyword_hints
 def mean(
     x: Array,
     /,
@@ -251,6 +259,7 @@ def _as(dtype: DType, x: Array) -> Array:
     return x if x.dtype is dtype else Array(e.astype(x.node, dtype))
 
 
+@keyword_hints
 def var(
     x: Array,
     /,
@@ -274,6 +283,7 @@ def var(
     return stored("var", _variance("var", x, axis, dtype, less, keepdims, where, mean), out)
 
 
+@keyword_hints
 def std(
     x: Array,
     /,
@@ -331,6 +341,7 @@ def _variance(
     return _as(real_dtype(floating_dtype(x.dtype)), result)
 
 
+@keyword_hints
 def cumulative_sum(
     x: Array,
     /,
@@ -361,6 +372,7 @@ def cumulative_prod(
     return stored("cumulative_prod", result, out)
 
 
+@keyword_hints
 def cumsum(x: Array, /, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
     """Return running sums along `axis`, or of the flattened array for None."""
     return cumulative_sum(*_flat_or_along("cumsum", x, axis), dtype, out)
@@ -392,6 +404,7 @@ def _cumulative(
     return concat([full(shape, initial, dtype=element), result], axis=position)
 
 
+@keyword_hints
 def count_nonzero(x: Array, /, axis: Axis = None, *, keepdims: bool = False) -> Array:
     """Return the number of elements along `axis` that are true or not zero, as int64."""
     truth = _truth("count_nonzero", x)
@@ -399,6 +412,7 @@ def count_nonzero(x: Array, /, axis: Axis = None, *, keepdims: bool = False) -> 
     return sum(truth, axis=axes, keepdims=keepdims)
 
 
+@keyword_hints
 def diff(
     x: Array,
     /,

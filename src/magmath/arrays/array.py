@@ -17,6 +17,7 @@ from numpy.typing import DTypeLike
 from magmath.arrays import printing
 from magmath.arrays.conversion import as_node, bind_layout
 from magmath.arrays.dlpack import CPU, to_dlpack
+from magmath.arrays.element_reads import element_of
 from magmath.arrays.lazy_array import LazyArray, evaluate
 from magmath.arrays.methods import Methods
 from magmath.arrays.namespace import array_namespace
@@ -25,7 +26,7 @@ from magmath.arrays.operands import OPERANDS, operands, written_operand
 from magmath.arrays.operators import Operators
 from magmath.arrays.pickling import restored_leaf, values_of
 from magmath.arrays.subscripts import getitem, setitem
-from magmath.core.dtypes import DType, as_dtype, bool_
+from magmath.core.dtypes import DType, as_dtype, bool_, float64, real_dtype
 from magmath.core.foreign_names import METHODS, hint
 from magmath.core.numpy_aliases import alias_hint
 from magmath.core.promotion import floating_dtype
@@ -33,7 +34,11 @@ from magmath.diagnostics.explain import explain_node
 from magmath.engine import session, tracing
 from magmath.engine.captured_arrays import note_update
 from magmath.engine.devices import check_device
-from magmath.engine.donation import TEMPORARY, TEMPORARY_TARGET
+from magmath.engine.donation import (
+    TEMPORARY,
+    TEMPORARY_NUMBER,
+    TEMPORARY_TARGET,
+)
 from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, MagmathError, ScalarError, ShapeError
 from magmath.graph import Node, applied, apply
@@ -53,6 +58,10 @@ Number = bool | int | float | complex
 Operand: TypeAlias = (
     "Array | Number | np.ndarray[Any, Any] | np.generic | list[Any] | tuple[Any, ...]"
 )
+
+
+NAMED = sys.maxsize
+"""A number of references that only an array with a name has."""
 
 
 class Array(LazyArray, Operators["Array"], Methods["Array"]):
@@ -91,31 +100,42 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         values = self.numpy()
         return values if dtype is None else values.astype(dtype, copy=False)
 
-    def _scalar(self, kind: str) -> Any:
+    def _scalar(self, kind: str, references: int = NAMED) -> Any:
+        """Return the value of a 0-d array as a number; that of an array without a name, which has
+        few references, is not kept."""
         if self.size != 1 or self.ndim != 0:
             reduced = "mm.any(x) or mm.all(x)" if kind == "bool" else "mm.sum(x)"
             raise ScalarError(
                 f"{kind}(): needs a 0-d array, this one has shape {self.shape}; take one element, "
                 f"or reduce them, as {reduced} does"
             )
+        if references <= TEMPORARY_NUMBER[kind] and self._leaf is None:
+            value = element_of(self._node)
+            if value is not None:
+                return value
         return self.numpy().item()
 
     def __float__(self) -> float:
-        return float(self._scalar("float"))
+        references = sys.getrefcount(self)
+        return float(self._scalar("float", references))
 
     def __int__(self) -> int:
-        return int(self._scalar("int"))
+        references = sys.getrefcount(self)
+        return int(self._scalar("int", references))
 
     def __complex__(self) -> complex:
-        return complex(self._scalar("complex"))
+        references = sys.getrefcount(self)
+        return complex(self._scalar("complex", references))
 
     def __bool__(self) -> bool:
-        return bool(self._scalar("bool"))
+        references = sys.getrefcount(self)
+        return bool(self._scalar("bool", references))
 
     def __index__(self) -> int:
         if not self.dtype.is_integer:
             raise TypeError(f"only integer arrays can be an index, this one is {self.dtype}")
-        return int(self._scalar("index"))
+        references = sys.getrefcount(self)
+        return int(self._scalar("index", references))
 
     def __format__(self, specification: str) -> str:
         return format(self.item(), specification) if specification else str(self)
@@ -162,13 +182,15 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
 
         An index is one number for each dimension, or one for the flattened array.
         """
+        references = sys.getrefcount(self)
         if index:
             key = index[0] if len(index) == 1 else index
             whole = isinstance(key, tuple) or self.ndim == 1
-            element = self[key] if whole else self.ravel()[key]
+            return (self[key] if whole else self.ravel()[key]).item()
+        if self.ndim == 0:
+            value: Number = self._scalar("item", references)
         else:
-            element = self.reshape(()) if self.size == 1 else self
-        value: Number = element._scalar("item")
+            value = (self.reshape(()) if self.size == 1 else self)._scalar("item")
         return value
 
     def tobytes(self) -> bytes:
@@ -195,10 +217,25 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         """The real parts."""
         return unary("real", self)
 
+    @real.setter
+    def real(self, value: Any) -> None:
+        if self.dtype.kind == "complex":
+            value = _with_parts(real_dtype(self.dtype), value, self.imag)
+        self[...] = value
+
     @property
     def imag(self) -> Array:
         """The imaginary parts; 0 for real numbers."""
         return unary("imag", self)
+
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        if self.dtype.kind != "complex":
+            raise DTypeError(
+                f"x.imag = v: {self.dtype} has no imaginary part; convert with "
+                f"x.astype(mm.complex128)"
+            )
+        self[...] = _with_parts(real_dtype(self.dtype), self.real, value)
 
     def tolist(self) -> Any:
         """Return the values as nested Python lists."""
@@ -295,8 +332,9 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
     def __setitem__(self, key: Any, value: Any) -> None:
         if sys.getrefcount(self) <= TEMPORARY_TARGET:
             raise MagmathError(
-                "x[i][j] = v: x[i] is another array, not a part of x, so nothing would be written; "
-                "write x[i, j] = v"
+                "x[i] = v: no name refers to the array x, so what is written could not be read; "
+                "x[i][j] = v writes into x[i], another array than x: write x[i, j] = v, or give "
+                "the array a name"
             )
         unnamed = isinstance(value, Array) and sys.getrefcount(value) <= TEMPORARY
         self._updated(setitem(self.node, key, written_operand(self.dtype, value)))
@@ -366,10 +404,7 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         """Make this a handle on another value of the same shape and type, as `a += b` does."""
         old = self._node
         if node.shape != old.shape or node.dtype is not old.dtype:
-            raise (ShapeError if node.shape != old.shape else DTypeError)(
-                f"update in place: the array is {old.shape} {old.dtype}, its new value would be "
-                f"{node.shape} {node.dtype}; write a = a + b for an array of another kind"
-            )
+            raise _update_error(old, node)
         trace = tracing.current()
         if trace is not None:
             trace.note_update(self, old)
@@ -439,6 +474,29 @@ def as_array(operation: str, value: Any) -> Array:
 
 def _product(x: Any, y: Any) -> Array:
     return Array(contraction.matmul(*operands("matmul", x, y), line=user_line()))
+
+
+def _update_error(old: Node, new: Node) -> MagmathError:
+    """Return the error for an update in place that would change the shape or type of an array."""
+    if new.shape != old.shape:
+        return ShapeError(
+            f"update in place: the array has shape {old.shape}, its new value would have "
+            f"{new.shape}; write a = a + b for an array of another shape"
+        )
+    reason = ""
+    if old.dtype.is_floating and new.dtype is float64:
+        reason = " (so are products of 64- or 32-bit integers with floats)"
+    return DTypeError(
+        f"update in place: the array is {old.dtype}, which must not change, and with this operand "
+        f"its new value would be {new.dtype}{reason}; convert the operand, as in "
+        f"a += b.astype(mm.{old.dtype}), or write a = a + b for an array of another type"
+    )
+
+
+def _with_parts(dtype: DType, real: Any, imag: Any) -> Array:
+    """Return complex numbers with these parts, which are written into arrays of a real type."""
+    parts = written_operand(dtype, real), written_operand(dtype, imag)
+    return Array(applied(e.OPERATIONS["complex"], parts, user_line()))
 
 
 def _restored(*values: Any) -> Array:

@@ -16,6 +16,7 @@ from magmath.arrays.number_list import is_number, number_list
 from magmath.core.dtypes import DType, convert_number, int64, uint64
 from magmath.core.promotion import default_complex_dtype, get_default_dtype
 from magmath.engine import session
+from magmath.engine.pending_arrays import note_bytes
 from magmath.engine.remote_array import RemoteArray
 from magmath.errors import DTypeError, LayoutError, ShapeError
 from magmath.graph import Node, Shape
@@ -45,6 +46,7 @@ def leaf_of_tensor(tensor: torch.Tensor, layout: LayoutLike = None) -> Node:
         bound = bind_layout("asarray", layout, shape)
     pool = session.engine().pool
     data = RemoteArray(pool, pool.put(tensor, bound), shape, element, bound)
+    note_bytes(data.nbytes)
     return input_leaf(shape, element, bound, data)
 
 

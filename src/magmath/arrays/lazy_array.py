@@ -7,6 +7,7 @@ provenance of that leaf records how the value was computed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -14,10 +15,11 @@ import numpy as np
 
 from magmath.core.dtypes import DType
 from magmath.core.shapes import size_of
-from magmath.engine import session, tracing
+from magmath.engine import pending_arrays, session, tracing
 from magmath.engine.captured_arrays import follow
 from magmath.engine.donation import bytes_held_alone
 from magmath.engine.kept_expressions import keep_expression
+from magmath.engine.pending_arrays import ArrayHandle
 from magmath.engine.pending_readers import note_reader
 from magmath.engine.remote_array import remote_array_of
 from magmath.errors import TracingError, WorkerLost
@@ -34,13 +36,13 @@ EAGER_PENDING = 128
 """The same for small arrays, which are computed eagerly: more nodes leave the processor's cache."""
 FIRST_CHECK = 4
 """Depth from which a pending expression may hold more memory than its value."""
-LEAST_HELD = 1 << 13
+LEAST_HELD = 1 << 17
 """Minimum number of elements of the value for this check."""
 MOST_HELD = 2
 """Bytes that only a pending expression may reference, relative to the bytes of its value."""
 
 
-class LazyArray:
+class LazyArray(ArrayHandle):
     """A handle on a node and, once it is computed, on its value; the base class of `Array`."""
 
     __slots__ = ("__weakref__", "_formers", "_leaf", "_node", "_operands", "_values")
@@ -64,6 +66,9 @@ class LazyArray:
             return
         self._leaf = None
         set_handle(node, ref(self))
+        self.thread = get_ident()
+        if pending_arrays.room < 0:
+            pending_arrays.limit_held_bytes(session.engine())
         if depth < FIRST_CHECK or (depth & (depth - 1) and depth <= MAX_PENDING):
             return
         if depth > MAX_PENDING or self._is_long_enough(depth):
@@ -234,6 +239,11 @@ def _can_be_computed(node: Node) -> bool:
     engine = session.engine()
     engine.forget_failed()
     try:
+        if isinstance(node.value, Node):  # computed for another expression
+            data = remote_array_of(node.value)
+            if data.origin is not None:
+                data.origin.wait()
+            return not data.pool.has_failed(data.handle)
         engine.evaluate([node])
         engine.wait()
     except Exception:

@@ -19,8 +19,7 @@ from magmath.errors import TracingError
 from magmath.graph import Node, apply
 from magmath.layout import Layout, even_cuts
 from magmath.ops.axis_segments import cuts_of
-from magmath.ops.creation import iota
-from magmath.ops.masking import COMPRESS, COUNT_PIECES, EXPAND
+from magmath.ops.masking import COMPRESS, COUNT_PIECES, EXPAND, POSITIONS
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,10 @@ class Counted:
 
     def positions(self) -> Iterator[Node]:
         """Return the indices of the true elements for each dimension, in C order."""
-        return (self.compress(iota(self.node.shape, d)) for d in range(self.node.ndim))
+        return (
+            apply(POSITIONS, self.node, dim=d, **self._attributes(0), line=user_line())
+            for d in range(self.node.ndim)
+        )
 
     def _attributes(self, axis: int) -> dict[str, object]:
         return {"axis": axis, "cuts": self.cuts, "counts": self.counts}

@@ -34,7 +34,8 @@ def getitem(x: Node, key: Any) -> Node:
     """Return x[key]. Raises IndexError for indices that do not fit or are out of range."""
     part = _part_of(x, key)
     if part is not None:
-        return reshape(_read(x, part.region), part.shape)
+        selected = _read(x, part.region)
+        return selected if selected.shape == part.shape else reshape(selected, part.shape)
     if _is_truth(key):
         return getitem(reshape(x, (1, *x.shape)), _listed(key))
     parsed = parse(x, key)
@@ -54,8 +55,9 @@ def setitem(x: Node, key: Any, values: Node) -> Node:
     """
     known = _part_of(x, key)
     if known is not None:
-        fitted = _fitted(values, known.result) if values.ndim else values
-        return _written(x, fitted, known.region)
+        if values.shape and values.shape != known.fitting:
+            values = _fitted(values, known.result)
+        return _written(x, values, known.region)
     if _is_truth(key):
         return reshape(setitem(reshape(x, (1, *x.shape)), _listed(key), values), x.shape)
     parsed = parse(x, key)
@@ -104,11 +106,14 @@ class _Region(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """The result of a key without arrays: its region, and the kind and extent of each dimension."""
+    """The result of a key without arrays: its region, the kind and extent of each dimension, its
+    shape, and the shape of written values that fit as they are: the same, if no dimension is new.
+    """
 
     region: _Region
     result: list[tuple[str, int]]
     shape: Shape
+    fitting: Shape | None
 
 
 _MOST_PARTS = 4096
@@ -135,7 +140,8 @@ def _part_of(x: Node, key: Any) -> _Part | None:
         parsed = parse(x, key)
         result = parsed.result()
         shape = tuple([extent for _, extent in result])
-        part = _Part(_region(x, parsed.cuts), result, shape)
+        fitting = None if any(kind is NEW for kind, _ in result) else shape
+        part = _Part(_region(x, parsed.cuts), result, shape, fitting)
         store_bounded(_parts, place, part, _MOST_PARTS)
     return part
 

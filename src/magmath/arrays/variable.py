@@ -8,7 +8,8 @@ assignment becomes part of the function's program.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -24,10 +25,11 @@ from magmath.arrays.subscripts import setitem
 from magmath.core.dtypes import DType
 from magmath.engine import session, tracing
 from magmath.engine.captured_arrays import note_update
-from magmath.engine.data_failures import can_fail
+from magmath.engine.data_failures import any_can_fail
 from magmath.engine.donation import is_referenced
 from magmath.engine.pending_readers import readers_of_former_values
 from magmath.engine.remote_array import RemoteArray, leaf_of, no_value_error, remote_array_of
+from magmath.engine.run_numbers import given_back_on_failure
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node, apply, topological
 from magmath.graph.operation import set_variable_layout
@@ -211,8 +213,9 @@ def assign(pairs: Sequence[tuple[Variable, Node]]) -> None:
             trace.assign(v, node)
         return
     placed = [(v, redistributed(Array(node), v.leaf.layout).node) for v, node in converted]
-    _forget_former([v for v, _ in placed])
-    session.engine().assign(placed)
+    with given_back_on_failure():
+        _forget_former([v for v, _ in placed])
+        session.engine().assign(placed)
 
 
 def _shape_of(name: str, value: Any) -> tuple[int, ...]:
@@ -264,7 +267,7 @@ def _forget_former(variables: Sequence[Variable]) -> None:
             continue
         order = topological((reader.node,), cut=True)
         data = [remote_array_of(node) for node in order if node.is_leaf and node.name == "input"]
-        if not any(map(can_fail, order)) and all(one.pool is pool for one in data):
+        if not any_can_fail(order) and all(one.pool is pool for one in data):
             pending.append(reader)
     evaluate(*pending)
     for reader in readers:
@@ -285,19 +288,27 @@ def overwrite(
     can_fail  the program fails for some data: it overwrites copies of all variables, and this
               function waits for its end. If it raises, the variables have their former values
     """
-    session.engine().settle()
-    _forget_former(variables)
-    if not can_fail:
-        return _overwrite([v for v in variables if v.is_observed], variables, start)
+    with given_back_on_failure():
+        session.engine().settle()
+        _forget_former(variables)
+        if not can_fail:
+            return _overwrite([v for v in variables if v.is_observed], variables, start)
+        with restored_on_failure(variables):
+            made, run = _overwrite(variables, variables, start)
+            run.wait()
+        return made, run
+
+
+@contextmanager
+def restored_on_failure(variables: Sequence[Variable]) -> Iterator[None]:
+    """Give variables their former values, which must not be overwritten, if this block fails."""
     former = [(v, v.data, v._value, v._version, v.number) for v in variables]
     try:
-        made, run = _overwrite(variables, variables, start)
-        run.wait()
+        yield
     except Exception:
         for v, data, value, read, number in former:
             v.data, v._value, v._version, v.number = data, value, read, number
         raise
-    return made, run
 
 
 def _overwrite(

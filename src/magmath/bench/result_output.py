@@ -174,7 +174,8 @@ def plot_result(result: BenchResult, path: Path) -> None:
         draw(panel)
     figure.suptitle(f"{result.title} – {result.machine['cpu']}, {result.machine['cores']} cores")
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+    with mpl.rc_context({"svg.hashsalt": result.bench}):  # otherwise no two files are equal
+        figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
     plt.close(figure)
 
 

@@ -45,6 +45,9 @@ class SimulatedNetwork(Communicator):
         inner = self._inner.duplicate()
         return None if inner is None else SimulatedNetwork(inner, self._bandwidth)
 
+    def probe(self) -> int:
+        return self._inner.probe()
+
     def abort(self) -> None:
         self._inner.abort()
 

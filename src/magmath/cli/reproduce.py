@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json as jsonlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as RichTable
 
-from magmath.cli.output_folder import create_folder, prepare_file
+from magmath.cli.output_folder import create_folder
 from magmath.errors import OptionError
 
 if TYPE_CHECKING:
     from magmath.reproduce import Experiment
     from magmath.reproduce.report import Report
 
-FILE = "report.html"
+PAGE, NUMBERS = "report.html", "report.json"
 
 
 def reproduce(
@@ -27,14 +29,14 @@ def reproduce(
     data: Path | None = None,
     peers: Annotated[str, Parameter(name=("--peers", "--peer"))] = "all",
     output: Path = Path("runs/reproduce"),
-    json: Path | None = None,
+    json: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """Repeat experiments of the papers on this machine, and compare the results in a report.
 
-    The report is one HTML page without other files, readable on a telephone. It has plots and
-    tables, and compares the papers' statements with the results of this machine, with reasons for
-    differences. It is written after each experiment, so an interrupted run leaves a report too.
-    Without names, list the experiments.
+    The report is one HTML page, readable on a telephone. It has plots and tables, and compares the
+    papers' statements with the results of this machine, with reasons for differences. All numbers
+    are in report.json too. Both are written after each experiment, so an interrupted run leaves a
+    report. Tables and statements are also printed. Without names, list the experiments.
 
     For example:
 
@@ -43,6 +45,8 @@ def reproduce(
         magmath reproduce magmadnn-layers --quick
 
         magmath reproduce --all --quick --output report
+
+        magmath reproduce dmath-table1 --json
 
     Parameters
     ----------
@@ -59,9 +63,10 @@ def reproduce(
     peers
         The other frameworks to measure, separated by commas; "all", or "none".
     output
-        Folder for the report.
+        Folder for report.html and report.json.
     json
-        Write all numbers to this file.
+        Print one JSON object: the content of report.json and, of a single experiment, its numbers
+        by name.
     """
     from magmath.reproduce import EXPERIMENTS, Options
     from magmath.reproduce.report import run_experiments
@@ -77,15 +82,17 @@ def reproduce(
         )
     others = _peers(peers)
     create_folder(output)
-    if json is not None:
-        prepare_file(json, "--json")
     options = Options(quick, data, others, Console(stderr=True, highlight=False))
     report = run_experiments(
         [EXPERIMENTS[name] for name in chosen],
         options,
-        lambda report: _write(report, output / FILE, json),
+        lambda report: _write(report, output),
     )
-    console.print(f"Report: {output / FILE}", markup=False, soft_wrap=True)
+    if json:
+        print(jsonlib.dumps(report.as_data() | _only_numbers(report), indent=1))
+    else:
+        _print_results(report, console)
+        console.print(f"Report: {output / PAGE}", markup=False, soft_wrap=True)
     report.raise_if_failed()
 
 
@@ -109,13 +116,35 @@ def _print_list(experiments: dict[str, Experiment], console: Console) -> None:
         console.print(f"[bold]{known.name:18}[/] {known.title} ({known.reference})")
 
 
-def _write(report: Report, path: Path, json: Path | None) -> None:
+def _only_numbers(report: Report) -> dict[str, Any]:
+    """Return the numbers of the only experiment; none of several."""
+    sections = [result.section for result in report.results if result.section is not None]
+    return sections[0].data if len(report.results) == len(sections) == 1 else {}
+
+
+def _print_results(report: Report, console: Console) -> None:
+    """Print the tables and statements of all experiments."""
+    from magmath.reproduce.page import cell_text
+    from magmath.reproduce.section import Finding, Table
+
+    for section in (result.section for result in report.results if result.section is not None):
+        for table in section.of_kind(Table):
+            heads = [escape(column) for column in table.columns]
+            shown = RichTable(*heads, title=escape(table.title), caption=escape(table.note))
+            for row in table.rows:
+                shown.add_row(*[escape(cell_text(cell)) for cell in row])
+            console.print(shown)
+        for found in section.of_kind(Finding):
+            reason = f" ({found.reason})" if found.reason else ""
+            text = f"{found.verdict}: {found.statement}. Paper: {found.paper}; here: {found.ours}"
+            console.print(text + reason, markup=False, soft_wrap=True)
+
+
+def _write(report: Report, folder: Path) -> None:
     from magmath.core.atomic_replace import atomic_replace
     from magmath.reproduce.page import page
 
-    contents = {path: page(report)}
-    if json is not None:
-        contents[json] = jsonlib.dumps(report.as_data(), indent=1) + "\n"
-    for file, text in contents.items():
-        with atomic_replace(file) as draft:
+    numbers = jsonlib.dumps(report.as_data(), indent=1) + "\n"
+    for name, text in ((PAGE, page(report)), (NUMBERS, numbers)):
+        with atomic_replace(folder / name) as draft:
             Path(draft).write_text(text, encoding="utf-8")

@@ -22,6 +22,7 @@ from magmath.errors import OptionError
 
 if TYPE_CHECKING:
     from magmath.cli.train_data import TrainData
+    from magmath.optim.schedules import Schedule
     from magmath.train import History, NeuralNetwork
 
 HELP = """\
@@ -182,16 +183,29 @@ def _build(options: dict[str, Any], settings: dict[str, Any], data: TrainData) -
     architecture = mm.nn.zoo.NETWORKS[options["network"]]
     module = architecture.for_images(*data.shape[1:], classes=len(data.classes), **settings)
     make = mm.optim.OPTIMIZERS[options["optimizer"]]
-    rate: Any = options["learning_rate"]
-    if options["schedule"] == "cosine":
-        steps = -(-data.train_count // options["batch"]) * options["epochs"]
-        rate = mm.optim.schedules.Cosine(rate, steps, per="step")
     return mm.nn.NeuralNetwork(
         module,
         loss="cross_entropy",
-        optimizer=make(learning_rate=rate, weight_decay=options["weight_decay"]),
+        optimizer=make(
+            learning_rate=learning_rate(options, data.train_count),
+            weight_decay=options["weight_decay"],
+        ),
         precision=options["precision"],
     )
+
+
+def learning_rate(options: dict[str, Any], images: int) -> float | Schedule:
+    """Return the rate or the schedule of these options, for so many training images."""
+    from magmath.optim.schedules import Cosine, OneCycle
+
+    rate = float(options["learning_rate"])
+    steps = -(-images // options["batch"]) * options["epochs"]
+    match options["schedule"]:
+        case "cosine":
+            return Cosine(rate, steps, per="step")
+        case "one-cycle":
+            return OneCycle(rate, steps)
+    return rate
 
 
 def _fit(

@@ -15,6 +15,7 @@ from cyclopts.types import NonNegativeFloat, NonNegativeInt, PositiveFloat, Posi
 OptimizerName = Literal[
     "sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adamw", "lars"
 ]
+ScheduleName = Literal["constant", "cosine", "one-cycle"]
 NETWORK = Group("Network")
 _TRAINING = Group("Training")
 _MACHINE = Group("Machine")
@@ -41,7 +42,8 @@ class TrainOptions:
     learning_rate
         Step size of the optimizer.
     schedule
-        "cosine" lowers the learning rate to 0 along half a cosine.
+        "cosine" lowers the learning rate to 0 along half a cosine; "one-cycle" raises it first,
+        in 30 % of the steps.
     weight_decay
         Factor of the L2 penalty.
     seed
@@ -89,7 +91,7 @@ class TrainOptions:
     learning_rate: Annotated[
         PositiveFloat | None, Parameter(name=("--learning-rate", "--lr"), group=_TRAINING)
     ] = None
-    schedule: Annotated[Literal["constant", "cosine"] | None, Parameter(group=_TRAINING)] = None
+    schedule: Annotated[ScheduleName | None, Parameter(group=_TRAINING)] = None
     weight_decay: Annotated[NonNegativeFloat | None, Parameter(group=_TRAINING)] = None
     seed: Annotated[NonNegativeInt, Parameter(group=_TRAINING)] = 0
     workers: Annotated[NonNegativeInt, Parameter(group=_MACHINE)] = 0
@@ -120,7 +122,7 @@ class TrainDefaults:
     epochs: int = 30
     optimizer: OptimizerName = "momentum"
     learning_rate: float = 0.05
-    schedule: Literal["constant", "cosine"] = "cosine"
+    schedule: ScheduleName = "cosine"
     weight_decay: float = 5e-4
     checkpoint: bool = True
 
@@ -153,6 +155,7 @@ TRAIN_DEFAULTS: dict[str, TrainDefaults] = {
     "googlenet": TrainDefaults("GoogLeNet", batch=64, learning_rate=_PLAIN),
     "inception_v3": TrainDefaults("Inception v3", batch=32),
     "resnet18": TrainDefaults("ResNet-18"),
+    "resnet20": TrainDefaults("ResNet-20", epochs=10, learning_rate=0.1, schedule="one-cycle"),
     "resnet34": TrainDefaults("ResNet-34"),
     "resnet50": TrainDefaults("ResNet-50", batch=64),
     "mobilenet_v2": TrainDefaults("MobileNet v2"),

@@ -111,6 +111,11 @@ class Communicator(ABC):
     def close(self) -> None:
         """Release the resources of the communicator. Collective, unless a rank has aborted."""
 
+    @abstractmethod
+    def probe(self) -> int:
+        """Return a rank whose message can be received, when there is one. Not collective; no other
+        thread may receive from this communicator."""
+
     def exchange(
         self, sends: Sequence[tuple[int, Tensor]], receives: Sequence[tuple[int, Tensor]]
     ) -> None:

@@ -58,6 +58,9 @@ class CountingCommunicator(Communicator):
         self._count("duplicate")
         return self._inner.duplicate()
 
+    def probe(self) -> int:
+        return self._inner.probe()
+
     def abort(self) -> None:
         self._inner.abort()
 

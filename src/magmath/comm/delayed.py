@@ -60,6 +60,10 @@ class DelayedCommunicator(Communicator):
         inner = self._delayed(self._inner.duplicate)
         return None if inner is None else DelayedCommunicator(inner, self._level + 1)
 
+    def probe(self) -> int:
+        found: int = self._delayed(self._inner.probe)
+        return found
+
     def abort(self) -> None:
         self._inner.abort()
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from magmath.comm.barrier_memory import Flags
 from magmath.comm.communicator import Communicator
+from magmath.errors import DeviceError
 
 
 @final
@@ -39,6 +40,9 @@ class IsolatedCommunicator(Communicator):
 
     def duplicate(self) -> None:
         return None
+
+    def probe(self) -> int:
+        raise DeviceError("probe: an isolated rank receives no messages")
 
     def abort(self) -> None: ...
 

@@ -134,6 +134,17 @@ class LocalGroup:
                 parcel.fetched = True
                 change.notify_all()
 
+    def wait_for_sender(self, receiver: int) -> int:
+        """Return a rank with a tensor in a mailbox of this rank, when there is one."""
+        change = self._changes[receiver]
+        with change:
+            while True:
+                raise_if_aborted(self.flags)
+                for sender in range(self.size):
+                    if self._mail.get((sender, receiver)):
+                        return sender
+                change.wait(_POLL_SECONDS)
+
     def wait_until_fetched(self, sender: int, parcel: _Message) -> None:
         """Return when a message of this rank has been fetched, or copied by `post`."""
         if parcel.fetched:
@@ -210,6 +221,9 @@ class _LocalCommunicator(Communicator):
     def duplicate(self) -> Communicator:
         self._duplicate_count += 1
         return self._group.duplicate(self._duplicate_count).communicator(self.rank)
+
+    def probe(self) -> int:
+        return self._group.wait_for_sender(self.rank)
 
     def abort(self) -> None:
         self._group.abort()

@@ -1,4 +1,4 @@
-"""Ranks as threads of one process on simulated hosts: a group for each, and messages between."""
+"""Ranks as threads of one process on simulated hosts, which exchange messages."""
 
 from __future__ import annotations
 

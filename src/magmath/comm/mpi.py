@@ -75,6 +75,7 @@ _NO_HANDLE = (0, 0)
 _BUSY_POLLS = 200  # polls of MPI before each poll yields the processor
 _YIELDING_POLLS = 2000  # polls of MPI before each poll is followed by a sleep
 _SLEEP_SECONDS = 5e-5  # seconds
+_MOST_SLEEP_SECONDS = 1e-3  # seconds of sleep of a thread that has waited long for any message
 _POLLS_PER_ALARM = 16  # polls of MPI per poll of the alarm of other hosts
 
 _abandoned: list[object] = []
@@ -180,6 +181,16 @@ class MPICommunicator(Communicator):
             return None
         return MPICommunicator(self._comm, self.shares_memory, self)
 
+    def probe(self) -> int:
+        raise_if_aborted(self._flags)
+        status, start = MPI.Status(), time.perf_counter()
+        while not self._comm.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG, status):
+            self._look_at_alarm()
+            raise_if_aborted(self._flags)
+            idle = time.perf_counter() - start
+            time.sleep(min(max(idle / 16, _SLEEP_SECONDS), _MOST_SLEEP_SECONDS))
+        return status.Get_source()
+
     def split_hosts(self) -> MPICommunicator:
         """Return a communicator of the ranks of this host. Collective."""
         ranks = self._comm.Split(self.hosts[self.rank], self.rank)
@@ -239,13 +250,18 @@ class MPICommunicator(Communicator):
         self._barrier.wait()
         return [(int(first), int(second)) for first, second in lines]
 
+    def _look_at_alarm(self) -> None:
+        """Record that a rank without common memory has aborted."""
+        if not self.shares_memory and self._alarm.Iprobe():
+            self._flags[ABORT] = 1
+
     def _complete(self, requests: list[MPI.Request], *buffers: object) -> None:
         """Wait for requests on `buffers`. Raises WorkerLost if a rank has aborted."""
         looks = 0
         while not MPI.Request.Testall(requests):
             looks += 1
-            if looks % _POLLS_PER_ALARM == 0 and not self.shares_memory and self._alarm.Iprobe():
-                self._flags[ABORT] = 1
+            if looks % _POLLS_PER_ALARM == 0:
+                self._look_at_alarm()
             if self.aborted:
                 _abandoned.extend([requests, buffers])
                 raise aborted_error()

@@ -84,6 +84,10 @@ class TwoLevelCommunicator(Communicator):
         assert host is not None  # the library supports several threads
         return TwoLevelCommunicator(messages, host, self.hosts)
 
+    def probe(self) -> int:
+        with self._waking_host():
+            return self._messages.probe()
+
     def abort(self) -> None:
         self._messages.abort()
         self._host.abort()

@@ -1,9 +1,7 @@
-"""The clock of asynchronous updates: which steps are taken, and how old the copies of workers are.
+"""The clock of asynchronous updates of workers that share memory.
 
-Workers that share memory update arrays of several servers. Updates are numbered, and each server
-applies them in this order. A worker records the number of complete updates before it copies the
-arrays, so no part of its copies lacks more updates than were begun since then. A worker waits only
-if its next action would make the copy of some worker too old.
+The state of the rules (`comm/update_rules.py`) is in memory that all workers share, with a lock.
+Each server applies updates in the order of their numbers, and has a lock too.
 """
 
 from __future__ import annotations
@@ -19,6 +17,7 @@ from magmath.codegen.aot_cache import AotModule
 from magmath.comm.barrier_memory import LINE
 from magmath.comm.communicator import Communicator
 from magmath.comm.shared_counters import set_counter, wait_for_counter
+from magmath.comm.update_rules import COUNTERS, Denied, UpdateRules
 
 _CODE = AotModule(
     """
@@ -28,11 +27,10 @@ def take_number(words: uint64[1], word: int64) -> int64:
     ("take_number",),
 )
 
-# Words of the clock: lines 0 and 1 are a lock and the count of its changes, line 2 has the counters
-# below, line 3 + s the lock and the version of server s, and the last words belong to the workers.
+# Words of the clock: lines 0 and 1 are a lock and the count of its changes, line 2 + s is the lock
+# and the version of server s, and the last words are those of the rules.
 _NUMBER, _SERVED = 0, 2  # of a lock: numbers taken, and the number that has it
-_CHANGES, _COUNTERS, _SERVERS = LINE, 2 * LINE, 3 * LINE
-_TAKEN, _BEGUN, _COMPLETE, _STOPPED = range(_COUNTERS, _COUNTERS + 4)
+_CHANGES, _SERVERS = LINE, 2 * LINE
 _VERSION = 4  # of a server: the number of updates that it has applied
 
 
@@ -45,11 +43,12 @@ class UpdateClock:
     """
 
     def __init__(self, comm: Communicator, servers: int, staleness: int) -> None:
-        self._comm, self._servers, self._staleness = comm, servers, staleness
-        words = _SERVERS + LINE * servers + comm.size
+        self._comm = comm
+        state = _SERVERS + LINE * servers
+        words = state + COUNTERS + comm.size
         self._words = comm.window(8 * words)[0][: 8 * words].numpy().view(np.uint64)
         self._place, self._flags = self._words.ctypes.data, comm.flags.ctypes.data
-        self._own = _SERVERS + LINE * servers + comm.rank
+        self._rules = UpdateRules(self._words[state:], staleness)
 
     def start(self) -> None:
         """Begin a run: nothing is taken. Collective."""
@@ -60,55 +59,38 @@ class UpdateClock:
     @property
     def taken(self) -> int:
         """The number of steps that were taken."""
-        return int(self._words[_TAKEN])
+        return self._rules.taken
 
     def stop(self) -> None:
         """Let no worker take another step; this worker drops its copy."""
         with self._locked(0):
-            self._words[_STOPPED], self._words[self._own] = 1, 0
+            self._rules.stop(self._comm.rank)
             self._change()
 
     def take(self, steps: int) -> int | None:
-        """Return the number of the next of `steps` steps; None if there is none.
-
-        Waits while a copy that is made now could become too old.
-        """
-        words = self._words
+        """Return the number of the next of `steps` steps, when the rules permit it; None if there
+        is none."""
         while True:
             with self._locked(0):
-                number, changes = self.taken, self._changes
-                if words[_STOPPED] or number >= steps:
-                    return None
-                begun, complete = int(words[_BEGUN]), int(words[_COMPLETE])
-                if len(self._copied()) + begun - complete <= self._staleness:
-                    words[_TAKEN] += 1
-                    words[self._own] = complete + 1
-                    return number
+                found, changes = self._rules.take(self._comm.rank, steps), self._changes
+            if found is not Denied.NOT_YET:
+                return None if found is Denied.NONE_LEFT else found
             self._wait(_CHANGES, changes + 1)
 
     def begin(self) -> int:
-        """Return the number of this worker's update, from 0.
-
-        Waits while the copies of other workers would become too old if these workers updated next,
-        the oldest copy first.
-        """
-        words = self._words
+        """Return the number of this worker's update, from 0, when the rules permit it."""
         while True:
             with self._locked(0):
-                number, changes = int(words[_BEGUN]), self._changes
-                words[self._own], own = 0, words[self._own]
-                others = self._copied()
-                if all(number + 1 + i - one <= self._staleness for i, one in enumerate(others)):
-                    words[_BEGUN] += 1
+                found, changes = self._rules.begin(self._comm.rank), self._changes
+                if not isinstance(found, Denied):
                     self._change()
-                    return number
-                words[self._own] = own
+                    return found
             self._wait(_CHANGES, changes + 1)
 
     def complete(self) -> None:
         """Record that all servers have this worker's update."""
         with self._locked(0):
-            self._words[_COMPLETE] += 1
+            self._rules.complete()
             self._change()
 
     @contextmanager
@@ -133,12 +115,6 @@ class UpdateClock:
                 set_counter(self._place, line + _VERSION, number + 1)
 
     # memory ---------------------------------------------------------------------------------------
-
-    def _copied(self) -> list[int]:
-        """Return the numbers of complete updates before the copies that workers now use, in
-        ascending order."""
-        first = _SERVERS + LINE * self._servers
-        return sorted(int(x) - 1 for x in self._words[first : first + self._comm.size] if x)
 
     @property
     def _changes(self) -> int:

@@ -1,10 +1,10 @@
 """The threshold of the cyclic garbage collector.
 
-A full collection visits all objects, of which torch alone makes 150,000: 0.1 s. Python starts one
-when a quarter of them was added by objects that survived younger collections. By default a young
-collection takes place for every 700 objects, so each expression of a thousand nodes survives some,
-although its nodes are freed, by reference counting, as soon as it is computed: a loop over such
-expressions stops for 0.1 s every second.
+A full collection visits all objects, of which torch alone makes 150,000, and takes 0.1 s. Python
+starts one when the objects that have survived younger collections have grown by a quarter. By
+default a young collection takes place for every 700 objects. An expression of a thousand nodes
+survives some of them, although reference counting frees its nodes as soon as it is computed: a loop
+over such expressions stops for 0.1 s every second.
 """
 
 from __future__ import annotations

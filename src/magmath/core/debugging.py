@@ -1,12 +1,12 @@
 """Switches that make latent faults visible, in the environment variable MAGMATH_DEBUG.
 
-`fill`: memory that a program may not have written has no plausible values: whatever is allocated,
-or is used again for another value, is filled with the byte 0x7f. As floating point numbers these
-are NaN or huge (3.4e38 in float32), as integers large.
+`fill`: memory is filled with the byte 0x7f when it is allocated, or reused for another value, so
+that reads of unwritten memory return no plausible values. These bytes are NaN or huge floating
+point numbers (3.4e38 in float32), and large integers.
 
 `delays=SEED`: workers sleep for random times wherever the order of their work must not matter, so
-that races and deadlocks which need an unlucky moment become frequent. Each worker draws its own
-times, the same in each run with the seed.
+that races and deadlocks which depend on timing become frequent. Each worker draws its own times,
+the same in each run with the seed.
 
 Several switches are separated by commas. They are read when a pool starts.
 """

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -161,11 +160,20 @@ def _from_numpy(value: Any) -> DType | None:
         return None
 
 
-@cache
+_INTEGERS = {  # by name: hashing a type takes longer than the comparison
+    dtype.name: (
+        (0, 2 ** (8 * dtype.itemsize) - 1)
+        if dtype.kind == "uint"
+        else (-(2 ** (8 * dtype.itemsize - 1)), 2 ** (8 * dtype.itemsize - 1) - 1)
+    )
+    for dtype in DTYPES.values()
+    if dtype.kind in ("int", "uint")
+}
+
+
 def integer_bounds(dtype: DType) -> tuple[int, int]:
     """Return the smallest and the largest number of an integer type."""
-    bits = 8 * dtype.itemsize
-    return (0, 2**bits - 1) if dtype.kind == "uint" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    return _INTEGERS[dtype.name]
 
 
 _DIGITS = {float16: (11, 15), bfloat16: (8, 127), float32: (24, 127), float64: (53, 1023)}

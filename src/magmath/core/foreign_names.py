@@ -122,9 +122,9 @@ LAYERS: Final[Mapping[str, str]] = {
     "InstanceNorm1d": "mm.nn.InstanceNorm()",
     "InstanceNorm2d": "mm.nn.InstanceNorm()",
     "InstanceNorm3d": "mm.nn.InstanceNorm()",
-    "Dropout1d": "mm.nn.Dropout(rate)",
-    "Dropout2d": "mm.nn.Dropout(rate)",
-    "Dropout3d": "mm.nn.Dropout(rate)",
+    "Dropout1d": "mm.nn.Dropout(rate, per_channel=True)",
+    "Dropout2d": "mm.nn.Dropout(rate, per_channel=True)",
+    "Dropout3d": "mm.nn.Dropout(rate, per_channel=True)",
     "ModuleList": "a Python list of modules, an attribute of mm.nn.Module",
     "ModuleDict": "a Python dictionary of modules, an attribute of mm.nn.Module",
     "ParameterList": "a Python list of mm.nn.Parameter, an attribute of mm.nn.Module",
@@ -240,6 +240,82 @@ METHODS: Final[Mapping[str, str]] = {
     "values": "x.numpy()",
 }
 """Attributes that arrays lack."""
+
+
+_FIRST_CALL = "the number of inputs follows from the first call"
+_DEVICE = 'the device is chosen once, by mm.init(device="cuda")'
+_GRADIENTS = "mm.grad(loss, x) differentiates with respect to any array"
+_IN_PLACE = "magmath chooses the memory of results"
+
+KEYWORDS: Final[Mapping[str, tuple[str, ...]]] = {
+    # optimizers and schedules
+    "lr": ("learning_rate", "rate"),
+    "betas": ("beta1=… and beta2=… are separate",),
+    "beta_1": ("beta1",),
+    "beta_2": ("beta2",),
+    "eps": ("epsilon",),
+    "alpha": ("decay",),
+    "rho": ("decay",),
+    "lr_decay": ("learning_rate_decay",),
+    "clipnorm": ("clip_norm",),
+    "max_norm": ("clip_norm",),
+    "clipvalue": ("clip_value",),
+    "params": ("minimize and update take the variables",),
+    "gamma": ("factor",),
+    "step_size": ("size",),
+    "T_max": ("steps",),
+    "total_steps": ("steps",),
+    "max_lr": ("rate",),
+    "eta_min": ("end",),
+    "min_lr": ("minimum",),
+    "base_lr": ("rate",),
+    # layers
+    "in_features": (_FIRST_CALL,),
+    "in_channels": (_FIRST_CALL,),
+    "num_features": (_FIRST_CALL,),
+    "num_channels": (_FIRST_CALL,),
+    "input_shape": ("mm.nn.Module.build(shape) sets the sizes before the first call",),
+    "input_dim": ("count", _FIRST_CALL),
+    "out_features": ("units",),
+    "out_channels": ("channels",),
+    "filters": ("channels",),
+    "output_dim": ("features", "units"),
+    "kernel_size": ("kernel",),
+    "pool_size": ("kernel",),
+    "strides": ("stride",),
+    "dilation_rate": ("dilation",),
+    "use_bias": ("bias",),
+    "kernel_initializer": ("weight_init",),
+    "bias_initializer": ("bias_init",),
+    "output_size": ("size",),
+    "num_embeddings": ("count",),
+    "embedding_dim": ("features",),
+    "elementwise_affine": ("affine",),
+    "num_groups": ("groups",),
+    "p": ("rate",),
+    "inplace": (_IN_PLACE,),
+    # training and data
+    "dataset": ("source",),
+    "batch": ("batch_size",),
+    "num_workers": ("threads",),
+    "transform": ("transforms",),
+    "model": ("module",),
+    "criterion": ("loss",),
+    "min_delta": ("minimum_change",),
+    "restore_best_weights": ("restore_best",),
+    "sep": ("delimiter",),
+    "names": ("usecols",),
+    "na_values": ("missing_values",),
+    # functions
+    "dim": ("axis",),
+    "dims": ("axis", "axes"),
+    "keepdim": ("keepdims",),
+    "unbiased": ("correction",),
+    "device": (_DEVICE,),
+    "requires_grad": (_GRADIENTS,),
+}
+"""Names of parameters, with magmath's; a text with spaces stands for itself. The first one that a
+function has is meant."""
 
 
 def hint(table: Mapping[str, str], name: str) -> str:

@@ -39,6 +39,33 @@ EXCLUDED = {
 }
 """Public functions of NumPy without a counterpart."""
 
+EXCLUDED_OBJECTS = {
+    **dict.fromkeys(("vectorize", "nditer", "flatiter", "ndenumerate"), _PYTHON),
+    **dict.fromkeys(("matrix",), _MATRIX),
+    **dict.fromkeys(("datetime64", "timedelta64", "busdaycalendar"), _DATES),
+    **dict.fromkeys(
+        ("object_", "bytes_", "str_", "void", "character", "flexible", "char", "strings", "rec",
+         "recarray", "record"), "arrays contain numbers and truth values only",
+    ),
+    **dict.fromkeys(
+        ("longdouble", "clongdouble"), "the widest types are mm.float64 and mm.complex128",
+    ),
+    **dict.fromkeys(
+        ("poly1d", "polynomial"), "polynomials are arrays of coefficients: mm.polyval, mm.roots, …",
+    ),
+    "ma": "mark missing numbers by nan and use mm.nanmean, …, or choose with mm.where(mask, x, y)",
+    "memmap": "mm.load maps files into the memory of the workers",
+    "broadcast": "write mm.broadcast_arrays(x, y) or mm.broadcast_shapes(x.shape, y.shape)",
+    "emath": "convert to mm.complex128 first, as in mm.sqrt(x.astype(mm.complex128))",
+    "ufunc": "functions such as mm.add have reduce, accumulate, outer and at",
+    **dict.fromkeys(
+        ("testing", "exceptions", "lib", "typing", "ctypeslib", "f2py", "ScalarType", "typecodes",
+         "sctypeDict", "little_endian", "dtypes", "True_", "False_"),
+        "it does not concern arrays of magmath; import it from numpy",
+    ),
+}  # fmt: skip
+"""Other public objects of NumPy without a counterpart."""
+
 EXCLUDED_METHODS = {
     **dict.fromkeys(
         ("base", "byteswap", "ctypes", "data", "flags", "getfield", "setfield", "setflags",
@@ -54,5 +81,5 @@ EXCLUDED_METHODS = {
 
 def alias_hint(name: str) -> str:
     """Return the end of a message about a missing name: the reason, if there is one."""
-    reason = EXCLUDED.get(name) or EXCLUDED_METHODS.get(name)
+    reason = EXCLUDED.get(name) or EXCLUDED_OBJECTS.get(name) or EXCLUDED_METHODS.get(name)
     return f": {reason}" if reason else ""

@@ -1,4 +1,4 @@
-"""Counts of Python references, for objects whose use by others decides what may be dropped."""
+"""Counts of Python references, which show whether other code still uses an object."""
 
 from __future__ import annotations
 

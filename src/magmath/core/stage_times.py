@@ -19,7 +19,7 @@ from threading import get_ident
 class StageTimes:
     """The results of one recording, of one thread.
 
-    seconds  processor seconds of this process in each stage, without those of stages inside it
+    seconds  processor seconds of the thread in each stage, without those of stages inside it
     counts   the number of entries of each stage, and the sums of the numbers passed to `count`
     """
 
@@ -55,12 +55,12 @@ def stage(name: str) -> Iterator[None]:
     if times is None or not times.records:
         yield
         return
-    start = time.process_time()
+    start = time.thread_time()
     times._open.append(0.0)
     try:
         yield
     finally:
-        seconds = time.process_time() - start
+        seconds = time.thread_time() - start
         times.seconds[name] += seconds - times._open.pop()
         times.counts[name] += 1
         if times._open:

@@ -1,8 +1,8 @@
 """The measured speeds of single operations.
 
-An operation takes a fixed time, and a time for each unit of its work, which depends on the bytes
-that it touches: they are in a cache, or in memory. The work is bytes, or arithmetic for operations
-whose arithmetic grows faster than their arrays.
+An operation takes a fixed time, and a time for each unit of its work. The latter depends on whether
+the bytes that it reads and writes fit into a cache. The unit of work is a byte, or for operations
+whose arithmetic grows faster than their arrays a floating point operation.
 """
 
 from __future__ import annotations

@@ -31,3 +31,7 @@ __all__ = [
     "read_idx",
     "resize",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -10,9 +10,11 @@ from magmath.api.input_output import absolute, missing, read_table
 from magmath.arrays.array import Array
 from magmath.arrays.conversion import LayoutLike
 from magmath.core.dtypes import DType
+from magmath.core.keyword_hints import keyword_hints
 from magmath.files.csv import MISSING, CsvOptions, Header
 
 
+@keyword_hints
 def read_csv(
     path: str | Path,
     delimiter: str = ",",

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from magmath.core.integers import require_integer
+from magmath.core.keyword_hints import KeywordHints
 from magmath.data.transforms import Transform, apply_transforms
 from magmath.errors import DataError
 
@@ -62,7 +63,7 @@ Batch = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 
 
 @final
-class Loader:
+class Loader(metaclass=KeywordHints):
     """Batches of (samples, targets), for `fit` or for a user's own loop.
 
     source      a pair of arrays, samples (N, …), such as images (N, C, H, W), and labels (N,) or

@@ -106,12 +106,16 @@ def _pushes(
 def _transfer(
     program: Program, kind: str, text: str, slot: int, environment: Environment, layer: str
 ) -> ExplainedStep:
-    """Return the copy of a slot; an update reads its operands in place, which takes no time of its
-    own. One worker alone moves nothing between workers."""
+    """Return the copy of a slot. In shared memory an update reads its operands in place, without
+    time of its own. One worker alone moves nothing between workers."""
     array = program.slots[slot]
     nbytes = array.layout.size * array.dtype.itemsize
-    seconds = nbytes / environment.bandwidth if kind == PULL else 0.0
     several = program.workers > 1
+    if several and not environment.shares_memory:
+        link = environment.link.network or environment.link
+        seconds = link.latency + nbytes / link.bandwidth
+    else:
+        seconds = nbytes / environment.bandwidth if kind == PULL else 0.0
     return ExplainedStep(
         text, kind, None, seconds, nbytes * several, int(several), nbytes, layer=layer
     )

@@ -1,6 +1,6 @@
 """Operations that fail for some values of their operands: a singular matrix, an index out of range.
 
-Whoever replaces values by those of such an expression waits until it is known to have succeeded,
+Code that replaces values by those of such an expression waits until it is known to have succeeded,
 and keeps the former values until then (`Engine.assign`, `arrays/variable.py`).
 """
 
@@ -15,11 +15,22 @@ from magmath.passes.expand import expand
 
 def can_fail(node: Node) -> bool:
     """Return True for a pending operation that fails for some values of its operands."""
+    return node.value is None and may_fail(node)
+
+
+def any_can_fail(order: Iterable[Node]) -> bool:
+    """Return True if the nodes contain a pending operation that fails for some values."""
+    return any(map(may_fail, [x for x in order if x.value is None and not x.operation.elementwise]))
+
+
+def may_fail(node: Node) -> bool:
+    """Return True for an operation, pending or not, that fails for some values of its operands."""
     operation = node.operation
-    if operation.elementwise or node.value is not None:
+    if operation.elementwise or operation.leaf:
         return False
-    lowered = operation.lower_to is not None and not operation.version
-    return operation.lapack or lowered or any(x.operation is not PARAMETER for x in _indices(node))
+    if operation.lapack or (operation.lower_to is not None and not operation.version):
+        return True
+    return operation.checks_indices and any(x.operation is not PARAMETER for x in _indices(node))
 
 
 def program_can_fail(graph: Graph, in_range: Collection[Node] = ()) -> bool:
@@ -45,4 +56,5 @@ def _indices(node: Node) -> Iterable[Node]:
     """Return the operands of a node that it checks as indices."""
     if not node.operation.checks_indices:
         return ()
-    return [x for x in node.inputs[1:] if x.dtype.is_integer]
+    first = 2 if node.operation.overwrites_first else 1  # after the array and the written values
+    return [x for x in node.inputs[first:] if x.dtype.is_integer]

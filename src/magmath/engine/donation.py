@@ -7,14 +7,18 @@ whether nodes are referenced from outside of the expression.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from sys import getrefcount
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from magmath.core.reference_counts import COUNTING, references
+from magmath.engine.data_failures import can_fail
 from magmath.graph import Node
 from magmath.passes.candidates import is_contraction
 
+MOST_PARTS: Final = 4
+"""Limit of the elements of stored intermediate values that only other pending expressions read,
+relative to the elements of the largest evaluated array."""
 SHORT: Final = 1 << 20
 """Elements of an array that is stored at once if it is referenced."""
 
@@ -92,17 +96,44 @@ def is_sole_owner(node: Node) -> bool:
 
 
 class _Probe:
-    """Counts the references to a written value and to the target of the write when neither has a
-    name."""
+    """Counts the references to a written value, to the target of a write, and to an object that is
+    converted to a number, when they have no names."""
 
-    value = target = 0
+    counts: ClassVar[dict[str, int]] = {}
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        _Probe.value, _Probe.target = getrefcount(value), getrefcount(self)
+        _Probe.counts |= {"value": getrefcount(value), "target": getrefcount(self)}
+
+    def __float__(self) -> float:
+        _Probe.counts["float"] = getrefcount(self)
+        return 0.0
+
+    def __int__(self) -> int:
+        _Probe.counts["int"] = getrefcount(self)
+        return 0
+
+    def __bool__(self) -> bool:
+        _Probe.counts["bool"] = getrefcount(self)
+        return False
+
+    def __index__(self) -> int:
+        _Probe.counts["index"] = getrefcount(self)
+        return 0
+
+    def __complex__(self) -> complex:
+        _Probe.counts["complex"] = getrefcount(self)
+        return 0j
+
+    def item(self) -> None:
+        _Probe.counts["item"] = getrefcount(self)
 
 
 _Probe()[0] = object()
-TEMPORARY, TEMPORARY_TARGET = _Probe.value, _Probe.target
+float(_Probe()), int(_Probe()), bool(_Probe()), range(_Probe()), complex(_Probe())
+_Probe().item()
+TEMPORARY, TEMPORARY_TARGET = _Probe.counts["value"], _Probe.counts["target"]
+TEMPORARY_NUMBER: Final = _Probe.counts
+"""The counts for an array that is converted by `float`, `int`, … or `item`."""
 
 
 def is_referenced(former: list[Node], order: Sequence[Node] = ()) -> bool:
@@ -131,20 +162,49 @@ def is_unobservable(order: Sequence[Node], own: Sequence[Node]) -> bool:
     return not any(node.dtype.is_floating for node in held.difference(own))
 
 
+def is_small_write(written: Node, most: int) -> bool:
+    """Return True if a write cannot fail and its pending operands have at most `most` bytes each.
+
+    It holds little memory while it is pending.
+    """
+    reached, seen = [written], {written}
+    while reached:
+        node = reached.pop()
+        form = node.signature
+        nbytes = node.size * node.dtype.itemsize if form is None else form.nbytes
+        if nbytes > most or can_fail(node):
+            return False
+        pending = [x for x in node.inputs if x.value is None and not x.is_leaf]
+        new = {x for x in pending if not x.operation.overwrites_first} - seen
+        seen |= new
+        reached += new
+    return True
+
+
 def worthwhile_intermediates(order: Sequence[Node], held: Iterable[Node]) -> list[Node]:
     """Return the referenced intermediates that should be computed now, and not once more later.
 
     So `while float(error(x)) > 0.1: x = step(x)` computes each x once, and `q, r = qr(x)` both
     results. Long intermediates of other operations than products and factorisations are omitted if
-    they are larger than every evaluated array of the expression, for example by broadcasting.
+    they are larger than every evaluated array of the expression, for example by broadcasting, or if
+    many of them have no array, and are only parts of other pending expressions.
     """
     found = [node for node in held if not (node.is_leaf or node.name == "constant")]
     if not found:
         return found
     most = max([node.size for node in order if node.value is not None], default=0)
     most = max(most, SHORT)
+    parts = [node for node in found if not _has_array(node)]
+    if sum([node.size for node in parts]) > MOST_PARTS * most:
+        found = [node for node in found if _has_array(node) or _is_expensive(node)]
     fitting = {node for node in found if node.size <= most or _is_expensive(node)}
     return [node for node in order if node in fitting]
+
+
+def _has_array(node: Node) -> bool:
+    """Return True if an array of user code refers to this node."""
+    array = None if node.handle is None else node.handle()
+    return array is not None and array.node is node
 
 
 def _is_expensive(node: Node) -> bool:
@@ -165,8 +225,10 @@ def donate(
         return wanted, ()
     held = referenced_elsewhere(order)
     pending = [x for x in order if x in held and x.value is None and not x.is_leaf]
-    found = [*wanted, *(x for x in pending if x.operation.overwrites_first)]
-    found = list(dict.fromkeys(found))
+    writes = [x for x in pending if x.operation.overwrites_first]
+    if sum([x.size for x in writes]) > MOST_PARTS * max([x.size for x in writes], default=0):
+        writes = [x for x in writes if _has_array(x) or _overwritten(x, held)]
+    found = list(dict.fromkeys([*wanted, *writes]))
     targets: list[Node | None] = []
     for node in list(found):
         target = _overwritten(node, held) if node.value is None else None
@@ -198,3 +260,22 @@ def _depending(order: Sequence[Node], leaf: Node) -> list[Node]:
         if node.value is None and any(source in found for source in node.inputs):
             found.add(node)
     return [node for node in order if node in found and node is not leaf]
+
+
+def with_former_values(
+    order: Sequence[Node],
+    wanted: Sequence[Node],
+    targets: Sequence[Node | None],
+    overwritten: Mapping[Node, list[Node]],
+) -> tuple[Node | None, ...]:
+    """Return the leaves whose memory the results reuse.
+
+    These are `targets`, and the former values of variables that have no other references.
+    """
+    if not overwritten:
+        return tuple(targets)
+    found = list(targets) or [None] * len(wanted)
+    for node, former in overwritten.items():
+        if node in wanted and former[0] not in found and not is_referenced(former, order):
+            found[wanted.index(node)] = former[0]
+    return tuple(found)

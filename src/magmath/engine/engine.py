@@ -7,7 +7,7 @@ handles of its inputs and the values of its parameters.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -21,18 +21,20 @@ from magmath.core.cleared_frames import clear_frames
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import count, stage
 from magmath.engine.abandoned_run import AbandonedRun
-from magmath.engine.data_failures import can_fail, program_can_fail
+from magmath.engine.data_failures import any_can_fail, program_can_fail
 from magmath.engine.donation import (
     donate,
-    is_referenced,
-    is_sole_owner,
+    is_small_write,
     is_unobservable,
     live_intermediates,
+    with_former_values,
     worthwhile_intermediates,
 )
 from magmath.engine.found_program import FoundProgram
 from magmath.engine.independent_build import Independence, build_independent
+from magmath.engine.kept_intermediates import KeptIntermediates
 from magmath.engine.memory_check import check_memory
+from magmath.engine.pending_arrays import note_bytes
 from magmath.engine.pending_updates import PendingUpdates, Updated
 from magmath.engine.program_build import Compiled, build_program, environment_of
 from magmath.engine.relayout_cache import RelayoutCache, Relayouts
@@ -52,8 +54,9 @@ if TYPE_CHECKING:
     from magmath.runtime.run_handle import RunHandle
 
 MAX_PROGRAMS = 512
-MAX_INTERMEDIATES = 16  # number of intermediate values that are kept for user code
 MAX_INTERMEDIATE_SEARCH = 1000  # nodes of the largest expression that is searched for these
+EAGER_WRITES = 64
+"""Depth of a pending expression from which small writes (`x[i] = v`) are computed."""
 EAGER_BYTES = 32 << 10  # size of the largest array for which eager execution beats planning
 Progress = Callable[[int, list[float]], None]
 NO_VALUES: Mapping[Node, list[Node]] = {}
@@ -83,7 +86,7 @@ class Engine:
         self._programs: OrderedDict[Hashable, Compiled] = OrderedDict()
         self._found: RecentlyUsed[Hashable, FoundProgram] = RecentlyUsed(MAX_PROGRAMS)
         self._recent: set[int] = set()  # programs that were found since they were last spared
-        self._kept: deque[ref[Node]] = deque()
+        self._intermediates = KeptIntermediates(pool)
         self._updates = PendingUpdates()
         self._last: RunHandle | None = None
         self._uncertain: RunHandle | None = None  # the last run that can fail for some data
@@ -221,6 +224,7 @@ class Engine:
         outputs = []
         for handle, (shape, dtype, layout) in zip(run.outputs, compiled.results, strict=True):
             outputs.append(RemoteArray(self.pool, handle, shape, dtype, layout, run))
+        note_bytes(compiled.result_bytes)
         if run.can_be_abandoned and self.pool.memory_limit is None:
             run.repeat = AbandonedRun(compiled, tuple(given), tuple(numbers), outputs)
         if self.pool.interrupts.count:
@@ -283,10 +287,11 @@ class Engine:
         variables keep their values after a failure.
         """
         self.settle()
+        self.forget_failed()
         nodes = dict.fromkeys([node for _, node in pairs])
         wanted = tuple([node for node in nodes if _is_pending(node)])
         order = topological(wanted, cut=True)
-        certain = not any(map(can_fail, order))
+        certain = not any_can_fail(order)
         overwritten = {node: v.release() for v, node in pairs} if certain else {}
         known = {node: node.known for node in nodes}
         with self.pool.defer_interrupts():
@@ -323,14 +328,14 @@ class Engine:
         expression = order
         if len(order) <= MAX_INTERMEDIATE_SEARCH and self.pool.memory_limit is None:
             wanted = results = (*wanted, *worthwhile_intermediates(order, held))
-        if any(node.operation.lower_to for node in order if node.value is None):
+        if [x for x in order if x.operation.lower_to is not None and x.value is None]:
             simpler = expand(self.cut(Graph(wanted)))
             order, results = simpler.nodes, simpler.outputs
         given = self._small(order, results)
         targets: tuple[Node | None, ...] = ()
         if given is None and results is wanted and self._may_donate(order, wanted):
             wanted, targets = donate(order, wanted)
-            targets = _with_former_values(order, wanted, targets, overwritten)
+            targets = with_former_values(order, wanted, targets, overwritten)
         if any(targets):
             self.settle()
         with self.pool.defer_interrupts() if any(targets) else NO_CONTEXT:
@@ -352,7 +357,7 @@ class Engine:
         Worker processes report failures later. In this process nothing fails after the only write,
         which checks its indices first.
         """
-        if not any(map(can_fail, order)):
+        if not any_can_fail(order):
             return True
         writes = [x for x in order if x.operation.overwrites_first and x.value is None]
         return self.pool.is_inline and len(wanted) == 1 and writes == list(wanted)
@@ -387,8 +392,7 @@ class Engine:
         Their arrays drop the expression, unless it serves gradients by variables, or recomputation
         after a failure.
         """
-        checked = [x for x in expression if not x.operation.elementwise] if nodes else ()
-        certain = bool(nodes) and not any(map(can_fail, checked))
+        certain = bool(nodes) and not any_can_fail(expression)
         for node in nodes:
             can_drop = certain and not (node.reads_version or node.operation.overwrites_first)
             array = node.handle() if can_drop and node.handle is not None else None
@@ -398,26 +402,11 @@ class Engine:
             set_value(node, known[node])
             donated = self.pool.is_inline or certain  # a written value cannot be recomputed
             if not (donated and node.operation.overwrites_first):
-                self._keep(node)
-
-    def _keep(self, node: Node) -> None:
-        """Keep the value of an intermediate node for pending expressions that read the node.
-
-        Drops the oldest such value if no array owns it by now.
-        """
-        self._kept.append(ref(node))
-        oldest = self._kept.popleft()() if len(self._kept) > MAX_INTERMEDIATES else None
-        if oldest is not None and is_sole_owner(oldest):
-            set_value(oldest, None)
+                self._intermediates.add(node)
 
     def forget_failed(self) -> None:
-        """Drop kept intermediate values of failed runs, so that they are recomputed on use."""
-        if self.pool.any_failed:
-            for node in [node for kept in self._kept if (node := kept()) is not None]:
-                if node.value is not None and self.pool.has_failed(
-                    remote_array_of(node.value).handle
-                ):
-                    set_value(node, None)
+        """Drop intermediate values of failed runs, so that they are computed again on use."""
+        self._intermediates.forget_failed()
 
     def with_copies(self, graph: Graph, *, make: bool) -> Graph:
         """Return the graph with redistributed copies in place of arrays that it only redistributes.
@@ -470,9 +459,14 @@ class Engine:
         """Return True if a written array, the first of `own`, should be computed at once.
 
         That is so if no live reference outside `own` could be differentiated later. A write that
-        depends on an earlier pending write stays pending.
+        depends on an earlier pending write stays pending, and so do up to `EAGER_WRITES` operations
+        with small writes, since one evaluation of them all is faster.
         """
-        if any(x.operation.overwrites_first and x.value is None for x in own[0].inputs[:1]):
+        written = own[0]
+        if self.is_eager(written):
+            if written.depth < EAGER_WRITES and is_small_write(written, self.at_once_bytes):
+                return False
+        elif any(x.operation.overwrites_first and x.value is None for x in written.inputs[:1]):
             return False
         return is_unobservable(topological(own[:1], cut=True), own)
 
@@ -508,6 +502,7 @@ class Engine:
         self, order: Sequence[Node], wanted: Sequence[Node], given: dict[Node, int]
     ) -> list[RemoteArray]:
         made = self.pool.compute(order, wanted, given)
+        note_bytes(self.at_once_bytes * len(wanted))  # at most
         found = [
             RemoteArray(self.pool, handle, node.shape, node.dtype, layout)
             for node, (handle, layout) in zip(wanted, made, strict=True)
@@ -538,25 +533,6 @@ class Engine:
 def _is_pending(node: Node) -> bool:
     """Return True for a node without a computed value."""
     return node.value is None or node.operation is PARAMETER
-
-
-def _with_former_values(
-    order: Sequence[Node],
-    wanted: Sequence[Node],
-    targets: Sequence[Node | None],
-    overwritten: Mapping[Node, list[Node]],
-) -> tuple[Node | None, ...]:
-    """Return the leaves whose memory the results reuse.
-
-    These are `targets`, and the former values of variables that have no other references.
-    """
-    if not overwritten:
-        return tuple(targets)
-    found = list(targets) or [None] * len(wanted)
-    for node, former in overwritten.items():
-        if node in wanted and former[0] not in found and not is_referenced(former, order):
-            found[wanted.index(node)] = former[0]
-    return tuple(found)
 
 
 def _is_copy(node: Node) -> bool:

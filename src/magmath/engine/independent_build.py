@@ -2,7 +2,8 @@
 
 What depends on the shared arrays, such as the rule of an optimizer, is computed by the program of
 their server, while no other worker accesses them. Everything else, such as the loss and the
-gradients, is computed before that from private copies.
+gradients, is computed before that from private copies. Arrays that depend on the number of steps
+alone, such as the state of a generator, need no server: each worker computes them for its step.
 """
 
 from __future__ import annotations
@@ -26,8 +27,7 @@ from magmath.program.instructions import Independent, Part, Program, Slot
 class Independence:
     """The division of a step that each worker runs on its own.
 
-    copies     the leaf of the private copy of each shared leaf that the step reads before its
-               update
+    copies     the leaf of the private copy of each shared leaf that the gradients read
     servers    the shared leaves of each server; the last one has all other targets of the graph
     steps      leaves of counts: a step reads its own number
     updates    leaves of counts: the number of an update
@@ -54,42 +54,69 @@ def build_independent(
 
 @final
 class _Split:
-    """The graph of a step, split into the graph that is computed first and one for each server."""
+    """The graph of a step, split into the graph that is computed first and one for each server.
+
+    The update of an array reads its current value. All else reads the private copies, also of
+    arrays in the last server that a module changes and reads, such as running statistics.
+    """
 
     def __init__(self, graph: Graph, independence: Independence) -> None:
+        self._nodes = graph.nodes
+        self._counts = set(independence.updates)
         value = {t: x for x, t in zip(graph.outputs, graph.targets, strict=True) if t is not None}
-        counts = {*independence.steps, *independence.updates}
-        servers = [[t for t in value if t in server] for server in independence.servers]
-        known = {t for server in servers for t in server}
-        servers[-1] += [t for t in value if t not in known and t not in counts]
-        seeds = {t for server in servers for t in server}.union(independence.updates)
-        self._dependent = _dependent(graph.nodes, seeds)
+        groups = [[t for t in value if t in server] for server in independence.servers]
+        known = {t for group in groups for t in group}.union(independence.steps, self._counts)
+        states = _step_states(graph.nodes, value, value.keys() - known)
+        self.advance = Graph(tuple([value[t] for t in states]), tuple(states))
+        """The next values of the arrays that depend on the number of steps alone."""
+        others = [t for t in value if t not in known and t not in states]
+        self._changing = {t for group in groups for t in group}.union(others)
         self._scalar = _of_numbers(graph.nodes)
+        self.copies = {x: y for x, y in independence.copies.items() if y in graph.leaves}
+        """The leaves of the private copies of shared leaves."""
         self.sent: dict[Node, Node] = {}
         """The leaves by which the updates read values that are computed first."""
-        self.updates = []
-        for targets in servers:
-            self.updates.append(Graph(self._updates([value[t] for t in targets]), tuple(targets)))
-        self.first = Graph(tuple(self.sent), (), graph.emitted)
+        parts = [self._updates(group, value) for group in groups]
+        groups[-1] += others
+        parts[-1] += self._updates(others, value)
+        self.servers = groups
+        self.updates = [
+            Graph(tuple(part), tuple(group)) for part, group in zip(parts, groups, strict=True)
+        ]
+        first = Graph(tuple(self.sent), (), graph.emitted)
+        read = [leaf for leaf in first.leaves if leaf in self._changing]
+        self.first = first.substituted({leaf: self._copy_of(leaf) for leaf in read})
 
-    def _updates(self, roots: Sequence[Node]) -> tuple[Node, ...]:
-        """Return the roots with leaves in place of the values that are computed before."""
+    def _updates(self, targets: Sequence[Node], value: Mapping[Node, Node]) -> list[Node]:
+        """Return the next values of some targets. What does not depend on them, and is not computed
+        from numbers alone, is a leaf."""
+        roots = [value[t] for t in targets]
+        own = _dependent(self._nodes, self._counts.union(targets))
         read = list(roots)
         for node in topological(roots):
-            if self._is_part(node):
+            if node in own or node in self._scalar:
                 read += node.inputs
-        before = [node for node in read if not (node.is_leaf or self._is_part(node))]
-        return tuple(rebuilt(roots, {node: self._leaf_of(node) for node in before}))
-
-    def _is_part(self, node: Node) -> bool:
-        """Return True if the updates compute a node."""
-        return node in self._dependent or node in self._scalar
+        leaves = {}
+        for node in read:
+            if node in self._changing and node not in own:
+                leaves[node] = self._copy_of(node)
+            elif not (node.is_leaf or node in own or node in self._scalar):
+                leaves[node] = self._leaf_of(node)
+        return list(rebuilt(roots, leaves))
 
     def _leaf_of(self, node: Node) -> Node:
         if node not in self.sent:
-            layout = Layout.whole(node.shape, Mesh.line(1))
-            self.sent[node] = input_leaf(node.shape, node.dtype, layout, None)
+            self.sent[node] = _private_leaf(node)
         return self.sent[node]
+
+    def _copy_of(self, leaf: Node) -> Node:
+        if leaf not in self.copies:
+            self.copies[leaf] = _private_leaf(leaf)
+        return self.copies[leaf]
+
+
+def _private_leaf(node: Node) -> Node:
+    return input_leaf(node.shape, node.dtype, Layout.whole(node.shape, Mesh.line(1)), None)
 
 
 def _dependent(order: Sequence[Node], seeds: Collection[Node]) -> set[Node]:
@@ -101,9 +128,22 @@ def _dependent(order: Sequence[Node], seeds: Collection[Node]) -> set[Node]:
     return found
 
 
-def _of_numbers(order: Sequence[Node]) -> set[Node]:
-    """Return the nodes that depend on no leaves but Python numbers."""
-    found: set[Node] = set()
+def _step_states(
+    order: Sequence[Node], value: Mapping[Node, Node], candidates: Collection[Node]
+) -> list[Node]:
+    """Return the targets whose next value depends on such targets and on Python numbers alone."""
+    states = set(candidates)
+    while True:
+        known = _of_numbers(order, states)
+        kept = {t for t in states if value[t] in known}
+        if kept == states:
+            return [t for t in value if t in states]
+        states = kept
+
+
+def _of_numbers(order: Sequence[Node], others: Collection[Node] = ()) -> set[Node]:
+    """Return the nodes that depend on no leaves but Python numbers and some others."""
+    found = set(others)
     for node in order:
         if node.name == "parameter" if node.is_leaf else found.issuperset(node.inputs):
             found.add(node)
@@ -127,7 +167,7 @@ class _Assembly:
         """Return the program of all workers."""
         independence, leaves = self.independence, self.graph.leaves
         position = {leaf: i for i, leaf in enumerate(leaves)}
-        private = {x for x in independence.copies.values() if x in position}
+        private = set(split.copies.values())
         inputs = [x for x in leaves if x.name != "parameter" and x not in private]
         numbers = [x for x in leaves if x.name == "parameter"]
         for leaf in inputs:
@@ -137,21 +177,19 @@ class _Assembly:
         for leaf in (*private, *split.sent.values()):
             self._new(leaf, self.environment.whole(leaf.shape), "temporary")
         counted = [
-            {leaf: self._private_count(leaf) for leaf in counts if leaf in position}
+            {leaf: self._private_copy(leaf) for leaf in counts if leaf in position}
             for counts in (independence.steps, independence.updates)
         ]
         steps, updates = counted
-        known = self.slot | steps | updates
+        states = {t: self._private_copy(t) for t in split.advance.targets if t is not None}
+        known = self.slot | steps | updates | states
         self.changing = {known[x] for x in (*targets, *private, *split.sent.values())}
+        advance = self._part(split.advance, known, numbers, split.advance.targets)
         compute = self._part(split.first, known, numbers, list(split.sent.values()))
         parts = [self._part(one, known, numbers, one.targets) for one in split.updates]
         copies = [
-            [
-                (self.slot[x], self.slot[y])
-                for x, y in independence.copies.items()
-                if x in server and y in private
-            ]
-            for server in independence.servers
+            [(self.slot[x], self.slot[y]) for x, y in split.copies.items() if x in server]
+            for server in split.servers
         ]
         program = Program(
             slots=self.slots,
@@ -166,7 +204,8 @@ class _Assembly:
                 compute, parts, copies,
                 [(self.slot[x], y) for x, y in steps.items()],
                 [(self.slot[x], y) for x, y in updates.items()],
-                independence.staleness,
+                independence.staleness, advance,
+                [(self.slot[x], y) for x, y in states.items()],
             ),
         )  # fmt: skip
         read, given = [tuple([position[x] for x in group]) for group in (inputs, numbers)]
@@ -200,8 +239,9 @@ class _Assembly:
         self.slot[leaf] = len(self.slots) - 1
         return self.slot[leaf]
 
-    def _private_count(self, leaf: Node) -> int:
-        self.slots.append(Slot((), leaf.dtype, self.environment.whole(()), "temporary"))
+    def _private_copy(self, leaf: Node) -> int:
+        layout = self.environment.whole(leaf.shape)
+        self.slots.append(Slot(leaf.shape, leaf.dtype, layout, "temporary"))
         return len(self.slots) - 1
 
     def _require_whole(self, leaf: Node) -> None:

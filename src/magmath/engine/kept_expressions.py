@@ -32,3 +32,8 @@ def keep_expression(node: Node) -> None:
     """Keep an evaluated node and its operands, if a `keeping_expressions` block is active."""
     if _kept is not None:
         _kept.append(node)
+
+
+def keeps_expressions() -> bool:
+    """Return True within a `keeping_expressions` block."""
+    return _kept is not None

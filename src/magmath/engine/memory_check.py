@@ -1,9 +1,9 @@
 """The memory that a program needs, checked before the workers get the program.
 
 The need is known exactly: the arena of the temporaries, the inputs and the new outputs. A program
-that exceeds the limit is refused with the arrays that are alive when it needs most, and with the
-batch that would fit: nearly all memory of a training step is in proportion to the batch, which is
-the first dimension of most bytes.
+that exceeds the limit is refused. The error names the arrays that are alive at the peak, and a
+batch that fits: nearly all memory of a training step is proportional to the batch, the first
+dimension of most arrays.
 """
 
 from __future__ import annotations

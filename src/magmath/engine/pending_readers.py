@@ -1,8 +1,8 @@
 """A registry of the expressions that read values of variables.
 
 An expression means the values at the line that wrote it. It keeps the value of each variable that
-it reads, so that a gradient can be computed after the variable was assigned. When the variable is
-assigned once more, expressions that read a former value are computed and release that value.
+it reads, so that a gradient can be computed after one assignment of the variable. At the next
+assignment, expressions that still read the former value are computed and release that value.
 Otherwise a list of losses would keep a copy of the weights for each of them.
 """
 

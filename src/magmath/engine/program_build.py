@@ -54,6 +54,11 @@ class Compiled:
             for x, y in zip(slots, usual, strict=True)
         ]
 
+    @cached_property
+    def result_bytes(self) -> int:
+        """The bytes of all outputs on a worker."""
+        return sum([x.max_local_size * dtype.itemsize for _, dtype, x in self.results])
+
 
 def build_program(
     graph: Graph, environment: Environment, device: str, room: int | None = None

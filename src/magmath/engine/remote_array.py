@@ -12,6 +12,8 @@ from magmath.layout import Layout
 from magmath.ops.leaves import input_leaf
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from magmath.runtime.pool import Pool
     from magmath.runtime.run_handle import RunHandle
 
@@ -23,7 +25,8 @@ class RemoteArray:
     """
 
     __slots__ = (
-        "__weakref__", "copies", "dtype", "handle", "layout", "origin", "owner", "pool", "shape"
+        "__weakref__", "copies", "dtype", "handle", "layout", "origin", "owner", "pool", "shape",
+        "values",
     )  # fmt: skip
 
     def __init__(
@@ -42,6 +45,7 @@ class RemoteArray:
         self.dtype = dtype
         self.layout = layout
         self.origin = origin  # the run that computed it
+        self.values: Tensor | None = None  # fetched for reading elements (`element_reads`)
         self.copies: dict[Layout, RemoteArray] = {}  # relayout copies, managed by the engine
 
     @property
@@ -53,6 +57,7 @@ class RemoteArray:
         """Swap the arrays of this handle and another one."""
         self.handle, other.handle = other.handle, self.handle
         self.origin, other.origin = other.origin, self.origin
+        self.values = other.values = None
         self.pool.swap_owners(self.owner, other.owner)
 
 

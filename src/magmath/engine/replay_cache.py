@@ -18,6 +18,7 @@ from magmath.engine.donation import are_unreferenced
 from magmath.engine.engine import EAGER_BYTES, Engine
 from magmath.engine.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, leaf_of
+from magmath.engine.run_numbers import forget_taken
 
 if TYPE_CHECKING:
     from magmath.runtime.messages import Number
@@ -69,9 +70,10 @@ class ReplayCache:
             data, self.last = engine.start(self.compiled, given, numbers)
             results = ResultBuffers(data)
         else:
-            operands = tuple([data.handle for data in given])
+            operands = tuple([x.handle for x in given])
             call = results.calls.get(operands) or self._ready(results, given)
             engine.pool.replay(call, operands, numbers)
+        forget_taken()
         return results
 
     def keep(self, results: ResultBuffers) -> None:

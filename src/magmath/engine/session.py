@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Sequence
+from threading import RLock
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from magmath.runtime.pool import Pool
 
 _engine: Engine | None = None
+_starting = RLock()
 
 
 class Session:
@@ -142,7 +144,9 @@ def _close(finish: bool) -> None:
 def engine() -> Engine:
     """Return the engine of the current pool; starts the in-process worker if no pool exists."""
     if _engine is None:
-        init()
+        with _starting:
+            if _engine is None:  # no other thread has started a pool
+                init()
         assert _engine is not None
     elif _engine.pool.closed:
         raise WorkerLost(_engine.pool.end_reason)

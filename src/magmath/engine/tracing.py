@@ -13,6 +13,7 @@ from sys import getrefcount
 from typing import Any, Protocol, TypeVar, final
 
 from magmath.core.dtypes import DType, int64
+from magmath.engine.run_numbers import forget_taken
 from magmath.errors import MagmathError
 from magmath.graph import Node, Shape
 from magmath.ops import elementwise as e
@@ -46,8 +47,8 @@ class Streams(Protocol):
 
     seed: int
 
-    def skip(self, count: int) -> int:
-        """Reserve the next `count` streams; return the number of the first."""
+    def skip_for_run(self, count: int) -> int:
+        """Reserve the next `count` streams for a run; return the number of the first."""
 
     def draw_eagerly(self) -> tuple[Node, Node]:
         """Reserve the next stream outside of any trace; return its seed and number."""
@@ -81,7 +82,7 @@ class Draws:
 
     def numbers(self, steps: int = 1, origin: int = 0) -> dict[Node, int]:
         """Return the parameters of the next run, of `steps` steps from step number `origin`."""
-        first = self.generator.skip(self.count * steps) - origin * self.count
+        first = self.generator.skip_for_run(self.count * steps) - origin * self.count
         return {self.seed: self.generator.seed, self.first: first, self._each: self.count}
 
 
@@ -142,6 +143,7 @@ class Trace:
 
     def numbers_of_run(self, steps: int = 1, origin: int = 0) -> Mapping[Node, float]:
         """Return the numbers of the next run, of `steps` steps from step number `origin`."""
+        forget_taken()
         found: dict[Node, float] = {leaf: source() for leaf, source in self.numbers.items()}
         for draws in self._draws.values():
             found |= draws.numbers(steps, origin)

@@ -218,6 +218,11 @@ class Binding:
         return Calls(first, program.instructions[first:], self.tensors, segments)
 
     @cached_property
+    def is_plain(self) -> bool:
+        """True if a run of one step is no more than its calls."""
+        return not (self.tensors.program.prologue or self.emitted)
+
+    @cached_property
     def emitted(self) -> list[torch.Tensor]:
         """The scalars that a step reports."""
         instructions = self.tensors.program.instructions
@@ -232,12 +237,11 @@ class Binding:
 
         Must be called in `without_fp_warnings`.
         """
-        if self.tensors.program.prologue:
-            self.prologue.run()
-        if self.emitted:
-            return self._replay(1, calls)
-        calls.run()
-        return []
+        if self.is_plain:
+            calls.run()
+            return []
+        self.prologue.run()
+        return self._replay(1, calls)
 
     def prepare(self) -> None:
         """Create the calls now."""

@@ -12,6 +12,7 @@ import torch
 
 from magmath.comm.communicator import Communicator
 from magmath.memory.heap import Block, Heap
+from magmath.memory.temporaries import Temporaries
 
 if TYPE_CHECKING:
     from magmath.comm.progress_thread import ProgressThread
@@ -44,6 +45,8 @@ class Context:
     flush_denormals: bool = True  # in training steps
     native: bool = True
     lanes: Memory | None = None  # memory of a team's lanes
+    temporaries: Temporaries | None = None
+    """Memory that programs share, which run one after the other; None if they may run at once."""
     progress_thread: Callable[[], ProgressThread | None] = no_progress_thread
     """Returns the progress thread for concurrent moves; created on first use, by all workers."""
     failures: list[Exception] = field(default_factory=list)  # of calls, raised after the run

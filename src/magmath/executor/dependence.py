@@ -12,10 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     import torch
+
+LONG = 1 << 12
+"""Minimum number of elements of a long array."""
 
 
 @dataclass(frozen=True)
@@ -71,14 +75,16 @@ Kind = TypeVar("Kind", bound=Member)
 
 
 def insert(members: list[Kind], member: Kind) -> None:
-    """Add a member after the last one of its shape, or in front if none has its shape; at the end
-    if it conflicts with a member that it would pass.
+    """Add a member after the last one of its shape, or in front if none has its shape, but not
+    before a scalar; at the end if it conflicts with a member that it would pass.
 
     This lets the computation of a value and its write into a copy share a loop that follows the
-    copy.
+    copy, and operations on long arrays follow the scalars that some of them need.
     """
     index = len(members)
     while index and members[index - 1].shape != member.shape:
+        if not members[index - 1].shape:
+            break
         if have_conflict(member, members[index - 1]):
             index = len(members)
             break
@@ -97,6 +103,43 @@ def next_loop(members: Sequence[Kind]) -> tuple[list[Kind], list[Kind]]:
         else:
             rest.append(member)
     return loop, rest
+
+
+def connected(members: Sequence[Kind]) -> list[list[Kind]]:
+    """Return the members of a loop as groups that have no long array in common, each in order.
+
+    Groups gain nothing from a common loop, which would access many arrays at once: compilers do not
+    vectorise it, and processors have few streams for prefetching. A loop of few steps stays whole.
+    """
+    if prod(members[0].shape) < LONG:
+        return [list(members)]
+    groups: list[tuple[list[int], set[object]]] = []
+    for position, member in enumerate(members):
+        arrays = set(map(_array, _long(member)))
+        touching = [group for group in groups if not group[1].isdisjoint(arrays)]
+        groups = [group for group in groups if group[1].isdisjoint(arrays)]
+        positions = sorted([position, *[i for group in touching for i in group[0]]])
+        groups.append((positions, arrays.union(*[group[1] for group in touching])))
+    return [[members[i] for i in positions] for positions, _ in sorted(groups, key=lambda g: g[0])]
+
+
+def share_arrays(some: Sequence[Member], others: Sequence[Member]) -> bool:
+    """Return True if loops of these members access parts of one long array, or if some of the
+    members access no long array."""
+    ours = [x for member in some for x in _long(member)]
+    theirs = [x for member in others for x in _long(member)]
+    if not (ours and theirs):
+        return True
+    return any(x.begin < y.end and y.begin < x.end for x in ours for y in theirs)
+
+
+def _long(member: Member) -> list[Access]:
+    """Return the accesses to arrays that are worth a loop of their own."""
+    return [x for x in member.accesses if prod(x.location[1]) >= LONG]
+
+
+def _array(access: Access) -> object:
+    return access.begin if access.elsewhere else access.location
 
 
 def have_conflict(one: Member, other: Member) -> bool:

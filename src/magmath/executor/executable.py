@@ -32,6 +32,7 @@ from magmath.executor.tiers import Tiers
 from magmath.executor.user_line import attach_user_line
 from magmath.memory.heap import Block
 from magmath.memory.local_array import LocalArray
+from magmath.memory.temporaries import LEAST_SHARED, Temporaries
 from magmath.memory.torch_dtypes import NUMPY, from_torch, to_torch
 from magmath.program.arena import arrange
 from magmath.program.instructions import Program
@@ -55,7 +56,10 @@ class Executable:
         self.context = context
         self._arena = arrange(program)
         self._fenced = program.reads_peers
-        self._block = self._workspace()
+        self._shared: Temporaries | None = None
+        if self._arena.nbytes >= LEAST_SHARED:
+            self._shared = context.temporaries
+        self._block = self._reserved()
         self._parameters = {
             slot: torch.zeros((), dtype=to_torch(program.slots[slot].dtype))
             for slot in program.parameters
@@ -75,14 +79,25 @@ class Executable:
             deterministic=context.deterministic,
         )
 
-    def _workspace(self) -> Block:
+    def _reserved(self) -> Block:
         """Return memory for the arena; an error carries the user's line of the largest
         temporary."""
         try:
-            return self.context.heap.allocate(self._arena.nbytes, "a program's workspace")
+            if self._shared is None:
+                return self.context.heap.allocate(self._arena.nbytes, "a program's workspace")
+            self._shared.reserve(self._arena.nbytes)
+            return self._shared.block
         except MemoryLimitError as error:
             attach_user_line(error, self.program.writer(next(iter(self._arena.offsets))))
             raise
+
+    def _take_own_memory(self) -> None:
+        """Give the program a block of its own: between the steps of a run of many, callbacks of the
+        user may run other programs."""
+        assert self._shared is not None
+        own = self._shared.take(self._arena.nbytes)
+        self._forget_bindings()
+        self._shared, self._block = None, own
 
     def run(
         self,
@@ -110,6 +125,8 @@ class Executable:
     ) -> list[float]:
         if self._independent is not None:
             return self._independent.run(inputs, parameters, steps, poll)
+        if steps > 1 and self._shared is not None:
+            self._take_own_memory()
         key = _blocks_of(inputs, outputs)
         binding = self._begin(key, inputs, outputs, parameters)
         self._synchronise()
@@ -139,7 +156,10 @@ class Executable:
         """
         if self._apart is None:
             context = replace(
-                self.context, comm=progress_thread.comm, progress_thread=no_progress_thread
+                self.context,
+                comm=progress_thread.comm,
+                progress_thread=no_progress_thread,
+                temporaries=None,
             )
             self._apart = Executable(self.program, context)
         binding = self._apart._begin(_blocks_of(inputs, outputs), inputs, outputs, ())
@@ -164,10 +184,12 @@ class Executable:
     ) -> Callable[[Sequence[Number]], object]:
         """Return a call that runs the program once on these arrays, with given numbers.
 
-        Only for a worker without peers, and programs that emit nothing.
+        Only for a worker without peers, and programs that emit nothing. One thread may make the
+        call at a time.
         """
-        binding = self._bound(_blocks_of(inputs, outputs), inputs, outputs)
-        run, heap = self._tiers.run, self.context.heap
+        key = _blocks_of(inputs, outputs)
+        fixed = self._bound(key, inputs, outputs) if self._shared is None else None
+        run, heap, within = self._tiers.run, self.context.heap, silent()
         kept = {stored.block for stored in inputs}
         new = [stored.block for stored in outputs if stored.block not in kept] if heap.fills else []
 
@@ -176,7 +198,7 @@ class Executable:
                 self._set(parameters)
             for block in new:
                 heap.fill(block)
-            silent().run(run, binding)
+            within.run(run, fixed or self._bound(key, inputs, outputs))
 
         return replay
 
@@ -255,6 +277,10 @@ class Executable:
         self, key: tuple[Block, ...], inputs: Sequence[LocalArray], outputs: Sequence[LocalArray]
     ) -> Binding:
         """Return the binding to these arrays, a cached or a new one."""
+        if self._shared is not None and self._block is not self._shared.block:
+            self._forget_bindings()
+            self._shared.reserve(self._arena.nbytes)
+            self._block = self._shared.block
         binding = self._bindings.find(key)
         if binding is None:
             offsets = self._arena.offsets
@@ -327,17 +353,21 @@ class Executable:
 
     def close(self) -> None:
         """Free the arena; the program must not run afterwards."""
-        self._bindings.clear()
-        for selector in self._selectors.values():
-            selector.close()
-        self._selectors.clear()
+        self._forget_bindings()
         self._tiers.close()
         if self._apart is not None:
             self._apart.close()
             self._apart = None
         if self._independent is not None:
             self._independent.close()
-        self.context.heap.free(self._block)
+        if self._shared is None:
+            self.context.heap.free(self._block)
+
+    def _forget_bindings(self) -> None:
+        self._bindings.clear()
+        for selector in self._selectors.values():
+            selector.close()
+        self._selectors.clear()
 
 
 def _writer(scalar: torch.Tensor) -> Callable[[Number], object]:

@@ -18,8 +18,15 @@ from magmath.codegen.emit import (
     literal,
     loop_order,
 )
-from magmath.executor.dependence import Access, insert, next_loop
-from magmath.executor.loop_nests import PartLoop, Registers, joined, offset_of, write_rectangles
+from magmath.executor.dependence import Access, connected, insert, next_loop
+from magmath.executor.loop_nests import (
+    PartLoop,
+    Registers,
+    joined,
+    joined_dimensions,
+    offset_of,
+    write_rectangles,
+)
 from magmath.executor.native_source import Arguments, NoNativeForm, view_finder
 from magmath.ops import OPERATIONS
 from magmath.program.instructions import Call, Emit, Instruction, Move, Program
@@ -162,7 +169,7 @@ class FusedLoops:
         while members:
             loop, members = next_loop(members)
             if math.prod(loop[0].shape):
-                loops.append(_part_loop(loop))
+                loops += map(_part_loop, connected(loop))
         for nest in joined(loops):
             self._nest(nest)
 
@@ -172,7 +179,15 @@ class FusedLoops:
         positions = {member.position for member in members}
         writer = Writer()
         places = {id(member): self._places(writer, member) for member in members}
-        indices = [writer.name("i") for _ in loops[0].whole]
+        strides = self._tensors.own(members[-1].call.out).stride()
+        ndim = len(loops[0].whole)
+        order: Sequence[int] = loop_order(loops[0].whole, strides if len(strides) == ndim else ())
+        extents: dict[int, int] = {}
+        operands = [self._operands(member) for member in members]
+        if None not in operands:
+            found = [x for some in operands for x in some or ()]
+            order, extents = joined_dimensions(order, loops, found)
+        indices = [writer.name("i") if d in order else "0" for d in range(ndim)]
 
         def step(active: Sequence[PartLoop[_Member]]) -> None:
             code = _StepCode(writer, Registers(writer), {}, positions)
@@ -184,20 +199,38 @@ class FusedLoops:
                     self._member(code, loop, member, own, places[id(member)])
             code.registers.store()
 
-        strides = self._tensors.own(members[-1].call.out).stride()
-        order = loop_order(loops[0].whole, strides if len(strides) == len(indices) else ())
-        extent = self._divided_extent(loops, order)
-        write_rectangles(writer, order, indices, loops, step, DIVIDED_RANGE if extent else None)
+        extent = self._divided_extent(loops, order, extents)
+        limits = DIVIDED_RANGE if extent else None
+        write_rectangles(writer, order, indices, loops, step, extents, limits)
         self._write(writer, extent)
 
-    def _divided_extent(self, loops: Sequence[PartLoop[_Member]], order: Sequence[int]) -> int:
+    def _operands(self, member: _Member) -> list[tuple[tuple[int, ...], tuple[int, ...]]] | None:
+        """Return shapes and strides of the arrays that a member accesses at the indices of its
+        loop; None if it computes other indices."""
+        call = member.call
+        native, slots = OPERATIONS[call.operation].native, [*call.inputs, call.out]
+        if isinstance(native, Writing):
+            slots = [call.inputs[0], call.out] if member.copies else [call.inputs[1]]
+        elif isinstance(native, IndexMap):
+            if member.view is None:
+                return None
+            slots = [call.out]
+        tensors = [self._tensors.own(x) for x in slots if not self._is_literal(x)]
+        found = [(tuple(x.shape), x.stride()) for x in tensors]
+        if member.view is not None:
+            found.append((tuple(member.view.shape), member.view.strides))
+        return found
+
+    def _divided_extent(
+        self, loops: Sequence[PartLoop[_Member]], order: Sequence[int], extents: Mapping[int, int]
+    ) -> int:
         """Return the extent of the outermost loop if several threads may divide it, otherwise 0.
 
         The steps of a fused loop are independent, so the division changes no bits.
         """
         if not self._divides or max([math.prod(x.shape) for x in loops]) < LEAST_DIVIDED:
             return 0
-        extent = loops[0].whole[order[0]]
+        extent = extents.get(order[0], loops[0].whole[order[0]])
         return extent if extent > 1 else 0
 
     def _member(

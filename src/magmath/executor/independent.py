@@ -1,9 +1,7 @@
-"""Runs of steps that each worker executes on its own, on arrays that all workers share.
+"""Runs of steps that each worker executes on its own, on arrays of servers.
 
-A worker takes the number of a step, copies the shared arrays, computes, and updates the arrays of
-one server after the other. The clock (`comm/update_clock.py`) numbers the updates and bounds the
-age of the copies. The values that steps emit are collected in shared memory, from which worker 0
-reports them in the order of the steps.
+A worker takes the number of a step, copies the arrays of the servers, computes, and updates them
+(`executor/servers.py`). Worker 0 reports what the steps emit, in the order of the steps.
 """
 
 from __future__ import annotations
@@ -11,38 +9,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, final
+from typing import final
 
 import torch
 
-from magmath.comm.communicator import Communicator
 from magmath.comm.local_group import LocalGroup
-from magmath.comm.update_clock import UpdateClock
 from magmath.errors import WorkerLost
 from magmath.executor.context import Context
+from magmath.executor.message_servers import MessageServers
+from magmath.executor.servers import Bind, Number, Run, Servers, SharedServers, StepExecutable
 from magmath.memory.heap import Block, Heap
 from magmath.memory.local_array import LocalArray
-from magmath.program.instructions import Emit, Part, Program
+from magmath.program.instructions import Emit, Independent, Program
 
 Poll = Callable[[int, list[float]], bool]
-Number = bool | int | float | complex
-Step = Callable[[], list[float]]
 REPORT_SECONDS = 0.05  # between polls of worker 0 for interrupts and reports of progress
-
-
-class StepExecutable(Protocol):
-    """A bound program of one worker."""
-
-    def prepare_steps(
-        self,
-        inputs: Sequence[LocalArray],
-        outputs: Sequence[LocalArray],
-        parameters: Sequence[Number],
-    ) -> Step:
-        """Return a call that runs one step."""
-
-    def close(self) -> None:
-        """Release the resources of the binding."""
 
 
 @dataclass(frozen=True)
@@ -69,24 +50,25 @@ class IndependentRun:
     `bind` binds a program for one worker.
     """
 
-    def __init__(
-        self, program: Program, context: Context, bind: Callable[[Program, Context], StepExecutable]
-    ) -> None:
+    def __init__(self, program: Program, context: Context, bind: Bind) -> None:
         step = program.independent
         assert step is not None
         self._program, self._step, self._context = program, step, context
         self._memory = OneWorkerMemory(context.heap, set())
-        alone = replace(context, comm=LocalGroup(1).communicator(0), lanes=self._memory)
+        alone = replace(
+            context, comm=LocalGroup(1).communicator(0), lanes=self._memory, temporaries=None
+        )
         self._private = {
             i: LocalArray.allocate(context.heap, slot.layout, slot.dtype, context.rank)
             for i, slot in enumerate(program.slots)
             if slot.kind == "temporary"
         }
         self._compute = bind(step.compute.program, alone)
-        self._updates = [bind(part.program, alone) for part in step.updates]
-        self._clock = UpdateClock(context.comm, len(step.updates), step.staleness)
-        emits = sum(isinstance(x, Emit) for x in step.compute.program.instructions)
-        self._values = _StepValues(context.comm, emits + 1)
+        self._advance = bind(step.advance.program, alone)
+        width = 1 + sum(isinstance(x, Emit) for x in step.compute.program.instructions)
+        shared = context.comm.size == 1 or context.comm.shares_memory
+        kind = SharedServers if shared else MessageServers
+        self._servers: Servers = kind(program, context, alone, bind, width)
 
     def run(
         self,
@@ -100,139 +82,88 @@ class IndependentRun:
         arrays = self._private | dict(zip(self._program.inputs, inputs, strict=True))
         self._memory.shared.clear()
         self._memory.shared.update([x.block for x in inputs if x.layout.shared])
-        counts = {slot: int(arrays[slot].tensor) for slot, _ in self._counted}
-        self._values.start(steps)
-        self._clock.start()  # all workers have read the counts
+        counted = [*self._step.steps_counted, *self._step.updates_counted]
+        counts = {slot: int(arrays[slot].tensor) for slot, _ in counted}
+        run, servers = Run(arrays, parameters, counts, steps), self._servers
+        states = _StepStates(run, self._step, self._advance)
+        servers.start(run)
         error = None
         try:
-            self._take_steps(arrays, parameters, counts, steps, poll)
+            self._take_steps(run, states, poll)
         except WorkerLost:
             raise
         except Exception as failure:  # the other workers finish the steps that they have taken
-            self._clock.stop()
+            servers.stop()
             error = failure
-        self._context.comm.barrier()
-        done = self._clock.taken
+        done = servers.finish()
         for slot in counts.keys() & set(self._program.outputs):
             arrays[slot].tensor.fill_(counts[slot] + done)
+        states.store(done)
         self._context.comm.barrier()
-        if error is not None:
-            error.in_step = True  # type: ignore[attr-defined]
-            raise error
-        if poll is not None and done < steps and self._context.rank == 0:
-            poll(done, self._values.news(done))
-        return self._values.of(done)
+        try:
+            if error is not None:
+                raise error
+            servers.raise_failure()
+        except Exception as failure:
+            failure.in_step = True  # type: ignore[attr-defined]
+            raise
+        if self._context.rank:
+            return []
+        if poll is not None and done < steps:
+            poll(done, servers.values.news(done))
+        return servers.values.of(done)
 
-    @property
-    def _counted(self) -> list[tuple[int, int]]:
-        return [*self._step.steps_counted, *self._step.updates_counted]
-
-    def _take_steps(
-        self,
-        arrays: dict[int, LocalArray],
-        parameters: Sequence[Number],
-        counts: dict[int, int],
-        steps: int,
-        poll: Poll | None,
-    ) -> None:
+    def _take_steps(self, run: Run, states: _StepStates, poll: Poll | None) -> None:
         """Compute steps and apply their updates until no step is left."""
-        clock, step = self._clock, self._step
-
-        def prepared(part: Part, executable: StepExecutable) -> Step:
-            inputs, outputs = ([arrays[i] for i in slots] for slots in (part.inputs, part.outputs))
-            return executable.prepare_steps(
-                inputs, outputs, [parameters[i] for i in part.parameters]
-            )
-
-        compute = prepared(step.compute, self._compute)
-        updates = [prepared(*pair) for pair in zip(step.updates, self._updates, strict=True)]
+        servers, step = self._servers, self._step
+        compute = run.prepared(step.compute, self._compute)
         reports, last = self._context.rank == 0, time.perf_counter()
-        while (number := clock.take(steps)) is not None:
-            versions = [self._copy(arrays, server) for server in range(len(updates))]
-            for slot, own in step.steps_counted:
-                arrays[own].tensor.fill_(counts[slot] + number)
+        while (number := servers.take()) is not None:
+            versions = servers.copy()
+            run.count(step.steps_counted, number)
+            states.advance(number)
             emitted = compute()
-            update = clock.begin()
-            for slot, own in step.updates_counted:
-                arrays[own].tensor.fill_(counts[slot] + update)
-            self._apply(updates, update)
-            self._values.set(number, [*emitted, float(update - min(versions))])
+            update = servers.begin()
+            if not servers.apply(update):
+                servers.stop()
+                return
+            servers.set_values(number, [*emitted, float(update - min(versions))])
             if poll is not None and reports and time.perf_counter() - last > REPORT_SECONDS:
                 last = time.perf_counter()
-                if poll(*self._values.prefix()):
-                    clock.stop()
-
-    def _copy(self, arrays: dict[int, LocalArray], server: int) -> int:
-        """Copy the arrays of a server; return the number of updates that they have."""
-        with self._clock.copying(server) as version:
-            for shared, private in self._step.copies[server]:
-                arrays[private].tensor.copy_(arrays[shared].tensor)
-        return version
-
-    def _apply(self, updates: Sequence[Step], number: int) -> None:
-        """Apply an update to all servers, also after a failure, which it raises then."""
-        error = None
-        for server, apply in enumerate(updates):
-            try:
-                with self._clock.updating(server, number):
-                    if error is None:
-                        apply()
-            except WorkerLost:
-                raise
-            except Exception as failure:
-                error = failure
-        self._clock.complete()
-        if error is not None:
-            raise error
+                if poll(*servers.values.prefix()):
+                    servers.stop()
 
     def close(self) -> None:
         """Free the programs and the private memory."""
-        for executable in (self._compute, *self._updates):
-            executable.close()
+        self._compute.close()
+        self._advance.close()
+        self._servers.close()
         for stored in self._private.values():
             stored.free(self._context.heap)
 
 
 @final
-class _StepValues:
-    """What the steps of a run emit, in memory that all workers share: a row for each step.
+class _StepStates:
+    """The arrays that depend on the number of steps alone: this worker's copies of their values.
 
-    width   the numbers of a step; the last one is at least 0
+    Make it before the run begins, as long as no worker stores them.
     """
 
-    def __init__(self, comm: Communicator, width: int) -> None:
-        self._comm, self._width = comm, width
-        self._rows = torch.empty((0, width), dtype=torch.float64)
-        self._reported = 0
+    def __init__(self, run: Run, step: Independent, advance: StepExecutable) -> None:
+        self._pairs = [(run.arrays[x].tensor, run.arrays[y].tensor) for x, y in step.advanced]
+        for stored, own in self._pairs:
+            own.copy_(stored)
+        self._advance = run.prepared(step.advance, advance)
+        self._steps = 0
 
-    def start(self, steps: int) -> None:
-        """Begin a run. Collective; the workers must synchronise before they set values."""
-        if len(self._rows) < steps:
-            nbytes = 8 * self._width * steps
-            memory = self._comm.window(nbytes)[0][:nbytes]
-            self._rows = memory.view(torch.float64).view(steps, self._width)
-        if self._comm.rank == 0:
-            self._rows[:, -1] = -1.0
-        self._reported = 0
+    def advance(self, steps: int) -> None:
+        """Compute the values before the step with this number."""
+        for _ in range(steps - self._steps if self._pairs else 0):
+            self._advance()
+        self._steps = steps
 
-    def set(self, step: int, values: Sequence[float]) -> None:
-        """Store the values of a step."""
-        self._rows[step, :-1] = torch.tensor(values[:-1], dtype=torch.float64)
-        self._rows[step, -1] = values[-1]
-
-    def prefix(self) -> tuple[int, list[float]]:
-        """Return the number of steps before the first unfinished one, and their values that were
-        not reported yet."""
-        done = self._reported
-        while done < len(self._rows) and self._rows[done, -1] >= 0:
-            done += 1
-        return done, self.news(done)
-
-    def news(self, done: int) -> list[float]:
-        """Return the values of the steps before step `done` that were not reported yet."""
-        first, self._reported = self._reported, done
-        return self._rows[first:done].reshape(-1).tolist()
-
-    def of(self, done: int) -> list[float]:
-        """Return the values of the steps before step `done`."""
-        return self._rows[:done].reshape(-1).tolist()
+    def store(self, steps: int) -> None:
+        """Store the values after this number of steps, as all workers do."""
+        self.advance(steps)
+        for stored, own in self._pairs:
+            stored.copy_(own)

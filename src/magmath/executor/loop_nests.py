@@ -9,14 +9,14 @@ and Kennedy, Optimizing Compilers for Modern Architectures, section 5.3).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Generic, TypeVar, final
 
 from magmath.codegen.emit import NativeOperand, Writer
-from magmath.executor.dependence import Access, Member
+from magmath.executor.dependence import Access, Member, share_arrays
 
 if TYPE_CHECKING:
     import torch
@@ -126,6 +126,8 @@ def joined(loops: Sequence[PartLoop[Kind]]) -> list[list[PartLoop[Kind]]]:
 def _can_join(nest: Sequence[PartLoop[Kind]], loop: PartLoop[Kind]) -> bool:
     if nest[0].whole != loop.whole or any(_disturb(other, loop) for other in nest):
         return False
+    if not share_arrays([x for other in nest for x in other.members], loop.members):
+        return False
     both = [*nest, loop]
     pieces = [len(_cuts(both, d)) - 1 for d in range(len(loop.whole))]
     return prod(pieces) <= MOST_RECTANGLES
@@ -148,30 +150,76 @@ def _cuts(loops: Sequence[PartLoop[Kind]], dimension: int) -> list[int]:
     return sorted({cut for x in loops for cut in (x.offset[dimension], x.stop[dimension])})
 
 
+def joined_dimensions(
+    order: Sequence[int], loops: Sequence[PartLoop[Kind]], operands: Sequence[tuple[Shape, Shape]]
+) -> tuple[list[int], dict[int, int]]:
+    """Return the dimensions of a nest over which loops are written, the outermost first, and the
+    extents of those loops that cover several dimensions or a whole one.
+
+    A dimension can join the next inner one: one long loop over 3×3 filters is faster than loops of
+    three steps.
+
+    Two dimensions are joined if every loop covers them whole, and every operand, given by its shape
+    and strides, either has one element in both or is contiguous over them.
+    """
+    whole = loops[0].whole
+    kept: list[int] = []
+    extents: dict[int, int] = {}
+    for d in reversed([d for d in order if whole[d] > 1]):
+        covered = all(x.shape[d] == whole[d] for x in loops)
+        if kept and covered and kept[-1] in extents:
+            inner, extent = kept[-1], extents[kept[-1]]
+            if all(_is_contiguous(x, len(whole), (d, inner), whole, extent) for x in operands):
+                extents[inner] = extent * whole[d]
+                continue
+        kept.append(d)
+        if covered:
+            extents[d] = whole[d]
+    return kept[::-1], extents
+
+
+def _is_contiguous(
+    operand: tuple[Shape, Shape], ndim: int, dimensions: tuple[int, int], whole: Shape, extent: int
+) -> bool:
+    """Return True if an operand is contiguous over an outer and an inner dimension of a loop, of
+    which the inner one has this extent, or has one element in both."""
+    shape, strides = operand
+    places = [d - (ndim - len(shape)) for d in dimensions]
+    (n, step), (m, unit) = [(shape[i], strides[i]) if i >= 0 else (1, 0) for i in places]
+    if n == m == 1:
+        return True
+    outer, inner = dimensions
+    return n == whole[outer] and m == whole[inner] and step == unit * extent
+
+
 def write_rectangles(
     writer: Writer,
     order: Sequence[int],
     indices: Sequence[str],
     loops: Sequence[PartLoop[Kind]],
     body: Callable[[Sequence[PartLoop[Kind]]], None],
+    extents: Mapping[int, int],
     limits: tuple[str, str] | None = None,
 ) -> None:
     """Write loops over the rectangles of a nest; `body` writes a step of the active loops.
 
-    `order`: the dimensions, the outermost first, with a name of each index. `limits`: names of the
-    first index and of the end of the outermost loop, if that covers only a part of its dimension.
+    `order`: the dimensions, the outermost first, with a name of each index. `extents`: those of
+    joined dimensions. `limits`: names of the first index and of the end of the outermost loop, if
+    that covers only a part of its dimension.
     """
     if not order:
         body(loops)
         return
     d, *inner = order
-    for begin, end in pairwise(_cuts(loops, d)):
-        active = [x for x in loops if x.offset[d] <= begin and end <= x.stop[d]]
+    joint = extents.get(d)
+    for begin, end in pairwise(_cuts(loops, d) if joint is None else (0, joint)):
+        whole = joint is not None
+        active = [x for x in loops if whole or (x.offset[d] <= begin and end <= x.stop[d])]
         if active:
             bounds = f"{begin}, {end}"
             if limits is not None:
                 bounds = f"max({limits[0]}, {begin}), min({limits[1]}, {end})"
             writer.line(f"for {indices[d]} in range({bounds}):")
             writer.depth += 1
-            write_rectangles(writer, inner, indices, active, body)
+            write_rectangles(writer, inner, indices, active, body, extents)
             writer.depth -= 1

@@ -226,7 +226,17 @@ def read_table_spec(
         raise DataError(f"{path} is not a CSV file: {error}") from None
     shape = (count, len(columns) or width)
     rows = msgspec.structs.replace(rows, offsets=tuple(offsets), chunks=(every, shape[1]))
-    return ArraySpec(shape, element.dtype), rows
+    return ArraySpec(shape, _type_of(Path(path), rows, element)), rows
+
+
+def _type_of(path: Path, rows: CsvRows, element: TableTypeScanner) -> DType:
+    """Return the type of a table. Raises DataError for its first field that is not a number rather
+    than for an integer that float64 would round."""
+    try:
+        return element.dtype
+    except DataError:
+        _raise_first_fault(path, rows, np.dtype(float))
+        raise
 
 
 def _columns(
@@ -257,7 +267,7 @@ def _scan_columns(path: Path, rows: CsvRows, element: TableTypeScanner) -> Table
         if line > rows.skip and rows.fits(len(fields)):
             columns = rows.columns or range(len(fields))
             _add_fields(element, [fields[column] for column in columns], rows)
-    return TableTypeScanner(str(path), rows.delimiter, element.dtype)
+    return TableTypeScanner(str(path), rows.delimiter, _type_of(path, rows, element))
 
 
 def _add_fields(element: TableTypeScanner, fields: Sequence[str], rows: CsvRows) -> None:

@@ -85,6 +85,6 @@ class TableTypeScanner:
             raise DataError(
                 f"{self._path} has the integer {self._rounded[:40]} and numbers that no integer "
                 "type can represent; float64 would round that integer: give a type, as in "
-                "mm.load(path, dtype='float64')"
+                f"mm.data.read_csv(path, delimiter={self._delimiter.decode()!r}, dtype='float64')"
             )
         return float64

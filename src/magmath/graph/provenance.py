@@ -77,7 +77,7 @@ class LeafOperand(WeakOperand, Struct, eq=False, gc=False):
     @staticmethod
     def of(leaf: Node) -> LeafOperand:
         """Return a weak reference to a leaf with its current value."""
-        return LeafOperand(ref(leaf), leaf.provenance)
+        return LeafOperand(ref(leaf), provenance_of(leaf))
 
     def find(self) -> Node | None:
         leaf = self._leaf()
@@ -90,6 +90,13 @@ class LeafOperand(WeakOperand, Struct, eq=False, gc=False):
     def nodes(self) -> Sequence[Node]:
         leaf = self.find()
         return () if leaf is None else (leaf,)
+
+    def identify(self) -> None:
+        """Refer to the present value of the leaf, although its provenance is another one."""
+        leaf = self._leaf()
+        if leaf is not None and leaf.provenance is not None:
+            leaf.provenance.serial = leaf.provenance.serial or next(_serials)
+            self._serial = leaf.provenance.serial
 
     def forget_provenance(self) -> None:
         """Drop the provenance of the array."""
@@ -261,6 +268,20 @@ class Provenance(Struct, eq=False, gc=False):
             found._keep_up_to(SMALL_BYTES * loop.length // MAX_LENGTH)
         return found
 
+    def is_of(self, recipe: Recipe) -> bool:
+        """Return True for the record of an output of this recipe."""
+        return self._recipe is recipe
+
+    @property
+    def output(self) -> int:
+        """The position of the output in the recipe."""
+        return self._output
+
+    @property
+    def recipe_operands(self) -> Sequence[WeakOperand]:
+        """The operands of the recipe, in its order."""
+        return self._operands
+
     def read(self) -> Sequence[WeakOperand]:
         """Return the operands from which the value was computed directly."""
         operands = self._operands
@@ -365,8 +386,8 @@ class Provenance(Struct, eq=False, gc=False):
         if recipe is None:
             return None
         operands = dict(zip(recipe.operands, self._operands, strict=True))
-        if self._loop is None:
-            operands.pop(output, None)
+        if self._loop is None and recipe.steps[output] is not None:
+            operands.pop(output, None)  # the value itself; an operand that is returned stays
         numbers = dict(zip(recipe.numbers, self._numbers, strict=True))
         built: dict[int, Node | None] = {}
         for i in recipe.reached(output):
@@ -436,11 +457,20 @@ def longest(operands: Sequence[WeakOperand]) -> int:
     return longest
 
 
+class Deferred(Protocol):
+    """A provenance whose record is made when it is needed."""
+
+    def recorded(self, leaf: Node, /) -> Provenance:
+        """Return the record, which also becomes the provenance of the leaf."""
+
+
 def provenance_of(leaf: Node) -> Provenance | None:
     """Return the provenance of a leaf, or None if it has none."""
-    found: Provenance | None = leaf.provenance
-    return found
+    found: Provenance | Deferred | None = leaf.provenance
+    return found if found is None or type(found) is Provenance else found.recorded(leaf)
 
 
-set_provenance: Callable[[Node, Provenance | None], None] = Node.__dict__["provenance"].__set__
+set_provenance: Callable[[Node, Provenance | Deferred | None], None] = Node.__dict__[
+    "provenance"
+].__set__
 """Set the provenance of a leaf: a part of its evaluation state."""

@@ -81,10 +81,13 @@ class Recipe:
         return sorted(found)
 
     def read_by(self, output: int) -> list[int]:
-        """Return the numbers of the operands from which an output is computed, without itself."""
+        """Return the numbers of the operands from which an output is computed, without itself
+        unless it is an operand."""
         found = self._read_by.get(output)
         if found is None:
-            reached = set(self.reached(output)) - {output}
+            reached = set(self.reached(output))
+            if self.steps[output] is not None:
+                reached.remove(output)
             found = [number for number, i in enumerate(self.operands) if i in reached]
             self._read_by[output] = found
         return found

@@ -9,6 +9,7 @@ order: the result does not depend on the number of threads.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from math import prod
 from typing import Final
 
@@ -95,14 +96,19 @@ def total(record: int64):
             result[i * job[RESULT_SUM] + c * job[RESULT_CHANNEL]] = number
 '''
 
-_KINDS: Final = [(terms, number) for terms in ("squares", "dot") for number in ITEMSIZE]
 
-_CODE = AotModule(
-    "".join(_TERMS.format(terms=terms, T=T, size=ITEMSIZE[T]) for terms, T in _KINDS) + _TOTAL,
-    ("total", *(f"{terms}_{number}" for terms, number in _KINDS)),
-    constants={name.upper(): i for i, name in enumerate(JOB)},
-    inside=("magmath.kernels.channel_sums_vectors",),
-)
+@cache
+def _code(number: str) -> AotModule:
+    """Return the code for one float type, since a network seldom uses two."""
+    kinds = ("squares", "dot")
+    terms = [_TERMS.format(terms=terms, T=number, size=ITEMSIZE[number]) for terms in kinds]
+    return AotModule(
+        "".join(terms) + _TOTAL,
+        ("total", *[f"{terms}_{number}" for terms in kinds]),
+        constants={name.upper(): i for i, name in enumerate(JOB)},
+        inside=("magmath.kernels.channel_sums_vectors",),
+    )
+
 
 Call = Callable[[], object]
 
@@ -139,8 +145,9 @@ def bind(
         x.data_ptr(), 0 if g is None else g.data_ptr(), 0 if means is None else means.data_ptr(), 0,
         parts, 0, outer, channels, inner, pitch, out.data_ptr(), out.stride(0), out.stride(1),
     ], np.int64)  # fmt: skip
-    terms = _CODE.address(f"{'squares' if g is None else 'dot'}_{_name(x)}")
-    total, address = _CODE.function("total"), int(job.ctypes.data)
+    code, address = _code(_name(x)), int(job.ctypes.data)
+    terms = code.address(f"{'squares' if g is None else 'dot'}_{_name(x)}")
+    total = code.function("total")
     operands = (x, g, means, out)  # the addresses hold no reference
 
     def run(memory: object = operands) -> None:

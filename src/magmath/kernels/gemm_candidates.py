@@ -214,6 +214,40 @@ def _form(x: torch.Tensor) -> tuple[bool, int]:
     return form
 
 
+# products of a matrix and a vector on all threads -------------------------------------------------
+
+
+def _divided_takes(product: GemmProblem) -> bool:
+    m, n, k = product.extents
+    if torch.get_num_threads() == 1 or (m == 1) == (n == 1) or not _blas_takes(product):
+        return False
+    from magmath.kernels import divided_gemv
+
+    vector = product.b if n == 1 else product.a
+    contiguous = vector.stride(-2 if n == 1 else -1) == 1
+    plain = product.out.ndim == 2 and product.bias is None and not product.relu
+    large = m * n * k * product.out.itemsize >= divided_gemv.LEAST_BYTES
+    return plain and large and contiguous and divided_gemv.is_ready()
+
+
+def _bind_divided(product: GemmProblem, inner: object) -> Call:
+    from magmath.kernels import divided_gemv
+
+    if product.extents[1] == 1:
+        matrix, vector, out = product.a, product.b, product.out
+    else:
+        matrix, vector, out = product.b.mT, product.a.mT, product.out.mT
+    transposed, pitch = _form(matrix)
+    rows = matrix.mT if transposed else matrix
+    call = divided_gemv.bind(
+        _number(product), (rows.data_ptr(), *rows.shape, pitch), vector.data_ptr(),
+        (out.data_ptr(), out.stride(0)), transposed=transposed, alpha=product.alpha,
+        beta=product.beta,
+    )  # fmt: skip
+    call.__dict__["memory"] = product  # the addresses hold no reference
+    return call
+
+
 # magmath's own microkernel, on one thread ---------------------------------------------------------
 
 
@@ -352,6 +386,7 @@ CANDIDATES: Mapping[str, Candidate] = {
         Candidate("fused", _fused_takes, _bind_fused),
         Candidate("numpy", _numpy_takes, _bind_numpy),
         Candidate("blas", _blas_takes, _bind_blas),
+        Candidate("divided", _divided_takes, _bind_divided),
         Candidate("tiled", _tiled_takes, _bind_tiled),
         Candidate("widened", _widened_takes, _bind_widened, _widened_workspace),
         Candidate("limbs", _limbs_take, _bind_limbs, _limbs_workspace),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -123,13 +124,15 @@ def add_{T}(
 
 _LANES: Final = 256  # channels of which the positions are found at a time
 
-_CODE = AotModule(
-    "".join(
-        (_STEPS + _SOURCE).format(T=T, size=size, lanes=_LANES) for T, size in ITEMSIZE.items()
-    ),
-    tuple(f"{name}_{number}" for number in ITEMSIZE for name in ("maxima", "scatter")),
-    constants={name.upper(): i for i, name in enumerate(JOB)},
-)
+
+@cache
+def _code(number: str) -> AotModule:
+    """Return the code for one float type, since a network seldom uses two."""
+    return AotModule(
+        (_STEPS + _SOURCE).format(T=number, size=ITEMSIZE[number], lanes=_LANES),
+        (f"maxima_{number}", f"scatter_{number}"),
+        constants={name.upper(): i for i, name in enumerate(JOB)},
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +179,8 @@ def _bind(
         x.data_ptr(), y.data_ptr(), result.data_ptr(), images, channels, *extents, *y.shape[2:],
         *windows.kernel, *windows.stride, *windows.dilation, *windows.start, 0,
     ], np.int64)  # fmt: skip
-    function, address = _CODE.address(f"{name}_{_name(x)}"), int(job.ctypes.data)
+    function = _code(_name(x)).address(f"{name}_{_name(x)}")
+    address = int(job.ctypes.data)
     operands = (x, y, result)  # the addresses hold no reference
 
     def run(memory: object = operands) -> None:

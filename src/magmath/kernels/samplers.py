@@ -1,4 +1,4 @@
-"""Random numbers by rejection or search: gamma, Poisson and binomial distributions.
+"""Random numbers by rejection or search: gamma, Poisson, binomial and other distributions.
 
 The value of an element depends only on seed, stream and the element's index, as in
 `kernels/philox.py`, but an element may need any number of random words: block j of element i is
@@ -7,7 +7,9 @@ processor accepts the same candidates.
 
 Sources: Marsaglia and Tsang, "A simple method for generating gamma variables" (2000); Hörmann, "The
 transformed rejection method for generating Poisson random variables" and "The generation of
-binomial random variates" (1993).
+binomial random variates" (1993); Stadlober, "The ratio of uniforms approach for generating discrete
+random variates" (1990); Devroye, "Non-uniform random variate generation" (1986), chapter X.6; Best
+and Fisher, "Efficient simulation of the von Mises distribution" (1979).
 """
 
 from __future__ import annotations
@@ -196,6 +198,121 @@ def binomial(seed: uint64, stream: uint64, element: uint64, n: float64, p: float
     return n - k if p > 0.5 else k
 """
 
+_HYPERGEOMETRIC = """
+def one_by_one(
+    words: uint64[1], seed: uint64, stream: uint64, element: uint64, good: float64, bad: float64,
+    drawn: float64
+) -> float64:
+    \"\"\"How many good items there are among a few that are drawn one after the other.\"\"\"
+    counter = element
+    left = good
+    total = good + bad
+    for i in range(int64(drawn)):
+        block(words, seed, stream, counter)
+        if number(words, 0) * total < left:
+            left = left - 1.0
+        total = total - 1.0
+        counter = counter + NEXT_BLOCK
+    return good - left
+
+def by_ratio_of_uniforms(
+    words: uint64[1], seed: uint64, stream: uint64, element: uint64, few: float64, many: float64,
+    drawn: float64
+) -> float64:
+    \"\"\"How many of the rarer items are drawn, by Stadlober's method.\"\"\"
+    total = few + many
+    share = few / total
+    variance = (total - drawn) * drawn * share * (1.0 - share) / (total - 1.0)
+    centre = drawn * share + 0.5
+    deviation = sqrt(variance + 0.5)
+    width = 1.7155277699214135 * deviation + 0.8989161620588988
+    mode = floor((drawn + 1.0) * (few + 1.0) / (total + 2.0))
+    highest = log_factorial(mode) + log_factorial(few - mode) + log_factorial(drawn - mode)
+    highest = highest + log_factorial(many - drawn + mode)
+    most = few if few < drawn else drawn
+    counter = element
+    while True:
+        block(words, seed, stream, counter)
+        u = number(words, 0)
+        k = floor(centre + width * (number(words, 2) - 0.5) / u)
+        if k >= 0 and k <= most:
+            bound = highest - log_factorial(k) - log_factorial(few - k) - log_factorial(drawn - k)
+            bound = bound - log_factorial(many - drawn + k)
+            if 2.0 * log_of(u) <= bound:
+                return k
+        counter = counter + NEXT_BLOCK
+
+def hypergeometric(
+    seed: uint64, stream: uint64, element: uint64, good: float64, bad: float64, sample: float64
+) -> float64:
+    words: uint64[1] = stack(32)
+    total = good + bad
+    given = sample if sample < total else total
+    drawn = given if given < total - given else total - given
+    k = 0.0
+    if drawn < 10:
+        k = one_by_one(words, seed, stream, element, good, bad, drawn)
+    else:
+        k = by_ratio_of_uniforms(
+            words, seed, stream, element, good if good < bad else bad,
+            bad if good < bad else good, drawn
+        )
+        k = k if good < bad else drawn - k
+    return k if drawn == given else good - k
+"""
+
+_ZIPF = """
+def zipf(seed: uint64, stream: uint64, element: uint64, a: float64) -> float64:
+    words: uint64[1] = stack(32)
+    if a >= 1000:
+        return 1.0
+    power = a - 1.0
+    b = exp_of(power * 0.6931471805599453)
+    least = exp_of(-43.0 * power)
+    counter = element
+    while True:
+        block(words, seed, stream, counter)
+        u = number(words, 0)
+        u = u * least + (1.0 - u)
+        exponent = -log_of(u) / power
+        x = floor(exp_of(exponent if exponent < 43.0 else 43.0))
+        x = x if x >= 1 else 1.0
+        growth = power * (log1p_of(1.0 / x) if x > 1 else 0.6931471805599453)
+        ratio = exp_of(growth)
+        excess = growth * (1.0 + 0.5 * growth) if growth < 1e-5 else ratio - 1.0
+        if number(words, 2) * x * excess / (b - 1.0) <= ratio / b:
+            return x
+        counter = counter + NEXT_BLOCK
+"""
+
+_VONMISES = """
+def vonmises_cosine(
+    seed: uint64, stream: uint64, element: uint64, kappa: float64
+) -> float64:
+    \"\"\"The cosine of an angle from von Mises' distribution around 0, for kappa up to 1e6.\"\"\"
+    words: uint64[1] = stack(32)
+    pair: float64[1] = stack(32)
+    narrow = kappa if kappa < 1e6 else 1e6
+    k = narrow if narrow > 1e-8 else 1e-8
+    s = 1.0 / k + k
+    if k >= 1e-5:
+        r = 1.0 + sqrt(1.0 + 4.0 * k * k)
+        rho = (r - sqrt(2.0 * r)) / (2.0 * k)
+        s = (1.0 + rho * rho) / (2.0 * rho)
+    counter = element
+    while True:
+        block(words, seed, stream, counter)
+        normal_pair(pair, 0, number(words, 0), number(words, 2))
+        z = pair[0] / sqrt(pair[0] * pair[0] + pair[1] * pair[1])
+        block(words, seed, stream, counter + NEXT_BLOCK)
+        v = number(words, 0)
+        w = (1.0 + s * z) / (s + z)
+        y = k * (s - w)
+        if y * (2.0 - y) - v >= 0 or log_of(y / v) + 1.0 - y >= 0:
+            return w
+        counter = counter + 2 * NEXT_BLOCK
+"""
+
 _FILL = '''
 def fill_{name}_{T}(
     out: {T}[1], {memory}, {steps}, rows: int64[1], height: int64, starts: int64[1],
@@ -217,12 +334,18 @@ _PARAMETERS = {
     "log_gamma": ("shape",),
     "poisson": ("lam",),
     "binomial": ("n", "p"),
+    "hypergeometric": ("good", "bad", "sample"),
+    "zipf": ("a",),
+    "vonmises_cosine": ("kappa",),
 }
 _TYPES = {
     "gamma": ("float32", "float64"),
     "log_gamma": ("float32", "float64"),
     "poisson": ("int64",),
     "binomial": ("int64",),
+    "hypergeometric": ("int64",),
+    "zipf": ("int64",),
+    "vonmises_cosine": ("float32", "float64"),
 }
 
 
@@ -237,7 +360,7 @@ def _filler(name: str, dtype: str) -> str:
 
 
 _CODE = AotModule(
-    NORMALS + _HELPERS + _GAMMA + _POISSON + _BINOMIAL
+    NORMALS + _HELPERS + _GAMMA + _POISSON + _BINOMIAL + _HYPERGEOMETRIC + _ZIPF + _VONMISES
     + "".join(_filler(name, dtype) for name in _PARAMETERS for dtype in _TYPES[name]),
     [f"fill_{name}_{dtype}" for name in _PARAMETERS for dtype in _TYPES[name]],
     constants={**CONSTANTS, "NEXT_BLOCK": _NEXT_BLOCK},

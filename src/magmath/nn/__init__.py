@@ -62,4 +62,4 @@ else:  # hidden from type checkers, which would accept any name because of `__ge
         raise AttributeError(f"module 'magmath.nn' has no attribute {name!r}{hint(LAYERS, name)}")
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *__all__})
+        return __all__

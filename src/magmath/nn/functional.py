@@ -38,9 +38,13 @@ from magmath.nn.pooling import avg_pool as avg_pool
 from magmath.nn.pooling import global_avg_pool as global_avg_pool
 from magmath.nn.pooling import global_max_pool as global_max_pool
 from magmath.nn.pooling import max_pool as max_pool
+from magmath.nn.resampling import channel_shuffle as channel_shuffle
 from magmath.nn.resampling import interpolate as interpolate
 from magmath.nn.resampling import pad as pad
+from magmath.nn.resampling import pixel_shuffle as pixel_shuffle
+from magmath.nn.resampling import pixel_unshuffle as pixel_unshuffle
 from magmath.ops import creation, realignment
+from magmath.ops.local_index import not_from_the_end
 from magmath.ops.normalization import affine, centred_squares
 from magmath.ops.pooling import SUM_POOL
 
@@ -61,6 +65,17 @@ def leaky_relu(x: Array, negative_slope: float = 0.01) -> Array:
     """Return x where x ≥ 0, otherwise negative_slope · x."""
     x = floating("leaky_relu", x)
     return where(x >= 0, x, negative_slope * x)
+
+
+def prelu(x: Array, weight: Array) -> Array:
+    """Return x where x > 0, otherwise weight · x: weight is (1,), or (channels,) for x (N,
+    channels, …). Source: He et al. (2015)."""
+    x = floating("prelu", x)
+    if weight.shape not in ((1,), x.shape[1:2]):
+        raise ShapeError(
+            f"prelu: weight must be (1,) or (channels,), was given {weight.shape} for {x.shape}"
+        )
+    return where(x > 0, x, (_along(weight, 1, x.ndim) if x.ndim > 1 else weight) * x)
 
 
 def relu6(x: Array) -> Array:
@@ -233,10 +248,18 @@ def flatten(x: Array, start_axis: int = 1) -> Array:
 
 
 def dropout(
-    x: Array, rate: float = 0.5, *, training: bool = True, rng: Distributions | None = None
+    x: Array,
+    rate: float = 0.5,
+    *,
+    training: bool = True,
+    rng: Distributions | None = None,
+    per_channel: bool = False,
 ) -> Array:
     """Set each element to zero with probability `rate` in training, and scale the others by
     1/(1-rate).
+
+    per_channel  if True, each channel of each image (N, channels, *space) is kept or set to zero as
+                 a whole. Source: Tompson et al. (2015)
 
     The mask is drawn from `rng` (`mm.random.Generator`, `mm.nn.RngState`), or the pool's generator,
     by global element index: the same for every layout and number of workers.
@@ -247,7 +270,8 @@ def dropout(
     if not training or rate == 0:
         return x
     draw = random.uniform if rng is None else rng.uniform
-    kept = draw(shape=x.shape, dtype=x.dtype) >= rate
+    shape = (*x.shape[:2], *[1] * len(x.shape[2:])) if per_channel else x.shape
+    kept = draw(shape=shape, dtype=x.dtype) >= rate
     return where(kept, x * (1.0 / (1.0 - rate)), 0.0)
 
 
@@ -268,14 +292,18 @@ def one_hot(labels: Array, classes: int, *, dtype: Any = None) -> Array:
 
 
 def embedding(indices: Array, weight: Array) -> Array:
-    """Return the rows of `weight` (count, features) at integer indices (…), as (…, features)."""
+    """Return the rows of `weight` (count, features) at integer indices (…), as (…, features).
+
+    Indices go from 0 to count - 1, as in PyTorch: for others the computation raises IndexError.
+    """
     indices = as_array("embedding", indices)
     if not indices.dtype.is_integer:
         raise DTypeError(
             f"embedding: needs integer indices, was given {indices.dtype}; convert them with "
             f"mm.astype(x, mm.int64)"
         )
-    rows = take(weight, reshape(indices, (indices.size,)), axis=0)
+    positions = Array(not_from_the_end(indices.node))
+    rows = take(weight, reshape(positions, (indices.size,)), axis=0)
     return reshape(rows, (*indices.shape, *weight.shape[1:]))
 
 

@@ -20,7 +20,7 @@ from magmath.api.searching import where
 from magmath.arrays.array import Array, as_array
 from magmath.core.dtypes import int64, integer_bounds
 from magmath.errors import DTypeError, MagmathError, ShapeError
-from magmath.graph import apply
+from magmath.graph import Shape, apply
 from magmath.ops import creation, manipulation
 from magmath.ops import elementwise as e
 
@@ -261,14 +261,27 @@ def _check_shapes(name: str, outputs: Array, targets: Array) -> None:
 
 
 def _check_labels(name: str, outputs: Array, labels: Array) -> None:
-    if labels.ndim != outputs.ndim - 1 or not labels.dtype.is_integer:
+    fitting = (outputs.shape[0], *outputs.shape[2:])
+    if not labels.dtype.is_integer:
         raise DTypeError(
-            f"{name}: labels must be (N,) integers or (N, classes) numbers for the outputs "
+            f"{name}: labels must be {fitting} integers or {outputs.shape} numbers for the outputs "
             f"{outputs.shape}, was given {labels.shape} {labels.dtype}; convert classes with "
             f"mm.astype(labels, mm.int64)"
         )
-    if labels.shape != (outputs.shape[0], *outputs.shape[2:]):
-        raise ShapeError(f"{name}: outputs {outputs.shape} and labels {labels.shape} do not fit")
+    if labels.shape != fitting:
+        raise ShapeError(
+            f"{name}: outputs {outputs.shape} have the classes along axis 1 and need labels "
+            f"{fitting}, was given {labels.shape}{_axis_hint(outputs.shape, labels.shape)}"
+        )
+
+
+def _axis_hint(outputs: Shape, labels: Shape) -> str:
+    """Return the likely remedy for outputs and labels whose shapes do not fit."""
+    if labels == outputs[:-1]:
+        return "; if the classes are the last axis, use mm.moveaxis(outputs, -1, 1)"
+    if len(labels) == 1 and len(outputs) > 2:
+        return "; for one label an image, end the network with Flatten or GlobalAvgPool and Dense"
+    return ""
 
 
 def _class_factors(weight: Any, outputs: Array) -> Array:

@@ -21,6 +21,7 @@ from magmath.arrays.array import Array
 from magmath.arrays.number_list import is_number_table
 from magmath.arrays.variable import Variable
 from magmath.core.dtypes import as_dtype, compute_dtype, float32
+from magmath.core.keyword_hints import KeywordHints
 from magmath.core.precision_state import PRECISION
 from magmath.engine import tracing
 from magmath.engine.captured_arrays import note_update
@@ -90,7 +91,7 @@ def _as_own(argument: Any, converts_lists: bool = False) -> Any:
     return asarray(argument) if foreign else argument
 
 
-class Module:
+class Module(metaclass=KeywordHints):
     """The base class of all layers and networks.
 
         class Block(mm.nn.Module):

@@ -1,4 +1,5 @@
-"""Images of other sizes as functions: interpolation between elements, and padding."""
+"""Images of other sizes as functions: interpolation between elements, padding, and pixels that
+become channels."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from magmath.api.creation import asarray, constant
 from magmath.api.indexing import take
-from magmath.api.manipulation import moveaxis
+from magmath.api.manipulation import moveaxis, permute_dims, reshape, swapaxes
 from magmath.api.padding import pad as pad_array
 from magmath.api.products import tensordot
 from magmath.arrays.array import Array, as_array, floating
@@ -135,3 +136,54 @@ def _check_reflection(shape: Shape, pairs: Sequence[tuple[int, int]], mode: str)
                 f"pad: mode {mode!r} adds at most {max(most(n), 0)} elements to each end of a "
                 f"dimension of {n}, was given {pair} for {shape}"
             )
+
+
+def channel_shuffle(x: Array, groups: int) -> Array:
+    """Return x (N, channels, *space) with channel i of group j as channel j of group i.
+
+    Source: Zhang et al. (2018), ShuffleNet.
+    """
+    x = as_array("channel_shuffle", x)
+    check_images("channel_shuffle", x.shape, None)
+    n, _, *space = x.shape
+    each = _check_channels("channel_shuffle", x, groups)
+    parts = reshape(x, (n, groups, each, *space))
+    return reshape(swapaxes(parts, 1, 2), x.shape)
+
+
+def pixel_shuffle(x: Array, factor: int) -> Array:
+    """Return x (N, channels · factor², H, W) as (N, channels, factor · H, factor · W).
+
+    Source: Shi et al. (2016), equation 4.
+    """
+    x = as_array("pixel_shuffle", x)
+    check_images("pixel_shuffle", x.shape, 2)
+    n, _, h, w = x.shape
+    channels = _check_channels("pixel_shuffle", x, factor * abs(factor))
+    parts = reshape(x, (n, channels, factor, factor, h, w))
+    moved = permute_dims(parts, (0, 1, 4, 2, 5, 3))
+    return reshape(moved, (n, channels, h * factor, w * factor))
+
+
+def pixel_unshuffle(x: Array, factor: int) -> Array:
+    """Return x (N, channels, H, W) as (N, channels · factor², H / factor, W / factor): the inverse
+    of `pixel_shuffle`."""
+    x = as_array("pixel_unshuffle", x)
+    check_images("pixel_unshuffle", x.shape, 2)
+    n, channels, h, w = x.shape
+    if factor < 1 or h % factor or w % factor:
+        raise ShapeError(
+            f"pixel_unshuffle: the factor must divide height and width, was given {factor} for "
+            f"{x.shape}"
+        )
+    parts = reshape(x, (n, channels, h // factor, factor, w // factor, factor))
+    moved = permute_dims(parts, (0, 1, 3, 5, 2, 4))
+    return reshape(moved, (n, channels * factor**2, h // factor, w // factor))
+
+
+def _check_channels(name: str, x: Array, parts: int) -> int:
+    """Return the number of channels for each of so many parts. Raises ShapeError where it is not
+    whole."""
+    if parts < 1 or x.shape[1] % parts:
+        raise ShapeError(f"{name}: takes channels that {parts} divides, was given {x.shape}")
+    return x.shape[1] // parts

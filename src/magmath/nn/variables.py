@@ -18,7 +18,7 @@ from magmath.core.precision_state import PRECISION
 from magmath.core.promotion import get_default_dtype
 from magmath.engine import session, tracing
 from magmath.engine.remote_array import RemoteArray
-from magmath.errors import ShapeError
+from magmath.errors import MagmathError, ShapeError
 from magmath.graph import Node, Shape
 from magmath.nn.mixed_precision import wrong_parameter
 from magmath.ops import elementwise as e
@@ -156,6 +156,12 @@ def _first_value(
     return made.data
 
 
+_NOT_MADE = (
+    "the variable does not exist yet, because its layer has received no input; first call "
+    "module.build(shape) with the shape of an input, or call the module"
+)
+
+
 @final
 class Deferred:
     """A placeholder for a variable that a module makes at its first call, when its shape is known.
@@ -172,10 +178,15 @@ class Deferred:
 
     def __getattr__(self, name: str) -> Any:
         """Raise AttributeError; the message says how the variable is made."""
-        raise AttributeError(
-            f"{name}: the variable does not exist yet, because its layer has received no input; "
-            f"first call module.build(shape) with the shape of an input, or call the module"
-        )
+        raise AttributeError(f"{name}: {_NOT_MADE}")
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        """Raise MagmathError, for operators and conversions."""
+        raise MagmathError(_NOT_MADE)
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
+    __truediv__ = __rtruediv__ = __matmul__ = __rmatmul__ = __pow__ = __rpow__ = __neg__ = _refuse
+    __getitem__ = __setitem__ = __lt__ = __le__ = __gt__ = __ge__ = __float__ = __array__ = _refuse
 
     def make(self, shape: Shape, dtype: DTypeLike = None) -> Parameter | Buffer:
         """Return the variable with this shape."""

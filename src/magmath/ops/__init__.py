@@ -7,6 +7,7 @@ from magmath.graph import Operation
 from magmath.ops import (
     along_axis,
     argreduce,
+    bits,
     block_reduction,
     cholesky,
     concatenation,
@@ -50,6 +51,7 @@ OPERATIONS: dict[str, Operation] = {
     **reductions.OPERATIONS,
     **block_reduction.OPERATIONS,
     **argreduce.OPERATIONS,
+    **bits.OPERATIONS,
     **scans.OPERATIONS,
     **manipulation.OPERATIONS,
     **concatenation.OPERATIONS,

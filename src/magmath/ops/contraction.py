@@ -18,20 +18,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from magmath.codegen.emit import NativeCall, NativeOperand, Writer
-from magmath.core.dtypes import DType, compute_dtype
+from magmath.core.dtypes import DType, bool_, compute_dtype, float32
 from magmath.core.shapes import broadcast
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, applied, apply
 from magmath.graph.operation import Gradients, Line
+from magmath.ops.elementwise import OPERATIONS as ELEMENTWISE
 from magmath.ops.elementwise import astype
 from magmath.ops.gemm import emit_gemm, product_efficiency
 from magmath.ops.infer_rules import LETTERS, require_kind
+from magmath.ops.leaves import constant
 from magmath.ops.manipulation import permute, reshape
 from magmath.ops.panel_products import in_panels
 from magmath.ops.reductions import sum_
 
 if TYPE_CHECKING:
     import torch
+
+
+NOT_EQUAL = ELEMENTWISE["not_equal"]
 
 
 @dataclass(frozen=True)
@@ -248,8 +253,12 @@ def contraction(a: Node, in_a: str, b: Node, in_b: str, out: str, line: Line = N
     """Return the product of two arrays, summed over the letters that `out` lacks.
 
     `in_a` and `in_b` name the operands' dimensions; a letter occurs once in an operand. A dimension
-    of extent 1 broadcasts to the other operand's extent. The result has the operands' type.
+    of extent 1 broadcasts to the other operand's extent. The result has the operands' type; of
+    truth values it is true if a summand is, as in NumPy.
     """
+    if a.dtype is bool_ and b.dtype is bool_:
+        counts = contraction(astype(a, float32), in_a, astype(b, float32), in_b, out, line)
+        return applied(NOT_EQUAL, (counts, constant(0, float32)), line)
     found = _plain_subscripts(a.shape, in_a, b.shape, in_b, out)
     if found:
         attributes = {"subscripts": found, "dtype": compute_dtype(a.dtype)}

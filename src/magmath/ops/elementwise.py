@@ -1,4 +1,4 @@
-"""Define the element-wise operations, one table row each.
+"""The element-wise operations, one table row each.
 
 A row gives the name, the accepted operand types, the torch and NumPy functions, the scalar
 expression for native code, and the cotangents of the operands. Cotangents may have the broadcast
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from magmath.core.dtypes import DType, bool_, compute_dtype, real_dtype
+from magmath.core.dtypes import DType, bool_, complex_dtype, compute_dtype, real_dtype
 from magmath.core.shapes import broadcast
 from magmath.errors import DTypeError
 from magmath.graph import KernelCall, Node, Operation, Shape, applied, apply
@@ -27,10 +27,12 @@ from magmath.ops.infer_rules import (
     pointwise_infer,
     require_kind,
     same_bits_always,
+    same_bits_of_full_floats,
     same_bits_of_integers,
     torch_kernel,
 )
 from magmath.ops.leaves import constant
+from magmath.ops.numpy_gaps import complex_of, digamma_of, erf_of, lgamma_of, zeta_of
 from magmath.ops.torch_gaps import (
     exact_complex_kernel,
     expm1,
@@ -42,9 +44,11 @@ from magmath.ops.torch_gaps import (
     quotient_kernel,
     relu_kernel,
     remainder_kernel,
+    root_kernel,
     round_kernel,
     sign_kernel,
     where_positive_kernel,
+    wide_kernel,
 )
 
 FLOATING: set[str] = set()
@@ -102,7 +106,9 @@ def _row(
     if "floating" in domain:
         FLOATING.add(name)
     has_ufunc = (
-        numpy_loop and kernel in (torch_kernel, parts_kernel) and isinstance(reference, np.ufunc)
+        numpy_loop
+        and kernel in (torch_kernel, parts_kernel, root_kernel)
+        and isinstance(reference, np.ufunc)
     )
     return Operation(
         name=name,
@@ -298,11 +304,15 @@ def _root_vjp(node: Node, g: Node) -> Gradients:
     return (call("where_positive", g, node) / (node + node + is_zero),)
 
 
-def _erf(x: Any) -> Any:
-    """Return the error function; NumPy has none."""
-    from scipy.special import erf
+def _complex_result(part: DType) -> DType:
+    if part.itemsize < 4:
+        raise DTypeError(f"complex: takes parts of float32 or float64, was given {part}")
+    return complex_dtype(part)
 
-    return erf(x)
+
+def _zeta_vjp(node: Node, g: Node) -> Gradients:
+    s, x = node.inputs
+    return None, -(g * s * call("zeta", s + 1, x))
 
 
 _LN2, _LN10 = float(np.log(2.0)), float(np.log(10.0))
@@ -334,8 +344,10 @@ UNARY = (
          numpy=lambda x: np.where(x <= 0, 0, x), kernel=relu_kernel, numpy_loop=False,
          bits=same_bits_always),
     _row("sqrt", "floating", "np.sqrt({0})",
-         lambda n, g: (g / (n + n),), flops=4),
-    _row("root", "real floating", "np.sqrt({0})", _root_vjp, torch="sqrt", numpy=np.sqrt, flops=4),
+         lambda n, g: (g / (n + n),), flops=4, kernel=root_kernel,
+         bits=same_bits_of_full_floats),
+    _row("root", "real floating", "np.sqrt({0})", _root_vjp, torch="sqrt", numpy=np.sqrt, flops=4,
+         kernel=root_kernel, bits=same_bits_of_full_floats),
     _row("exp", "floating", "np.exp({0})", _scaled(lambda n: n), flops=10),
     _row("expm1", "floating", "np.expm1({0})", _scaled(lambda n: n + 1),
          numpy=expm1, kernel=exact_complex_kernel, flops=12),
@@ -371,7 +383,11 @@ UNARY = (
     _row("atanh", "floating", "np.arctanh({0})",
          lambda n, g: (g / _one_minus_square(_x(n)),), numpy=np.arctanh, flops=16),
     _row("erf", "real floating", "np.erf({0})",
-         _scaled(lambda n: call("exp", -_square(_x(n))) * _TWO_BY_SQRT_PI), numpy=_erf, flops=20),
+         _scaled(lambda n: call("exp", -_square(_x(n))) * _TWO_BY_SQRT_PI), numpy=erf_of, flops=20),
+    _row("lgamma", "real floating", None, _scaled(lambda n: call("digamma", _x(n))),
+         numpy=lgamma_of, kernel=wide_kernel, flops=40),
+    _row("digamma", "real floating", None, _scaled(lambda n: call("zeta", _c(2, n), _x(n))),
+         numpy=digamma_of, kernel=wide_kernel, flops=40),
     _row("floor", "real", "np.floor({0})", no_gradient,
          bits=same_bits_always),
     _row("ceil", "real", "np.ceil({0})", no_gradient,
@@ -426,6 +442,11 @@ BINARY = (
          numpy=np.arctan2, flops=20),
     _row("hypot", "real floating", "np.hypot({0}, {1})", _hypot_vjp, flops=6),
     _row("logaddexp", "real floating", "np.logaddexp({0}, {1})", _logaddexp_vjp, flops=20),
+    _row("zeta", "real floating", None, _zeta_vjp, torch="special.zeta", numpy=zeta_of,
+         kernel=wide_kernel, flops=60),
+    _row("complex", "real floating", None,
+         lambda n, g: (call("real", g), -call("imag", g)), numpy=complex_of,
+         result=_complex_result),
     _row("copysign", "real floating", "np.copysign({0}, {1})",
          lambda n, g: (g * (call("sign", n) * call("sign", n.inputs[0])), None),
          bits=same_bits_always),

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from magmath.core.dtypes import DType
+from magmath.core.dtypes import DType, float32, float64
 from magmath.core.shapes import broadcast
 from magmath.errors import DTypeError
 from magmath.graph import KernelCall, Node, Shape
@@ -98,7 +99,7 @@ def torch_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     def bind(call: KernelCall) -> Callable[[], object]:
         if is_numpy_only(call.out, *call.inputs):
             return reference_call(call, reference)
-        return partial(_torch(name), *call.inputs, out=call.out)
+        return partial(torch_function(name), *call.inputs, out=call.out)
 
     return bind
 
@@ -109,10 +110,11 @@ def is_numpy_only(*tensors: torch.Tensor) -> bool:
 
 
 @cache
-def _torch(name: str) -> Callable[..., object]:
+def torch_function(name: str) -> Callable[..., Any]:
+    """Return torch's function of this name, which may be in a module: "special.zeta"."""
     import torch
 
-    function: Callable[..., object] = getattr(torch, name)
+    function: Callable[..., Any] = attrgetter(name)(torch)
     return function
 
 
@@ -154,6 +156,11 @@ def reference_call(call: KernelCall, reference: Callable[..., Any]) -> Callable[
 def same_bits_always(result: DType, operands: Sequence[DType]) -> bool:
     """Return True, for operations that IEEE 754 rounds exactly, or that do not round."""
     return True
+
+
+def same_bits_of_full_floats(result: DType, operands: Sequence[DType]) -> bool:
+    """Return True for float32 and float64, for operations that are rounded exactly for these."""
+    return all(dtype in (float32, float64) for dtype in (result, *operands))
 
 
 def same_bits_of_integers(result: DType, operands: Sequence[DType]) -> bool:

@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from magmath.core.dtypes import int64
 from magmath.core.index_set import IndexSet
+from magmath.graph import Node
+from magmath.ops.elementwise import astype, call
+from magmath.ops.leaves import constant
 
 if TYPE_CHECKING:
     import torch
@@ -95,12 +99,27 @@ def front(tensor: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:
 
 def out_of_range(index: int, axis: int, extent: int, operation: str = "indexing") -> IndexError:
     """Return the error for an index that is out of range for an axis."""
+    least = -extent
+    if index < -_NEGATIVE // 2:
+        index, least = index + _NEGATIVE, 0
     return IndexError(
         f"{operation}: index {index} is out of range for extent {extent} (axis {axis}); "
-        f"indices go from {-extent} to {extent - 1}"
+        f"indices go from {least} to {extent - 1}"
         if extent
         else f"{operation}: index {index} is out of range: axis {axis} has extent 0"
     )
+
+
+_NEGATIVE = 1 << 62
+"""Subtracted from a negative index that must not count from the end, so that it is out of range."""
+
+
+def not_from_the_end(indices: Node) -> Node:
+    """Return indices into a table, of which negative ones are out of range."""
+    if indices.dtype.kind == "uint":
+        return indices
+    wide = astype(indices, int64)
+    return call("bitwise_and", wide, constant(~_NEGATIVE, int64))
 
 
 picked_out_of_range = partial(out_of_range, operation="take, or indexing by an array")

@@ -1,4 +1,4 @@
-"""Selection of elements by a boolean mask: `segment_counts`, `compress` and `expand`.
+"""Selection by a boolean mask: `segment_counts`, `compress`, `expand` and `true_positions`.
 
 The number of elements depends on the mask's values, so `segment_counts` counts them first, for each
 segment along the mask's first dimension. With the counts in the program, each
@@ -8,6 +8,7 @@ operand.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from itertools import accumulate, pairwise
@@ -204,4 +205,63 @@ EXPAND = Operation(  # the operand's elements where the mask is true, zeros else
     derived_split=_follow,
 )
 
-OPERATIONS = {record.name: record for record in (COUNT_PIECES, COMPRESS, EXPAND)}
+# positions ------------------------------------------------------------------------------------
+
+
+def _positions_infer(
+    mask: Node, *, axis: int, dim: int, cuts: Cuts, counts: tuple[int, ...]
+) -> tuple[Shape, DType]:
+    require_kind("true_positions", "bool", mask.dtype)
+    return (sum(counts),), int64
+
+
+def _positions_axes(node: Node) -> str:
+    (mask,) = node.inputs
+    _, letters, found = _masked_letters(mask.ndim, mask.ndim, 0)
+    return f"{letters}->{found}"
+
+
+def _positions_kernel(call: KernelCall) -> Callable[[], object]:
+    import torch
+
+    (mask,), out, dim = call.inputs, call.out, call.attributes["dim"]
+    held = call.tiles[0][0]
+    own = torch.as_tensor(held.indices(), device=out.device) if dim == 0 else None
+    behind = math.prod(mask.shape[dim + 1 :])
+
+    def run() -> None:
+        if mask.device.type == "cpu":
+            found = torch.from_numpy(np.flatnonzero(mask.numpy()))
+        else:
+            found = mask.reshape(-1).nonzero()[:, 0]
+        if behind != 1:
+            found = found.div_(behind, rounding_mode="floor")
+        if dim:
+            found = found.remainder_(mask.shape[dim])
+        if own is not None and not held.is_range:
+            found = own[found]
+        elif own is not None and held.start:
+            found += held.start
+        out.copy_(found)
+
+    return run
+
+
+def _positions_reference(mask: Any, *, axis: int, dim: int, cuts: Cuts, counts: Any) -> Any:
+    return np.nonzero(mask)[dim]
+
+
+POSITIONS = Operation(  # the indices along dimension `dim` of the true elements, in C order
+    name="true_positions",
+    infer=_positions_infer,
+    axes=_positions_axes,
+    reduction=None,
+    vjp=no_gradient,
+    kernel=_positions_kernel,
+    native=None,
+    reference=_positions_reference,
+    flops=lambda node: float(node.inputs[0].size),
+    derived_split=_follow,
+)
+
+OPERATIONS = {record.name: record for record in (COUNT_PIECES, COMPRESS, EXPAND, POSITIONS)}

@@ -1,4 +1,4 @@
-"""Random numbers whose distribution has parameters: gamma, Poisson and binomial.
+"""Random numbers whose distribution has parameters: gamma, Poisson, binomial and others.
 
 Like uniform and normal numbers, each is a function of seed, stream and global index, so a worker
 computes its own tile. A parameter is a 0-d node or one of the shape of the result, in float64.
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from magmath.core.dtypes import DType, float64, int64
-from magmath.core.parameter_ranges import LARGEST, ParameterRange
+from magmath.core.parameter_ranges import LARGEST, LEAST_EXPONENT, MOST_ITEMS, ParameterRange
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape
 from magmath.graph.operation import Infer, Kernel, Vjp
@@ -74,8 +74,9 @@ def _reference(sampler: str, ranges: tuple[ParameterRange, ...]) -> Callable[...
 
 def _no_derivative(node: Node, cotangent: Node) -> NoReturn:
     raise MagmathError(
-        "random.gamma: there is no gradient with respect to its shape, nor to the parameters of "
-        "distributions that are made of it; wrap the parameters in mm.stop_gradient"
+        "random: there is no gradient with respect to the shape of gamma numbers or the kappa of "
+        "vonmises, nor to the parameters of distributions that are made of gamma numbers; wrap the "
+        "parameters in mm.stop_gradient"
     )
 
 
@@ -98,10 +99,24 @@ SHAPE = ParameterRange("gamma", "shape", 0, LARGEST)
 LAM = ParameterRange("poisson", "lam", 0, LARGEST)
 TRIALS = ParameterRange("binomial", "n", 0, LARGEST)
 PROBABILITY = ParameterRange("binomial", "p", 0, 1)
+ITEMS = {
+    what: ParameterRange("hypergeometric", what, 0, MOST_ITEMS)
+    for what in ("ngood", "nbad", "nsample")
+}
+EXPONENT = ParameterRange("zipf", "a", LEAST_EXPONENT, LARGEST)
+CONCENTRATION = ParameterRange("vonmises", "kappa", 0, LARGEST)
 
 GAMMA = _sampler("gamma", _no_derivative, 200, SHAPE)
 LOG_GAMMA = _sampler("log_gamma", _no_derivative, 200, SHAPE)
 POISSON = _sampler("poisson", no_gradient, 150, LAM)
 BINOMIAL = _sampler("binomial", no_gradient, 200, TRIALS, PROBABILITY)
+HYPERGEOMETRIC = _sampler("hypergeometric", no_gradient, 200, *ITEMS.values())
+ZIPF = _sampler("zipf", no_gradient, 150, EXPONENT)
+VONMISES_COSINE = _sampler("vonmises_cosine", _no_derivative, 200, CONCENTRATION)
 
-OPERATIONS = {operation.name: operation for operation in (GAMMA, LOG_GAMMA, POISSON, BINOMIAL)}
+OPERATIONS = {
+    operation.name: operation
+    for operation in (
+        GAMMA, LOG_GAMMA, POISSON, BINOMIAL, HYPERGEOMETRIC, ZIPF, VONMISES_COSINE,
+    )
+}  # fmt: skip

@@ -16,6 +16,7 @@ from magmath.core.dtypes import DType, real_dtype
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.layout import Layout
+from magmath.ops.concatenation import CONCAT
 from magmath.ops.contraction import matmul
 from magmath.ops.elementwise import astype, call, real, where
 from magmath.ops.infer_rules import LETTERS, no_gradient
@@ -33,6 +34,7 @@ from magmath.ops.lu import lu, lu_solve
 from magmath.ops.manipulation import reshape, transpose
 from magmath.ops.matrix_algebra import diagonal, identity_matrix, rows
 from magmath.ops.reductions import BY_NAME, sum_
+from magmath.ops.slicing import slice_along
 
 
 def no_kernel(call: KernelCall) -> Callable[[], object]:
@@ -211,51 +213,54 @@ DET = Operation(  # its gradient, det(A)·A⁻ᵀ, needs a non-singular matrix
 )
 
 
-def _logabsdet_expanded(node: Node) -> Node:
-    return _log_size(_pivots(node.inputs[0])[1])
+def _slogdet_infer(a: Node) -> tuple[Shape, DType]:
+    shape, dtype = _det_infer("slogdet", _same)(a)
+    return (*shape, 2), dtype
 
 
-LOGABSDET = Operation(  # log |det(A)|
-    name="logabsdet",
-    infer=_det_infer("logabsdet", real_dtype),
-    axes=stacked_axes,
-    reduction=None,
-    vjp=lambda node, g: (_by_matrix(astype(g, node.inputs[0].dtype), node.inputs[0]),),
-    kernel=no_kernel,
-    native=None,
-    reference=lambda a: np.linalg.slogdet(a)[1],
-    flops=lambda node: 0.0,
-    lower_to=_logabsdet_expanded,
-)
+def _slogdet_axes(node: Node) -> str:
+    letters = LETTERS[: node.ndim - 1]
+    return f"{letters}..->{letters}."
 
 
-def _sign_expanded(node: Node) -> Node:
+def _slogdet_expanded(node: Node) -> Node:
     sign, pivots = _pivots(node.inputs[0])
-    return _product(sign, call("sign", pivots))
+    parts = _product(sign, call("sign", pivots)), astype(_log_size(pivots), node.dtype)
+    return apply(CONCAT, *[reshape(x, (*x.shape, 1)) for x in parts], axis=node.ndim - 1)
 
 
-def _sign_vjp(node: Node, g: Node) -> Gradients:
-    """Return no cotangent for real signs; a complex sign depends on Im tr(A⁻¹·dA)."""
+def slogdet_parts(packed: Node) -> tuple[Node, Node]:
+    """Return the sign of the determinant and the logarithm of its absolute value."""
+    sign, log = (
+        reshape(slice_along(packed, packed.ndim - 1, i, i + 1), packed.shape[:-1]) for i in (0, 1)
+    )
+    return sign, real(log)
+
+
+def _slogdet_vjp(node: Node, g: Node) -> Gradients:
+    """Return the cotangent. The logarithm changes by Re tr(A⁻¹·dA), a complex sign by Im tr(A⁻¹·dA)
+    times i times the sign."""
     (a,) = node.inputs
-    if node.dtype.kind != "complex":
-        return (None,)
-    turn = real(g * node * 1j)
-    return (_by_matrix(astype(turn, node.dtype) * -1j, a),)
+    sign, _ = slogdet_parts(node)
+    by_sign, by_log = slogdet_parts(g)
+    scalars = astype(by_log, a.dtype)
+    if node.dtype.kind == "complex":
+        turn = real(by_sign * sign * 1j)
+        scalars = scalars + astype(turn, node.dtype) * -1j
+    return (_by_matrix(scalars, a),)
 
 
-DET_SIGN = Operation(  # det(A) / |det(A)|, 0 for a singular matrix
-    name="det_sign",
-    infer=_det_infer("det_sign", _same),
-    axes=stacked_axes,
+SLOGDET = Operation(  # det(A) / |det(A)|, 0 for a singular matrix, and log |det(A)|
+    name="slogdet",
+    infer=_slogdet_infer,
+    axes=_slogdet_axes,
     reduction=None,
-    vjp=_sign_vjp,
+    vjp=_slogdet_vjp,
     kernel=no_kernel,
     native=None,
-    reference=lambda a: np.linalg.slogdet(a)[0],
+    reference=lambda a: np.stack(np.linalg.slogdet(a), -1),
     flops=lambda node: 0.0,
-    lower_to=_sign_expanded,
+    lower_to=_slogdet_expanded,
 )
 
-OPERATIONS = {
-    operation.name: operation for operation in (SOLVE, INV, PARITY, DET, LOGABSDET, DET_SIGN)
-}
+OPERATIONS = {operation.name: operation for operation in (SOLVE, INV, PARITY, DET, SLOGDET)}

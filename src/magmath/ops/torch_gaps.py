@@ -15,7 +15,7 @@ import numpy as np
 from magmath.errors import RangeError
 from magmath.graph import KernelCall
 from magmath.graph.operation import Kernel
-from magmath.ops.infer_rules import is_numpy_only, reference_call, torch_kernel
+from magmath.ops.infer_rules import is_numpy_only, reference_call, torch_function, torch_kernel
 
 
 def flag_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
@@ -92,6 +92,20 @@ def parts_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     return bind
 
 
+def root_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
+    """Return a kernel for square roots, which torch does not round exactly."""
+
+    def bind(call: KernelCall) -> Callable[[], object]:
+        from magmath.kernels import square_root
+
+        (x,), out = call.inputs, call.out
+        if square_root.takes(x, out):
+            return square_root.bind(x, out)
+        return torch_kernel(name, reference)(call)
+
+    return bind
+
+
 def relu_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     """Return a kernel for max(x, 0) with one bit pattern for each x: 0 for both zeros."""
 
@@ -136,6 +150,20 @@ def exact_complex_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     return bind
 
 
+def wide_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
+    """Return a kernel that computes half types in float32, which torch's special functions take."""
+
+    def bind(call: KernelCall) -> Callable[[], object]:
+        import torch
+
+        out, inputs, function = call.out, call.inputs, torch_function(name)
+        if out.dtype in (torch.float32, torch.float64):
+            return partial(function, *inputs, out=out)
+        return lambda: out.copy_(function(*[x.float() for x in inputs]))
+
+    return bind
+
+
 def expm1(x: Any) -> Any:
     """Return exp(x) - 1, computed directly where a complex x is infinite or nan."""
     return (
@@ -173,9 +201,12 @@ def remainder_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
         if not out.is_floating_point():
             return divide_
 
+        in_place = divisor.data_ptr() == out.data_ptr()
+
         def run() -> None:
+            signs = divisor.clone() if in_place else divisor
             divide_()
-            torch.copysign(out, divisor, out=out)
+            torch.copysign(out, signs, out=out)
 
         return run
 

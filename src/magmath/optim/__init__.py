@@ -30,6 +30,11 @@ __all__ = [
     "schedules",
 ]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
     "sgd": GradientDescent,
     "momentum": Momentum,

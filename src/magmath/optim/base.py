@@ -8,7 +8,7 @@ the variable, independently of the expression of the loss.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,7 +18,9 @@ from magmath.arrays.array import Array, as_array
 from magmath.arrays.variable import Variable, assign
 from magmath.core.dtypes import compute_dtype, float64, int64
 from magmath.core.integers import require_integer
+from magmath.core.keyword_hints import KeywordHints
 from magmath.engine import tracing
+from magmath.engine.run_numbers import take_for_run
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Node
 from magmath.ops import elementwise as e
@@ -38,7 +40,7 @@ State = dict[str, Node]
 
 
 @dataclass(eq=False, repr=False)
-class Optimizer(ABC):
+class Optimizer(metaclass=KeywordHints):
     """The base class of optimizers: an update rule with a learning rate and common settings.
 
     learning_rate a number, a schedule (`mm.optim.schedules`), or a function of the step (in `fit`:
@@ -259,11 +261,13 @@ class Optimizer(ABC):
     def _rate_source(self, index: int) -> Callable[[], float]:
         """Return a function that returns a learning rate for the next step.
 
-        The function of the first rate, which is called first, also counts the step.
+        The function of the first rate, which is called first, also counts the step, unless the run
+        fails.
         """
 
         def source() -> float:
-            self._steps += index == 0
+            if index == 0:
+                take_for_run(self, "_steps", 1)
             return rate_at(self._groups.learning_rates[index], self._steps - 1)
 
         return source

@@ -8,14 +8,15 @@ program is therefore cached by the structure of the expression, and these arrays
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, final
 from weakref import WeakSet, ref
 
 from magmath.api.creation import variable
 from magmath.arrays.array import Array
-from magmath.arrays.variable import Variable, overwrite
+from magmath.arrays.variable import Variable, overwrite, restored_on_failure
 from magmath.autodiff import gradients
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.dtypes import DType, compute_dtype, int64
@@ -25,6 +26,7 @@ from magmath.engine.engine import Engine
 from magmath.engine.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.result_records import provenance_of_pending
+from magmath.engine.run_numbers import given_back_on_failure
 from magmath.errors import NonFiniteLoss
 from magmath.graph import Graph, Node, Provenance, WeakOperand, set_provenance, set_value
 from magmath.graph.provenance import VersionOperand
@@ -87,22 +89,24 @@ class Minimizer:
         if function is None or not function.is_of(expression, variables):
             function = self._function = FunctionOfVariables(expression, variables)
         program = self._program(function, variables)
-        drawn = bool(function.draws) and expression.node not in self._minimized
-        self._minimized.add(expression.node)
+        minimized = expression.node in self._minimized
+        drawn = bool(function.draws) and not minimized
         released = _Released(expression) if function.reads_present_values else None
         values: list[float] = []
         first: list[float] = []
         try:
-            for rate in rates:
-                left = steps
-                if drawn:  # the first step uses the random numbers of the expression
-                    values += program.run(function, rate, 1, first, drawn=True)
-                    left, drawn = left - 1, False
-                if left:
-                    values += program.run(function, rate, left, first, drawn=False)
+            with program.undone_on_failure(first):
+                for rate in rates:
+                    left = steps
+                    if drawn:  # the first step uses the random numbers of the expression
+                        values += program.run(function, rate, 1, first, drawn=True)
+                        left, drawn = left - 1, False
+                    if left:
+                        values += program.run(function, rate, left, first, drawn=False)
         finally:
             if released is not None:
                 released.end(first)
+            if first or minimized:
                 self._minimized.add(expression.node)
         return values
 
@@ -226,6 +230,22 @@ class _Program:
         assert self._step is not None
         return placeholder + self._step.leaf * each
 
+    @contextmanager
+    def undone_on_failure(self, first: list[float]) -> Iterator[None]:
+        """Undo all runs of this block if one of them fails for its data, and clear the list of the
+        first computed value."""
+        if not self.compiled.can_fail:
+            yield
+            return
+        steps = self._steps
+        try:
+            with given_back_on_failure(), restored_on_failure(self.targets):
+                yield
+        except Exception:
+            self._steps = steps
+            first.clear()
+            raise
+
     def run(
         self,
         function: FunctionOfVariables,
@@ -274,7 +294,7 @@ def _streams(function: FunctionOfVariables, steps: int, drawn: bool) -> dict[Nod
     found: dict[Node, int] = {}
     for leaf, state in function.draws.items():
         if id(state) not in following:
-            following[id(state)] = state.skip(function.draws_of(leaf) * steps)
+            following[id(state)] = state.skip_for_run(function.draws_of(leaf) * steps)
         found[leaf] = following[id(state)]
         following[id(state)] += 1
     return found

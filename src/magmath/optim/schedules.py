@@ -11,12 +11,13 @@ If PyTorch has a corresponding scheduler, the values are equal.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar, Literal, final
 
+from magmath.core.keyword_hints import KeywordHints
 from magmath.errors import MagmathError
 
 Per = Literal["epoch", "step"]
@@ -24,7 +25,7 @@ LEAST_CHANGE = 1e-8
 """Smallest reduction of a rate that `Plateau` makes, as in PyTorch."""
 
 
-class Schedule(ABC):
+class Schedule(metaclass=KeywordHints):
     """A learning rate that changes with the step; in `fit` it counts `per`, epochs or steps."""
 
     per: Per

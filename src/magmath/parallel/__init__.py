@@ -31,3 +31,7 @@ __all__ = [
     "save_timeline",
     "server_times",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

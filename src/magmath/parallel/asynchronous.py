@@ -58,8 +58,10 @@ class Asynchronous(Averaging):
                 worker waits only if its update would give another one a larger delay than
                 `staleness`; below the number of workers minus one, some always wait
 
-    Without a schedule, results depend on the timing of the workers, which must share memory, and
+    Without a schedule, results depend on the timing of the workers, which must be CPU workers, and
     `fit` needs arrays: the batches of a loader come one by one. Running statistics have no delay.
+    Workers of several hosts send copies and gradients as messages: each server belongs to one of
+    them, and a second thread of that worker answers.
     The history has the delay of each update (`History.staleness`). Sources: Dean et al. (2012),
     Large scale distributed deep networks (Downpour); Ho et al. (2013), More effective distributed
     ML via a stale synchronous parallel parameter server; Langford, Smola and Zinkevich (2009), Slow
@@ -151,7 +153,7 @@ class Asynchronous(Averaging):
     def copies(self, training: Training) -> Mapping[Node, Node]:
         if self._counts is None:
             whole = session.engine().environment.whole
-            nodes = [v.node for v in training.parameters]
+            nodes = [v.node for v in (*training.parameters, *_loss_scale(training))]
             self._copies = {x: input_leaf(x.shape, x.dtype, whole(x.shape), None) for x in nodes}
             return self._copies
         done, schedule = [v.node for v in self._counts]
@@ -193,6 +195,11 @@ class Asynchronous(Averaging):
         return Independence(self._copies, servers, {counter.leaf}, updates, self.staleness)
 
 
+def _loss_scale(training: Training) -> Iterable[Variable]:
+    """Return the state of the loss scale, if there is one: a gradient needs its scale."""
+    return () if training.loss_scale is None else training.loss_scale.state().values()
+
+
 def _balanced(groups: Sequence[Sequence[Node]], count: int) -> list[list[Node]]:
     """Divide groups of arrays into `count` parts of about equal bytes, the largest group first."""
     parts: list[list[Node]] = [[] for _ in range(count)]
@@ -217,14 +224,15 @@ def _delays(schedule: Iterable[int], staleness: int) -> list[int]:
 
 
 def _check_pool(environment: Environment) -> None:
-    """Raise MagmathError for a pool in which workers cannot update common memory."""
+    """Raise MagmathError for a pool in which workers cannot update common arrays."""
     if environment.deterministic:
         raise MagmathError(
             "Asynchronous: the result depends on the timing of the workers, but the pool is "
             "deterministic; give schedule=, the delays of the updates, or start another pool"
         )
-    if environment.workers > 1 and not environment.shares_memory:
+    device = session.engine().pool.topology.device
+    if environment.workers > 1 and device != "cpu":
         raise MagmathError(
-            f"Asynchronous: the {environment.workers} workers must share memory, as CPU workers of "
-            f"one host do; give schedule=, the delays of the updates, or start such a pool"
+            f"Asynchronous: {environment.workers} workers on {device} cannot update common "
+            f"parameters; give schedule=, the delays of the updates, or start a pool of CPU workers"
         )

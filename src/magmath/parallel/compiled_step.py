@@ -39,7 +39,7 @@ class CompiledStep:
     loss       a function of the arrays of a batch, which calls the module and returns a 0-d array,
                the mean over the samples of the batch
     module     a built module
-    strategy   a strategy, its name, or options of layers by path
+    strategy   as for `Trainer`
     precision  "float32", "mixed-bfloat16" or "mixed-float16", in which modules compute (see
                `nn.precision`); None is the type of the parameters
     loss_scale the scale of the loss; by default a new `optim.LossScale` for "mixed-float16"

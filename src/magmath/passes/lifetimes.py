@@ -1,8 +1,8 @@
 """Lifetimes: the bytes that the temporaries of a scheduled graph occupy at each position of the
-schedule, also if some values are computed a second time for their late readers.
+schedule, with or without second computations of some values for their late readers.
 
-The second computation of a value comes directly before its first late reader, together with those
-of the values from which it is computed. It is stored until its last reader.
+The second computation of a value, and of the values from which it is computed, comes directly
+before its first late reader. Its result is stored until its last reader.
 """
 
 from __future__ import annotations

@@ -3,14 +3,15 @@ memory than it may.
 
 A training step stores most values of the forward pass until the backward pass reads them. The pass
 cuts the lifetimes of such values at their longest gap between two accesses. The readers behind the
-gap read a second computation, which starts from values that are still stored there; values that are
-not are computed again as well. So the values between two stored ones form a segment, as in Chen et
-al. (2016), "Training deep nets with sublinear memory cost".
+gap read a second computation, which starts from values that are still stored at that position, and
+computes all others again. So the values between two stored ones form a segment, as in Chen et al.
+(2016), "Training deep nets with sublinear memory cost".
 
-First each value is dropped, in the order of the schedule, that lowers the memory where it is too
-large and raises it nowhere above the bound: so the bound determines where a segment ends and a
-value stays stored. Then values are kept again, those with most predicted seconds for a byte first,
-as long as the bound allows.
+First the pass drops, in the order of the schedule, each value whose removal lowers the memory where
+it is too large and raises it nowhere above the bound. So the bound determines where a segment ends
+and a value stays stored. Then the pass keeps values again, those with most predicted seconds for a
+byte first, as long as the bound allows.
+
 Random numbers depend on the position and the number of the draw, so a second computation returns
 the same ones. Exchanges between workers are not repeated: their results are small, or stored
 throughout.

@@ -15,12 +15,16 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from magmath.graph import Graph, Node, topological, users_of
 from magmath.passes.aliasing import crosses_workers
 
+LITTLE_BYTES = 32 << 20
+"""Bytes of waiting values up to which an order may save barriers at their expense."""
+MOST_GROWTH = 2
+"""Factor by which such an order may exceed the memory of another."""
 _VIEWS = ("redistribute", "slice", "recompute")
 
 
@@ -47,9 +51,10 @@ def schedule(graph: Graph, workspace: int = 0, changing: Collection[Node] = ()) 
     """
     targets = [(n, t) for n, t in zip(graph.outputs, graph.targets, strict=False) if t is not None]
     depth = _depths(graph)
-    nodes = topological(sorted(graph.roots, key=depth.__getitem__), depth=depth)
+    nodes = topological(_last_roots(graph, depth), depth=depth)
     users = users_of(nodes)
     position = {node: i for i, node in enumerate(nodes)}
+    position.update({node: position[node] - len(nodes) for node in _scalars(nodes)})
     after: dict[Node, set[Node]] = {node: set(node.inputs) for node in nodes}
     followers = {node: set(users[node]) for node in nodes}
     late: set[Node] = set()
@@ -70,9 +75,52 @@ def schedule(graph: Graph, workspace: int = 0, changing: Collection[Node] = ()) 
     levels.update({node: last for node, _ in targets if _copies_to_all(node)})
     levels.update(dict.fromkeys(invariant, -1))
     order = _ordered(nodes, after, position, levels)
+    if last and _needs_more_memory(order, nodes):
+        order = _ordered(nodes, after, position, {x: min(levels[x], 0) for x in nodes})
     if workspace:
         order = _early(order, after, workspace, len(invariant))
     return ExecutionOrder(order, frozenset(late), invariant)
+
+
+def _scalars(nodes: Sequence[Node]) -> set[Node]:
+    """Return the nodes without dimensions that are computed from such nodes alone.
+
+    They come first: a call of a scalar function between operations on long arrays would divide
+    these into two loops.
+    """
+    found: set[Node] = set()
+    for node in nodes:
+        if not node.ndim and all(x in found or (x.is_leaf and not x.ndim) for x in node.inputs):
+            found.add(node)
+    return found
+
+
+def _needs_more_memory(order: list[Node], usual: list[Node]) -> bool:
+    """Return True if the values of an order need several times the memory of those of the usual
+    order, depth first, and more than `LITTLE_BYTES`.
+
+    Orders by level save barriers, but a value that is used after the next barrier waits for it.
+    """
+    needed = _most_alive(order)
+    return needed > LITTLE_BYTES and needed > MOST_GROWTH * _most_alive(usual)
+
+
+def _most_alive(order: list[Node]) -> int:
+    """Return the largest sum of the bytes, on a worker, of the values that wait for their uses."""
+    last = {source: node for node in order for source in node.inputs}
+    alive = most = 0
+    for node in order:
+        alive += _local_bytes(node)
+        most = max(most, alive)
+        alive -= sum([_local_bytes(x) for x in dict.fromkeys(node.inputs) if last[x] is node])
+    return most
+
+
+def _local_bytes(node: Node) -> int:
+    """Return the bytes of a value on a worker; 0 for leaves, which exist anyway."""
+    if node.is_leaf or node.layout is None:
+        return 0
+    return node.layout.max_local_size * node.dtype.itemsize
 
 
 def _copies_to_all(node: Node) -> bool:
@@ -96,6 +144,17 @@ def _invariant(nodes: list[Node], changed: set[Node]) -> frozenset[Node]:
         if node not in changed and all(source in found for source in node.inputs):
             found.add(node)
     return frozenset(found)
+
+
+def _last_roots(graph: Graph, depth: Mapping[Node, int]) -> list[Node]:
+    """Return the roots that no other one needs, the shallowest first.
+
+    A root that others need is computed as a part of these. If it came first, all of its expression
+    would be computed before anything else, and its intermediate values, which the other roots read
+    too, would occupy memory until these are computed.
+    """
+    needed = {source for node in graph.nodes for source in node.inputs}
+    return sorted([x for x in graph.roots if x not in needed], key=depth.__getitem__)
 
 
 def _depths(graph: Graph) -> Mapping[Node, int]:

@@ -120,6 +120,9 @@ class Independent(msgspec.Struct, frozen=True):
     copies           for each server, pairs of a shared slot and of the slot of its private copy
     steps_counted    pairs of the slot of a count and of the private slot of a step's number
     updates_counted  the same for the numbers of updates
+    advance          computes the next values of the arrays that depend on the number of steps alone
+    advanced         pairs of the slot of such an array and of the private slot of its value in a
+                     step
     """
 
     compute: Part
@@ -128,6 +131,8 @@ class Independent(msgspec.Struct, frozen=True):
     steps_counted: list[tuple[int, int]]
     updates_counted: list[tuple[int, int]]
     staleness: int
+    advance: Part
+    advanced: list[tuple[int, int]]
 
 
 class Program(msgspec.Struct, frozen=True, dict=True):
@@ -289,17 +294,19 @@ def _encoded(program: Program) -> list[Any]:
 def _encoded_step(step: Independent) -> list[Any]:
     parts = [
         [_encoded(part.program), part.inputs, part.outputs, part.parameters]
-        for part in (step.compute, *step.updates)
+        for part in (step.compute, step.advance, *step.updates)
     ]
-    counted = step.steps_counted, step.updates_counted
-    return [parts, step.copies, *counted, step.staleness]
+    pairs = step.steps_counted, step.updates_counted, step.advanced
+    return [parts, step.copies, *pairs, step.staleness]
 
 
 def _decoded_step(fields: list[Any]) -> Independent:
-    parts, copies, *counted, staleness = fields
-    compute, *updates = [Part(_decoded(program), *rest) for program, *rest in parts]
-    pairs = [[(first, second) for first, second in found] for found in (*copies, *counted)]
-    return Independent(compute, updates, pairs[:-2], pairs[-2], pairs[-1], index(staleness))
+    parts, copies, *others, staleness = fields
+    compute, advance, *updates = [Part(_decoded(program), *rest) for program, *rest in parts]
+    *pairs, steps, counts, advanced = [
+        [(first, second) for first, second in found] for found in (*copies, *others)
+    ]
+    return Independent(compute, updates, pairs, steps, counts, index(staleness), advance, advanced)
 
 
 def _field(value: Any) -> Any:

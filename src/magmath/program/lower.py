@@ -8,6 +8,7 @@ every shared storage through the instruction list, twice, because a program may 
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -370,10 +371,14 @@ def _with_lifetimes(
 ) -> list[Slot]:
     """Return the slots with the positions of their first and last use.
 
-    Windows, and results of the prologue that the steps read, live throughout. Neighbouring
-    instructions that join loops may be executed as one: the slots that any of them touches live
-    from the first of them to the last.
+    Other workers may read a window until the barrier after its last use, and write into shared
+    memory from the barrier before its first use on. A slot without these barriers lives throughout,
+    as do results of the prologue that the steps read; barriers of the prologue do not count, since
+    later steps do not pass them. Neighbouring instructions that join loops may be
+    executed as one: the slots that any of them touches live from the first of them to the last.
     """
+    fences = [i for i, x in enumerate(instructions) if isinstance(x, Barrier) and i >= prologue]
+    before, after = [-1, *fences], [*fences, len(instructions)]
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for begin, end in _runs(instructions):
@@ -388,10 +393,13 @@ def _with_lifetimes(
             last[alias] = max(last[i], last.get(alias, last[i]))
     result = []
     for i, own in enumerate(slots):
-        if own.window or own.layout.shared or first.get(i, prologue) < prologue:
-            lifetime = (0, len(instructions))
-        else:
-            lifetime = (first.get(i, 0), last.get(i, 0))
+        begin, end = first.get(i, 0), last.get(i, 0)
+        if own.layout.shared:
+            begin = before[bisect_left(fences, begin)]
+        if own.window or own.layout.shared:
+            end = after[bisect_right(fences, end)]
+        throughout = begin < 0 or end == len(instructions) or first.get(i, prologue) < prologue
+        lifetime = (0, len(instructions)) if throughout else (begin, end)
         result.append(msgspec.structs.replace(own, first=lifetime[0], last=lifetime[1]))
     return result
 

@@ -44,7 +44,7 @@ class ArrayRecords:
     @property
     def nbytes(self) -> int:
         """The maximal bytes that the arrays use on a worker."""
-        return sum([x.max_local_size * dtype.itemsize for x, dtype in self.known.values()])
+        return sum([x.max_local_size * dtype.itemsize for x, dtype in list(self.known.values())])
 
     def require(self, operation: str, array: int) -> tuple[Layout, DType]:
         """Return the layout and type of an array. Raises WorkerError for an unknown one, and the

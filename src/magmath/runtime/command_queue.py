@@ -143,7 +143,8 @@ class CommandQueue:
                     self._complete(pending)
                     raise
             if not self.is_inline:
-                self.interrupts.deliver()
+                if run is None:  # after a run, its caller does so, when it can repeat the run
+                    self._deliver_interrupt()
                 while len(self._pending) > MAX_PENDING or self._pending_bytes > MAX_PENDING_BYTES:
                     self.wait(next(iter(self._pending.values())))
         return pending

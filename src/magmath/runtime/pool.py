@@ -184,6 +184,15 @@ class Pool:
             insert_tile(whole, layout, rank, pending.tiles[rank])
         return whole
 
+    def local_values(self, array: int) -> torch.Tensor | None:
+        """Return the memory of an array that the worker of this process stores, for reading; None
+        in other pools, or if the memory has another order."""
+        if not self.is_inline:
+            return None
+        layout, _ = self._require_array("get", array)
+        tensor = self._queue.get(array).tensor
+        return tensor if tuple(tensor.shape) == layout.shape else None
+
     def read(
         self,
         path: str,

@@ -14,6 +14,7 @@ from magmath.comm import Communicator
 from magmath.comm.progress_thread import ProgressThread, Task
 from magmath.memory.heap import Heap
 from magmath.memory.local_array import LocalArray
+from magmath.memory.temporaries import Temporaries
 from magmath.program.instructions import Program
 from magmath.runtime.array_table import ArrayTable
 from magmath.runtime.messages import Number
@@ -73,6 +74,7 @@ class ProgramOwner(Protocol):
     comm: Communicator
     heap: Heap
     device: torch.device
+    temporaries: Temporaries
     options: WorkerOptions
     arrays: ArrayTable
     is_abandoned: Callable[[], bool]
@@ -94,6 +96,7 @@ def bind_program(program: Program, worker: ProgramOwner) -> ProgramPort:
         worker.options.deterministic,
         worker.options.winograd,
         worker.options.flush_denormals,
+        temporaries=worker.temporaries,
         progress_thread=worker.arrays.progress_thread,
         is_abandoned=lambda: worker.is_abandoned(),
     )

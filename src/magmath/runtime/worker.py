@@ -25,6 +25,7 @@ from magmath.errors import WorkerError
 from magmath.layout import Layout
 from magmath.memory.heap import Heap, PrivateSource, View, WindowSource
 from magmath.memory.local_array import LocalArray, TileSpec, tile_spec
+from magmath.memory.temporaries import Temporaries
 from magmath.program.instructions import Program, decode
 from magmath.runtime import messages
 from magmath.runtime.array_file import ArrayFile, transfer_tile
@@ -75,6 +76,7 @@ class Worker:
         source = WindowSource(comm) if windows else PrivateSource(self.device, self.rank, comm.size)
         self.memory_bound = self._common_memory_bound()
         self.heap = Heap(source, limit=self.memory_bound, fills=switches.fill)
+        self.temporaries = Temporaries(self.heap)
         self.arrays = ArrayTable(
             comm,
             self.heap,

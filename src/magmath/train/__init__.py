@@ -22,3 +22,7 @@ __all__ = [
     "sample_order",
     "search",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, final
 
+from magmath.core.keyword_hints import KeywordHints
 from magmath.errors import MagmathError
 from magmath.train.history import EpochRecord
 from magmath.train.listeners import Listener
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from magmath.arrays.array import Array
 
 
-class Callback(Listener[Trainer]):
+class Callback(Listener[Trainer], metaclass=KeywordHints):
     """The base class of callbacks; its methods do nothing."""
 
 

@@ -29,10 +29,13 @@ from magmath.train.metric_choice import Metric
 class EpochMetric(Protocol):
     """A metric of an epoch, traced as a part of the step."""
 
-    def trace(self, outputs: Any, targets: Any, number: Node) -> Node | None:
+    def begin(self) -> None:
+        """Begin an epoch of steps that were traced without their numbers."""
+
+    def trace(self, outputs: Any, targets: Any, number: Node | None) -> Node | None:
         """Return the node of the value that a step reports; None if steps do not report the metric.
 
-        `number` is the number of the step in the epoch.
+        `number` is the number of the step in the epoch; None if steps do not end in their order.
         """
 
     def figure(self, reported: Sequence[float], weights: Sequence[int]) -> Any:
@@ -57,7 +60,10 @@ class _Averaged:
         self._name = name
         self._metric = metric
 
-    def trace(self, outputs: Any, targets: Any, number: Node) -> Node | None:
+    def begin(self) -> None:
+        pass
+
+    def trace(self, outputs: Any, targets: Any, number: Node | None) -> Node | None:
         """Return the node of the value for a batch. Raises ShapeError unless it is 0-d."""
         value = self._metric(outputs, targets)
         if not isinstance(value, Array) or value.shape != ():
@@ -83,7 +89,11 @@ class _Counted:
         self._sums: list[Variable] = []
         self._is_reported = True
 
-    def trace(self, outputs: Any, targets: Any, number: Node) -> Node | None:
+    def begin(self) -> None:
+        for total in self._sums:
+            total.assign(zeros(total.shape, dtype=total.dtype))
+
+    def trace(self, outputs: Any, targets: Any, number: Node | None) -> Node | None:
         """Add the counts of a batch, and return the node of the value so far if it is 0-d."""
         counts = self._metric.counts(outputs, targets)
         if not self._sums:
@@ -92,16 +102,20 @@ class _Counted:
                     variable(f"{self._name}.{i}", zeros(x.shape, dtype=x.dtype), dtype=x.dtype)
                     for i, x in enumerate(counts)
                 ]
-        is_first = Array(e.call("equal", number, constant(0, int64)))
         for total, count in zip(self._sums, counts, strict=True):
-            total.assign(where(is_first, count, total + count))
+            total.assign(total + count if number is None else _sum_from(number, total, count))
         figure = self._metric.result(*self._sums)
-        self._is_reported = figure.shape == ()
+        self._is_reported = figure.shape == () and number is not None
         return _floating(figure) if self._is_reported else None
 
     def figure(self, reported: Sequence[float], weights: Sequence[int]) -> Any:
         """Return the value that the last step reported, or compute it from the sums."""
         return reported[-1] if self._is_reported else self._metric.result(*self._sums).tolist()
+
+
+def _sum_from(number: Node, total: Variable, count: Array) -> Array:
+    """Return the sum with a count, or the count alone in step 0."""
+    return where(Array(e.call("equal", number, constant(0, int64))), count, total + count)
 
 
 def _floating(value: Array) -> Node:

@@ -174,8 +174,7 @@ class NeuralNetwork:
         """Train on samples x (N, …) and targets y, or on a `data.Loader`; return the history of all
         epochs.
 
-        strategy    a name in `mm.parallel.STRATEGIES`, such as "auto" or "data", an object of
-                    `mm.parallel`, or a dictionary from layers to options (`mm.parallel.Hybrid`)
+        strategy    the division of the work over the workers, as for `Trainer`
         metrics     names or functions; by default accuracy for classifiers, that is with the loss
                     "cross_entropy" or with integer labels
         reporter    an object whose methods `begin`, `step`, `epoch` and `end` receive the progress;

@@ -211,7 +211,8 @@ class TrainingStep:
         samples = self._feed.batch(placeholders, batch, number, self._epoch, self._seed)
         training = replace(self.training, rates=lambda variables: self._rates.nodes(number))
         loss, outputs = self.strategy.step(training, self._forward, samples, exchanges)
-        traced = {name: m.trace(outputs, samples[1], number) for name, m in self.metrics.items()}
+        step = None if self.strategy.is_asynchronous else number
+        traced = {name: m.trace(outputs, samples[1], step) for name, m in self.metrics.items()}
         reported = {name: node for name, node in traced.items() if node is not None}
         reported |= {name: x.node for name, x in self.strategy.reported().items()}
         self.reported = ("loss", *reported)
@@ -289,6 +290,9 @@ class TrainingStep:
         """Set the learning rates of the epoch with this number."""
         self.is_whole = False
         self._rates.begin(epoch)
+        if self.strategy.is_asynchronous:
+            for metric in self.metrics.values():
+                metric.begin()
 
     def end_epoch(self) -> None:
         """Note that all steps of the epoch were run."""

@@ -18,6 +18,7 @@ from magmath.arrays.array import Array
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.dtypes import DType
 from magmath.core.integers import require_integer
+from magmath.core.keyword_hints import KeywordHints
 from magmath.core.promotion import get_default_dtype
 from magmath.data.loader import Loader
 from magmath.engine import session
@@ -60,7 +61,7 @@ BATCH_SIZE = 32
 
 
 @final
-class Trainer:
+class Trainer(metaclass=KeywordHints):
     """Trains a module.
 
     module      an `nn.Module`
@@ -71,8 +72,8 @@ class Trainer:
                 targets); by default accuracy for classifiers, that is with the loss
                 "cross_entropy" or with integer labels
     callbacks   `Callback` objects, or functions of the epoch's record
-    strategy    a name in `mm.parallel.STRATEGIES`, such as "auto" or "data", an object of
-                `mm.parallel`, or a dictionary from layers to options (`mm.parallel.Hybrid`)
+    strategy    the division of the work: a name in `mm.parallel.STRATEGIES`, an object of
+                `mm.parallel`, or a dictionary from layers to options; see `docs/parallel.md`
     precision   "float32", "mixed-bfloat16" or "mixed-float16", in which the module computes for
                 `fit`, `predict` and `evaluate` (see `nn.precision`); None is the type of the
                 parameters

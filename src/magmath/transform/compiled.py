@@ -37,7 +37,7 @@ from magmath.transform.call_arguments import (
     required_properties,
     traced_arguments,
 )
-from magmath.transform.call_provenance import ProvenanceTemplate
+from magmath.transform.call_provenance import ProvenanceTemplate, Repetition
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
@@ -90,6 +90,11 @@ class _CompiledFunction:
         engine, last = session.engine(), self._last
         types = DEFAULT.floating, PRECISION.key
         if last is not None and last.engine is engine and last.types == types and not kwargs:
+            history = last.history
+            if history.repetitions and last.captured.is_current:
+                repetition = history.continued(args)
+                if repetition is not None:
+                    return last.run_again(repetition, args)
             known = last.accepted(args)
             if known is not None:
                 return last.run(*known)
@@ -165,11 +170,14 @@ class _Specialization:
         plain = tree == flatten((tuple(values), {}))[1] and all(map(is_array_or_number, values))
         plain = plain and self._same and not (same or self._updated or self._assigned)
         self._likes = [required_properties(value) for value in values] if plain else None
+        fixed = self._same and len(self._fixed) == len(self._numbers) and not self._limits
+        self._takes_arrays = self._in_order and fixed and self._frozen is None
         self.repeated = ReplayCache(self.engine, compiled)
         self.captured = Captured(traced, placeholders)
         for owner in trace.states:
             self.captured.add(owner)
-        self._history = ProvenanceTemplate(traced, position, user_line())
+        kinds = None if self._likes is None or any(graph.targets) else [x[0] for x in self._likes]
+        self.history = ProvenanceTemplate(traced, position, user_line(), kinds)
 
     def _separated(self, graph: Graph, position: Mapping[Node, int]) -> Separated | None:
         """Return the graph without the values that are the same in each call.
@@ -206,23 +214,30 @@ class _Specialization:
             values.append(value)
         return values, args
 
+    def run_again(self, repetition: Repetition, arguments: Sequence[Any]) -> Any:
+        """Run the program for a call that continues the last one; return the function's result."""
+        given: Sequence[RemoteArray] = repetition.values
+        repetition.values = []  # which would keep the arrays
+        numbers: Sequence[Any] = self._fixed
+        if not self._takes_arrays:
+            self._check_limits(given)
+            numbers, frozen = self._numbers_of(given, NO_NUMBERS)
+            given = self._given(given, frozen)
+        results = self.repeated.run(given, numbers)
+        self.history.note_continued(results.leaves, repetition, arguments)
+        found = self._found(results.leaves, arguments)
+        self.repeated.keep(results)
+        return found
+
     def run(self, values: Sequence[Any], arguments: Sequence[Any]) -> Any:
         """Run the program with the values of other arguments; return the function's result."""
+        self._check_limits(values)  # an error must not take random numbers
+        drawn = NO_NUMBERS if self._same else self._trace.numbers_of_run()
         numbers: Sequence[Any] = self._fixed
-        drawn = NO_NUMBERS
-        for i, dtype in self._limits:
-            convert_number(values[i], dtype, "compile")
-        if not self._same:
-            drawn = self._trace.numbers_of_run()
-        if not self._same or len(numbers) < len(self._numbers):
-            numbers = [
-                values[x] if isinstance(x, int) else drawn.get(x, x.value) for x in self._numbers
-            ]
-        frozen: Mapping[Node, RemoteArray] = {}
-        if self._frozen is not None:
-            frozen = self._frozen.data()
-            numbers = self._with_versions(numbers, frozen)
-        operands = self._history.operands(arguments)
+        frozen = NO_DATA
+        if not self._takes_arrays:
+            numbers, frozen = self._numbers_of(values, drawn)
+        operands = self.history.operands(arguments)
         if self._assigned:
             made, self.repeated.last = overwrite(
                 self._assigned,
@@ -230,18 +245,38 @@ class _Specialization:
                 can_fail=self.repeated.compiled.can_fail,
             )
             leaves = [leaf_of(data) for data in made]
-            self._history.note(leaves, operands, arguments, drawn)
+            self.history.note(leaves, operands, arguments, drawn)
             return self._found(leaves, arguments)
-        given = values if self._in_order else self._given(values, frozen)
         if self._updated:
             self.engine.settle()
+        given = values if self._in_order else self._given(values, frozen)
         results = self.repeated.run(given, numbers)
         if self._updated:
             self.engine.settle()
-        self._history.note(results.leaves, operands, arguments, drawn)
+        self.history.note(results.leaves, operands, arguments, drawn)
         found = self._found(results.leaves, arguments)
         self.repeated.keep(results)
         return found
+
+    def _check_limits(self, values: Sequence[Any]) -> None:
+        """Raise RangeError if an integer does not fit the type of the arrays that it meets."""
+        for i, dtype in self._limits:
+            convert_number(values[i], dtype, "compile")
+
+    def _numbers_of(
+        self, values: Sequence[Any], drawn: Mapping[Node, float]
+    ) -> tuple[Sequence[Any], Mapping[Node, RemoteArray]]:
+        """Return the numbers of a call, and the arrays that are the same in each call."""
+        numbers: Sequence[Any] = self._fixed
+        if drawn or len(numbers) < len(self._numbers):
+            numbers = [
+                values[x] if isinstance(x, int) else drawn.get(x, x.value) for x in self._numbers
+            ]
+        frozen: Mapping[Node, RemoteArray] = {}
+        if self._frozen is not None:
+            frozen = self._frozen.data()
+            numbers = self._with_versions(numbers, frozen)
+        return numbers, frozen
 
     def _given(
         self, values: Sequence[Any], frozen: Mapping[Node, RemoteArray] = NO_DATA

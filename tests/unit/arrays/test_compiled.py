@@ -101,3 +101,30 @@ def test_compiled_function_sees_variables_as_they_are_now() -> None:
     check(f(x), np.array([10.0, 20.0], np.float32))
     v.assign([3.0, 4.0])
     check(f(x), np.array([30.0, 40.0], np.float32))
+
+
+def test_a_number_out_of_range_takes_no_random_numbers() -> None:
+    f = mm.compile(lambda x, n: (x + n, mm.random.uniform(shape=(2,))))
+    x = mm.zeros(3, dtype=mm.uint8)
+    mm.random.seed(3)
+    expected = [f(x, 1)[1].tolist() for _ in range(2)]
+    mm.random.seed(3)
+    found = [f(x, 1)[1].tolist()]
+    with pytest.raises(mm.errors.RangeError):
+        f(x, 1000)
+    found.append(f(x, 1)[1].tolist())
+    assert found == expected
+
+
+def test_random_numbers_do_not_repeat_after_two_failures() -> None:
+    """A failure gives back only what nothing was taken after."""
+    f = mm.compile(lambda x: mm.linalg.inv(x) + mm.random.uniform(shape=(2, 2)))
+    f(mm.eye(2))
+    with pytest.raises(mm.errors.LinAlgError):
+        f(mm.zeros((2, 2)))
+    drawn = [mm.random.uniform(shape=(2,)).tolist() for _ in range(2)]
+    v = mm.variable("v", np.eye(2))
+    with pytest.raises(mm.errors.LinAlgError):
+        v.assign(mm.linalg.inv(v * 0.0))
+    drawn += [mm.random.uniform(shape=(2,)).tolist() for _ in range(3)]
+    assert len(set(map(tuple, drawn))) == 5

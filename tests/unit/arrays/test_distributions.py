@@ -41,6 +41,19 @@ CONTINUOUS: list[tuple[str, tuple[Any, ...], Any]] = [
     ("chisquare", (7.5,), stats.chi2(7.5)),
     ("standard_t", (3,), stats.t(3)),
     ("f", (5, 9), stats.f(5, 9)),
+    ("standard_cauchy", (), stats.cauchy()),
+    ("triangular", (-1.0, 0.5, 4.0), stats.triang(0.3, -1.0, 5.0)),
+    ("power", (0.4,), stats.powerlaw(0.4)),
+    ("wald", (3.0, 2.0), stats.invgauss(1.5, scale=2.0)),
+    ("wald", (0.1, 500.0), stats.invgauss(0.0002, scale=500.0)),
+    ("vonmises", (0.0, 1e-9), stats.uniform(-np.pi, 2 * np.pi)),
+    ("vonmises", (0.0, 1e-6), stats.vonmises(1e-6)),
+    ("vonmises", (0.0, 0.7), stats.vonmises(0.7)),
+    ("vonmises", (0.0, 40.0), stats.vonmises(40.0)),
+    ("vonmises", (1.5, 1e8), stats.norm(1.5, 1e-4)),
+    ("noncentral_chisquare", (3.5, 2.0), stats.ncx2(3.5, 2.0)),
+    ("noncentral_chisquare", (0.5, 20.0), stats.ncx2(0.5, 20.0)),
+    ("noncentral_f", (3, 9, 2.0), stats.ncf(3, 9, 2.0)),
     ("normal", (3.0, 0.5), stats.norm(3.0, 0.5)),
     ("uniform", (-1.0, 4.0), stats.uniform(-1.0, 5.0)),
 ]
@@ -58,6 +71,15 @@ DISCRETE: list[tuple[str, tuple[Any, ...], Any]] = [
     ("geometric", (0.97,), stats.geom(0.97)),
     ("negative_binomial", (3, 0.4), stats.nbinom(3, 0.4)),
     ("integers", (2, 9), stats.randint(2, 9)),
+    ("hypergeometric", (3, 20, 5), stats.hypergeom(23, 3, 5)),
+    ("hypergeometric", (20, 3, 20), stats.hypergeom(23, 20, 20)),
+    ("hypergeometric", (300, 200, 100), stats.hypergeom(500, 300, 100)),
+    ("hypergeometric", (200, 300, 450), stats.hypergeom(500, 200, 450)),
+    ("hypergeometric", (30, 10**6, 10**5), stats.hypergeom(10**6 + 30, 30, 10**5)),
+    ("zipf", (1.9,), stats.zipf(1.9)),
+    ("zipf", (4.0,), stats.zipf(4.0)),
+    ("logseries", (0.05,), stats.logser(0.05)),
+    ("logseries", (0.97,), stats.logser(0.97)),
 ]
 
 
@@ -81,7 +103,7 @@ def test_discrete_distribution(case: Any) -> None:
     name, parameters, expected = case
     drawn = getattr(mm.random.Generator(3), name)(*parameters, size=COUNT)
     assert drawn.dtype == mm.int64
-    found = np.bincount(drawn.numpy())
+    found = np.bincount(np.minimum(drawn.numpy(), 10_000))
     frequencies = expected.pmf(np.arange(len(found))) * COUNT
     usual = frequencies > 10
     rest = COUNT - frequencies[usual].sum()
@@ -141,6 +163,15 @@ BROADCAST: dict[str, tuple[Any, ...]] = {
     "poisson": ([[1.0, 20.0, 300.0]] * 2,),
     "binomial": ([[10], [1000]], [0.1, 0.5, 0.9]),
     "negative_binomial": ([[3.0], [30.0]], [0.1, 0.5, 0.9]),
+    "triangular": ([[-1.0], [0.0]], [1.0, 1.5, 2.0], [2.5]),
+    "power": ([[1.0, 2.0, 0.5]] * 2,),
+    "wald": ([[1.0], [4.0]], [1.0, 5.0, 20.0]),
+    "vonmises": ([[0.0], [1.0]], [5.0, 50.0, 1e7]),
+    "noncentral_chisquare": ([[1.0], [8.0]], [1.0, 2.0, 3.0]),
+    "noncentral_f": ([[5.0], [9.0]], [17.0, 18.0, 19.0], [2.0]),
+    "hypergeometric": ([[10], [1000]], [10, 500, 4], [9]),
+    "zipf": ([[4.5, 5.0, 6.0]] * 2,),
+    "logseries": ([[0.1, 0.5, 0.9]] * 2,),
 }
 
 
@@ -160,6 +191,7 @@ def test_parameters_may_be_arrays(name: str, made: Callable[[Any], Any]) -> None
 
 
 @pytest.mark.parametrize("name", [*BROADCAST, "dirichlet", "multinomial", "multivariate_normal",
+                                  "standard_cauchy", "multivariate_hypergeometric",
                                   "choice", "permuted", "shuffle", "permutation"])  # fmt: skip
 def test_parameters_have_numpys_names_and_order(name: str) -> None:
     text = getattr(np.random.Generator, name).__doc__.splitlines()
@@ -188,6 +220,7 @@ def drawn() -> list[Any]:
         source.multivariate_normal([1.0, 2.0], [[2.0, 1.0], [1.0, 3.0]], 5),
         source.dirichlet([0.5, 1.0, 2.0], 5),
         source.multinomial(20, [0.2, 0.5, 0.3], 5),
+        source.multivariate_hypergeometric([5, 9, 30, 1], 20, 5),
         source.permuted(np.arange(12.0).reshape(3, 4), axis=1),
         source.choice(9, 5, p=np.arange(9) / 36),
         source.choice(9, 5, False, np.arange(9) / 36),
@@ -250,6 +283,35 @@ def test_parameters_of_compiled_functions_and_of_batches() -> None:
 
 
 # Vectors, orders, choices -------------------------------------------------------------------------
+
+
+def test_items_of_several_colors() -> None:
+    colors = np.asarray([16, 8, 4, 30])
+    drawn = mm.random.Generator(1).multivariate_hypergeometric(colors, 25, 20_000).numpy()
+    expected = stats.multivariate_hypergeom(colors, 25)
+    assert (drawn.sum(1) == 25).all()
+    assert ((drawn >= 0) & (drawn <= colors)).all()
+    np.testing.assert_allclose(drawn.mean(0), expected.mean(), atol=0.06)
+    np.testing.assert_allclose(np.cov(drawn.T), expected.cov(), atol=0.15)
+
+
+def test_spawned_generators() -> None:
+    """They are the same for a seed, and all draw different numbers."""
+    drawn = []
+    for _ in range(2):
+        source = mm.random.Generator(6)
+        children = [*source.spawn(3), *source.spawn(2), *source.spawn(1)[0].spawn(1), source]
+        drawn.append([child.uniform(size=4).tolist() for child in children])
+    assert drawn[0] == drawn[1]
+    assert len({number for numbers in drawn[0] for number in numbers}) == 4 * len(drawn[0])
+    with pytest.raises(ValueError, match="n_children"):
+        source.spawn(-1)
+
+
+def test_bytes() -> None:
+    drawn = mm.random.Generator(1).bytes(5000)
+    assert isinstance(drawn, bytes)
+    assert np.unique(np.frombuffer(drawn, np.uint8)).size == 256
 
 
 def test_normal_vectors() -> None:
@@ -349,5 +411,5 @@ def test_gradients_by_parameters() -> None:
     total = mm.sum(source.laplace(3.0, scale) + source.gamma(2.0, scale))
     drawn = float(total) - 6
     np.testing.assert_allclose(float(mm.sum(mm.grad(total, scale) * scale)), drawn, rtol=1e-5)
-    with pytest.raises(MagmathError, match="no gradient with respect to its shape"):
+    with pytest.raises(MagmathError, match="no gradient with respect to the shape"):
         mm.grad(mm.sum(source.beta(scale, 2.0)), scale)

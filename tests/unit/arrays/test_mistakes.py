@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +15,10 @@ import pytest
 import magmath as mm
 from arrays import GRID, check
 from engines import current
+from magmath.core.foreign_names import KEYWORDS
 from magmath.engine.donation import referenced_elsewhere
 from magmath.errors import (
+    DataError,
     DTypeError,
     LayoutError,
     MagmathError,
@@ -252,3 +257,135 @@ def test_a_variable_rounds_no_integer() -> None:
         mm.variable("steps", 2**24 + 1)
     assert int(mm.variable("steps", 2**24 + 1, dtype=mm.int64)) == 2**24 + 1
     assert float(mm.variable("w", 2**24)) == 2**24
+
+
+def _callables() -> list[Any]:
+    """The classes and functions that have hints about keywords."""
+    layers = [getattr(mm.nn, name) for name in ("Dense", "Conv2d", "MaxPool2d", "AdaptiveAvgPool2d",
+              "BatchNorm", "LayerNorm", "GroupNorm", "Dropout", "Embedding", "ConvTranspose1d")]  # fmt: skip
+    optimizers = [mm.optim.Adam, mm.optim.RMSprop, mm.optim.Adagrad, mm.optim.Momentum]
+    schedules = [getattr(mm.optim.schedules, name) for name in
+                 ("Step", "Exponential", "Cosine", "OneCycle", "Plateau")]  # fmt: skip
+    functions = [mm.sum, mm.mean, mm.argmax, mm.softmax, mm.concat, mm.std, mm.data.read_csv]
+    others = [mm.data.Loader, mm.train.Trainer, mm.train.EarlyStopping]
+    return [*layers, *optimizers, *schedules, *functions, *others]
+
+
+def test_unknown_keywords_have_hints() -> None:
+    """Every name of the table leads to a parameter of something that has hints, or to a remedy."""
+    unused = set(KEYWORDS)
+    for called in _callables():
+        own = inspect.signature(called).parameters
+        for name, meanings in KEYWORDS.items():
+            if name in own:
+                continue
+            known = [text for text in meanings if text in own or " " in text]
+            remedy = "it takes" if not known else known[0]
+            with pytest.raises(TypeError, match=rf"keyword argument '{name}'.*{re.escape(remedy)}"):
+                called(**{name: 1})
+            if known:
+                unused.discard(name)
+    assert not unused
+    assert [*inspect.signature(mm.optim.Adam).parameters][:2] == ["learning_rate", "beta1"]
+    with pytest.raises(TypeError) as caught:  # raised by what the class calls
+        mm.nn.Lambda(lambda x: mm.optim.GradientDescent(lr=x))(2)
+    assert "learning_rate" in str(caught.value)
+
+
+def test_a_type_that_would_change() -> None:
+    x, counts = mm.ones(2), mm.asarray([1, 2])
+    with pytest.raises(
+        TypeError, match=r"array is float32.*be float64 \(so are products.*a \+= b\.as"
+    ):
+        x += counts * 1.0
+    with pytest.raises(TypeError, match=r"array is int64.*be float64; convert the operand"):
+        counts += 0.5
+    with pytest.raises(ValueError, match=r"has shape \(2,\), its new value would have \(3, 2\)"):
+        x += mm.ones((3, 2))
+
+
+def test_writing_into_an_array_without_a_name() -> None:
+    held = [mm.zeros(3)]
+    held[0][1] = 2
+    assert held[0].tolist() == [0, 2, 0]
+    with pytest.raises(MagmathError, match=r"no name refers to the array.*write x\[i, j\] = v"):
+        [mm.zeros(3)][0][1] = 2
+
+
+def test_text_in_a_table_with_a_long_integer(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("9007199254740993;abc;0.5\n1;def;1.5\n")
+    with pytest.raises(DataError, match="line 1, column 2: 'abc' is not a number"):
+        mm.data.read_csv(path, delimiter=";")
+    with pytest.raises(
+        DataError, match=r"integer 9007199254740993 .*delimiter=';', dtype='float64'"
+    ):
+        mm.data.read_csv(path, delimiter=";", usecols=[0, 2])
+    assert mm.data.read_csv(path, delimiter=";", usecols=[2, 0], dtype="float64").shape == (2, 2)
+
+
+def write_beyond(x: mm.Array) -> None:
+    x[mm.asarray([2, 7])] = 7.0
+    x.numpy()
+
+
+@pytest.mark.parametrize("kind", [("inline", 1), ("planned", 1), ("shared", 2)])
+def test_a_failed_write_keeps_updates_that_were_read_before(kind: tuple[str, int]) -> None:
+    """An update whose value was computed for another expression is not undone."""
+    with current(*kind):
+        a = mm.asarray([1.0, 2.0, 3.0, 4.0])
+        a += mm.asarray([10.0, 20.0, 30.0, 40.0])
+        assert float(a.ravel()[0]) == 11.0
+        with pytest.raises(IndexError):
+            write_beyond(a)
+        assert a.tolist() == [11.0, 22.0, 33.0, 44.0]
+
+
+def test_an_assignment_does_not_read_values_of_a_failed_run() -> None:
+    with current("shared", 2):
+        v, w = mm.variable("v", np.ones(4)), mm.variable("w", np.ones(4))
+        x = mm.asarray(np.arange(4.0)) * 0.5 + v
+        with pytest.raises(IndexError):
+            w.assign(w + mm.take(x, mm.asarray([5]), axis=0)[0])
+        v[3] = x[2]
+        assert v.tolist() == [1.0, 1.0, 1.0, 2.0]
+        assert x.tolist() == [1.0, 1.5, 2.0, 2.5]
+
+
+def test_many_operands_of_a_failed_expression_can_be_read() -> None:
+    with current("shared", 2):
+        v = mm.variable("v", np.ones(4))
+        operands = [mm.asarray(np.arange(4.0) + i) * 0.5 + v for i in range(40)]
+        total = operands[0]
+        for x in operands[1:]:
+            total = total + x
+        with pytest.raises(IndexError):
+            mm.take(total, mm.asarray([9]), axis=0).numpy()
+        for i, x in enumerate(operands):
+            assert x.tolist() == ((np.arange(4.0) + i) * 0.5 + 1).tolist()
+
+
+def test_pending_expressions_outlive_a_failed_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a failed run has computed is computed again, and then belongs to what reads it."""
+    monkeypatch.setattr("magmath.engine.kept_intermediates.MOST", 8)
+    with current("shared", 2):
+        x = [mm.asarray(np.arange(4.0) + 10 * i) for i in range(3)]
+        v = [mm.variable(name, np.ones(4)) for name in "vw"]
+        x[2][0:] = x[1][:4]
+        x[0][2:] = x[2][:2]
+        found = [x[2] * 2.0 - v[0]]
+        x[1] = x[1] * 0.5 + v[0]
+        with pytest.raises(IndexError):
+            write_beyond(x[0])
+        x[0] = x[0] * 0.5 + v[0]
+        with pytest.raises(IndexError):
+            v[0].assign(v[0] + mm.take(x[0], mm.asarray([5]), axis=0)[0])
+        x[2] += x[1]
+        x[2] *= 0.5
+        v[1][3] = x[1][0]
+        v[1].assign(v[1] * 0.5 + x[1])
+        v[0][2] = x[2][0]
+        assert found[0].tolist() == [19.0, 21.0, 23.0, 25.0]
+        assert x[0].tolist() == [1.0, 1.5, 6.0, 6.5]
+        assert x[2].tolist() == [8.0, 8.75, 9.5, 10.25]
+        assert v[0].tolist() == [1.0, 1.0, 8.0, 1.0]

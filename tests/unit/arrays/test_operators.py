@@ -152,9 +152,9 @@ def test_updates_in_place_are_seen_by_every_holder(function: Callable[[Any, Any]
 
 def test_updates_in_place_keep_shape_and_type() -> None:
     x = mm.asarray([1.0, 2.0])
-    with pytest.raises(ShapeError, match=r"in place.*\(2,\) float32.*would be \(3, 2\) float32"):
+    with pytest.raises(ShapeError, match=r"in place.*shape \(2,\).*would have \(3, 2\)"):
         x += mm.ones((3, 1))
-    with pytest.raises(DTypeError, match=r"in place.*would be \(2,\) float64.*a = a \+ b"):
+    with pytest.raises(DTypeError, match=r"in place.*would be float64.*a = a \+ b"):
         x *= np.array([1.0, 2.0])
     check(x, np.array([1, 2], np.float32))
     y = mm.asarray(np.eye(2))

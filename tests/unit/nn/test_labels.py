@@ -49,3 +49,24 @@ def test_more_classes_than_the_type_of_the_labels_has_numbers(dtype: type) -> No
     )
     found = nn.hinge(mm.asarray(scores), mm.asarray(labels))
     np.testing.assert_allclose(float(found), known.item(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, ("messages", 3)], ids=lambda kind: kind[0])
+@pytest.mark.parametrize("dtype", [np.int8, np.int64])
+@pytest.mark.parametrize("index", [-1, -9, -10, -128, 9, 100])
+def test_an_index_outside_of_the_table_is_named(
+    index: int, dtype: type, kind: tuple[str, int]
+) -> None:
+    """Also a negative one, as in PyTorch; indexing arrays counts negative ones from the end."""
+    with current(*kind):
+        weight = np.random.default_rng(3).normal(size=(9, 2))
+        for layout in (None, mm.Layout.split(0), mm.Layout.split(1)):
+            table, good = mm.asarray(weight, layout=layout), np.array([[0, 8, 3], [1, 1, 2]], dtype)
+            look_up = nn.functional.embedding
+            for call in (look_up, mm.compile(look_up)):
+                np.testing.assert_array_equal(call(mm.asarray(good), table).numpy(), weight[good])
+                bad = good.copy()
+                bad[1, 1] = index
+                with pytest.raises(IndexError, match=f"index {index} is out of range"):
+                    call(mm.asarray(bad), table).numpy()
+            np.testing.assert_array_equal(table[mm.asarray(-1 - good)].numpy(), weight[-1 - good])

@@ -89,6 +89,7 @@ ROWS: tuple[Row, ...] = (
     Row("gemm", "fused", ANYWHERE, FLOATING, _PRODUCTS),
     Row("gemm", "numpy", CPU, SINGLE_AND_DOUBLE | COMPLEX, _PRODUCTS),
     Row("gemm", "blas", CPU, SINGLE_AND_DOUBLE, _PRODUCTS),
+    Row("gemm", "divided", CPU, SINGLE_AND_DOUBLE, _PRODUCTS),
     Row("gemm", "tiled", CPU, SINGLE_AND_DOUBLE, _PRODUCTS),
     Row("gemm", "widened", ANYWHERE, HALF | BOOL, _PRODUCTS),
     Row("gemm", "limbs", ANYWHERE, INTEGER, _PRODUCTS),

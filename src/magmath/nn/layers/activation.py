@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any, final
 
 from magmath.arrays.array import Array
+from magmath.core.integers import require_integer
 from magmath.nn import functional
 from magmath.nn.module import Module
+from magmath.nn.variables import Parameter
 
 
 @final
@@ -41,6 +43,24 @@ def _module(name: str, function: Callable[..., Array], **defaults: Any) -> type[
     first = (function.__doc__ or "").split("\n")[0]
     body = {"__init__": __init__, "__call__": __call__, "__doc__": first, "__module__": __name__}
     return type(name, (Module,), body)
+
+
+@final
+class PReLU(Module):
+    """x where x > 0, otherwise weight · x, with a weight that is trained.
+
+    count    1, or the number of channels of the input (N, channels, …)
+    initial  the first value of the weights
+
+    Source: He et al. (2015).
+    """
+
+    def __init__(self, count: int = 1, initial: float = 0.25) -> None:
+        self.weight = Parameter(initial, (require_integer("PReLU: count", count, 1),))
+
+    def __call__(self, x: Array) -> Array:
+        """(…) → (…)."""
+        return functional.prelu(x, self.weight)
 
 
 ReLU = _module("ReLU", functional.relu)

@@ -8,6 +8,7 @@ from typing import Any, final, overload
 from magmath.api.manipulation import concat
 from magmath.arrays.array import Array
 from magmath.errors import ShapeError
+from magmath.graph import Shape
 from magmath.nn.functional import flatten
 from magmath.nn.module import Module, check_module
 
@@ -77,9 +78,18 @@ class Residual(Module):
         if kept.shape != added.shape:
             raise ShapeError(
                 f"Residual: the body gives {added.shape}, the shortcut {kept.shape}; give "
-                f"shortcut=mm.nn.Dense({added.shape[-1]}), or another module that fits"
+                f"shortcut={_projection(x.shape, added.shape)}, or another module that fits"
             )
         return kept + added
+
+
+def _projection(x: Shape, made: Shape) -> str:
+    """Return the usual module for a shortcut between arrays of these shapes."""
+    if x[:-1] == made[:-1] or len(made) not in (3, 4, 5):
+        return f"mm.nn.Dense({made[-1]})"
+    strides = {-(-n // max(m, 1)) for n, m in zip(x[2:], made[2:], strict=False)}
+    stride = f", stride={max(strides)}" if strides != {1} else ""
+    return f"mm.nn.Conv{len(made) - 2}d({made[1]}, 1{stride})"
 
 
 @final

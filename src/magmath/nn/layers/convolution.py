@@ -27,13 +27,13 @@ class _Filters(Module, ABC):
         self,
         channels: int,
         kernel: Size,
+        *,
         stride: Size = 1,
         padding: Padding = 0,
         dilation: Size = 1,
         groups: int | Literal["depthwise"] = 1,
         bias: bool = True,
         activation: str | Callable[[Array], Array] = "linear",
-        *,
         weight_init: Initial | str | None = None,
         bias_init: Initial | str = "zeros",
     ) -> None:
@@ -140,6 +140,7 @@ class _ConvTranspose(_Filters):
         self,
         channels: int,
         kernel: Size,
+        *,
         stride: Size = 1,
         padding: Padding = 0,
         output_padding: Size = 0,
@@ -147,13 +148,12 @@ class _ConvTranspose(_Filters):
         groups: int | Literal["depthwise"] = 1,
         bias: bool = True,
         activation: str | Callable[[Array], Array] = "linear",
-        *,
         weight_init: Initial | str | None = None,
         bias_init: Initial | str = "zeros",
     ) -> None:
         super().__init__(
-            channels, kernel, stride, padding, dilation, groups, bias, activation,
-            weight_init=weight_init, bias_init=bias_init,
+            channels, kernel, stride=stride, padding=padding, dilation=dilation, groups=groups,
+            bias=bias, activation=activation, weight_init=weight_init, bias_init=bias_init,
         )  # fmt: skip
         name = f"{type(self).__name__}: output_padding"
         self.output_padding = sizes(name, output_padding, self.space, 0)

@@ -16,17 +16,22 @@ class Dropout(Module):
     """Sets each element to zero with probability `rate` in training mode, and scales the others by
     1/(1-rate); in evaluation mode returns the input.
 
-    rate   the probability
-    seed   the seed of the layer's own generator (`rng`, saved with the module); without one the
-           mask is drawn from `mm.random`
+    rate         the probability
+    per_channel  if True, each channel of each image (N, channels, *space) is kept or set to zero as
+                 a whole. Source: Tompson et al. (2015)
+    seed         the seed of the layer's own generator (`rng`, saved with the module); without
+                 one the mask is drawn from `mm.random`
 
     Source: Srivastava et al. (2014). The mask is the same for every number of workers.
     """
 
-    def __init__(self, rate: float = 0.5, *, seed: int | None = None) -> None:
+    def __init__(
+        self, rate: float = 0.5, *, per_channel: bool = False, seed: int | None = None
+    ) -> None:
         if not 0 <= rate < 1:
             raise MagmathError(f"Dropout: rate must be in [0, 1), was given {rate}")
         self.rate = rate
+        self.per_channel = per_channel
         self.seed = seed
         self.rng: RngState | None = None
 
@@ -34,4 +39,6 @@ class Dropout(Module):
         """(…) → (…)."""
         if self.seed is not None and self.rng is None:
             self.rng = RngState(self.seed)
-        return dropout(x, self.rate, training=self.training, rng=self.rng)
+        return dropout(
+            x, self.rate, training=self.training, rng=self.rng, per_channel=self.per_channel
+        )

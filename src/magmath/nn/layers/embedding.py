@@ -27,7 +27,8 @@ class Embedding(Module):
         self.weight: Parameter = deferred(initializer(weight_init or _normal))
 
     def __call__(self, indices: Array) -> Array:
-        """Integers (…) → (…, features)."""
+        """Integers (…) → (…, features). Indices go from 0 to count - 1: otherwise the computation
+        raises IndexError."""
         self.materialize(weight=(self.count, self.features))
         return embedding(indices, self.weight)
 

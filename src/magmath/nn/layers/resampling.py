@@ -1,4 +1,4 @@
-"""Layers that change the size of images: interpolation and padding."""
+"""Layers that change the size of images: interpolation, padding, pixels as channels."""
 
 from __future__ import annotations
 
@@ -6,8 +6,15 @@ from collections.abc import Sequence
 from typing import ClassVar, final
 
 from magmath.arrays.array import Array
+from magmath.core.integers import require_integer
 from magmath.nn.module import Module
-from magmath.nn.resampling import interpolate, pad
+from magmath.nn.resampling import (
+    channel_shuffle,
+    interpolate,
+    pad,
+    pixel_shuffle,
+    pixel_unshuffle,
+)
 from magmath.nn.windows import Size, check_images, sizes
 
 
@@ -36,6 +43,45 @@ class Upsample(Module):
     def __call__(self, x: Array) -> Array:
         """(N, channels, *space) → (N, channels, *new space)."""
         return interpolate(x, self.size, self.scale_factor, self.interpolation, self.align_corners)
+
+
+@final
+class PixelShuffle(Module):
+    """Images of `factor` times the size, whose pixels were channels; see
+    `functional.pixel_shuffle`."""
+
+    def __init__(self, factor: int) -> None:
+        self.factor = require_integer("PixelShuffle: factor", factor, 1)
+
+    def __call__(self, x: Array) -> Array:
+        """(N, channels · factor², H, W) → (N, channels, factor · H, factor · W)."""
+        return pixel_shuffle(x, self.factor)
+
+
+@final
+class PixelUnshuffle(Module):
+    """Images of a `factor`-th of the size, whose channels were pixels; see
+    `functional.pixel_unshuffle`."""
+
+    def __init__(self, factor: int) -> None:
+        self.factor = require_integer("PixelUnshuffle: factor", factor, 1)
+
+    def __call__(self, x: Array) -> Array:
+        """(N, channels, H, W) → (N, channels · factor², H / factor, W / factor)."""
+        return pixel_unshuffle(x, self.factor)
+
+
+@final
+class ChannelShuffle(Module):
+    """Images whose channels are in another order: the first ones of all groups, then the second
+    ones, and so on; see `functional.channel_shuffle`."""
+
+    def __init__(self, groups: int) -> None:
+        self.groups = require_integer("ChannelShuffle: groups", groups, 1)
+
+    def __call__(self, x: Array) -> Array:
+        """(N, channels, *space) → the same shape."""
+        return channel_shuffle(x, self.groups)
 
 
 class _Pad(Module):

@@ -18,7 +18,7 @@ from magmath.nn.zoo.inception import inception_v3
 from magmath.nn.zoo.lenet import lenet5
 from magmath.nn.zoo.mlp import mlp
 from magmath.nn.zoo.mobilenet import mobilenet_v2
-from magmath.nn.zoo.resnet import resnet18, resnet34, resnet50
+from magmath.nn.zoo.resnet import resnet18, resnet20, resnet34, resnet50
 from magmath.nn.zoo.vgg import vgg11, vgg16
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "mlp",
     "mobilenet_v2",
     "resnet18",
+    "resnet20",
     "resnet34",
     "resnet50",
     "vgg11",
@@ -78,6 +79,7 @@ NETWORKS: dict[str, Architecture] = {
     "googlenet": Architecture(googlenet, (3, 224, 224), 32, {}),
     "inception_v3": Architecture(inception_v3, (3, 299, 299), 75, {}),
     "resnet18": Architecture(resnet18, (3, 224, 224), 1, _SMALL_STEM),
+    "resnet20": Architecture(resnet20, (3, 32, 32), 1, {}),
     "resnet34": Architecture(resnet34, (3, 224, 224), 1, _SMALL_STEM),
     "resnet50": Architecture(resnet50, (3, 224, 224), 1, _SMALL_STEM),
     "mobilenet_v2": Architecture(mobilenet_v2, (3, 224, 224), 32, {}),

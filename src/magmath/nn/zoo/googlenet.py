@@ -21,7 +21,7 @@ from magmath.nn.module import Module
 
 
 def _conv(channels: int, kernel: int, stride: int = 1) -> Conv2d:
-    return Conv2d(channels, kernel, stride, kernel // 2, activation="relu")
+    return Conv2d(channels, kernel, stride=stride, padding=kernel // 2, activation="relu")
 
 
 def _inception(

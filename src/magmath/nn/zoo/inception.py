@@ -26,7 +26,7 @@ WIDE, HIGH = (1, 7), (7, 1)
 def _conv(channels: int, kernel: Size, stride: int = 1, padding: Size | str = "same") -> Sequential:
     """Return a convolution with batch normalization and relu."""
     return Sequential(
-        Conv2d(channels, kernel, stride, padding, bias=False, weight_init="he"),
+        Conv2d(channels, kernel, stride=stride, padding=padding, bias=False, weight_init="he"),
         BatchNorm(epsilon=1e-3),
         ReLU(),
     )

@@ -31,8 +31,8 @@ STAGES = (
 
 def _conv(channels: int, kernel: int, stride: int = 1, depthwise: bool = False) -> list[Module]:
     filters = Conv2d(
-        channels, kernel, stride, kernel // 2, groups="depthwise" if depthwise else 1, bias=False,
-        weight_init="he_normal",
+        channels, kernel, stride=stride, padding=kernel // 2,
+        groups="depthwise" if depthwise else 1, bias=False, weight_init="he_normal",
     )  # fmt: skip
     return [filters, BatchNorm()]
 

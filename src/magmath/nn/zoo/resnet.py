@@ -16,12 +16,14 @@ Stem = Literal["large", "small"]
 
 def _conv(channels: int, kernel: int, stride: int = 1) -> Conv2d:
     """Return a convolution that keeps the size of images except for its stride."""
-    return Conv2d(channels, kernel, stride, kernel // 2, bias=False, weight_init="he_normal")
+    return Conv2d(
+        channels, kernel, stride=stride, padding=kernel // 2, bias=False, weight_init="he_normal"
+    )
 
 
 @final
 class BasicBlock(Module):
-    """relu(x + two 3×3 convolutions of x), for ResNet-18 and ResNet-34."""
+    """relu(x + two 3×3 convolutions of x), for ResNet-18, 20 and 34."""
 
     expansion = 1
 
@@ -64,10 +66,11 @@ def _projection(channels: int, stride: int) -> Sequential:
 
 @final
 class ResNet(Module):
-    """A stem, four stages of residual blocks, and a dense layer on the means of the channels.
+    """A stem, stages of residual blocks, and a dense layer on the means of the channels.
 
     block   the class of the blocks
     counts  the number of blocks in each stage
+    width   the number of channels of the stem; every stage after the first one doubles them
     stem    "large": a 7×7 convolution and a max pooling, which divide the size of images by four;
             "small": a 3×3 convolution, for images such as 32×32 or 28×28
     """
@@ -78,15 +81,16 @@ class ResNet(Module):
         counts: Sequence[int],
         classes: int,
         stem: Stem = "large",
+        width: int = 64,
     ) -> None:
         if stem not in ("large", "small"):
             raise MagmathError(f'ResNet: stem must be "large" or "small", was given {stem!r}')
         self.stem = stem
-        self.conv = _conv(64, 7, 2) if stem == "large" else _conv(64, 3)
+        self.conv = _conv(width, 7, 2) if stem == "large" else _conv(width, 3)
         self.norm = BatchNorm()
         self.pool = MaxPool2d(3, 2, padding=1) if stem == "large" else None
         self.stages = [
-            Sequential(*_stage(block, 64 << i, count, 1 if i == 0 else 2))
+            Sequential(*_stage(block, width << i, count, 1 if i == 0 else 2))
             for i, count in enumerate(counts)
         ]
         self.average = GlobalAvgPool()
@@ -122,6 +126,18 @@ def resnet18(classes: int = 1000, *, stem: Stem = "large") -> ResNet:
     size.
     """
     return ResNet(BasicBlock, (2, 2, 2, 2), classes, stem)
+
+
+def resnet20(classes: int = 10, *, width: int = 16) -> ResNet:
+    """Return ResNet-20 for small images (N, channels, H, W) such as 32×32 or 28×28; 272,474
+    parameters for three channels and 10 classes.
+
+    width   the number of channels of the first stage
+
+    Of He et al. (2016), section 4.2: three stages of three blocks, here with projections as in
+    `resnet18`.
+    """
+    return ResNet(BasicBlock, (3, 3, 3), classes, "small", width)
 
 
 def resnet34(classes: int = 1000, *, stem: Stem = "large") -> ResNet:

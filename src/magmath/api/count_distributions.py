@@ -1,0 +1,201 @@
+"""The distributions of whole numbers, as methods of generators.
+
+Random bits, Poisson, binomial, hypergeometric and Zipf's numbers are functions of seed, stream and
+element index (`ops/samplers.py`). The others are made of these and of exponential numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+
+from magmath.api import multivariate
+from magmath.api.creation import DTypeLike
+from magmath.api.random_draw import (
+    Draw,
+    Parameter,
+    Size,
+    State,
+    counted,
+    gamma_numbers,
+    integers,
+)
+from magmath.arrays.array import Array, Operand
+from magmath.arrays.conversion import LayoutLike
+from magmath.core.dtypes import float64, int64
+from magmath.ops import creation, samplers
+from magmath.ops import elementwise as e
+from magmath.ops.leaves import constant
+
+
+class CountDistributions(ABC):
+    """The distributions of whole numbers as methods; `Distributions` describes the parameters."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def _state(self) -> State:
+        """The generator state."""
+
+    def _draw(self, name: str, size: Size, dtype: DTypeLike, **given: Parameter) -> Draw:
+        return Draw(self._state, name, size, dtype, **given)
+
+    # numbers -----------------------------------------------------------------------------------
+
+    def integers(
+        self,
+        low: Parameter,
+        high: Parameter = None,
+        shape: Size = None,
+        *,
+        size: Size = None,
+        dtype: DTypeLike = None,
+        endpoint: bool = False,
+        layout: LayoutLike = None,
+    ) -> Array:
+        """Return integers from low up to but not including high (or from 0 up to low); with
+        `endpoint` high is included."""
+        drawn = integers(self._state, low, high, shape if size is None else size, endpoint)
+        return counted(drawn, dtype, layout)
+
+    def geometric(
+        self,
+        p: Parameter,
+        size: Size = None,
+        *,
+        dtype: DTypeLike = None,
+        layout: LayoutLike = None,
+    ) -> Array:
+        """Return the numbers of trials, with probability `p` each, up to the first success."""
+        draw = self._draw("geometric", size, float64, p=p)
+        draw.check("p", 0, 1, above=True)
+        rate = -e.call("log1p", -draw.parameter("p"))
+        whole = e.call("ceil", draw.standard(creation.EXPONENTIAL) / rate)
+        return counted(e.call("maximum", whole, constant(1, float64)), dtype, layout)
+
+    def poisson(
+        self,
+        lam: Parameter = 1.0,
+        size: Size = None,
+        *,
+        dtype: DTypeLike = None,
+        layout: LayoutLike = None,
+    ) -> Array:
+        """Return counts with mean `lam` (by search below 10, otherwise Hörmann's rejection)."""
+        draw = self._draw("poisson", size, float64, lam=lam)
+        draw.check_range("lam", samplers.LAM)
+        return counted(
+            draw.sampled(samplers.POISSON, draw.parameter("lam"), dtype=int64), dtype, layout
+        )
+
+    def binomial(
+        self,
+        n: Parameter,
+        p: Parameter,
+        size: Size = None,
+        *,
+        dtype: DTypeLike = None,
+        layout: LayoutLike = None,
+    ) -> Array:
+        """Return numbers of successes among `n` trials with probability `p` each (by search for a
+        mean below 10, otherwise Hörmann's rejection)."""
+        draw = self._draw("binomial", size, float64, n=n, p=p)
+        draw.check_range("n", samplers.TRIALS)
+        draw.check_range("p", samplers.PROBABILITY)
+        parameters = e.call("floor", draw.parameter("n")), draw.parameter("p")
+        return counted(draw.sampled(samplers.BINOMIAL, *parameters, dtype=int64), dtype, layout)
+
+    def negative_binomial(
+        self,
+        n: Parameter,
+        p: Parameter,
+        size: Size = None,
+        *,
+        dtype: DTypeLike = None,
+        layout: LayoutLike = None,
+    ) -> Array:
+        """Return numbers of failures before the n-th success, of trials with probability `p`."""
+        draw = self._draw("negative_binomial", size, float64, n=n, p=p)
+        draw.check("n", 0, above=True)
+        draw.check("p", 0, 1, above=True)
+        p_node = draw.parameter("p")
+        lam = gamma_numbers(draw, "n") * ((1.0 - p_node) / p_node)
+        return counted(draw.sampled(samplers.POISSON, lam, dtype=int64), dtype, layout)
+
+    def hypergeometric(
+        self,
+        ngood: Parameter,
+        nbad: Parameter,
+        nsample: Parameter,
+        size: Size = None,
+        *,
+        dtype: DTypeLike = None,
+        layout: LayoutLike = None,
+    ) -> Array:
+        """Return how many of `nsample` items, drawn without replacement from ngood + nbad, are
+        good."""
+        draw = self._draw("hypergeometric", size, float64, ngood=ngood, nbad=nbad, nsample=nsample)
+        for what, allowed in samplers.ITEMS.items():
+            draw.check_range(what, allowed)
+        draw.check_sum("nsample", "ngood", "nbad")
+        given = [e.call("floor", draw.parameter(what)) for what in samplers.ITEMS]
+        return counted(draw.sampled(samplers.HYPERGEOMETRIC, *given, dtype=int64), dtype, layout)
+
+    def zipf(
+        self,
+        a: Parameter,
+        size: Size = None,
+        *,
+        dtype: DTypeLike = None,
+        layout: LayoutLike = None,
+    ) -> Array:
+        """Return whole numbers k from 1 with probabilities in proportion to k^(-a) (Devroye)."""
+        draw = self._draw("zipf", size, float64, a=a)
+        draw.check_range("a", samplers.EXPONENT)
+        return counted(draw.sampled(samplers.ZIPF, draw.parameter("a"), dtype=int64), dtype, layout)
+
+    def logseries(
+        self,
+        p: Parameter,
+        size: Size = None,
+        *,
+        dtype: DTypeLike = None,
+        layout: LayoutLike = None,
+    ) -> Array:
+        """Return whole numbers k from 1 with probabilities in proportion to p^k / k (Kemp 1981)."""
+        draw = self._draw("logseries", size, float64, p=p)
+        draw.check("p", 0, math.nextafter(1, 0))
+        v = draw.standard(creation.EXPONENTIAL)  # minus a logarithm
+        u = draw.standard(creation.UNIFORM)
+        q = -e.call("expm1", u * e.call("log1p", -draw.parameter("p")))
+        drawn = e.call("maximum", e.call("floor", 1.0 - v / e.call("log", q)), constant(1, float64))
+        return counted(drawn, dtype, layout)
+
+    # vectors -----------------------------------------------------------------------------------
+
+    def multinomial(
+        self,
+        n: Parameter,
+        pvals: Operand,
+        size: Size = None,
+        *,
+        dtype: DTypeLike = None,
+        layout: LayoutLike = None,
+    ) -> Array:
+        """Return how often each of k results occurs in `n` trials, (*size, k), for probabilities
+        `pvals` (k,)."""
+        return multivariate.multinomial(self._state, n, pvals, size, dtype, layout)
+
+    def multivariate_hypergeometric(
+        self,
+        colors: Operand,
+        nsample: Parameter,
+        size: Size = None,
+        *,
+        dtype: DTypeLike = None,
+        layout: LayoutLike = None,
+    ) -> Array:
+        """Return how many items of each of k colours there are among `nsample`, (*size, k), drawn
+        without replacement from `colors` (k,) items."""
+        return multivariate.hypergeometric(self._state, colors, nsample, size, dtype, layout)

@@ -1,0 +1,132 @@
+"""Evenly spaced numbers, and numbers whose logarithms are, between numbers or arrays."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from magmath.api.creation import (
+    DTypeLike,
+    arange,
+    asarray,
+    made_array,
+    normal_shape,
+    number_kind,
+    python_number,
+    require_known,
+)
+from magmath.api.data_types import astype
+from magmath.api.elementwise import exp, floor, log, pow
+from magmath.api.manipulation import moveaxis, reshape
+from magmath.api.searching import where
+from magmath.api.statistics import any
+from magmath.arrays.array import Array
+from magmath.arrays.conversion import LayoutLike
+from magmath.arrays.number_list import is_number
+from magmath.core.dtypes import DType, as_dtype, complex128, float64
+from magmath.core.promotion import common_dtype, floating_dtype
+from magmath.errors import RangeError
+
+
+def linspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: DTypeLike = None,
+    axis: int = 0,
+    *,
+    layout: LayoutLike = None,
+    device: object = None,
+) -> Any:
+    """Return `num` evenly spaced numbers from start to stop, the last exact (or left out); with
+    `retstep` also their distance.
+
+    Start and stop are numbers or arrays, which are broadcast; the numbers between two elements are
+    along `axis` of the result. Complex numbers are on the line between start and stop. The type is
+    the default floating point type or its complex counterpart; NumPy scalars and arrays keep their
+    own type. Integers are rounded down.
+    """
+    require_known("linspace", "start + (stop - start) * mm.linspace(0, 1, n)", start, stop, num)
+    (count,) = normal_shape("linspace", num)
+    first, last, natural = _ends("linspace", start, stop)
+    parts = count - 1 if endpoint else count
+    step = (last - first) / max(parts, 1)
+    position = reshape(arange(count), (count,) + (1,) * getattr(step, "ndim", 0))
+    values = first + astype(position, _exact(natural)) * step
+    if endpoint and count > 1:
+        values = where(position == parts, last, values)
+    wanted = natural if dtype is None else as_dtype(dtype)
+    if wanted.is_integer:
+        values = floor(values)
+    made = made_array(moveaxis(astype(values, wanted), 0, axis).node, layout, device)
+    return (made, step if parts > 0 else math.nan) if retstep else made
+
+
+def logspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    base: Any = 10.0,
+    dtype: DTypeLike = None,
+    axis: int = 0,
+) -> Array:
+    """Return `num` numbers from base**start to base**stop whose logarithms are evenly spaced.
+
+    Start, stop and base are numbers or arrays, as in `linspace`.
+    """
+    exponents = linspace(start, stop, num, endpoint)
+    if getattr(base, "ndim", 0) >= exponents.ndim:
+        shape = (-1,) + (1,) * base.ndim
+        exponents = reshape(exponents, shape)
+    values = moveaxis(pow(base, exponents), 0, axis)
+    return values if dtype is None else astype(values, dtype)
+
+
+def geomspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    dtype: DTypeLike = None,
+    axis: int = 0,
+) -> Array:
+    """Return `num` numbers from start to stop, each a constant multiple of the one before.
+
+    Start and stop are numbers or arrays, as in `linspace`. Real ones of different signs have no
+    real numbers between them: these are nan. Raises RangeError for 0.
+    """
+    first, last, natural = _ends("geomspace", start, stop)
+    if any(asarray(first) == 0) or any(asarray(last) == 0):
+        raise RangeError("geomspace: start and stop must not be 0")
+    ratio = astype(asarray(last / first), _exact(natural))
+    position = reshape(linspace(0, 1, num, endpoint, dtype=float64), (-1,) + (1,) * ratio.ndim)
+    values = where(position == 0, first, first * exp(position * log(ratio)))
+    if endpoint:
+        values = where(position == 1, last, values)
+    return moveaxis(astype(values, natural if dtype is None else dtype), 0, axis)
+
+
+def _ends(name: str, start: Any, stop: Any) -> tuple[Any, Any, DType]:
+    """Return start and stop as Python numbers or arrays in double precision, and the type of the
+    result."""
+    for value in (start, stop):
+        if not (is_number(value) or hasattr(value, "dtype") or isinstance(value, (list, tuple))):
+            raise TypeError(f"{name}: start and stop are numbers or arrays, was given {value!r}")
+    given = [x if _is_scalar(x) else asarray(x) for x in (start, stop)]
+    natural = floating_dtype(common_dtype(*map(number_kind, given), float))
+    exact = _exact(natural)
+    first, last = [python_number(x) if _is_scalar(x) else astype(x, exact) for x in given]
+    return first, last, natural
+
+
+def _exact(dtype: DType) -> DType:
+    return complex128 if dtype.kind == "complex" else float64
+
+
+def _is_scalar(value: Any) -> bool:
+    return is_number(value) or isinstance(value, np.generic)

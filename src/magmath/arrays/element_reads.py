@@ -1,0 +1,51 @@
+"""Reading one element of an evaluated array, without a program.
+
+`float(x[i])` in a loop reads elements one by one. If this process stores the array, the element is
+read from its memory. Otherwise the values of a small array are fetched once, with its first
+element, and kept with the array's data, which never change.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from magmath.arrays.conversion import SMALL_BYTES
+from magmath.engine.remote_array import RemoteArray, remote_array_of
+from magmath.graph import Node
+from magmath.ops.dynamic_slice import WINDOW
+from magmath.ops.leaves import INPUT, PARAMETER
+
+
+def element_of(node: Node) -> Any:
+    """Return the value of a pending node of one element that an index selects from an evaluated
+    array, as a number; None if the node is another one, or the array is not read in this way."""
+    if node.operation is not WINDOW:
+        return None
+    x, *starts = node.inputs
+    leaf = x.value if isinstance(x.value, Node) else x
+    if leaf.operation is not INPUT or type(leaf.value) is not RemoteArray:
+        return None
+    axes, extents = node.attributes["axes"], node.attributes["extents"]
+    if len(axes) != len(x.shape) or any(n is not None for n in extents):
+        return None
+    if any(start.operation is not PARAMETER or start.value is None for start in starts):
+        return None
+    data = remote_array_of(leaf)
+    if data.pool.any_failed or data.pool.closed:
+        return None
+    values = data.pool.local_values(data.handle)
+    if values is None:
+        values = _fetched(data)
+    if values is None:
+        return None
+    place = [0] * len(axes)
+    for axis, start in zip(axes, starts, strict=True):
+        place[axis] = start.value
+    return values[tuple(place)].item()
+
+
+def _fetched(data: RemoteArray) -> Any:
+    """Return the values of a small array of other processes, from now on kept with its data."""
+    if data.values is None and data.nbytes <= SMALL_BYTES:
+        data.values = data.pool.get(data.handle)
+    return data.values

@@ -1,0 +1,91 @@
+"""Errors about unknown keyword arguments that name magmath's own parameter.
+
+Python reports an unknown argument before any line of the function runs. Classes with this
+metaclass, and functions with this decorator, complete its message: `Adam(lr=0.1)` names
+`learning_rate`, and `Conv2d(3, 16, 3)` the arguments that are given by position.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABCMeta
+from collections.abc import Callable
+from functools import wraps
+from inspect import Signature, signature
+from typing import Any, TypeVar
+
+from magmath.core.foreign_names import KEYWORDS
+
+_UNKNOWN = re.compile(r"got an unexpected keyword argument '(\w+)'")
+_TOO_MANY = re.compile(r"takes .* positional arguments? but \d+ (were|was) given")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class KeywordHints(ABCMeta):
+    """The metaclass of classes whose constructor has hints about names of other libraries."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().__call__(*args, **kwargs)
+        except TypeError as error:
+            complete(error, cls, kwargs)
+            raise
+
+    @property
+    def __signature__(cls) -> Signature:
+        """The signature of the constructor, for help and editors."""
+        init = signature(cls.__init__)  # type: ignore[misc]
+        return init.replace(parameters=list(init.parameters.values())[1:])
+
+
+def keyword_hints(function: F) -> F:
+    """Return a function whose errors have hints about names of other libraries."""
+
+    @wraps(function)
+    def hinting(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except TypeError as error:
+            complete(error, function, kwargs)
+            raise
+
+    del hinting.__wrapped__
+    hinting.__signature__ = signature(function)  # type: ignore[attr-defined]
+    return hinting  # type: ignore[return-value]
+
+
+def complete(error: TypeError, called: Callable[..., Any], given: dict[str, Any]) -> None:
+    """Complete the message of an error about an unknown argument of `called`, or about too many by
+    position, if it is one."""
+    if _TOO_MANY.search(str(error)):
+        _name_positions(error, called)
+        return
+    found = _UNKNOWN.search(str(error))
+    if found is None or found[1] not in given:
+        return
+    own = list(signature(called).parameters)
+    name = found[1]
+    if name in own:  # a function that `called` calls does not take it
+        return
+    known = [x for x in KEYWORDS.get(name, ()) if x in own or " " in x]
+    if known:
+        hint = f"write {known[0]}=…" if known[0] in own else known[0]
+    else:
+        hint = f"it takes {', '.join(own) or 'no arguments'}"
+    error.args = (f"{error.args[0]}; {hint}",)
+
+
+def _name_positions(error: TypeError, called: Callable[..., Any]) -> None:
+    """Name the arguments of `called` by position and by name in an error about their number."""
+    code = called.__init__ if isinstance(called, type) else called  # type: ignore[misc]
+    if not str(error).startswith(f"{code.__qualname__}()"):
+        return  # a function that `called` calls takes fewer
+    own = signature(called).parameters.values()
+    first = [x.name for x in own if x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD)]
+    others = [x.name for x in own if x.kind is x.KEYWORD_ONLY]
+    message = f"{called.__name__}: takes {', '.join(first) or 'no argument'} by position"
+    if others:
+        message += f", and by name {', '.join(others)}"
+    if "channels" in first or "units" in first:
+        message += "; the number of inputs follows from the first call"
+    error.args = (message,)

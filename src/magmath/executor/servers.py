@@ -1,0 +1,199 @@
+"""The servers of asynchronous updates, as a worker uses them: an interface, and shared memory.
+
+A server is a group of arrays that workers copy, and update one after the other.
+`executor/message_servers.py` implements it for workers that exchange messages.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, final
+
+from magmath.comm.update_clock import UpdateClock
+from magmath.errors import WorkerLost
+from magmath.executor.context import Context
+from magmath.executor.step_values import StepValues
+from magmath.memory.local_array import LocalArray
+from magmath.program.instructions import Part, Program
+
+Number = bool | int | float | complex
+Step = Callable[[], list[float]]
+Arrays = Mapping[int, LocalArray]
+
+
+class StepExecutable(Protocol):
+    """A bound program of one worker."""
+
+    def prepare_steps(
+        self,
+        inputs: Sequence[LocalArray],
+        outputs: Sequence[LocalArray],
+        parameters: Sequence[Number],
+    ) -> Step:
+        """Return a call that runs one step."""
+
+    def close(self) -> None:
+        """Release the resources of the binding."""
+
+
+Bind = Callable[[Program, Context], StepExecutable]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of steps: the arrays of all slots, the parameters, the values of the counts before the
+    run, and the number of steps."""
+
+    arrays: Arrays
+    parameters: Sequence[Number]
+    counts: Mapping[int, int]
+    steps: int
+
+    def prepared(self, part: Part, executable: StepExecutable) -> Step:
+        """Return a call that runs a part once."""
+        inputs, outputs = ([self.arrays[i] for i in x] for x in (part.inputs, part.outputs))
+        return executable.prepare_steps(
+            inputs, outputs, [self.parameters[i] for i in part.parameters]
+        )
+
+    def count(self, counted: Sequence[tuple[int, int]], number: int) -> None:
+        """Write the counts after `number` steps or updates into their private slots."""
+        for slot, own in counted:
+            self.arrays[own].tensor.fill_(self.counts[slot] + number)
+
+
+class Servers(ABC):
+    """The servers, and the numbers of steps and updates."""
+
+    values: StepValues
+    """What the steps have emitted; complete on worker 0."""
+
+    @abstractmethod
+    def start(self, run: Run) -> None:
+        """Begin a run. Collective."""
+
+    @abstractmethod
+    def take(self) -> int | None:
+        """Return the number of the next step; None if there is none. Waits while a copy that is
+        made now could become too old."""
+
+    @abstractmethod
+    def copy(self) -> list[int]:
+        """Copy the arrays of all servers into this worker's slots; return the number of updates
+        that the arrays of each server have."""
+
+    @abstractmethod
+    def begin(self) -> int:
+        """Return the number of this worker's update. Waits while the copies of other workers would
+        become too old if these workers updated next, the oldest copy first."""
+
+    @abstractmethod
+    def apply(self, number: int) -> bool:
+        """Apply this worker's update to all servers, also after a failure; return True if it was
+        applied to all of them."""
+
+    @abstractmethod
+    def set_values(self, step: int, values: Sequence[float]) -> None:
+        """Store what a step has emitted."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Let no worker take another step; this worker drops its copy."""
+
+    @abstractmethod
+    def finish(self) -> int:
+        """End a run; return the number of steps that were taken. Collective.
+
+        Afterwards every worker reads the updated arrays.
+        """
+
+    @abstractmethod
+    def raise_failure(self) -> None:
+        """Raise the exception of an update that failed on this worker."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release memory and communicators. Collective."""
+
+
+@final
+class SharedServers(Servers):
+    """The servers of workers that share memory: each worker updates the arrays itself.
+
+    `context` is that of the worker, `alone` that of programs for one worker, `width` the numbers
+    that a step emits.
+    """
+
+    def __init__(
+        self, program: Program, context: Context, alone: Context, bind: Bind, width: int
+    ) -> None:
+        step = program.independent
+        assert step is not None
+        self._step, self._comm = step, context.comm
+        self._executables = [bind(part.program, alone) for part in step.updates]
+        self._clock = UpdateClock(context.comm, len(step.updates), step.staleness)
+        self.values = StepValues(width, lambda nbytes: context.comm.window(nbytes)[0])
+        self._error: Exception | None = None
+
+    def start(self, run: Run) -> None:
+        self._run, self._error = run, None
+        self.values.start(run.steps)
+        if self._comm.rank == 0:
+            self.values.clear()
+        self._clock.start()  # all workers have read the counts
+        self._updates: list[Step] = []
+        try:
+            pairs = zip(self._step.updates, self._executables, strict=True)
+            self._updates = [run.prepared(*pair) for pair in pairs]
+        except Exception as failure:
+            self._error = failure
+
+    def take(self) -> int | None:
+        return self._clock.take(self._run.steps)
+
+    def copy(self) -> list[int]:
+        return [self._copied(server) for server in range(len(self._executables))]
+
+    def _copied(self, server: int) -> int:
+        arrays = self._run.arrays
+        with self._clock.copying(server) as version:
+            for shared, private in self._step.copies[server]:
+                arrays[private].tensor.copy_(arrays[shared].tensor)
+        return version
+
+    def begin(self) -> int:
+        return self._clock.begin()
+
+    def apply(self, number: int) -> bool:
+        self._run.count(self._step.updates_counted, number)
+        for server in range(len(self._executables)):
+            try:
+                with self._clock.updating(server, number):
+                    if self._error is None:
+                        self._updates[server]()
+            except WorkerLost:
+                raise
+            except Exception as failure:
+                self._error = failure
+        self._clock.complete()
+        return self._error is None
+
+    def set_values(self, step: int, values: Sequence[float]) -> None:
+        self.values.set(step, values)
+
+    def stop(self) -> None:
+        self._clock.stop()
+
+    def finish(self) -> int:
+        self._comm.barrier()
+        return self._clock.taken
+
+    def raise_failure(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def close(self) -> None:
+        for executable in self._executables:
+            executable.close()

@@ -1,0 +1,57 @@
+"""The values that the steps of a run emit, in the order of the steps, which end in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import final
+
+import torch
+from torch import Tensor
+
+
+@final
+class StepValues:
+    """A row of numbers for each step of a run.
+
+    width     the numbers of a step; the last one is at least 0
+    allocate  returns memory of a number of bytes, as uint8
+    """
+
+    def __init__(self, width: int, allocate: Callable[[int], Tensor]) -> None:
+        self.width, self._allocate = width, allocate
+        self._rows = torch.empty((0, width), dtype=torch.float64)
+        self._reported = 0
+
+    def start(self, steps: int) -> None:
+        """Begin a run; calls `allocate` if more steps than before need memory."""
+        if len(self._rows) < steps:
+            nbytes = 8 * self.width * steps
+            memory = self._allocate(nbytes)[:nbytes]
+            self._rows = memory.view(torch.float64).view(steps, self.width)
+        self._reported = 0
+
+    def clear(self) -> None:
+        """Mark all steps as unfinished."""
+        self._rows[:, -1] = -1.0
+
+    def set(self, step: int, values: Sequence[float]) -> None:
+        """Store the values of a step."""
+        self._rows[step, :-1] = torch.tensor(values[:-1], dtype=torch.float64)
+        self._rows[step, -1] = values[-1]
+
+    def prefix(self) -> tuple[int, list[float]]:
+        """Return the number of steps before the first unfinished one, and their values that were
+        not reported yet."""
+        done = self._reported
+        while done < len(self._rows) and self._rows[done, -1] >= 0:
+            done += 1
+        return done, self.news(done)
+
+    def news(self, done: int) -> list[float]:
+        """Return the values of the steps before step `done` that were not reported yet."""
+        first, self._reported = self._reported, done
+        return self._rows[first:done].reshape(-1).tolist()
+
+    def of(self, done: int) -> list[float]:
+        """Return the values of the steps before step `done`."""
+        return self._rows[:done].reshape(-1).tolist()

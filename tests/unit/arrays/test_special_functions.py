@@ -1,0 +1,163 @@
+"""lgamma and its derivatives, parts of complex numbers, products of truth values, and distances:
+as NumPy, SciPy and PyTorch compute them, in random layouts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import special
+from scipy.spatial.distance import cdist
+
+import magmath as mm
+from engines import current
+from magmath.errors import DTypeError
+
+KINDS = [("inline", 1), ("planned", 1), ("shared", 2), ("messages", 3)]
+
+
+@pytest.fixture(params=KINDS, ids=lambda p: f"{p[0]}-{p[1]}", scope="module")
+def kind(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+def _placed(data: st.DataObject, values: np.ndarray) -> mm.Array:
+    """An array in a random layout."""
+    rules = [None, *[mm.Layout.split(d) for d in range(values.ndim)]]
+    rules += [mm.Layout.cyclic(d, 2) for d in range(values.ndim)]
+    return mm.asarray(values, layout=data.draw(st.sampled_from(rules)))
+
+
+def _random(data: st.DataObject, *shape: int) -> np.ndarray:
+    return np.random.default_rng(data.draw(st.integers(0, 99))).normal(size=shape)
+
+
+@given(data=st.data())
+def test_derivatives_of_lgamma(kind: Any, data: st.DataObject) -> None:
+    """Also at negative numbers, up to the fourth derivative."""
+    with current(*kind):
+        values = 3 * _random(data, 5, 4)
+        x = _placed(data, values)
+        known = [special.gammaln(values)]
+        known += [special.polygamma(n, np.abs(values)) for n in range(4)]
+        np.testing.assert_allclose(mm.lgamma(x).numpy(), known[0], rtol=1e-9, atol=1e-12)
+        y = mm.abs(x)
+        found = mm.lgamma(y)
+        for order, expected in enumerate(known[1:]):
+            found = mm.grad(mm.sum(found), y)
+            np.testing.assert_allclose(found.numpy(), expected, rtol=1e-9)
+            np.testing.assert_allclose(mm.polygamma(order, y).numpy(), expected, rtol=1e-9)
+        theirs = torch.polygamma(1, torch.tensor(values)).numpy()
+        np.testing.assert_allclose(mm.polygamma(1, x).numpy(), theirs, rtol=1e-6)
+
+
+@given(data=st.data())
+def test_parts_of_complex_numbers_are_assigned(kind: Any, data: st.DataObject) -> None:
+    with current(*kind):
+        values = _random(data, 3, 4) + 1j * _random(data, 3, 4)
+        dtype = data.draw(st.sampled_from([np.complex64, np.complex128]))
+        theirs = values.astype(dtype)
+        ours = _placed(data, theirs)
+        part = data.draw(st.sampled_from(["real", "imag"]))
+        row = _random(data, 4).astype(theirs.real.dtype)
+        for value in (2.5, row, [[1], [2], [3]], np.inf, -0.0):
+            setattr(theirs, part, value)
+            setattr(ours, part, value)
+            np.testing.assert_array_equal(ours.numpy(), theirs)
+            assert (np.signbit(ours.numpy().imag) == np.signbit(theirs.imag)).all()
+        x, again = mm.asarray(values.real), values.real.copy()
+        x.real, again.real = row, row
+        np.testing.assert_array_equal(x.numpy(), again)
+        with pytest.raises(TypeError, match=r"float64 has no imaginary part.*astype"):
+            x.imag = 1
+
+
+def test_assigned_parts_have_gradients() -> None:
+    x = mm.asarray([1.0, 2.0])
+    z = mm.zeros(2, dtype=mm.complex64)
+    z.real, z.imag = x * x, 3 * x
+    np.testing.assert_allclose(mm.grad(mm.sum(mm.abs(z) ** 2), x).numpy(), [22.0, 68.0], rtol=1e-6)
+
+
+@given(data=st.data())
+def test_products_of_truth_values(kind: Any, data: st.DataObject) -> None:
+    with current(*kind):
+        a, b, c = (_random(data, *shape) > 0.7 for shape in ((3, 4), (4, 5), (4,)))
+        x, y, z = (_placed(data, values) for values in (a, b, c))
+        for found, known in (
+            (x @ y, a @ b), (x @ z, a @ c), (mm.dot(z, y), np.dot(c, b)), (x @ b, a @ b),
+            (mm.inner(x, z), np.inner(a, c)), (mm.tensordot(x, y, 1), np.tensordot(a, b, 1)),
+            (mm.einsum("ij,jk->ki", x, y), np.einsum("ij,jk->ki", a, b)),
+            (mm.vdot(z, z), np.vdot(c, c)), (x @ y.astype(mm.int64), a @ b.astype(np.int64)),
+            (mm.outer(z, z), np.outer(c, c)), (mm.zeros((2, 0), bool) @ mm.zeros((0, 3), bool),
+                                               np.zeros((2, 3), bool)),
+        ):  # fmt: skip
+            np.testing.assert_array_equal(found.numpy(), known)
+            assert found.dtype.name == known.dtype.name
+
+
+def test_halves_have_no_complex_type() -> None:
+    x = mm.ones(2, dtype=mm.complex64)
+    with pytest.raises(DTypeError, match="cannot put float64"):
+        x.real = np.ones(2)
+
+
+@given(data=st.data())
+def test_distances(kind: Any, data: st.DataObject) -> None:
+    """As SciPy's and PyTorch's, with the first and second gradient."""
+    with current(*kind):
+        p = data.draw(st.sampled_from([0, 0.5, 1, 2, 3.5, np.inf]))
+        m, n = data.draw(st.sampled_from([(3, 5), (1, 30), (28, 4), (0, 3), (3, 0)]))
+        a, b = _random(data, m, 4), _random(data, n, 4) + 100
+        b[: min(m, 1)] = a[: min(n, 1)]  # a distance of 0
+        x, y = _placed(data, a), _placed(data, b)
+        s, t = (torch.tensor(values, requires_grad=True) for values in (a, b))
+        found, known = mm.cdist(x, y, p=p), torch.cdist(s, t, p=p)
+        tolerance = {"rtol": 1e-6, "atol": 1e-5}  # √ε · 100 where vectors are equal
+        np.testing.assert_allclose(found.numpy(), known.detach().numpy(), **tolerance)
+        if p >= 1 and m * n:
+            scipy = cdist(a, b, "chebyshev" if p == np.inf else "minkowski", **_power(p))
+            np.testing.assert_allclose(found.numpy(), scipy, **tolerance)
+        if p not in (1, 2, 3.5) or not m * n:
+            return
+        weights = _random(data, m, n)
+        ours = mm.grad(mm.sum(found * weights), [x, y])
+        theirs = torch.autograd.grad((known * torch.tensor(weights)).sum(), [s, t])
+        for one, other in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(one.numpy(), other.numpy(), **tolerance)
+
+
+def _power(p: float) -> dict[str, float]:
+    return {} if p == np.inf else {"p": p}
+
+
+@pytest.mark.parametrize("mode", ["use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist"])
+def test_second_gradients_of_distances(kind: Any, mode: str) -> None:
+    with current(*kind):
+        a, b = (np.random.default_rng(n).normal(size=(n, 3)) for n in (4, 5))
+        x, y, s = mm.asarray(a), mm.asarray(b), torch.tensor(a, requires_grad=True)
+        slope = mm.grad(mm.sum(mm.cdist(x, y, compute_mode=mode) ** 3), x)
+        again = mm.grad(mm.sum(slope * slope), x)
+        distances = (s[:, None] - torch.tensor(b)).square().sum(-1).sqrt()
+        (known,) = torch.autograd.grad((distances**3).sum(), s, create_graph=True)
+        (expected,) = torch.autograd.grad((known * known).sum(), s)
+        np.testing.assert_allclose(again.numpy(), expected.numpy(), rtol=1e-8)
+
+
+def test_distances_of_batches_and_half_types() -> None:
+    a, b = (np.random.default_rng(n).normal(size=(2, n, 3)) for n in (40, 50))
+    known = torch.cdist(torch.tensor(a), torch.tensor(b[:1])).numpy()
+    np.testing.assert_allclose(mm.cdist(a, b[:1]).numpy(), known, rtol=1e-9)
+    half = mm.cdist(mm.asarray(a, dtype=mm.float16), mm.asarray(b, dtype=mm.float16))
+    assert half.dtype == mm.float16
+    np.testing.assert_allclose(half.numpy(), torch.cdist(torch.tensor(a), torch.tensor(b)), 5e-2)
+    with pytest.raises(ValueError, match="compute_mode must be one of"):
+        mm.cdist(a, b, compute_mode="fast")
+    with pytest.raises(ValueError, match="p must be at least 0"):
+        mm.cdist(a, b, p=-1)
+    with pytest.raises(ValueError, match=r"needs sets of vectors.*\(3,\)"):
+        mm.cdist(a, np.ones(3))

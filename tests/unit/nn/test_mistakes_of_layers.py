@@ -1,0 +1,53 @@
+"""Mistakes with layers: arguments by position, and parameters that do not exist yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import magmath as mm
+
+
+@pytest.mark.parametrize("layer", [mm.nn.Conv1d, mm.nn.Conv2d, mm.nn.Conv3d, mm.nn.ConvTranspose2d])
+def test_torchs_form_of_a_convolution_is_an_error(layer: type) -> None:
+    """`Conv2d(3, 16, 3)` would mean three channels, a kernel of 16 and a stride of 3."""
+    message = rf"{layer.__name__}: takes channels, kernel by position, and by name stride, padding"
+    with pytest.raises(TypeError, match=message) as caught:
+        layer(3, 16, 3)
+    assert "the number of inputs follows from the first call" in str(caught.value)
+
+
+def test_other_classes_name_their_arguments_too() -> None:
+    with pytest.raises(TypeError, match=r"^Adam: takes learning_rate") as caught:
+        mm.optim.Adam(*range(30))  # type: ignore[arg-type]
+    assert "first call" not in str(caught.value)
+
+
+def test_an_error_inside_of_a_constructor_stays() -> None:
+    def fewer(x: float) -> float:
+        return x
+
+    with pytest.raises(TypeError, match=r"fewer\(\) takes 1 positional argument but 2 were given"):
+        mm.nn.Dense(3, weight_init=lambda shape, *, dtype: fewer(1, 2))(mm.ones((2, 3)))  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda w: w + 1,
+        lambda w: mm.ones(3) * w,
+        lambda w: np.ones(3) * w,
+        lambda w: mm.ones((2, 3)) @ w,
+        lambda w: w[0],
+        np.asarray,
+        lambda w: w > 0,
+    ],
+)
+def test_a_parameter_before_the_first_call_says_how_it_is_made(use: Callable[[Any], Any]) -> None:
+    layer = mm.nn.Dense(3)
+    with pytest.raises(mm.errors.MagmathError, match=r"does not exist yet.*module\.build\(shape\)"):
+        use(layer.weight)
+    assert layer(mm.ones((1, 2))).shape == (1, 3)
