@@ -1,7 +1,9 @@
-"""Write the tables of docs/benchmarks.md from the recorded runs: python benchmarks/tables.py
+"""Write the tables and plots of docs/benchmarks.md from the recorded runs:
+python benchmarks/tables.py
 
 A table stands between `<!-- table NAME -->` and `<!-- end -->`; its numbers are those of
-benchmarks/results/NAME.json, or NAME-quick.json where there is no full record.
+benchmarks/results/NAME.json, or NAME-quick.json where there is no full record. An image with the
+name of a table is its plot.
 """
 
 from __future__ import annotations
@@ -11,16 +13,24 @@ import re
 from pathlib import Path
 from typing import Any
 
-from magmath.bench.result_output import rate_text
+import msgspec
+
+from magmath.bench.result import BenchResult
+from magmath.bench.result_output import plot_result, rate_text
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "benchmarks.md"
 PLACE = re.compile(r"<!-- table ([\w-]+) -->\n.*?<!-- end -->", re.DOTALL)
+IMAGE = re.compile(r"\]\((images/([\w-]+)\.svg)\)")
 
 
 def main() -> None:
-    """Rewrite the page."""
-    PAGE.write_text(with_tables(PAGE.read_text()))
+    """Rewrite the page and draw its plots."""
+    page = with_tables(PAGE.read_text())
+    PAGE.write_text(page)
+    for path, name in IMAGE.findall(page):
+        if name in PLACE.findall(page):
+            plot_result(msgspec.convert(record(name), BenchResult), PAGE.parent / path)
 
 
 def with_tables(page: str) -> str:
@@ -30,9 +40,15 @@ def with_tables(page: str) -> str:
 
 def marked(name: str) -> str:
     """The table of a benchmark between its marks."""
-    full, quick = (HERE / "results" / f"{name}{kind}.json" for kind in ("", "-quick"))
-    result = json.loads((full if full.exists() else quick).read_text())
+    result = record(name)
     return f"<!-- table {name} -->\n{table(result)}\n\n{source(result)}\n<!-- end -->"
+
+
+def record(name: str) -> dict[str, Any]:
+    """The recorded run of a benchmark."""
+    full, quick = (HERE / "results" / f"{name}{kind}.json" for kind in ("", "-quick"))
+    found: dict[str, Any] = json.loads((full if full.exists() else quick).read_text())
+    return found
 
 
 def table(result: dict[str, Any]) -> str:
@@ -53,6 +69,8 @@ def table(result: dict[str, Any]) -> str:
 
 def rate(system: dict[str, Any], unit: str) -> str:
     """A system's median rate, or why there is none."""
+    if system["state"] == "left out":
+        return "–"
     measured = system["state"] == "measured"
     return rate_text(system["rate"], unit) if measured else str(system["state"])
 
