@@ -46,12 +46,12 @@ with open(int(code), "wb") as file:
 COMPILE_MODULE = """\
 import sys, os, threading
 threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
-name, argument, niceness = sys.argv[1:]
+niceness, name, *arguments = sys.argv[1:]
 os.nice(int(niceness))
 from importlib import import_module
 from magmath.codegen.object_cache import OBJECTS
 with OBJECTS.locked("compiler"):
-    import_module(name).code(int(argument)).compile()
+    import_module(name).code(*arguments).compile()
 """
 
 Function = Callable[[int], int]
@@ -176,12 +176,12 @@ class _Compiler:
 
 
 @cache
-def compile_in_background(module: str, argument: int) -> None:
-    """Compile `code(argument)` of a module to the on-disk cache, in a process in the background.
+def compile_in_background(module: str, *arguments: str) -> None:
+    """Compile `code(*arguments)` of a module to the on-disk cache, in a process in the background.
 
     Nothing happens in further calls. Without a cache on disk the code remains uncompiled.
     """
-    command = [sys.executable, "-c", COMPILE_MODULE, module, str(argument), str(NICENESS)]
+    command = [sys.executable, "-c", COMPILE_MODULE, str(NICENESS), module, *arguments]
     try:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

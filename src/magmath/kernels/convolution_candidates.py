@@ -200,20 +200,18 @@ def _channels_last_workspace(problem: ConvolutionProblem) -> int:
 # Winograd -----------------------------------------------------------------------------------------
 
 
-def _winograd(tile: int) -> Candidate:
-    """Return the candidate F(tile×tile, 3×3)."""
-
+def _winograd(method: winograd.Method) -> Candidate:
     def is_ready() -> bool:
-        if is_compiled(tile):
-            return True
-        compile_in_background("magmath.kernels.winograd_loops", tile)
-        return False
+        missing = [name for name in method.algorithms if not is_compiled(name)]
+        for name in missing:
+            compile_in_background("magmath.kernels.winograd_loops", name)
+        return not missing
 
     return Candidate(
-        f"winograd {tile}×{tile}",
-        partial(winograd.takes, tile=tile),
-        lambda problem, inner: winograd.bind(problem, tile),
-        partial(winograd.workspace, tile=tile),
+        method.name,
+        partial(winograd.takes, method=method),
+        lambda problem, inner: winograd.bind(problem, method),
+        partial(winograd.workspace, method=method),
         is_ready,
     )
 
@@ -224,7 +222,7 @@ def _winograd(tile: int) -> Candidate:
 def _is_depthwise_ready() -> bool:
     if depthwise.CODE.is_cached():
         return True
-    compile_in_background("magmath.kernels.depthwise", 0)
+    compile_in_background("magmath.kernels.depthwise")
     return False
 
 
@@ -302,8 +300,7 @@ CANDIDATES: Mapping[str, Candidate] = {
             packed_convolution.workspace,
             fuses=True,
         ),
-        _winograd(4),
-        _winograd(2),
+        *map(_winograd, winograd.ERROR_BOUND),
         Candidate("depthwise", depthwise.takes, depthwise.bind, is_ready=_is_depthwise_ready),
         Candidate("products", _products_take, _bind_products),
     )

@@ -107,7 +107,7 @@ CODE = AotModule(
 )
 
 
-def code(_: int) -> AotModule:
+def code() -> AotModule:
     """Return the compiled functions, each with the address of a JOB."""
     return CODE
 

@@ -54,7 +54,7 @@ CODE: Final = AotModule(
 """The compiled functions."""
 
 
-def code(_: int) -> AotModule:
+def code() -> AotModule:
     """Return the code, for the compiler in the background."""
     return CODE
 
@@ -90,5 +90,5 @@ def _is_ready() -> bool:
     """Return True if the code is on disk; otherwise start to compile it in the background."""
     if CODE.is_cached():
         return True
-    compile_in_background(__name__, 0)
+    compile_in_background(__name__)
     return False

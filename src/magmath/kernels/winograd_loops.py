@@ -19,10 +19,10 @@ from magmath.codegen import runtime_library
 from magmath.codegen.aot_cache import AotModule
 from magmath.codegen.vectors import VECTOR_BYTES
 from magmath.kernels.microkernel import ROWS, VECTORS
-from magmath.kernels.winograd_transforms import TAPS
+from magmath.kernels.winograd_transforms import ALGORITHMS
 
 WIDTH: Final = VECTOR_BYTES // 4
-MAX_RUN: Final = 16  # tiles of a strip
+STRIP_PIXELS: Final = 64  # of a row of the source or the target that are moved at once
 SUMS_HEADER: Final = 64  # bytes before the sums of a thread
 PAD: Final = 5 * WIDTH  # elements after each position, so that positions use different cache sets
 
@@ -34,17 +34,18 @@ VIEW: Final = (
 channels, rows and pixels, and its sizes."""
 
 JOB: Final = (
-    "source", "target", "filters", "offset_y", "offset_x", "tiles", "tile_rows", "tile_columns",
-    "block_tiles", "blocks", "next_block", "next_slot", "next_filter", "next_finisher",
-    "transformed", "workspace", "slot_bytes", "inputs_pitch", "inputs_stride", "inputs_bytes",
-    "others_pitch", "others_stride", "outputs",
+    "source", "target", "filters", "offset_y", "offset_x", "start_y", "start_x", "tiles",
+    "tile_rows", "tile_columns", "block_tiles", "blocks", "next_block", "next_slot", "next_filter",
+    "next_finisher", "transformed", "workspace", "slot_bytes", "inputs_pitch", "inputs_stride",
+    "inputs_bytes", "others_pitch", "others_stride", "outputs",
 )  # fmt: skip
 """The argument of the exported functions, 64-bit words.
 
 source, target   addresses of VIEWs: the images that are read, and those that are written; for the
                  gradient of the filters both are read: x and y
 filters          the address of a VIEW of the filters: image = output, channel = input channel
-offset_y, …_x    the pixel of the source under the first element of a filter at the first output
+offset_y, …_x    the first pixel of the source that the first tile covers
+start_y, …_x     the first pixel of the first tile; pixels outside the target are not written
 tiles            all tiles, of `tile_rows` by `tile_columns` an image, in `blocks` of `block_tiles`
 next_…           counters from which threads take work, 0 at first
 transformed      the address of the transformed filters
@@ -86,10 +87,11 @@ def write_strip(
     grid: int64
 ):
     """Copy a grid to the rows of pixels of one vector of channels that are in the image."""
-    inside = min(pixels, view[EXTENT_X] - x0)
-    for i in range(min(rows, view[EXTENT_Y] - y0)):
-        line = grid + i * pixels * VECTOR_BYTES
-        place = image + ((y0 + i) * view[OF_ROW] + x0 * view[OF_PIXEL]) * 4
+    first = max(0, -x0)
+    inside = min(pixels, view[EXTENT_X] - x0) - first
+    for i in range(max(0, -y0), min(rows, view[EXTENT_Y] - y0)):
+        line = grid + (i * pixels + first) * VECTOR_BYTES
+        place = image + ((y0 + i) * view[OF_ROW] + (x0 + first) * view[OF_PIXEL]) * 4
         if view[OF_CHANNEL] == 1:
             store_pixels(inside, place, view[OF_PIXEL], line, lanes)
         else:
@@ -104,12 +106,13 @@ def channels_at(view: int64[1], image: int64, channel: int64) -> int64:
     return view[ADDRESS] + (image * view[OF_IMAGE] + channel * view[OF_CHANNEL]) * 4
 '''
 
-_BLOCKS: Final = '''
-def read_tiles(
-    job: int64[1], view: int64[1], covered: int64, y: int64, x: int64, first: int64, count: int64,
-    grid: int64, into: int64, pitch: int64, stride: int64
+_READ: Final = '''
+def read_{kind}(
+    job: int64[1], view: int64[1], covered: int64, step: int64, y: int64, x: int64, first: int64,
+    count: int64, grid: int64, into: int64, pitch: int64, stride: int64
 ):
-    """Transform `count` tiles of all channels, of `covered` pixels a side, to positions."""
+    """Transform `count` tiles of all channels to positions; a tile covers `covered` pixels a side,
+    and the next one begins after `step` pixels."""
     for channel in range(0, view[CHANNELS], WIDTH):
         lanes = min(WIDTH, view[CHANNELS] - channel)
         t = first
@@ -118,15 +121,25 @@ def read_tiles(
             row = quotient(t, job[TILE_COLUMNS]) - image * job[TILE_ROWS]
             column = t - (image * job[TILE_ROWS] + row) * job[TILE_COLUMNS]
             run = min(min(job[TILE_COLUMNS] - column, first + count - t), MAX_RUN)
-            pixels = (run - 1) * TILE + covered
+            pixels = (run - 1) * step + covered
             place = channels_at(view, image, channel)
-            read_strip(view, place, row * TILE + y, column * TILE + x, covered, pixels, lanes, grid)
+            read_strip(view, place, row * step + y, column * step + x, covered, pixels, lanes, grid)
             to = into + ((t - first) * pitch + channel) * 4
-            if covered == TILE:
-                cotangents_{tile}(run, grid, pixels * WIDTH, TILE * WIDTH, to, stride, pitch)
-            else:
-                inputs_{tile}(run, grid, pixels * WIDTH, TILE * WIDTH, to, stride, pitch)
+            {kind}_{algorithm}(run, grid, pixels * WIDTH, step * WIDTH, to, stride, pitch)
             t += run
+'''
+"""For `kind`: inputs or cotangents."""
+
+_BLOCKS: Final = '''
+def input_of(i: int64, j: int64) -> int64:
+    """The number of the transformed input that position (i, j) of the filter multiplies."""
+    row = i if i < INPUTS_SIDE else i - INPUTS_SIDE
+    return row * INPUTS_SIDE + (j if j < INPUTS_SIDE else j - INPUTS_SIDE)
+
+def product_of(i: int64, j: int64) -> int64:
+    """The number of the product to which position (i, j) of the filter belongs."""
+    row = i if i < PRODUCTS_SIDE else i - PRODUCTS_SIDE
+    return row * PRODUCTS_SIDE + (j if j < PRODUCTS_SIDE else j - PRODUCTS_SIDE)
 
 def write_tiles(
     job: int64[1], view: int64[1], channel: int64, first: int64, count: int64, grid: int64,
@@ -141,9 +154,11 @@ def write_tiles(
         column = t - (image * job[TILE_ROWS] + row) * job[TILE_COLUMNS]
         run = min(min(job[TILE_COLUMNS] - column, first + count - t), MAX_RUN)
         place = products + (t - first) * pitch * 4
-        outputs_{tile}(run, grid, run * TILE * WIDTH, TILE * WIDTH, place, stride, pitch)
+        outputs_{algorithm}(run, grid, run * TILE * WIDTH, TILE * WIDTH, place, stride, pitch)
         place = channels_at(view, image, channel)
-        write_strip(view, place, row * TILE, column * TILE, TILE, run * TILE, lanes, grid)
+        y = row * TILE + job[START_Y]
+        x = column * TILE + job[START_X]
+        write_strip(view, place, y, x, TILE, run * TILE, lanes, grid)
         t += run
 
 def multiply(
@@ -196,7 +211,7 @@ def transform_filters(record: int64):
                         taps[(i * TAPS + j) * WIDTH + lane] = tap if output < view[IMAGES] else 0
             place = to + (v - start) * VECTOR_BYTES
             stride = view[CHANNELS] * wide + PAD
-            filters_{tile}(1, grid, TAPS * WIDTH, 0, place, stride, 0)
+            filters_{algorithm}(1, grid, TAPS * WIDTH, 0, place, stride, 0)
         item = fetch_add(job, NEXT_FILTER, 1)
 '''
 
@@ -216,8 +231,8 @@ def correlate(record: int64):
     while block < job[BLOCKS]:
         first = block * job[BLOCK_TILES]
         count = min(job[BLOCK_TILES], job[TILES] - first)
-        read_tiles(
-            job, source, COVERED, job[OFFSET_Y], job[OFFSET_X], first, count, grid, inputs,
+        read_inputs(
+            job, source, COVERED, STEP, job[OFFSET_Y], job[OFFSET_X], first, count, grid, inputs,
             job[INPUTS_PITCH], job[INPUTS_STRIDE]
         )
         for group in range(groups):
@@ -225,12 +240,15 @@ def correlate(record: int64):
             wide = group_start(vectors, groups, group + 1) - start
             pitch = wide * WIDTH
             filters = filters_at(job, channels, start, group)
-            for p in range(POSITIONS):
-                multiply(
-                    0, count, channels, inputs + p * job[INPUTS_STRIDE] * 4, job[INPUTS_PITCH],
-                    filters + p * (channels * pitch + PAD) * 4, pitch, wide, 0,
-                    products + p * job[OTHERS_STRIDE] * 4, pitch
-                )
+            for i in range(SIDE):
+                for j in range(SIDE):
+                    a = inputs + input_of(i, j) * job[INPUTS_STRIDE] * 4
+                    b = filters + (i * SIDE + j) * (channels * pitch + PAD) * 4
+                    c = products + product_of(i, j) * job[OTHERS_STRIDE] * 4
+                    again = float32(1 if i >= PRODUCTS_SIDE or j >= PRODUCTS_SIDE else 0)
+                    multiply(
+                        0, count, channels, a, job[INPUTS_PITCH], b, pitch, wide, again, c, pitch
+                    )
             for v in range(wide):
                 write_tiles(
                     job, target, (start + v) * WIDTH, first, count, grid,
@@ -264,27 +282,28 @@ def weight_sums(record: int64):
     while block < job[BLOCKS]:
         first = block * job[BLOCK_TILES]
         count = min(job[BLOCK_TILES], job[TILES] - first)
-        read_tiles(
-            job, source, COVERED, job[OFFSET_Y], job[OFFSET_X], first, count, grid, inputs,
+        read_inputs(
+            job, source, COVERED, STEP, job[OFFSET_Y], job[OFFSET_X], first, count, grid, inputs,
             job[INPUTS_PITCH], job[INPUTS_STRIDE]
         )
-        read_tiles(
-            job, target, TILE, 0, 0, first, count, grid, cotangents, job[OTHERS_PITCH],
+        read_cotangents(
+            job, target, TILE, TILE, 0, 0, first, count, grid, cotangents, job[OTHERS_PITCH],
             job[OTHERS_STRIDE]
         )
         beta = float32(1 if done[0] > 0 else 0)
-        for p in range(POSITIONS):
-            a = inputs + p * job[INPUTS_STRIDE] * 4
-            b = cotangents + p * job[OTHERS_STRIDE] * 4
-            c = sums + p * (channels * outputs + PAD) * 4
-            for group in range(groups):
-                start = group_start(vectors, groups, group)
-                wide = group_start(vectors, groups, group + 1) - start
-                at = start * VECTOR_BYTES
-                multiply(
-                    1, channels, count, a, job[INPUTS_PITCH], b + at, job[OTHERS_PITCH], wide,
-                    beta, c + at, outputs
-                )
+        for i in range(SIDE):
+            for j in range(SIDE):
+                a = inputs + input_of(i, j) * job[INPUTS_STRIDE] * 4
+                b = cotangents + product_of(i, j) * job[OTHERS_STRIDE] * 4
+                c = sums + (i * SIDE + j) * (channels * outputs + PAD) * 4
+                for group in range(groups):
+                    start = group_start(vectors, groups, group)
+                    wide = group_start(vectors, groups, group + 1) - start
+                    at = start * VECTOR_BYTES
+                    multiply(
+                        1, channels, count, a, job[INPUTS_PITCH], b + at, job[OTHERS_PITCH], wide,
+                        beta, c + at, outputs
+                    )
         done[0] = done[0] + 1
         block = fetch_add(job, NEXT_BLOCK, 1)
 
@@ -316,7 +335,7 @@ def finish(record: int64):
                     start = sums_at(job, channels, part) + SUMS_HEADER + at
                     add_line(outputs, start, total + p * outputs * 4)
         for v in range(quotient(outputs, WIDTH)):
-            weights_{tile}(1, grid, TAPS * WIDTH, 0, total + v * VECTOR_BYTES, outputs, 0)
+            weights_{algorithm}(1, grid, TAPS * WIDTH, 0, total + v * VECTOR_BYTES, outputs, 0)
             for lane in range(min(WIDTH, view[IMAGES] - v * WIDTH)):
                 at = (v * WIDTH + lane) * view[OF_IMAGE] + channel * view[OF_CHANNEL]
                 for i in range(TAPS):
@@ -328,26 +347,34 @@ def finish(record: int64):
 '''
 
 PRODUCT: Final = "gemm_tile_float32"
-EXPORTS: Final = ("transform_filters", "correlate", "weight_sums", "finish")
 
 
 @cache
-def code(tile: int) -> AotModule:
-    """Return the compiled functions of F(tile×tile, 3×3), each with the address of a JOB."""
-    covered = tile + TAPS - 1
-    names = {name.upper(): i for i, name in enumerate(JOB)}
-    views = {name.upper(): i for i, name in enumerate(VIEW)}
-    sizes = {
+def code(name: str) -> AotModule:
+    """Return the compiled functions of an algorithm, each with the address of a JOB."""
+    algorithm = ALGORITHMS[name]
+    constants = {field.upper(): i for names in (JOB, VIEW) for i, field in enumerate(names)}
+    run = STRIP_PIXELS // max(algorithm.step, algorithm.tile)
+    pixels = max(
+        algorithm.covered * ((run - 1) * algorithm.step + algorithm.covered),
+        algorithm.tile * run * algorithm.tile,
+    )
+    constants |= {
         "WIDTH": WIDTH, "VECTOR_BYTES": VECTOR_BYTES, "PAD": PAD, "SUMS_HEADER": SUMS_HEADER,
-        "TILE": tile, "COVERED": covered,
-        "POSITIONS": covered**2, "ROWS": ROWS, "MAX_RUN": MAX_RUN, "VECTORS": VECTORS,
-        "GRID_BYTES": covered * ((MAX_RUN - 1) * tile + covered) * VECTOR_BYTES,
+        "ROWS": ROWS, "VECTORS": VECTORS, "MAX_RUN": run, "GRID_BYTES": pixels * VECTOR_BYTES,
+        "TILE": algorithm.tile, "COVERED": algorithm.covered, "STEP": algorithm.step,
+        "SIDE": algorithm.positions, "POSITIONS": algorithm.positions**2,
+        "INPUTS_SIDE": algorithm.inputs, "PRODUCTS_SIDE": algorithm.products,
     }  # fmt: skip
-    source = _STRIPS + (_BLOCKS + _FILTERS + _CORRELATE + _WEIGHTS).replace("{tile}", str(tile))
+    parts = [_STRIPS, _READ.replace("{kind}", "inputs"), _BLOCKS, _FILTERS, _CORRELATE]
+    exports = ["transform_filters", "correlate"]
+    if algorithm.forms.weights is not None:
+        parts += [_READ.replace("{kind}", "cotangents"), _WEIGHTS]
+        exports += ["weight_sums", "finish"]
     return AotModule(
-        source,
-        EXPORTS,
-        constants={**names, **views, **sizes},
+        "".join(parts).replace("{algorithm}", name),
+        exports,
+        constants=constants,
         inside=(
             "magmath.kernels.pixel_vectors",
             "magmath.kernels.winograd_transforms",
@@ -357,6 +384,6 @@ def code(tile: int) -> AotModule:
     )
 
 
-def is_compiled(tile: int) -> bool:
-    """Return True if the code of F(tile×tile, 3×3) is on disk."""
-    return code(tile).is_cached() and runtime_library.is_ready(PRODUCT)
+def is_compiled(name: str) -> bool:
+    """Return True if the code of an algorithm is on disk."""
+    return code(name).is_cached() and runtime_library.is_ready(PRODUCT)

@@ -1,10 +1,17 @@
-"""The transforms of Winograd's algorithms F(2×2, 3×3) and F(4×4, 3×3), in LLVM IR.
+"""The transforms of Winograd's algorithms for 3×3 filters, in LLVM IR.
 
 A tile of m×m outputs is y = Aᵀ[(G g Gᵀ) ⊙ (Bᵀ d B)]A for a filter g and the (m+2)×(m+2) inputs d
 that it covers (Lavin and Gray, CVPR 2016, eq. 8). The polynomials are evaluated at 0, ±1, ∞, and
 for m = 4 also at ½ and -2. These two points have about half the error of ±2, and their product is
 -1, so that a transform of the inputs needs 14 additions where ±2 needs more. The normalisation is
 in G.
+
+With stride 2, the inputs of even positions meet the taps g[0] and g[2], those of odd positions
+g[1]: y is the sum of F(m, 2) of the even inputs and F(m, 1) of the odd ones. Both are evaluated at
+the same points, so that their products are added before the transform to outputs. A filter of one
+tap is 0 at ∞, which leaves m + 1 and m products along a side. So F(4×4) needs 81 products for 16
+outputs, where the direct sum needs 144. The gradient of the inputs exchanges inputs and outputs:
+one transform of cotangents serves both parts, and each part gives every other input.
 
 The forms below are one-dimensional; `_Transform` applies one to the columns and then to the rows of
 a block, for as many channels at once as a vector has lanes. They are written for any arithmetic, so
@@ -13,7 +20,7 @@ that tests compare them with matrices of exact fractions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -22,7 +29,6 @@ from llvmlite import ir
 from magmath.codegen.vectors import Vectors
 
 TAPS: Final = 3  # extent of a filter
-TILES: Final = (2, 4)  # extents of an output tile
 
 
 class Arithmetic(Protocol):
@@ -132,6 +138,97 @@ def _weights_4(a: Arithmetic, u: Sequence[Any]) -> list[Any]:
     return [first, second, third]
 
 
+# F(3, 2) at 0, 1, -1, ∞; without the last operand, or with one tap, F(3, 1) without ∞ ----------
+
+
+def _inputs_3_2(a: Arithmetic, d: Sequence[Any]) -> list[Any]:
+    finite = [a.minus(d[2], d[0]), a.plus(d[2], d[1]), a.minus(d[2], d[1])]
+    return finite + [a.minus(last, d[1]) for last in d[3:]]
+
+
+def _filters_3_2(a: Arithmetic, g: Sequence[Any]) -> list[Any]:
+    first = a.scaled(0.5, g[0])
+    if len(g) == 1:
+        return [a.scaled(-1.0, g[0]), first, first]
+    second = a.scaled(0.5, g[1])
+    return [a.scaled(-1.0, g[0]), a.plus(first, second), a.minus(first, second), g[1]]
+
+
+def _outputs_3_2(a: Arithmetic, m: Sequence[Any]) -> list[Any]:
+    even = a.plus(m[1], m[2])
+    last = a.plus(even, m[3]) if len(m) == 4 else even
+    return [a.plus(m[0], even), a.minus(m[1], m[2]), last]
+
+
+def _cotangents_3_2(a: Arithmetic, y: Sequence[Any]) -> list[Any]:
+    even = a.plus(y[0], y[2])
+    return [y[0], a.plus(even, y[1]), a.minus(even, y[1]), y[2]]
+
+
+def _weights_3_2(a: Arithmetic, u: Sequence[Any]) -> list[Any]:
+    first = a.minus(a.scaled(0.5, a.plus(u[1], u[2])), u[0])
+    return [first] + [a.multiply_add(0.5, a.minus(u[1], u[2]), last) for last in u[3:]]
+
+
+# F(4, 2) at 0, 1, -1, -2, ∞, likewise -----------------------------------------------------------
+
+
+def _inputs_4_2(a: Arithmetic, d: Sequence[Any]) -> list[Any]:
+    s0, s1 = a.minus(d[2], d[0]), a.minus(d[3], d[1])
+    finite = [
+        a.multiply_add(2.0, s0, s1),
+        a.multiply_add(3.0, a.plus(d[1], d[2]), s1),
+        a.plus(s1, a.minus(d[2], d[1])),
+        s1,
+    ]
+    return finite + [a.multiply_add(2.0, s1, a.minus(last, d[2])) for last in d[4:]]
+
+
+def _filters_4_2(a: Arithmetic, g: Sequence[Any]) -> list[Any]:
+    half, sixth = a.scaled(0.5, g[0]), a.scaled(1 / 6, g[0])
+    if len(g) == 1:
+        return [a.scaled(-0.5, g[0]), sixth, half, a.scaled(-1 / 6, g[0])]
+    return [
+        a.scaled(-0.5, g[0]),
+        a.multiply_add(1 / 6, g[1], sixth),
+        a.multiply_add(-0.5, g[1], half),
+        a.multiply_add(1 / 3, g[1], a.scaled(-1 / 6, g[0])),
+        g[1],
+    ]
+
+
+def _outputs_4_2(a: Arithmetic, m: Sequence[Any]) -> list[Any]:
+    even, odd = a.plus(m[1], m[2]), a.minus(m[1], m[2])
+    last = a.multiply_add(-8.0, m[3], odd)
+    return [
+        a.plus(a.plus(m[0], even), m[3]),
+        a.multiply_add(-2.0, m[3], odd),
+        a.multiply_add(4.0, m[3], even),
+        a.plus(last, m[4]) if len(m) == 5 else last,
+    ]
+
+
+def _cotangents_4_2(a: Arithmetic, y: Sequence[Any]) -> list[Any]:
+    even, odd = a.plus(y[0], y[2]), a.plus(y[1], y[3])
+    at_minus_2 = a.multiply_add(-2.0, a.multiply_add(4.0, y[3], y[1]), y[0])
+    return [
+        y[0],
+        a.plus(even, odd),
+        a.minus(even, odd),
+        a.multiply_add(4.0, y[2], at_minus_2),
+        y[3],
+    ]
+
+
+def _weights_4_2(a: Arithmetic, u: Sequence[Any]) -> list[Any]:
+    first = a.multiply_add(1 / 6, a.minus(u[1], u[3]), a.scaled(0.5, a.minus(u[2], u[0])))
+    second = [
+        a.multiply_add(1 / 3, u[3], a.multiply_add(-0.5, u[2], a.multiply_add(1 / 6, u[1], last)))
+        for last in u[4:]
+    ]
+    return [first, *second]
+
+
 @dataclass(frozen=True)
 class Forms:
     """The one-dimensional transforms of one algorithm, with the field's names of their matrices.
@@ -142,15 +239,92 @@ class Forms:
     inputs: Form
     filters: Form
     outputs: Form
-    cotangents: Form
-    weights: Form
+    cotangents: Form | None = None
+    weights: Form | None = None
 
 
-FORMS: Final = {
-    2: Forms(_inputs_2, _filters_2, _outputs_2, _cotangents_2, _weights_2),
-    4: Forms(_inputs_4, _filters_4, _outputs_4, _cotangents_4, _weights_4),
+def _strided(two_taps: Forms, tile: int) -> Forms:
+    """Return the transforms of a convolution of stride 2: of the even inputs, then of the odd ones,
+    whose products have the points of the even ones except for ∞."""
+    inputs, filters, weights = two_taps.inputs, two_taps.filters, two_taps.weights
+    assert weights is not None
+
+    def strided_weights(a: Arithmetic, u: Sequence[Any]) -> list[Any]:
+        first, last = weights(a, u[: tile + 1])
+        return [first, *weights(a, u[tile + 1 :]), last]
+
+    return Forms(
+        lambda a, d: inputs(a, d[::2]) + inputs(a, d[1::2]),
+        lambda a, g: filters(a, g[::2]) + filters(a, g[1::2]),
+        two_taps.outputs,
+        two_taps.cotangents,
+        strided_weights,
+    )
+
+
+def _transposed(two_taps: Forms, tile: int) -> Forms:
+    """Return the transforms of the gradient of the inputs of stride 2, with turned filters.
+
+    The outputs are the inputs of the convolution from an odd position on: each one of the odd
+    positions precedes one of the even positions.
+    """
+
+    def outputs(a: Arithmetic, m: Sequence[Any]) -> list[Any]:
+        even, odd = two_taps.outputs(a, m[: tile + 1]), two_taps.outputs(a, m[tile + 1 :])
+        return [x for pair in zip(odd, even, strict=True) for x in pair]
+
+    return Forms(two_taps.inputs, _strided(two_taps, tile).filters, outputs)
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """The transforms of an algorithm, and its sizes along one side.
+
+    tile        pixels of the target, which is computed tile by tile
+    covered     pixels of the source from which a tile is computed
+    step        pixels of the source from one tile to the next
+    positions   elements of a transformed filter. Each has an element of the transformed inputs, of
+                which there are `inputs`, and one of the `products`; where there are fewer of these,
+                the positions from this number on have the elements from 0 on again
+    """
+
+    forms: Forms
+    tile: int
+    covered: int
+    step: int
+    positions: int
+    inputs: int
+    products: int
+
+
+def _with_stride_1(forms: Forms, tile: int) -> Algorithm:
+    extent = tile + TAPS - 1
+    return Algorithm(forms, tile, extent, tile, extent, extent, extent)
+
+
+_TWO_TAPS: Final = {
+    3: Forms(_inputs_3_2, _filters_3_2, _outputs_3_2, _cotangents_3_2, _weights_3_2),
+    4: Forms(_inputs_4_2, _filters_4_2, _outputs_4_2, _cotangents_4_2, _weights_4_2),
 }
-"""The transforms by the extent of an output tile."""
+
+ALGORITHMS: Final = {
+    "2": _with_stride_1(Forms(_inputs_2, _filters_2, _outputs_2, _cotangents_2, _weights_2), 2),
+    "4": _with_stride_1(Forms(_inputs_4, _filters_4, _outputs_4, _cotangents_4, _weights_4), 4),
+    **{
+        f"{m}_strided": Algorithm(
+            _strided(forms, m), m, 2 * m + 1, 2 * m, 2 * m + 1, 2 * m + 1, m + 1
+        )
+        for m, forms in _TWO_TAPS.items()
+    },
+    **{
+        f"{m}_transposed": Algorithm(
+            _transposed(forms, m), 2 * m, m + 1, m, 2 * m + 1, m + 1, 2 * m + 1
+        )
+        for m, forms in _TWO_TAPS.items()
+    },
+}
+"""The algorithms: of stride 1 by the extent of a tile; of stride 2, and the gradient of its inputs,
+by the outputs of a tile along a side."""
 
 
 # code -------------------------------------------------------------------------------------------
@@ -230,18 +404,23 @@ _NAMES: Final = {
 """The transforms, and whether they read a grid (otherwise they write one)."""
 
 
-def _extent(name: str, tile: int) -> int:
-    """Return the extent of the block that a transform reads."""
-    return {"filters": TAPS, "cotangents": tile}.get(name, tile + TAPS - 1)
-
-
-def _transform(name: str, tile: int) -> _Transform:
-    form = getattr(FORMS[tile], name)
-    return _Transform(f"winograd_{name}_{tile}", form, _extent(name, tile), from_grid=_NAMES[name])
+def _transforms(name: str, algorithm: Algorithm) -> Iterator[tuple[str, _Transform]]:
+    """Yield the names and the code of an algorithm's transforms."""
+    for kind, from_grid in _NAMES.items():
+        form = getattr(algorithm.forms, kind)
+        if form is not None:
+            extent = {
+                "inputs": algorithm.covered, "filters": TAPS, "cotangents": algorithm.tile,
+                "outputs": algorithm.products, "weights": algorithm.positions,
+            }[kind]  # fmt: skip
+            full = f"{kind}_{name}"
+            yield full, _Transform(f"winograd_{full}", form, extent, from_grid=from_grid)
 
 
 INSIDE: Final = {
-    f"{name}_{tile}": (_transform(name, tile), ("int64",) * 7) for tile in TILES for name in _NAMES
+    name: (transform, ("int64",) * 7)
+    for key, algorithm in ALGORITHMS.items()
+    for name, transform in _transforms(key, algorithm)
 }
 """The functions that the outer loops call: `transform(count, grid, row, advance, positions, stride,
 step)`, with addresses of the grid and of the positions, and distances in elements: `row` between

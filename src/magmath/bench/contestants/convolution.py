@@ -19,14 +19,14 @@ from magmath.kernels.convolution import bind_convolution, candidates_for
 from magmath.kernels.convolution_problem import ConvolutionProblem
 from magmath.kernels.dispatch.measurements import ROUNDS
 from magmath.kernels.dispatch.tuner import tuner_for
-from magmath.kernels.winograd_transforms import TILES
+from magmath.kernels.winograd_transforms import ALGORITHMS
 
 
 def kernel() -> Contestant:
     """Return a convolution on tensors of the case's memory order, with all threads."""
     torch.set_num_threads(processor_count())
-    for tile in TILES:  # a program would compile them in the background
-        winograd_loops.code(tile).compile()
+    for name in ALGORITHMS:  # a program would compile them in the background
+        winograd_loops.code(name).compile()
     return RepeatedContestant(VERSIONS, _prepare, check)
 
 

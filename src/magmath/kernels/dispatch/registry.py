@@ -100,6 +100,8 @@ ROWS: tuple[Row, ...] = (
     Row("convolution", "packed", CPU, SINGLE, _CONVOLUTIONS),
     Row("convolution", "winograd 4×4", CPU, SINGLE, _CONVOLUTIONS),
     Row("convolution", "winograd 2×2", CPU, SINGLE, _CONVOLUTIONS),
+    Row("convolution", "winograd 4×4, stride 2", CPU, SINGLE, _CONVOLUTIONS),
+    Row("convolution", "winograd 3×3, stride 2", CPU, SINGLE, _CONVOLUTIONS),
     Row("convolution", "depthwise", CPU, SINGLE, _CONVOLUTIONS),
     Row("convolution", "products", CPU, SINGLE, _CONVOLUTIONS),
     *_libraries("cholesky"),
