@@ -57,6 +57,7 @@ def bound(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     monkeypatch.setattr(background_build, "BackgroundBuild", Counted)
     monkeypatch.setattr(tiers, "WORTH_SECONDS", 0.0)
     monkeypatch.setattr(tiers, "SAMPLE_SECONDS", 0.0)
+    monkeypatch.setattr(tiers, "SHORT_SECONDS", 0.0)  # every run is timed
     found: list[Any] = []
     bind = NativeSegments.bind
 
@@ -253,7 +254,12 @@ def test_a_loop_of_the_users_own_becomes_native_and_is_compiled_once(
     assert len(Counted.sources) <= 2 * workers
 
 
-def test_programs_that_are_run_a_few_times_are_not_compiled(bound: list[Any]) -> None:
+@pytest.mark.parametrize("short", [0.0, float("inf")], ids=["long", "short"])
+def test_programs_that_are_run_a_few_times_are_not_compiled(
+    bound: list[Any], monkeypatch: pytest.MonkeyPatch, short: float
+) -> None:
+    """Of short runs only some are timed, and none is counted before it has happened."""
+    monkeypatch.setattr(tiers, "SHORT_SECONDS", short)
     with current("planned", 1):
         step = mm.compile(_heat)
         u = mm.ones((50, 50))

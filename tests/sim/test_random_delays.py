@@ -50,6 +50,7 @@ def _native_early(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every program that is run again is compiled; Python floats are NumPy's."""
     monkeypatch.setattr(background_build, "BackgroundBuild", Late)
     monkeypatch.setattr(tiers, "WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(tiers, "SHORT_SECONDS", 0.0)
     monkeypatch.setattr(tiers, "SAMPLE_SECONDS", 0.0)
     mm.set_default_dtype("float64")
     yield

@@ -108,7 +108,8 @@ class Tiers:
         )
         self._uses_native = False
         self._seconds, self._runs = 0.0, 0
-        self._untimed = 0  # runs until the next one that is timed
+        self._skipped = 0  # runs between the last one that was timed and the next one
+        self._untimed = 0  # those of them that are still to come
         self._due = WORTH_SECONDS if enabled else float("inf")
         self._least = LEAST_RUNS
 
@@ -122,14 +123,11 @@ class Tiers:
         start = perf_counter()
         values = binding.once(calls)
         taken = perf_counter() - start
-        if taken < SHORT_SECONDS:
-            self._untimed = SAMPLED - 1
-            self._runs += SAMPLED - 1
-            self._seconds += taken * (SAMPLED - 1)
-        self._seconds += taken
+        self._runs += 1 + self._skipped
+        self._seconds += taken * (1 + self._skipped)
+        self._skipped = self._untimed = SAMPLED - 1 if taken < SHORT_SECONDS else 0
         if taken > LONG_SECONDS and not self._deterministic:
             adapt_threads()
-        self._runs += 1
         if self._seconds > self._due and self._runs >= self._least:
             self._note(binding)
         return values
