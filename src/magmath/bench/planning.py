@@ -1,8 +1,9 @@
-"""`bench plan`: processor seconds per node from a traced training step to its program.
+"""`bench plan`: processor seconds from a traced training step to its program, for each strategy.
 
-A row shows the seconds per node, which stay the same along a group where planning is linear. The
-notes show the seconds of each stage, and the wall seconds of the first run, in which workers bind
-the program and choose kernels, apart.
+A row shows the seconds per layer of a network, or per node of an expression, which stay the same
+along a group where planning is linear. The notes show the number of nodes, the seconds of each
+stage, and the wall seconds of the first run, in which workers bind the program and choose kernels,
+apart.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def _case(what: str, count: int, workers: int, title: str) -> Case:
     return Case(
         name=f"{title}, {workers} workers",
         parameters={"what": what, "count": count, "workers": workers},
-        work=float(count if what == "eager" else 10 * count),  # nodes, about
+        work=float(count),
         unit="s",
         group=f"{what}, {workers} workers",
         x=count,
@@ -37,17 +38,20 @@ def _case(what: str, count: int, workers: int, title: str) -> Case:
 
 
 def _unable_to_choose(case: Case) -> str:
-    """Of strategies: an expression has none."""
+    """Return why a strategy does not apply to a case; the strategy "data" stands for none."""
     return "an expression has no strategy" if case.parameters["what"] == "eager" else ""
 
 
 def _systems(options: RunOptions) -> list[System]:
+    from magmath.parallel.names import STRATEGIES  # which a list of the benchmarks does not need
+
     factory = "magmath.bench.contestants.planning:plan"
+    others = [name for name in STRATEGIES if name != "data"]
     return [
         System("data", factory, settings={"strategy": "data"}),
         *[
             System(name, factory, settings={"strategy": name}, unsupported_reason=_unable_to_choose)
-            for name in ("auto", "model", "rows")
+            for name in others
         ],
     ]
 
@@ -58,7 +62,7 @@ def _comparisons(options: RunOptions) -> list[Comparison]:
 
 BENCH = Bench(
     "plan",
-    "planning: from a traced step to its program, by number of nodes",
+    "planning: from a traced step to its program, per layer or node",
     "layers or nodes",
     _cases,
     _systems,
