@@ -11,6 +11,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from magmath.api.creation import asarray
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.number_list import is_number
@@ -27,10 +29,6 @@ from magmath.ops.leaves import input_leaf
 def placeholder(shape: Shape, dtype: DType) -> Node:
     """Return a leaf without a value, for an argument of a traced function."""
     return input_leaf(shape, dtype, session.engine().environment.whole(shape), None)
-
-
-NOTHING: Hashable = ("nothing",)
-"""The tree of a function that returns None."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class TracedFunction:
 
     def unflattened(self, results: Sequence[Any]) -> Any:
         """Return one object per result, nested as the function nests its results."""
-        return None if self.tree == NOTHING else unflatten(self.tree, results)
+        return unflatten(self.tree, results)
 
     def applied(self, given: Mapping[Node, Node]) -> tuple[list[Node], dict[Variable, Node]]:
         """Return the results and new values of variables with these nodes instead of the
@@ -71,22 +69,29 @@ def trace_function(
     """
     with tracing(Scope()) as scope:
         given = [Array(leaf) if isinstance(leaf, Node) else leaf for leaf in leaves]
-        results, returned = _flattened(function(*unflatten(tree, given)))
-        nodes = [_result(name, function, result) for result in results]
-    del given, results
+        nodes, returned = result_nodes(name, function, function(*unflatten(tree, given)))
+    del given
     scope.check_updates(name)
     assigned = {scope.read[leaf]: value.inputs[1] for leaf, value in scope.assigned.items()}
     return TracedFunction(returned, nodes, assigned, scope.drawn)
 
 
-def _flattened(value: Any) -> tuple[list[Any], Hashable]:
-    return ([], NOTHING) if value is None else flatten(value)
+def result_nodes(
+    name: str, function: Callable[..., Any], returned: Any
+) -> tuple[list[Node], Hashable]:
+    """Return the nodes of what a function returned, and their structure.
+
+    Raises TypeError, with the public name of the transformation, if it returned anything but arrays
+    and numbers.
+    """
+    results, tree = flatten(returned)
+    return [_result(name, function, result) for result in results], tree
 
 
 def _result(name: str, function: Callable[..., Any], value: Any) -> Node:
     if is_number(value):
         return asarray(value).node
-    if value is None or isinstance(value, (str, bytes)) or callable(value):
+    if isinstance(value, (str, bytes)) or callable(value):
         raise TypeError(
             f"{name}: {_name_of(function)} must return arrays, or lists, tuples and dictionaries "
             f"of arrays; it returned {value!r}"
@@ -96,6 +101,13 @@ def _result(name: str, function: Callable[..., Any], value: Any) -> Node:
 
 def _name_of(function: Callable[..., Any]) -> str:
     return getattr(function, "__qualname__", repr(function))
+
+
+def shown(value: Any) -> str:
+    """Return how a message shows an object that is no function: an array by its shape and type."""
+    if isinstance(value, (Array, np.ndarray)):
+        return f"an array of shape {value.shape} and type {value.dtype}"
+    return repr(value)
 
 
 def assign_all(assigned: Mapping[Variable, Node]) -> None:
