@@ -7,7 +7,7 @@ graph: it can be fused, distributed and differentiated again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
@@ -17,7 +17,9 @@ from magmath.graph.graph import topological_until
 from magmath.graph.operation import Gradients
 from magmath.graph.rebuild import with_expressions
 from magmath.ops.creation import full
+from magmath.ops.elementwise import where
 from magmath.ops.leaves import constant
+from magmath.ops.predication import BRANCH_RESULT, branch, branch_result
 from magmath.ops.recomputation import CHECKPOINT, recompute
 from magmath.ops.reductions import sum_to
 
@@ -76,8 +78,13 @@ def _propagate(
     Propagation stops at the `ends`.
     """
     useful = _depending_on(order, sources)
+    branches = _Branches(order, useful, ends, recomputation)
     for node in reversed(order):
         cotangent = cotangents.get(node)
+        if node in branches.results:
+            for source, slope in branches.cotangents(node, cotangent):
+                _add(cotangents, source, sum_to(slope, source.shape))
+            continue
         if cotangent is None or node not in useful or node.is_leaf or node in ends:
             continue
         if node.operation is CHECKPOINT:
@@ -87,6 +94,55 @@ def _propagate(
         for source, part in zip(node.inputs, parts, strict=True):
             if part is not None and source in useful:
                 _add(cotangents, source, sum_to(part, source.shape))
+
+
+class _Branches:
+    """The branches of `mm.cond` among the nodes of one propagation.
+
+    A branch receives the full cotangents of its results, and the cotangents of what it reads are
+    zero if it is not taken: selected there, they do not become nan if the branch has infinite
+    derivatives. They are results of a branch themselves, for second derivatives.
+    """
+
+    def __init__(
+        self,
+        order: Sequence[Node],
+        useful: Collection[Node],
+        ends: Collection[Node],
+        recomputation: _Recomputation,
+    ) -> None:
+        self._useful, self._recomputation = useful, recomputation
+        self.results = {x: x.inputs[1] for x in order if _is_result(x) and x not in ends}
+        """The results of branches, and their branches."""
+        self._first: dict[Node, Node] = {}
+        for result, of in self.results.items():
+            self._first.setdefault(of, result)
+        self._reached: dict[Node, dict[Node, Node]] = {}
+
+    def cotangents(self, result: Node, cotangent: Node | None) -> Iterable[tuple[Node, Node]]:
+        """Add the cotangent of a result; return those of what the branch reads, if no other result
+        of the branch follows: all of its results then have their whole cotangents."""
+        of = self.results[result]
+        if cotangent is not None:
+            _add(self._reached.setdefault(of, {}), result.inputs[0], cotangent)
+        predicate, *inputs = of.inputs
+        sources = [x for x in inputs if x in self._useful]
+        if self._first[of] is not result or of not in self._reached or not sources:
+            return []
+        cotangents = self._reached.pop(of)
+        given = list(cotangents.values())
+        order = topological_until(cotangents, inputs)
+        _propagate(order, cotangents, sources, set(inputs), self._recomputation)
+        backwards = branch(predicate, [*inputs, *given])
+        return [
+            (x, where(predicate, branch_result(slope, backwards), constant(0, slope.dtype)))
+            for x in sources
+            if (slope := cotangents.get(x)) is not None
+        ]
+
+
+def _is_result(node: Node) -> bool:
+    return node.operation is BRANCH_RESULT
 
 
 class _Recomputation:

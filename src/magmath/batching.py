@@ -15,15 +15,17 @@ from typing import Any, TypeAlias
 
 from magmath.core.dtypes import int64
 from magmath.core.shapes import broadcast
-from magmath.graph import Node, Shape, applied, topological
+from magmath.graph import Node, Shape, applied
 from magmath.ops import OPERATIONS
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.creation import full, iota
-from magmath.ops.elementwise import add, call, multiply, where
+from magmath.ops.dynamic_slice import window
+from magmath.ops.elementwise import add, astype, call, multiply, where
 from magmath.ops.infer_rules import LETTERS
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import permute, reshape
-from magmath.ops.reductions import broadcast_to
+from magmath.ops.predication import BRANCH, BRANCH_RESULT, branch, branch_result
+from magmath.ops.reductions import broadcast_to, reduce
 from magmath.ops.slicing import slice_along
 
 
@@ -71,30 +73,106 @@ def batched(
     own.
     """
     new = {node: BatchOperand(batch, True, size) for node, batch in given.items()}
-    streams = set(drawn)
-    for node in topological(outputs, cut=True):
-        if node in new:
-            continue
+    return _Batch(new, set(drawn), size).results(outputs)
+
+
+class _Batch:
+    """The nodes of one example and those of the batch.
+
+    `streams` are the nodes that number the random streams of each example.
+    """
+
+    def __init__(self, new: dict[Node, BatchOperand], streams: set[Node], size: int) -> None:
+        self._new, self._streams, self._size = new, streams, size
+        self._branches: dict[Node, _Batch] = {}
+
+    def results(self, outputs: Sequence[Node]) -> list[BatchOperand]:
+        """Return the outputs for the batch."""
+        for node in _order(outputs, self._new):
+            self._new[node] = result = self._result(node)
+            if node in self._streams:
+                self._streams.add(result.node)
+        return [self._new[node] for node in outputs]
+
+    def _result(self, node: Node) -> BatchOperand:
         if node.is_leaf or node.value is not None:
-            new[node] = BatchOperand(node, False, size)
-            continue
-        operands = [new[source] for source in node.inputs]
+            return BatchOperand(node, False, self._size)
+        if node.operation is BRANCH_RESULT:
+            return self._branch_result(node)
+        operands = [self._new[source] for source in node.inputs]
+        if node.operation is BRANCH:
+            return self._branch(node, operands)
         if node.name == "recompute":
-            streams.update([node] if node.inputs[0] in streams else [])
+            self._streams.update([node] if node.inputs[0] in self._streams else [])
             varies = operands[0].varies
         else:
-            varies = any(x.varies for x in operands) or _draws(node, streams)
+            varies = any(x.varies for x in operands) or _draws(node, self._streams)
         if varies:
-            own_numbers = _draws(node, streams) and not any(x.varies for x in operands[:2])
+            own_numbers = _draws(node, self._streams) and not any(x.varies for x in operands[:2])
             result = _drawn(node, operands) if own_numbers else _of_batch(node, operands)
-            new[node] = BatchOperand(result, True, size)
-        else:
-            same = all(x.node is source for x, source in zip(operands, node.inputs, strict=True))
-            inputs = tuple([x.node for x in operands])
-            new[node] = BatchOperand(node if same else node.replace(inputs), False, size)
-        if node in streams:
-            streams.add(new[node].node)
-    return [new[node] for node in outputs]
+            return BatchOperand(result, True, self._size)
+        return BatchOperand(_with_inputs(node, operands), False, self._size)
+
+    def _branch(self, node: Node, operands: BatchOperands) -> BatchOperand:
+        """Begin a branch.
+
+        If the predicate differs between examples, the branch is computed for all of them: the
+        examples that do not take it get the operands of one that does, so that they add no nan to
+        gradients by what all examples share. If none takes it, the batch does not.
+        """
+        predicate, *read = operands
+        if predicate.varies and self._size:
+            number = applied(
+                OPERATIONS["argmax"],
+                (astype(predicate.node, int64),),
+                node.line,
+                {"axis": 0, "keepdims": False},
+            )
+            read = [_from_taken(x, predicate, number) for x in read]
+            predicate = BatchOperand(reduce("any", predicate.node), False, self._size)
+        inside = dict(zip(node.inputs[1:], read, strict=True))
+        self._branches[node] = _Batch(inside, self._streams, self._size)
+        return BatchOperand(branch(predicate.node, [x.node for x in read]), False, self._size)
+
+    def _branch_result(self, node: Node) -> BatchOperand:
+        value, of = node.inputs
+        (found,) = self._branches[of].results([value])
+        marked = branch_result(found.node, self._new[of].node)
+        return BatchOperand(marked, found.varies, self._size)
+
+
+def _order(outputs: Sequence[Node], known: Collection[Node]) -> list[Node]:
+    """Return the nodes that the outputs need and that are not known, each after its inputs.
+
+    The nodes of branches are left to the branches.
+    """
+    order: list[Node] = []
+    seen = set(known)
+    stack: list[Node | None] = [*outputs[::-1]]
+    while stack:
+        node = stack.pop()
+        if node is None:
+            order.append(stack.pop())  # type: ignore[arg-type]
+        elif node not in seen:
+            seen.add(node)
+            below = () if node.value is not None else node.inputs[::-1]
+            stack += (node, None, *(below[:1] if node.operation is BRANCH_RESULT else below))
+    return order
+
+
+def _from_taken(x: BatchOperand, predicate: BatchOperand, number: Node) -> BatchOperand:
+    """Return an operand with the value of one example in place of those without the predicate."""
+    if not x.varies or x.node is predicate.node:
+        return x
+    taken = call("stop_gradient", window(x.node, 0, number, 1))
+    return BatchOperand(where(predicate.aligned(x.ndim), x.node, taken), True, x.size)
+
+
+def _with_inputs(node: Node, operands: BatchOperands) -> Node:
+    """Return the node with operands that are the same for all examples."""
+    inputs = tuple([x.node for x in operands])
+    same = all(x is source for x, source in zip(inputs, node.inputs, strict=True))
+    return node if same else node.replace(inputs)
 
 
 def _draws(node: Node, streams: Collection[Node]) -> bool:

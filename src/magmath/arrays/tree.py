@@ -1,9 +1,15 @@
-"""Flattening of nested lists, tuples and dictionaries into leaves and a structure, and back."""
+"""Flattening of nested lists, tuples and dictionaries into leaves and a structure, and back.
+
+None has no leaves, as in JAX.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from typing import Any
+
+NOTHING: Hashable = ("nothing",)
+"""The structure of None."""
 
 
 def flatten(value: Any) -> tuple[list[Any], Hashable]:
@@ -15,12 +21,16 @@ def flatten(value: Any) -> tuple[list[Any], Hashable]:
 def _taken_apart(value: Any, leaves: list[Any]) -> Hashable:
     """Return the structure of a value and append its leaves to `leaves`."""
     if not isinstance(value, (dict, list, tuple)):
+        if value is None:
+            return NOTHING
         leaves.append(value)
         return None
     trees: list[Hashable] = []
     for part in value.values() if isinstance(value, dict) else value:
         if isinstance(part, (dict, list, tuple)):
             trees.append(_taken_apart(part, leaves))
+        elif part is None:
+            trees.append(NOTHING)
         else:
             leaves.append(part)
             trees.append(None)
@@ -43,6 +53,8 @@ def _built(tree: Any, leaves: list[Any]) -> tuple[Any, list[Any]]:
     if tree is None:
         return leaves[0], leaves[1:]
     kind, *parts = tree
+    if kind == "nothing":
+        return None, leaves
     values = []
     for part in parts[-1]:
         value, leaves = _built(part, leaves)

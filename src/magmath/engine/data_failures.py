@@ -26,11 +26,13 @@ def any_can_fail(order: Iterable[Node]) -> bool:
 def may_fail(node: Node) -> bool:
     """Return True for an operation, pending or not, that fails for some values of its operands."""
     operation = node.operation
-    if operation.elementwise or operation.leaf:
+    if operation.elementwise or operation.leaf or operation.version or operation.mark:
         return False
-    if operation.lapack or (operation.lower_to is not None and not operation.version):
+    if operation.lapack or operation.lower_to is not None:
         return True
-    return operation.checks_indices and any(x.operation is not PARAMETER for x in _indices(node))
+    return operation.checks_indices and any(
+        x.operation is not PARAMETER for x in checked_indices(node)
+    )
 
 
 def program_can_fail(graph: Graph, in_range: Collection[Node] = ()) -> bool:
@@ -45,14 +47,14 @@ def program_can_fail(graph: Graph, in_range: Collection[Node] = ()) -> bool:
         if node.is_leaf:
             if node.operation is not PARAMETER and node not in in_range:
                 varying.add(node)
-        elif node.operation.lapack or not varying.isdisjoint(_indices(node)):
+        elif node.operation.lapack or not varying.isdisjoint(checked_indices(node)):
             return True
         elif not varying.isdisjoint(node.inputs):
             varying.add(node)
     return False
 
 
-def _indices(node: Node) -> Iterable[Node]:
+def checked_indices(node: Node) -> Iterable[Node]:
     """Return the operands of a node that it checks as indices."""
     if not node.operation.checks_indices:
         return ()

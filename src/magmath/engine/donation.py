@@ -209,7 +209,8 @@ def _has_array(node: Node) -> bool:
 
 def _is_expensive(node: Node) -> bool:
     """Return True if computing a node again takes much longer than storing its result."""
-    return node.operation.lapack or is_contraction(node.index_notation)
+    operation = node.operation
+    return operation.lapack or (not operation.mark and is_contraction(node.index_notation))
 
 
 def donate(

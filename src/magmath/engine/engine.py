@@ -501,12 +501,16 @@ class Engine:
     def _compute(
         self, order: Sequence[Node], wanted: Sequence[Node], given: dict[Node, int]
     ) -> list[RemoteArray]:
-        made = self.pool.compute(order, wanted, given)
-        note_bytes(self.at_once_bytes * len(wanted))  # at most
+        different = list(dict.fromkeys(wanted))  # marks and their values are expanded to one node
+        made = self.pool.compute(order, different, given)
+        note_bytes(self.at_once_bytes * len(different))  # at most
         found = [
             RemoteArray(self.pool, handle, node.shape, node.dtype, layout)
-            for node, (handle, layout) in zip(wanted, made, strict=True)
+            for node, (handle, layout) in zip(different, made, strict=True)
         ]
+        if len(different) < len(wanted):
+            data = dict(zip(different, found, strict=True))
+            found = [data[node] for node in wanted]
         if self.pool.interrupts.count:
             self.pool.interrupt_point()
         return found

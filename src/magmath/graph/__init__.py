@@ -11,6 +11,7 @@ from magmath.graph.operation import (
     Operation,
     WeakResult,
     make_node,
+    recording_nodes,
     set_handle,
     set_value,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "make_node",
     "provenance_of",
     "recipe_of",
+    "recording_nodes",
     "rewrite",
     "set_handle",
     "set_provenance",

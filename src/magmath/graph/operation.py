@@ -18,7 +18,8 @@ ones among them). Placements are derived from it, one mesh axis at a time (`pass
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple, NoReturn, final
@@ -167,10 +168,31 @@ def make_node(
             depth = node.depth + 1
         if node.reads_version:
             reads_version = True
-    return Node(
+    return _new_node(
         operation, inputs, attributes, shape, dtype, layout, line, value, signature, depth,
         reads_version,
     )  # fmt: skip
+
+
+_new_node: Callable[..., Node] = Node
+
+
+@contextmanager
+def recording_nodes() -> Iterator[set[Node]]:
+    """Return a set to which `make_node` adds the nodes that it makes in this block."""
+    global _new_node
+    outer, made = _new_node, set[Node]()
+
+    def recorded(*fields: Any) -> Node:
+        node = outer(*fields)
+        made.add(node)
+        return node
+
+    _new_node = recorded
+    try:
+        yield made
+    finally:
+        _new_node = outer
 
 
 @final
@@ -359,6 +381,7 @@ class Operation:
     checks_indices    its integer operands after the first are indices; one out of range makes it
                       fail (IndexError)
     version           the value of a variable at a line of the user's code (`ops/leaves.py`)
+    mark              its value is its first operand; autodiff and batching read the others
     """
 
     name: str
@@ -391,6 +414,7 @@ class Operation:
     distributed: DistributedKernel | None = None
     checks_indices: bool = False
     version: bool = False
+    mark: bool = False
 
     def __repr__(self) -> str:
         return f"Operation({self.name})"

@@ -31,6 +31,7 @@ from magmath.ops import (
     normalization,
     order_statistics,
     pooling,
+    predication,
     qr,
     realignment,
     recomputation,
@@ -83,5 +84,6 @@ OPERATIONS: dict[str, Operation] = {
     **joint_sums.OPERATIONS,
     **redistribute.OPERATIONS,
     **recomputation.OPERATIONS,
+    **predication.OPERATIONS,
     **summands.OPERATIONS,
 }

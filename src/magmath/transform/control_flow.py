@@ -16,9 +16,16 @@ from magmath.errors import DTypeError, MagmathError, ShapeError, TracingError
 from magmath.graph import Node
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
+from magmath.transform.branches import trace_branch
 from magmath.transform.compiled import compile
+from magmath.transform.function_argument import require_function
 from magmath.transform.loops import checked_states, state_of
-from magmath.transform.traced_function import TracedFunction, assign_all, trace_function
+from magmath.transform.traced_function import (
+    TracedFunction,
+    assign_all,
+    result_nodes,
+    trace_function,
+)
 
 
 def cond(
@@ -30,37 +37,73 @@ def cond(
     """Return `true_function(*operands)` if the predicate is true, else `false_function(*operands)`.
 
     The predicate is a 0-d truth value. Both functions return arrays with the same nesting, shapes
-    and types, or None. If the value of the predicate is known, only the chosen function is called.
-    Within a compiled function or another transformation both functions are computed and the results
-    are selected. The other function's results and assignments have no effect (a variable that only
-    the other function assigns keeps its value), but both functions draw their random numbers, and
-    an error in either is raised. As with `mm.where`, the gradient may be nan if that of the other
-    function is.
+    and types, or None. If the predicate is a Python truth value, only the chosen function is
+    called. Otherwise both functions are called once: where the predicate is computed already, the
+    other one for the shapes and types of its results only. Within a compiled function or another
+    transformation both are computed and the results are selected. The results, gradients, errors
+    and assignments are those of the chosen function in either case (a variable that only the other
+    function assigns keeps its value), but both functions draw their random numbers.
 
     Raises DTypeError or ShapeError for a predicate other than a 0-d truth value; ShapeError,
     DTypeError or MagmathError if the results differ in shape, type or structure. Name and semantics
     are JAX's.
     """
     for function in (true_function, false_function):
-        if not callable(function):
-            raise TypeError(f"cond: needs functions, was given {function!r}")
+        require_function("cond: needs functions", function)
     _check_predicate("cond", predicate)
-    if tracing.current() is None or not isinstance(predicate, Array):
+    functions = true_function, false_function
+    if not isinstance(predicate, Array):
         return (true_function if bool(predicate) else false_function)(*operands)
+    if tracing.current() is None:
+        return _chosen(bool(predicate), functions, operands)
     leaves, tree = flatten(operands)
     nodes = [leaf.node if type(leaf) is Array else leaf for leaf in leaves]
-    first, second = [
-        trace_function("cond", function, tree, nodes)
-        for function in (true_function, false_function)
-    ]
-    _check_alike(first, second)
     choice = predicate.node
+    predicates = choice, e.call("logical_not", choice)
+    first, second = [
+        trace_branch(taken, function, tree, nodes)
+        for taken, function in zip(predicates, functions, strict=True)
+    ]
+    _check_alike(first.results, first.tree, second.results, second.tree)
     found = [
         Array(_selected(choice, x, y)) for x, y in zip(first.results, second.results, strict=True)
     ]
     variables = dict.fromkeys([*first.assigned, *second.assigned])
     assign_all({v: _selected(choice, _next(v, first), _next(v, second)) for v in variables})
     return first.unflattened(found)
+
+
+def _chosen(choice: bool, functions: Sequence[Callable[..., Any]], operands: Sequence[Any]) -> Any:
+    """Call the chosen function, and trace the other one to compare their results.
+
+    In this order, as in a compiled function: the random numbers of the false branch follow those of
+    the true one.
+    """
+    found: list[tuple[list[Node], Hashable] | None] = []
+    result: Any = None
+    for taken, function in zip((True, False), functions, strict=True):
+        if taken is choice:
+            nodes, tree = result_nodes("cond", function, function(*operands))
+            result = unflatten(tree, [Array(node) for node in nodes])
+            found.append((nodes, tree))
+        else:
+            found.append(_shapes_only(function, operands))
+    if found[0] is not None and found[1] is not None:
+        _check_alike(*found[0], *found[1])
+    return result
+
+
+def _shapes_only(
+    function: Callable[..., Any], operands: Sequence[Any]
+) -> tuple[list[Node], Hashable] | None:
+    """Return the results of a function without their values; None if it reads values."""
+    leaves, tree = flatten(operands)
+    nodes = [leaf.node if type(leaf) is Array else leaf for leaf in leaves]
+    try:
+        traced = trace_function("cond", function, tree, nodes)
+    except TracingError:
+        return None
+    return list(traced.results), traced.tree
 
 
 def _next(variable: Variable, branch: TracedFunction) -> Node:
@@ -89,13 +132,15 @@ def _check_predicate(name: str, predicate: Any) -> None:
         )
 
 
-def _check_alike(first: TracedFunction, second: TracedFunction) -> None:
-    if first.tree != second.tree:
+def _check_alike(
+    first: Sequence[Node], first_tree: Hashable, second: Sequence[Node], second_tree: Hashable
+) -> None:
+    if first_tree != second_tree:
         raise MagmathError(
             f"cond: both functions must return arrays nested alike; they return "
-            f"{len(first.results)} and {len(second.results)} arrays, or nest them differently"
+            f"{len(first)} and {len(second)} arrays, or nest them differently"
         )
-    for x, y in zip(first.results, second.results, strict=True):
+    for x, y in zip(first, second, strict=True):
         if x.shape != y.shape or x.dtype is not y.dtype:
             raise (ShapeError if x.shape != y.shape else DTypeError)(
                 f"cond: both functions must return the same shapes and types; one returns "
@@ -117,8 +162,7 @@ def while_loop(cond: Callable[[Any], Any], body: Callable[[Any], Any], value: An
     are JAX's.
     """
     for function in (cond, body):
-        if not callable(function):
-            raise TypeError(f"while_loop: needs functions of the value, was given {function!r}")
+        require_function("while_loop: needs functions of the value", function)
     leaves, tree = flatten(value)
     states = [state_of(leaf) for leaf in leaves]
     if tracing.current() is not None:

@@ -29,10 +29,6 @@ def placeholder(shape: Shape, dtype: DType) -> Node:
     return input_leaf(shape, dtype, session.engine().environment.whole(shape), None)
 
 
-NOTHING: Hashable = ("nothing",)
-"""The tree of a function that returns None."""
-
-
 @dataclass(frozen=True)
 class TracedFunction:
     """The results of a traced function, as expressions of placeholders.
@@ -50,7 +46,7 @@ class TracedFunction:
 
     def unflattened(self, results: Sequence[Any]) -> Any:
         """Return one object per result, nested as the function nests its results."""
-        return None if self.tree == NOTHING else unflatten(self.tree, results)
+        return unflatten(self.tree, results)
 
     def applied(self, given: Mapping[Node, Node]) -> tuple[list[Node], dict[Variable, Node]]:
         """Return the results and new values of variables with these nodes instead of the
@@ -71,22 +67,29 @@ def trace_function(
     """
     with tracing(Scope()) as scope:
         given = [Array(leaf) if isinstance(leaf, Node) else leaf for leaf in leaves]
-        results, returned = _flattened(function(*unflatten(tree, given)))
-        nodes = [_result(name, function, result) for result in results]
-    del given, results
+        nodes, returned = result_nodes(name, function, function(*unflatten(tree, given)))
+    del given
     scope.check_updates(name)
     assigned = {scope.read[leaf]: value.inputs[1] for leaf, value in scope.assigned.items()}
     return TracedFunction(returned, nodes, assigned, scope.drawn)
 
 
-def _flattened(value: Any) -> tuple[list[Any], Hashable]:
-    return ([], NOTHING) if value is None else flatten(value)
+def result_nodes(
+    name: str, function: Callable[..., Any], returned: Any
+) -> tuple[list[Node], Hashable]:
+    """Return the nodes of what a function returned, and their structure.
+
+    Raises TypeError, with the public name of the transformation, if it returned anything but arrays
+    and numbers.
+    """
+    results, tree = flatten(returned)
+    return [_result(name, function, result) for result in results], tree
 
 
 def _result(name: str, function: Callable[..., Any], value: Any) -> Node:
     if is_number(value):
         return asarray(value).node
-    if value is None or isinstance(value, (str, bytes)) or callable(value):
+    if isinstance(value, (str, bytes)) or callable(value):
         raise TypeError(
             f"{name}: {_name_of(function)} must return arrays, or lists, tuples and dictionaries "
             f"of arrays; it returned {value!r}"

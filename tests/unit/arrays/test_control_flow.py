@@ -198,16 +198,38 @@ def test_gradients_through_variables_that_a_loop_assigns_are_refused() -> None:
 # cond ---------------------------------------------------------------------------------------------
 
 
-def test_only_the_chosen_branch_runs_where_the_predicate_is_known() -> None:
+def test_only_the_chosen_function_is_called_for_python_truth_values() -> None:
     def refuse(x: mm.Array) -> mm.Array:
         raise AssertionError
 
     x = mm.asarray(START)
-    for known in (True, np.True_, mm.asarray(True), mm.sum(x) < 1e9):
+    for known in (True, np.True_):
         check(mm.cond(known, lambda x: x + 1, refuse, x), START + 1)
     check(mm.compile(lambda x: mm.cond(False, refuse, lambda x: x * 2, x))(x), START * 2)
-    slope = mm.grad(lambda x: mm.cond(mm.sum(x) > 1e9, refuse, lambda x: mm.sum(x**2), x))
+    slope = mm.grad(lambda x: mm.cond(False, refuse, lambda x: mm.sum(x**2), x))
     check(slope(x), START * 2)
+
+
+def test_the_other_function_is_traced_only_where_the_predicate_is_computed() -> None:
+    v = mm.variable("v", 1.0)
+    values: list[float] = []
+
+    def chosen(x: mm.Array) -> mm.Array:
+        values.append(float(mm.sum(x)))  # reads a value
+        return x + 1
+
+    def other(x: mm.Array) -> mm.Array:
+        v.assign(v + 1)
+        return mm.linalg.cholesky(-mm.outer(x, x)) @ x
+
+    x = mm.asarray(START)
+    for predicate, functions in (
+        (mm.sum(x) < 1e9, (chosen, other)),
+        (mm.sum(x) > 1e9, (other, chosen)),
+    ):
+        check(mm.cond(predicate, *functions, x), START + 1)
+    assert float(v) == 1
+    assert values == pytest.approx([START.sum()] * 2)
 
 
 @pytest.mark.parametrize("wrap", [lambda f: f, mm.compile], ids=["eager", "compiled"])
@@ -292,6 +314,170 @@ def test_branches_within_loops_and_batches() -> None:
     check(grads(mm.asarray([3.0, -1.0])), np.array([6, -1], "float32"))
 
 
+# A branch that is not taken has infinite derivatives or nan where the other one is taken.
+HOSTILE: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
+    (lambda x, w: mm.sqrt(x) * w, lambda x, w: 2 * x * w**2),
+    (lambda x, w: mm.log(x) + x**w, lambda x, w: x * w),
+    (lambda x, w: x * w, lambda x, w: mm.acos(x) * w),
+    (lambda x, w: w / mm.maximum(x, 0) + mm.sqrt(x * w), lambda x, w: w**3 - x**3),
+    (lambda x, w: x, lambda x, w: mm.sqrt(-x) * mm.cond(x < -9, mm.sqrt, mm.cos, w + x)),
+    (
+        mm.remat(lambda x, w: mm.sqrt(mm.sqrt(x) * w)),
+        lambda x, w: mm.scan(lambda c, _: (mm.sqrt(-c) * w, None), x, length=1)[0],
+    ),
+]
+POINTS = np.array([-0.5, 1.5, -0.25, 3.0])
+
+
+def _derivatives(f: Callable[[Any, Any], Any], order: int) -> Callable[[Any, Any], Any]:
+    if order == 1:
+        return mm.grad(f, (0, 1))
+
+    def slope(x: mm.Array, w: mm.Array) -> mm.Array:
+        by_x, by_w = mm.grad(f, (0, 1))(x, w)
+        return mm.sum(by_x) + 2 * mm.sum(by_w)
+
+    return mm.grad(slope, (0, 1))
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("number", range(len(HOSTILE)))
+def test_nothing_of_the_other_branch_reaches_a_gradient(number: int, order: int) -> None:
+    """Each function, by each way to transform it, against the branch that is taken alone."""
+    first, second = HOSTILE[number]
+
+    def operands(x: mm.Array, w: mm.Array) -> mm.Array:
+        return mm.cond(x > 0, first, second, x, w)
+
+    def captured(x: mm.Array, w: mm.Array) -> mm.Array:
+        y = x * 1
+        return mm.cond(y > 0, lambda: first(y, w), lambda: second(y, w))
+
+    xs, w = mm.asarray(POINTS), mm.asarray(np.float64(1.25))
+    expected = [
+        np.asarray(mm.stack(_derivatives(first if p > 0 else second, order)(x, w)))
+        for p, x in zip(POINTS, xs, strict=True)
+    ]
+    by_x, by_w = np.stack(expected, 1)
+    assert np.isfinite(by_x).all()
+    for f in (operands, captured):
+        d = _derivatives(f, order)
+        for wrap in (lambda d: d, mm.compile):
+            for i, x in enumerate(xs):
+                check(mm.stack(wrap(d)(x, w)), expected[i], 1e-10)
+            one, other = wrap(mm.vmap(d, (0, None)))(xs, w)
+            check(one, by_x, 1e-10)
+            check(other, by_w, 1e-10)
+        sums = _derivatives(lambda xs, w, f=f: mm.sum(mm.vmap(f, (0, None))(xs, w)), order)
+        for wrap in (lambda d: d, mm.compile):
+            one, other = wrap(sums)(xs, w)
+            check(one, by_x, 1e-10)
+            check(other, by_w.sum(), 1e-10)
+
+
+def test_branches_of_a_module_are_trained_as_without_them(every_pool: object) -> None:
+    """The square root of the branch not taken has infinite derivatives at the inputs."""
+
+    class Scaled(mm.nn.Module):
+        def __init__(self) -> None:
+            self.scale = mm.nn.Parameter(mm.asarray([1.5], dtype=mm.float32))
+            self.calls = mm.nn.Buffer(mm.asarray(0.0))
+
+        def __call__(self, x: mm.Array) -> mm.Array:
+            def rooted() -> mm.Array:
+                self.calls.assign(self.calls + 100)
+                return mm.sqrt(x) * self.scale
+
+            def plain() -> mm.Array:
+                self.calls.assign(self.calls + 1)
+                return x * self.scale
+
+            return mm.cond(mm.min(x) > 0, rooted, plain)
+
+    class Plain(mm.nn.Module):
+        def __init__(self) -> None:
+            self.scale = mm.nn.Parameter(mm.asarray([1.5], dtype=mm.float32))
+
+        def __call__(self, x: mm.Array) -> mm.Array:
+            return x * self.scale
+
+    x = -np.abs(RANDOM.normal(size=(16, 1))).astype("float32")
+    found = []
+    for net in (Scaled(), Plain()):
+        trainer = mm.train.Trainer(net, mm.nn.losses.mean_squared_error, mm.optim.Adam(0.1))
+        trainer.fit(x, 3 * x, epochs=3, batch_size=4, shuffle=False)
+        found.append(net.scale.numpy())
+        if isinstance(net, Scaled):
+            assert float(net.calls) == 12
+    np.testing.assert_allclose(*found, rtol=1e-6)
+
+
+def test_gradients_go_through_variables_that_branches_assign(every_pool: object) -> None:
+    v, w = mm.variable("v", np.array([4.0, -1.0])), mm.variable("w", np.array([2.0, 3.0]))
+
+    def loss(choice: mm.Array) -> mm.Array:
+        def rooted() -> mm.Array:
+            w.assign(w * mm.sqrt(v))
+            return mm.sum(mm.sqrt(v) * w)
+
+        def plain() -> mm.Array:
+            w.assign(w * v)
+            return mm.sum(v**2)
+
+        return mm.cond(choice, rooted, plain) + mm.sum(v * w)
+
+    found = []
+    for wrap in (lambda f: f, mm.compile):
+        w.assign(np.array([2.0, 3.0]))
+
+        def step(choice: mm.Array) -> Any:
+            value, slopes = mm.value_and_grad(lambda: loss(choice), [v, w])
+            return value, slopes[v], slopes[w]
+
+        found.append([x.numpy() for x in (*wrap(step)(mm.asarray(False)), w)])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other)
+    np.testing.assert_allclose(found[1][1], [8 + 8, -2 - 3])
+
+
+# operations that fail only in the branch that is not taken, and the one that is taken instead
+FAILING: dict[str, Callable[[Any], Any]] = {
+    "cholesky": mm.linalg.cholesky,
+    "solve": lambda a: mm.linalg.solve(a - a, a),
+    "inv": lambda a: mm.linalg.inv(a - a),
+    "eigh": lambda a: mm.linalg.eigh(a / (a - a))[0],
+    "svd": lambda a: mm.linalg.svd(a / (a - a))[1],
+    "take": lambda a: mm.take(a, mm.astype(a[0, :1] * -7, mm.int64), axis=0),
+    "row": lambda a: a[mm.astype(a[0, 0] * -7, mm.int64)],
+}
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_errors_of_the_other_branch_are_not_raised(name: str, every_pool: object) -> None:
+    fail = FAILING[name]
+    a = mm.asarray(-np.eye(3) - 0.1)
+
+    def f(a: mm.Array, limit: mm.Array) -> mm.Array:
+        return mm.cond(
+            a[0, 0] > limit,
+            lambda: mm.sum(fail(a)),
+            lambda: mm.cond(limit < 9, mm.sum, lambda a: mm.sum(fail(a)), a),
+        )
+
+    for order in range(3):
+        g = f
+        for _ in range(order):
+            g = mm.grad(lambda a, limit, g=g: mm.sum(g(a, limit)))
+        expected = [np.sum, np.ones_like, np.zeros_like][order](a.numpy())
+        check(mm.compile(g)(a, mm.asarray(0.0)), expected)
+        batch = mm.stack([a, a * 2])
+        check(mm.vmap(g, (0, None))(batch, mm.asarray(0.0))[0], expected)
+    with pytest.raises((np.linalg.LinAlgError, IndexError)):
+        mm.compile(f)(a, mm.asarray(-9.0)).numpy()
+    examples = mm.vmap(f)(mm.stack([a, -a]), mm.asarray([0.0, 5.0]))
+    check(examples[0], np.sum(a.numpy()))
+
+
 # while_loop ---------------------------------------------------------------------------------------
 
 
@@ -351,6 +537,43 @@ def _while(x: mm.Array) -> mm.Array:
     return mm.while_loop(lambda x: x < 3, lambda x: x + 1, x)
 
 
+def test_functions_may_return_none(every_pool: object) -> None:
+    """They assign variables; None is an empty structure, also as an argument or a state."""
+    v, x = mm.variable("v", np.zeros(2)), mm.asarray(np.array([1.0, 2.0]))
+
+    def add(a: Any, times: Any = None) -> None:
+        v.assign(v + (a if times is None else a * times))
+
+    step, guarded = mm.compile(add), mm.compile(lambda a: mm.cond(a[0] > 0, add, lambda a: None, a))
+    runs: list[tuple[Callable[[], Any], Any]] = [
+        *[(lambda: step(x), 1)] * 3,
+        (lambda: step(x, None), 1),
+        *[(lambda: step(x, 2.0), 2)] * 2,
+        (lambda: guarded(x), 1),
+        (lambda: guarded(-x), 0),
+        (lambda: mm.cond(v[0] > 0, add, lambda a: None, x), 1),
+        (lambda: mm.vmap(lambda i: add(x))(mm.arange(3)), 1),
+        (lambda: mm.remat(add)(x), 1),
+        (lambda: mm.fori_loop(0, 3, lambda i, _: add(x, i), None), 3),
+        (lambda: mm.compile(lambda x: mm.fori_loop(0, 3, lambda i, _: add(x, i), None))(x), 3),
+        (lambda: mm.while_loop(lambda _: v[0] < 21, lambda _: add(x), None), 3),
+    ]
+    expected = 0
+    for run, times in runs:
+        assert run() is None
+        expected += times
+        np.testing.assert_allclose(v.numpy(), expected * x.numpy())
+    assert mm.compile(lambda x: None)(x) is None
+    assert mm.vmap(lambda x: {"a": None})(x) == {"a": None}
+    assert mm.scan(lambda c, y: (add(y), None), None, x) == (None, None)
+    nested = mm.compile(lambda x: (None, {"a": x * 2, "b": [None]}))(x)
+    assert (nested[0], nested[1]["b"]) == (None, [None])
+    check(nested[1]["a"], x.numpy() * 2)
+    slope = mm.grad(lambda given: mm.sum(given["x"] ** 2))({"x": x, "y": None})
+    assert slope["y"] is None
+    check(slope["x"], x.numpy() * 2)
+
+
 one, two = (lambda x: x), (lambda x: (x, x))
 MISTAKES: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: mm.compile(_while)(mm.asarray(1.0)), TracingError, "while_loop: .*fori_loop"),
@@ -364,15 +587,65 @@ MISTAKES: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: mm.cond(mm.ones(()), one, one, 1.0), DTypeError, "cond: .*float32; compare"),
     (lambda: mm.cond("yes", one, one, 1.0), TypeError, "cond: .*truth value"),
     (lambda: mm.cond(True, 1, one, 1.0), TypeError, "cond: needs functions"),  # type: ignore[arg-type]
+    *[
+        (
+            lambda run=run, choice=choice, both=functions: run(
+                lambda x: mm.cond(x > choice, *both, x)
+            ),
+            kind,
+            text,
+        )
+        for run in (lambda f: mm.compile(f)(mm.asarray(1.0)), lambda f: f(mm.asarray(1.0)))
+        for choice in (0, 9)
+        for functions, kind, text in [
+            ((one, two), MagmathError, "cond: both functions must return arrays nested alike"),
+            ((one, lambda x: None), MagmathError, "cond: both .* nested alike"),
+            ((one, lambda x: "text"), TypeError, "cond: .* must return arrays"),
+            ((one, lambda x: x > 0), DTypeError, "cond: .* float32, the other .* bool"),
+            (
+                (one, lambda x: mm.ones(2)),
+                ShapeError,
+                r"cond: .*\(\) float32, the other \(2,\) float32",
+            ),
+        ]
+    ],
+    *[
+        (
+            lambda call=call: call(mm.zeros((4, 5))),
+            TypeError,
+            r"given an array of shape \(4, 5\) and type",
+        )
+        for call in (
+            mm.compile,
+            mm.vmap,
+            mm.remat,
+            mm.value_and_grad,
+            lambda x: mm.scan(x, x, x),
+            lambda x: mm.fori_loop(0, 1, x, x),
+            lambda x: mm.while_loop(x, x, x),
+            lambda x: mm.cond(True, x, x),
+        )
+    ],
     (
-        lambda: mm.compile(lambda x: mm.cond(x > 0, one, two, x))(mm.asarray(1.0)),
-        MagmathError,
-        "cond: both functions must return arrays nested alike",
+        lambda: mm.grad(lambda x: None)(1.0),
+        TypeError,
+        "must return a 0-d array, it returned NoneType",
     ),
     (
-        lambda: mm.compile(lambda x: mm.cond(x > 0, one, lambda x: mm.ones(2), x))(mm.asarray(1.0)),
+        lambda: mm.fori_loop(0, 2, lambda i, x: None, mm.ones(2)),
+        MagmathError,
+        "fori_loop: the body must return .* it returned None, for 1 array",
+    ),
+    (
+        lambda: mm.vmap(lambda *a, **k: a)(mm.ones(2), {"b": [mm.ones(2), mm.ones(())]}),
         ShapeError,
-        r"cond: .*\(\) float32, the other \(2,\) float32",
+        r"vmap: argument 1\['b'\]\[1\] has shape \(\)",
+    ),
+    (lambda: mm.vmap(two)(x=3.0), ShapeError, "vmap: argument x is 3.0, which has no axis 0"),
+    (
+        lambda: mm.vmap(lambda a, b: a)(mm.ones(2), b=mm.ones(3)),
+        ShapeError,
+        r"\(2,\) along axis 0 \(argument 0\) and \(3,\) along axis 0 \(argument b\)",
     ),
     (lambda: mm.scan(lambda c, x: c, 0.0, mm.ones(2)), MagmathError, r"scan: .*\(carry, y\)"),
     (lambda: mm.scan(two, 0.0), MagmathError, "scan: needs xs, or the number of steps"),

@@ -1,0 +1,71 @@
+"""Operations that mark the branches of `mm.cond` in a traced function (predication).
+
+Both branches are computed, and their results are selected. `branch` names the predicate of a branch
+and everything that the branch reads; its value is the predicate. `branch_result` is a result of the
+branch. The passes replace both by their values. `autodiff` and `batching` read the marks, so that
+nothing of a branch that is not taken reaches a gradient, not even zero times an infinite
+derivative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from magmath.core.dtypes import DType, bool_
+from magmath.graph import Node, Operation, Shape, apply
+from magmath.ops.leaves import CONSTANT, PARAMETER
+
+
+def _unreachable(*_: Any, **__: Any) -> Any:
+    raise AssertionError("marks of branches are read by autodiff and expanded by the passes")
+
+
+def _branch_infer(predicate: Node, *inputs: Node) -> tuple[Shape, DType]:
+    return (), bool_
+
+
+BRANCH = Operation(
+    name="branch",
+    infer=_branch_infer,
+    axes=_unreachable,
+    reduction=None,
+    vjp=_unreachable,
+    kernel=_unreachable,
+    native=None,
+    reference=lambda predicate, *inputs: predicate,
+    flops=lambda node: 0.0,
+    lower_to=lambda node: node.inputs[0],
+    mark=True,
+)
+
+BRANCH_RESULT = Operation(
+    name="branch_result",
+    infer=lambda value, branch: (value.shape, value.dtype),
+    axes=_unreachable,
+    reduction=None,
+    vjp=_unreachable,
+    kernel=_unreachable,
+    native=None,
+    reference=lambda value, branch: value,
+    flops=lambda node: 0.0,
+    lower_to=lambda node: node.inputs[0],
+    mark=True,
+)
+
+
+def branch(predicate: Node, inputs: Iterable[Node]) -> Node:
+    """Mark a branch that is taken if the 0-d predicate is true, and that reads these inputs.
+
+    Numbers are not listed: they have no gradients.
+    """
+    read = [x for x in dict.fromkeys(inputs) if x.operation not in (CONSTANT, PARAMETER)]
+    return apply(BRANCH, predicate, *read)
+
+
+def branch_result(value: Node, of: Node) -> Node:
+    """Mark a value as a result of a branch. It depends on nothing but what the branch reads."""
+    return apply(BRANCH_RESULT, value, of)
+
+
+OPERATIONS = {record.name: record for record in (BRANCH, BRANCH_RESULT)}

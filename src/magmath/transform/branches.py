@@ -1,0 +1,93 @@
+"""The branches of `mm.cond` in a traced function: traced, protected from failing, and marked.
+
+Both branches become part of the surrounding expression. Operations that data can make fail get
+operands for which they succeed if their branch is not taken. The results are marked
+(`ops/predication.py`), so that gradients and batches treat the branch as one that is not computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from magmath.engine.data_failures import checked_indices, may_fail
+from magmath.graph import Node, recording_nodes
+from magmath.ops.elementwise import where
+from magmath.ops.leaves import constant
+from magmath.ops.matrix_algebra import identity_matrix
+from magmath.ops.predication import BRANCH, branch, branch_result
+from magmath.transform.traced_function import TracedFunction, trace_function
+
+
+def trace_branch(
+    predicate: Node, function: Callable[..., Any], tree: Hashable, leaves: Sequence[Any]
+) -> TracedFunction:
+    """Trace a branch that is taken if the predicate is true; its results and the new values of
+    variables are marked as results of the branch."""
+    with recording_nodes() as made:
+        traced = trace_function("cond", function, tree, leaves)
+        outputs = [*traced.results, *traced.assigned.values()]
+        outputs = _protected(outputs, predicate, made)
+    marked = _marked(outputs, predicate, made)
+    count = len(traced.results)
+    assigned = dict(zip(traced.assigned, marked[count:], strict=True))
+    return replace(traced, results=marked[:count], assigned=assigned)
+
+
+def _inside(outputs: Sequence[Node], made: Collection[Node]) -> tuple[list[Node], list[Node]]:
+    """Return the nodes of a branch that its outputs need, each after its inputs, and what they read
+    from outside."""
+    inside, outside = list[Node](), dict[Node, None]()
+    stack: list[Node | None] = [*outputs[::-1]]
+    seen = set[Node]()
+    while stack:
+        node = stack.pop()
+        if node is None:
+            inside.append(stack.pop())  # type: ignore[arg-type]
+        elif node not in made:
+            outside[node] = None
+        elif node not in seen:
+            seen.add(node)
+            stack += (node, None, *node.inputs[::-1])
+    return inside, list(outside)
+
+
+def _marked(outputs: Sequence[Node], predicate: Node, made: Collection[Node]) -> list[Node]:
+    """Return the outputs as results of a branch."""
+    of = branch(predicate, _inside(outputs, made)[1])
+    return [x if x.name == "constant" else branch_result(x, of) for x in outputs]
+
+
+def _protected(outputs: Sequence[Node], predicate: Node, made: Collection[Node]) -> list[Node]:
+    """Return the outputs without operations that can fail if the predicate is false."""
+    inside, outside = _inside(outputs, made)
+    if not any(map(may_fail, inside)):
+        return list(outputs)
+    new = {node: node for node in outside}
+    for node in inside:
+        inputs = [new[x] for x in node.inputs]
+        if node.operation is BRANCH:  # whose operations read the predicate now
+            new[node] = branch(inputs[0], [*inputs[1:], predicate])
+            continue
+        if may_fail(node):
+            inputs = _harmless(node, inputs, predicate)
+        same = all(x is y for x, y in zip(inputs, node.inputs, strict=True))
+        new[node] = node if same else node.replace(tuple(inputs))
+    return [new[node] for node in outputs]
+
+
+def _harmless(node: Node, inputs: Sequence[Node], predicate: Node) -> list[Node]:
+    """Return operands with which an operation succeeds if the predicate is false: the index 0, or
+    the identity as the matrix."""
+    indices = checked_indices(node)
+    if indices:
+        zeros = [where(predicate, new, constant(0, new.dtype)) for new in inputs]
+        return [
+            z if x in indices else new for x, new, z in zip(node.inputs, inputs, zeros, strict=True)
+        ]
+    matrix, *rest = inputs
+    if node.name == "lu_solve":  # its first operand is a factorisation, computed before
+        return list(inputs)
+    m, n = matrix.shape[-2:]
+    return [where(predicate, matrix, identity_matrix(m, n, matrix)), *rest]
