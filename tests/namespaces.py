@@ -87,6 +87,17 @@ class Hosts:
         found = [self._run(f"ip netns pids {self._prefix}{name}") for name in ("a", "b", "c")]
         return [int(word) for pids in found for word in pids.split()]
 
+    def describe(self) -> str:
+        """Return the processes, links and connections of all hosts, to explain a failure."""
+        commands = ("ip -brief link", "ip neigh", "ss -tanp")
+        found = [
+            f"{name}: {command}\n{self._try(f'ip netns exec {self._prefix}{name} {command}')}"
+            for name in ("a", "b", "c")
+            for command in commands
+        ]
+        pids = ",".join(map(str, self.all_processes())) or "0"
+        return "\n".join([*found, self._try(f"ps -o pid,ppid,stat,wchan:20,args -p {pids}")])
+
     def remove(self) -> None:
         """Remove the namespaces and their links."""
         for name in ("a", "b", "c"):
@@ -95,6 +106,14 @@ class Hosts:
 
     def _inside(self, name: str, command: str) -> None:
         self._run(f"ip netns exec {self._prefix}{name} {command}")
+
+    @staticmethod
+    def _try(command: str) -> str:
+        """Return what a command prints; an empty string if the machine lacks it."""
+        if shutil.which(command.split()[0]) is None:
+            return ""
+        done = subprocess.run(command.split(), capture_output=True, text=True, check=False)
+        return done.stdout + done.stderr
 
     def _run(self, command: str) -> str:
         done = subprocess.run(command.split(), capture_output=True, text=True, check=False)

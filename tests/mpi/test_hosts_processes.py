@@ -22,6 +22,7 @@ from processes import eventually, litter
 
 SCRIPT = Path(__file__).with_name("hosts_script.py")
 SECONDS = 240
+STARTED_SECONDS = 1  # the workers of each script have started long before
 TWO_AND_ONE = (f"{ADDRESSES['a']}:2", f"{ADDRESSES['b']}:1")
 
 
@@ -47,10 +48,10 @@ def controller(network: Hosts, *words: str) -> str:
         "TMPDIR": folder,
         "UCX_TLS": "tcp,self",  # otherwise it finds that the hosts have one kernel
     }
-    done = subprocess.run(
-        network.command(sys.executable, *words),
-        env=environment, capture_output=True, text=True, timeout=SECONDS, check=False,
-    )  # fmt: skip
+    done = _run_once(network, words, environment)
+    if "did not start" in done.stderr:  # once in many runs a launcher does not reach a host
+        print(f"workers are started again after {done.stderr}", file=sys.__stderr__)
+        done = _run_once(network, words, environment)
     log = Path(f"{network.shell}.log").read_text()
     assert done.returncode == 0, done.stdout + done.stderr + log
     assert eventually(lambda: not network.all_processes(), 20), network.all_processes()
@@ -59,6 +60,29 @@ def controller(network: Hosts, *words: str) -> str:
     left = litter() - before  # files that appear from now on belong to other processes
     assert eventually(lambda: not left & litter()), f"left behind: {left & litter()}"
     return done.stdout
+
+
+def _run_once(
+    network: Hosts, words: tuple[str, ...], environment: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run Python as the controller. If it waits for workers for long, its messages end with a
+    description of the hosts at that time."""
+    with subprocess.Popen(
+        network.command(sys.executable, *words), env=environment,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        try:
+            out, messages = process.communicate(timeout=STARTED_SECONDS)
+        except subprocess.TimeoutExpired:
+            state = network.describe()
+            try:
+                out, messages = process.communicate(timeout=SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                out, messages = process.communicate()
+                messages += f"\nended after {SECONDS} s"
+            messages += f"\nafter {STARTED_SECONDS} s:\n{state}"
+    return subprocess.CompletedProcess(words, process.returncode, out, messages)
 
 
 def check(output: str) -> float:
