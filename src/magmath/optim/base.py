@@ -9,7 +9,7 @@ the variable, independently of the expression of the loss.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,6 +21,7 @@ from magmath.core.integers import require_integer
 from magmath.core.keyword_hints import KeywordHints
 from magmath.engine import tracing
 from magmath.engine.run_numbers import take_for_run
+from magmath.engine.tracing import NumberSource
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Node
 from magmath.ops import elementwise as e
@@ -256,19 +257,19 @@ class Optimizer(metaclass=KeywordHints):
         asked = [self._rate_source(i) for i in range(len(learning_rates))]
         if trace is not None:
             return [trace.number(source, dtype) for source in asked]
-        return [parameter(source(), dtype) for source in asked]
+        return [parameter(source(1), dtype) for source in asked]
 
-    def _rate_source(self, index: int) -> Callable[[], float]:
-        """Return a function that returns a learning rate for the next step.
+    def _rate_source(self, index: int) -> NumberSource:
+        """Return a function that returns a learning rate for the first of the next run's steps.
 
-        The function of the first rate, which is called first, also counts the step, unless the run
+        The function of the first rate, which is called first, also counts the steps, unless the run
         fails.
         """
 
-        def source() -> float:
+        def source(steps: int) -> float:
             if index == 0:
-                take_for_run(self, "_steps", 1)
-            return rate_at(self._groups.learning_rates[index], self._steps - 1)
+                take_for_run(self, "_steps", steps)
+            return rate_at(self._groups.learning_rates[index], self._steps - steps)
 
         return source
 
