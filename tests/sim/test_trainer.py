@@ -310,3 +310,43 @@ def test_deterministic_training_of_modules(strategy: str) -> None:
     for steps, values in found[1:]:
         assert steps == found[0][0]
         check_same(values, found[0][1])
+
+
+def test_each_metric_has_its_own_name() -> None:
+    """Functions of the same name, partial objects, objects, and names of other figures."""
+
+    def loss(outputs: mm.Array, targets: mm.Array) -> mm.Array:
+        return mm.mean(outputs) * 0 + 3
+
+    def accuracy(outputs: mm.Array, targets: mm.Array, scale: float = 1.0) -> mm.Array:
+        return mm.mean(outputs) * 0 + 4 * scale
+
+    class Five:
+        def __call__(self, outputs: mm.Array, targets: mm.Array) -> mm.Array:
+            return mm.mean(outputs) * 0 + 5
+
+    metrics: list[Any] = [
+        lambda outputs, targets: mm.mean(outputs) * 0 + 1,
+        lambda outputs, targets: mm.mean(outputs) * 0 + 2,
+        loss,
+        "accuracy",
+        accuracy,
+        partial(accuracy, scale=2.0),
+        Five(),
+        Five(),
+        "accuracy",
+    ]
+    expected = {
+        "<lambda>": 1, "<lambda>_2": 2, "loss_2": 3, "accuracy_2": 4, "accuracy_3": 8, "Five": 5,
+        "Five_2": 5,
+    }  # fmt: skip
+    with current("inline"):
+        trainer = Trainer(module(), metrics=metrics, seed=1)
+        history = trainer.fit(X, Y, epochs=1, validation=(X, Y))
+        figures = history.records[0].figures()
+        for name, value in expected.items():
+            assert figures[name] == figures[f"validation_{name}"] == value
+        assert 0 <= figures["accuracy"] <= 1
+        assert min(history.steps) < figures["loss"] == history.loss[0] < max(history.steps) < 3
+        assert len(figures) == 2 * (len(expected) + 2)
+        assert trainer.evaluate(X, Y).keys() == {"loss", "accuracy", *expected}

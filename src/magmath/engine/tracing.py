@@ -54,6 +54,10 @@ class Streams(Protocol):
         """Reserve the next stream outside of any trace; return its seed and number."""
 
 
+NumberSource = Callable[[int], float]
+"""A function that returns a number for the next run, which has the given number of steps."""
+
+
 @final
 class Draws:
     """The streams of random numbers that a traced function draws from one generator.
@@ -98,7 +102,7 @@ class Trace:
         """Read or assigned variables by their leaves, in the order of first use."""
         self.assigned: dict[Node, Node] = {}
         """The last values of assigned variables, by the variables' leaves."""
-        self.numbers: dict[Node, Callable[[], float]] = {}
+        self.numbers: dict[Node, NumberSource] = {}
         """Leaves for numbers, and the functions that return the numbers of each run."""
         self.states: list[object] = []
         """Python objects on whose state the function depends, such as modules."""
@@ -118,7 +122,7 @@ class Trace:
         self.read[leaf] = variable
         self.assigned[leaf] = version(leaf, value, variable.number)
 
-    def number(self, source: Callable[[], float], dtype: DType) -> Node:
+    def number(self, source: NumberSource, dtype: DType) -> Node:
         """Return a leaf for a number that `source` returns for each run."""
         leaf = parameter(None, dtype)
         self.numbers[leaf] = source
@@ -144,7 +148,7 @@ class Trace:
     def numbers_of_run(self, steps: int = 1, origin: int = 0) -> Mapping[Node, float]:
         """Return the numbers of the next run, of `steps` steps from step number `origin`."""
         forget_taken()
-        found: dict[Node, float] = {leaf: source() for leaf, source in self.numbers.items()}
+        found: dict[Node, float] = {leaf: source(steps) for leaf, source in self.numbers.items()}
         for draws in self._draws.values():
             found |= draws.numbers(steps, origin)
         return found
@@ -200,10 +204,10 @@ class Scope:
         self.read[leaf] = variable
         self.assigned[leaf] = version(leaf, value, variable.number)
 
-    def number(self, source: Callable[[], float], dtype: DType) -> Node:
+    def number(self, source: NumberSource, dtype: DType) -> Node:
         """Return a leaf for a number that `source` returns for each run."""
         if self.outer is None:
-            return parameter(source(), dtype)
+            return parameter(source(1), dtype)
         return self.outer.number(source, dtype)
 
     @property

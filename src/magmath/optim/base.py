@@ -8,12 +8,13 @@ the variable, independently of the expression of the loss.
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from magmath.api.creation import constant
+from magmath.api.creation import asarray, constant
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.variable import Variable, assign
 from magmath.core.dtypes import compute_dtype, float64, int64
@@ -21,6 +22,7 @@ from magmath.core.integers import require_integer
 from magmath.core.keyword_hints import KeywordHints
 from magmath.engine import tracing
 from magmath.engine.run_numbers import take_for_run
+from magmath.engine.tracing import NumberSource
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Node
 from magmath.ops import elementwise as e
@@ -30,7 +32,7 @@ from magmath.optim.groups import Groups
 from magmath.optim.loss_scale import LossScale, is_finite
 from magmath.optim.minimizing import Minimizer, check_finite_losses, rate_dtype
 from magmath.optim.rates import LearningRate, check_learning_rate, rate_at
-from magmath.optim.schedules import Schedule, plateau_of
+from magmath.optim.schedules import Monitoring, Schedule, Stateful, after_warm_up
 from magmath.optim.states import MASTER, Needs, OptimizerSlot, States
 
 if TYPE_CHECKING:
@@ -209,10 +211,22 @@ class Optimizer(metaclass=KeywordHints):
         return self._steps
 
     def end_epoch(self, figures: Mapping[str, float | None]) -> None:
-        """Pass an epoch's metrics, such as `loss`, to schedules that monitor one (`Plateau`)."""
-        for one in self._groups.learning_rates:
-            if plateau := plateau_of(one):
-                plateau.monitored(figures)
+        """Pass an epoch's metrics, such as `loss`, to schedules that monitor them (`Plateau`)."""
+        rates = {id(one): one for one in map(after_warm_up, self._groups.learning_rates)}
+        for one in rates.values():  # groups may have the same schedule
+            if isinstance(one, Monitoring):
+                one.monitored(figures)
+
+    def schedule_states(self) -> dict[str, Mapping[str, Any]]:
+        """Return the states of learning rates that have one, by the index of the rate."""
+        rates = enumerate(map(after_warm_up, self._groups.learning_rates))
+        return {str(i): one.state_dict() for i, one in rates if isinstance(one, Stateful)}
+
+    def load_schedule_states(self, states: Mapping[str, Mapping[str, Any]]) -> None:
+        """Load what `schedule_states` returned. Rates without a state in it do not change."""
+        for i, one in enumerate(map(after_warm_up, self._groups.learning_rates)):
+            if isinstance(one, Stateful) and str(i) in states:
+                one.load_state_dict(states[str(i)])
 
     # steps ------------------------------------------------------------------------------------
 
@@ -256,19 +270,19 @@ class Optimizer(metaclass=KeywordHints):
         asked = [self._rate_source(i) for i in range(len(learning_rates))]
         if trace is not None:
             return [trace.number(source, dtype) for source in asked]
-        return [parameter(source(), dtype) for source in asked]
+        return [parameter(source(1), dtype) for source in asked]
 
-    def _rate_source(self, index: int) -> Callable[[], float]:
-        """Return a function that returns a learning rate for the next step.
+    def _rate_source(self, index: int) -> NumberSource:
+        """Return a function that returns a learning rate for the first of the next run's steps.
 
-        The function of the first rate, which is called first, also counts the step, unless the run
+        The function of the first rate, which is called first, also counts the steps, unless the run
         fails.
         """
 
-        def source() -> float:
+        def source(steps: int) -> float:
             if index == 0:
-                take_for_run(self, "_steps", 1)
-            return rate_at(self._groups.learning_rates[index], self._steps - 1)
+                take_for_run(self, "_steps", steps)
+            return rate_at(self._groups.learning_rates[index], self._steps - steps)
 
         return source
 
@@ -327,10 +341,8 @@ class Optimizer(metaclass=KeywordHints):
         name.
         """
         state = self.variable_states.state_dict()
-        for i, one in enumerate(self._groups.learning_rates):
-            if plateau := plateau_of(one):
-                found = {f"learning_rate.{i}.{k}": x for k, x in plateau.state_dict().items()}
-                state |= {k: constant(x, dtype=float64) for k, x in found.items()}
+        for i, found in self.schedule_states().items():
+            state |= {f"{_RATE}.{i}.{name}": _as_array(x) for name, x in found.items()}
         return {**state, "steps": constant(self._steps, dtype=int64)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -347,15 +359,26 @@ class Optimizer(metaclass=KeywordHints):
                 f"given the entries {sorted(given)}"
             )
         self._steps = int(given.pop("steps"))
-        for i, one in enumerate(self._groups.learning_rates):
-            if plateau := plateau_of(one):
-                start = f"learning_rate.{i}."
-                names = [name for name in given if name.startswith(start)]
-                plateau.load_state_dict({k.removeprefix(start): float(given.pop(k)) for k in names})
+        schedules: dict[str, dict[str, Any]] = {}
+        for name in list(given):
+            if match := re.fullmatch(rf"{_RATE}\.(\d+)\.(.+)", name):
+                schedules.setdefault(match[1], {})[match[2]] = _as_number(given.pop(name))
+        self.load_schedule_states(schedules)
         self.variable_states.load_state_dict(given)
 
 
 _finite = check_finite_losses
+_RATE = "learning_rate"
+
+
+def _as_array(value: Any) -> Array:
+    """Return a value of a schedule's state as an array, a number as a 0-d one."""
+    return constant(value, dtype=float64) if isinstance(value, float) else asarray(value)
+
+
+def _as_number(value: Any) -> Any:
+    """Return a 0-d array of any library as a Python number; other values unchanged."""
+    return value.item() if getattr(value, "shape", None) == () else value
 
 
 def _check_expression(expression: Array) -> None:

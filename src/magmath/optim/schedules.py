@@ -1,9 +1,10 @@
 """Schedules: learning rates that change with the step.
 
 A schedule is a small object that maps a step number, from 0, to a learning rate. Optimizers accept
-it as `learning_rate=`. A rate is a parameter of the compiled step, so a schedule does not recompile
-it. In user loops (`update`, `minimize`) the optimizer counts its steps. In `fit` a schedule counts
-epochs, or with `per="step"` steps.
+it as `learning_rate=`. Any other function of the step is one too; if it depends on the past, it has
+the methods of `Stateful`, so that it is saved with the optimizer. A rate is a parameter of the
+compiled step, so a schedule does not recompile it. In user loops (`update`, `minimize`) the
+optimizer counts its steps. In `fit` a schedule counts epochs, or with `per="step"` steps.
 
 If PyTorch has a corresponding scheduler, the values are equal.
 """
@@ -15,7 +16,7 @@ from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import ClassVar, Literal, final
+from typing import Any, ClassVar, Literal, Protocol, final, runtime_checkable
 
 from magmath.core.keyword_hints import KeywordHints
 from magmath.errors import MagmathError
@@ -271,8 +272,27 @@ class Plateau(Schedule):
         self._bad, self._waiting = int(state["bad"]), int(state["waiting"])
 
 
-def plateau_of(rate: object) -> Plateau | None:
-    """Return the `Plateau` that a learning rate is or warms up to, or None."""
+@runtime_checkable
+class Stateful(Protocol):
+    """A learning rate that depends on the past of the training, such as `Plateau`."""
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """Return the state by name, as numbers or arrays."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Load what `state_dict` returned."""
+
+
+@runtime_checkable
+class Monitoring(Protocol):
+    """A learning rate that follows the metrics of epochs, such as `Plateau`."""
+
+    def monitored(self, figures: Mapping[str, float | None]) -> None:
+        """Receive the losses and metrics of an epoch by name."""
+
+
+def after_warm_up(rate: object) -> object:
+    """Return the learning rate that a rate warms up to; any other rate unchanged."""
     while isinstance(rate, WarmUp):
         rate = rate.after
-    return rate if isinstance(rate, Plateau) else None
+    return rate

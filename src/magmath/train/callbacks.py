@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, final
 
 from magmath.core.keyword_hints import KeywordHints
 from magmath.errors import MagmathError
@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 
 class Callback(Listener[Trainer], metaclass=KeywordHints):
-    """The base class of callbacks; its methods do nothing."""
+    """The base class of callbacks; its methods do nothing.
+
+    A callback whose attributes change during training returns them from `state_dict` and restores
+    them in `load_state_dict`. Then a resumed training continues as an uninterrupted one does.
+    """
 
 
 class BestWeights(Callback):
@@ -81,6 +85,17 @@ class BestWeights(Callback):
         mode = self.mode or ("min" if "loss" in name or "error" in name else "max")
         return 1 if mode == "min" else -1
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return the best state of the module, its epoch and its value."""
+        return {
+            "best": self.best, "best_epoch": self.best_epoch, "best_value": self.best_value
+        }  # fmt: skip
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from what `state_dict` returned."""
+        self.best, self.best_epoch = state["best"], state["best_epoch"]
+        self.best_value = state["best_value"]
+
     def on_train_end(self, trainer: Trainer, finished: bool) -> None:
         """Restore the best state, unless an exception ended training."""
         if finished and self.restore and self.best is not None:
@@ -116,6 +131,15 @@ class EarlyStopping(BestWeights):
         self.waited = 0 if self._note(trainer, record) else self.waited + 1
         if self.waited >= self.patience:
             trainer.stop()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of `BestWeights`, and the number of epochs without improvement."""
+        return {**super().state_dict(), "waited": self.waited}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from what `state_dict` returned."""
+        super().load_state_dict(state)
+        self.waited = state["waited"]
 
 
 @final

@@ -2,17 +2,18 @@
 
 A checkpoint is one safetensors file, replaced atomically after each epoch. It has the module's
 state, the optimizer states of each parameter, the loss scale, and as metadata the number of epochs,
-the generator state and the history.
+the generator state and the history. Schedules and callbacks that have a state store it too.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, final
 
+from magmath.arrays.array import Array
 from magmath.arrays.variable import Variable
 from magmath.engine.rng_state import RngState
 from magmath.errors import WeightsError
@@ -21,6 +22,8 @@ from magmath.nn.state_file import read, write
 from magmath.optim import LossScale, Optimizer
 from magmath.parallel.strategy import Strategy, Training
 from magmath.train.history import EpochRecord, History
+from magmath.train.listeners import Listener, listener_names
+from magmath.train.state_tree import decoded, encoded
 
 if TYPE_CHECKING:
     import os
@@ -28,13 +31,14 @@ if TYPE_CHECKING:
 NAME = "checkpoint.safetensors"
 HISTORY = "history.json"
 _MODULE, _OPTIMIZER, _STRATEGY = "module/", "optimizer/", "strategy/"
-_LOSS_SCALE = "loss_scale/"
+_LOSS_SCALE, _SCHEDULE, _CALLBACK = "loss_scale/", "schedule/", "callback/"
 
 
 class Resumed(Protocol):
     """The attributes of a trainer that its checkpoint uses."""
 
     epochs_done: int
+    stop_requested: bool
 
     @property
     def module(self) -> Module:
@@ -59,19 +63,32 @@ class Resumed(Protocol):
 class Checkpoint:
     """The checkpoint of a trainer in a folder, which is created if it does not exist."""
 
-    def __init__(self, trainer: Resumed, folder: str | os.PathLike[str]) -> None:
+    def __init__(
+        self,
+        trainer: Resumed,
+        folder: str | os.PathLike[str],
+        listeners: Sequence[Listener[Any]],
+    ) -> None:
         self._trainer = trainer
+        self._listeners = dict(zip(listener_names(listeners), listeners, strict=True))
+        self._states: dict[str, Any] = {}
+        """The restored states of listeners by name."""
+        self._stopped_of: int | None = None
+        """The number of epochs of the restored training if a callback has ended it before."""
         self.folder = Path(folder)
         self.path = self.folder / NAME
         self.folder.mkdir(parents=True, exist_ok=True)
 
-    def save(self, history: History) -> None:
-        """Write the state after an epoch."""
+    def save(self, history: History, epochs: int) -> None:
+        """Write the state after an epoch of a training with this number of epochs."""
         trainer = self._trainer
         arrays = {_MODULE + k: v for k, v in trainer.module.state_dict().items()}
         arrays |= {_OPTIMIZER + k: v.snapshot() for k, v in self._kept().items()}
         arrays |= {_STRATEGY + k: v.snapshot() for k, v in self._own().items()}
         arrays |= {_LOSS_SCALE + k: v.snapshot() for k, v in self._scale().items()}
+        schedules = self._encoded(_SCHEDULE, trainer.optimizer.schedule_states(), arrays)
+        states = {name: one.state_dict() for name, one in self._listeners.items()}
+        callbacks = self._encoded(_CALLBACK, states, arrays)
         stream = trainer.stream()
         rate = trainer.optimizer.learning_rate
         content: dict[str, Any] = {
@@ -81,6 +98,9 @@ class Checkpoint:
             "optimizer": type(trainer.optimizer).__name__,
             "optimizer_steps": trainer.optimizer._steps,
             "learning_rate": None if callable(rate) else float(rate),
+            "schedules": schedules,
+            "callbacks": callbacks,
+            "stopped_of": epochs if trainer.stop_requested else None,
             "history": {
                 "strategy": history.strategy,
                 "steps": history.steps,
@@ -135,7 +155,33 @@ class Checkpoint:
             v.assign(tensors[_LOSS_SCALE + name])
         strategy.accept(training)
         self._restore_numbers(content)
+        schedules = content["schedules"].items()
+        trainer.optimizer.load_schedule_states({k: decoded(v, tensors) for k, v in schedules})
+        self._states = {k: decoded(v, tensors) for k, v in content["callbacks"].items()}
+        self._stopped_of = content["stopped_of"]
         return _history(content["history"])
+
+    def restore_listeners(self) -> None:
+        """Give listeners their restored states. Listeners without one begin anew."""
+        for name, state in self._states.items():
+            if name in self._listeners:
+                self._listeners[name].load_state_dict(state)
+        self._states = {}
+
+    def is_complete(self, epochs: int) -> bool:
+        """Return True if a callback has ended the restored training, and if it is to have no more
+        than the epochs that it was to have then."""
+        return self._stopped_of is not None and epochs <= self._stopped_of
+
+    def _encoded(
+        self, kind: str, states: Mapping[str, Mapping[str, Any]], arrays: dict[str, Array]
+    ) -> dict[str, Any]:
+        """Return states by name for the metadata; add their arrays to `arrays`."""
+        return {
+            name: encoded(name, state, kind + name, arrays)
+            for name, state in states.items()
+            if state
+        }
 
     def _content(self, metadata: dict[str, str]) -> dict[str, Any]:
         try:

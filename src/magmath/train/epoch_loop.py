@@ -72,19 +72,27 @@ class EpochLoop:
         trainer.stop_requested = False
         finished = False
         self._notify("on_train_begin", last, self._steps)
+        if self._checkpoint is not None:
+            self._checkpoint.restore_listeners()
         try:
-            for epoch in range(first, last):
+            for epoch in self._epochs(first, last):
                 self._notify("on_epoch_begin", trainer.epochs_done)
                 record = self._epoch(epoch, history)
                 history.records.append(record)
-                if self._checkpoint is not None:
-                    self._checkpoint.save(history)
                 self._notify("on_epoch_end", record)
+                if self._checkpoint is not None:
+                    self._checkpoint.save(history, last)
                 if trainer.stop_requested:
                     break
             finished = True
         finally:
             self._notify("on_train_end", finished)
+
+    def _epochs(self, first: int, last: int) -> range:
+        """Return the numbers of the epochs to train: none after a callback has ended the training
+        that is resumed."""
+        stopped = self._checkpoint is not None and self._checkpoint.is_complete(last)
+        return range(first, first if stopped else last)
 
     def _notify(self, event: str, *values: Any) -> None:
         for listener in self._listeners:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, final
 
+from magmath.core.unique_names import numbered
 from magmath.errors import MagmathError
 from magmath.train.history import EpochRecord
 from magmath.train.reporter import Reporter
@@ -33,6 +34,15 @@ class Listener(Generic[Owner]):
 
     def on_train_end(self, trainer: Owner, finished: bool) -> None:
         """`fit` ends; `finished` is False if an exception, such as Ctrl-C, ended it."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a resumed training needs, which checkpoints store after each epoch: numbers,
+        strings, None and arrays, in lists, tuples and dictionaries."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from what `state_dict` returned; called after `on_train_begin` if `fit` resumes
+        from a checkpoint that has a state of this listener."""
 
 
 @final
@@ -81,3 +91,9 @@ def as_listener(given: Any) -> Listener[Any]:
             f"epoch's record; was given {given!r}"
         )
     return _RecordFunction(given)
+
+
+def listener_names(listeners: Sequence[Listener[Any]]) -> list[str]:
+    """Return a name for each listener, by which a checkpoint identifies its state: the class, and
+    a number for further listeners of a class."""
+    return numbered([type(one).__name__ for one in listeners])

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from magmath.arrays.array import Array
+from magmath.core.unique_names import numbered
 from magmath.errors import DataError, MagmathError
 from magmath.nn.abstract import AbstractArray
 from magmath.nn.metrics import METRICS
+from magmath.parallel.strategy import STALENESS
 
+RESERVED = ("loss", "validation_loss", STALENESS)
+"""The names of other figures of an epoch."""
 Metric = Callable[[Any, Any], Array]
 """A function of (outputs, targets), or a `nn.metrics.Metric`."""
 
 
 def metric_functions(metrics: Sequence[str | Metric]) -> dict[str, Metric]:
-    """Return metrics by name; a function has its own name.
+    """Return metrics by name. A function has its own name, with a number if that is taken.
 
     Raises MagmathError for unknown names.
     """
@@ -27,12 +32,20 @@ def metric_functions(metrics: Sequence[str | Metric]) -> dict[str, Metric]:
             f"fit: metric {unknown[0]!r} is not known; there are {', '.join(METRICS)}, and any "
             f"function of (outputs, targets)"
         )
-    return {
-        getattr(m, "__name__", type(m).__name__) if callable(m) else m: m
-        if callable(m)
-        else METRICS[m]
-        for m in metrics
-    }
+    distinct = {m if isinstance(m, str) else id(m): m for m in metrics}.values()
+    functions = [METRICS[m] if isinstance(m, str) else m for m in distinct]
+    names = numbered([_name(m) for m in distinct], RESERVED)
+    return dict(zip(names, functions, strict=True))
+
+
+def _name(metric: str | Metric) -> str:
+    """Return the name of a metric, or of the function that a partial object calls."""
+    while isinstance(metric, partial):
+        metric = metric.func
+    name: str = (
+        metric if isinstance(metric, str) else getattr(metric, "__name__", type(metric).__name__)
+    )
+    return name
 
 
 def chosen_metrics(

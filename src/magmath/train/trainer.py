@@ -69,8 +69,9 @@ class Trainer(metaclass=KeywordHints):
                 probabilities), or a function of (outputs, targets) that returns a 0-d array
     optimizer   an optimizer, or a name in `mm.optim.OPTIMIZERS`, such as "sgd" or "adam"
     metrics     names in `mm.nn.metrics.METRICS`, such as "accuracy", or functions of (outputs,
-                targets); by default accuracy for classifiers, that is with the loss
-                "cross_entropy" or with integer labels
+                targets), which are recorded by their names: "<lambda>", "<lambda>_2" …; by default
+                accuracy for classifiers, that is with the loss "cross_entropy" or with integer
+                labels
     callbacks   `Callback` objects, or functions of the epoch's record
     strategy    the division of the work: a name in `mm.parallel.STRATEGIES`, an object of
                 `mm.parallel`, or a dictionary from layers to options; see `docs/parallel.md`
@@ -240,7 +241,9 @@ class Trainer(metaclass=KeywordHints):
         shuffle      draw a new order of the samples for each epoch; the default
         checkpoint   a folder, to which the complete training state is written after each epoch
         resume       continue from the checkpoint, if there is one, until `epochs` epochs are done
-                     in total. The weights are those of an uninterrupted run
+                     in total. The weights are those of an uninterrupted run; callbacks continue
+                     from their states (`Callback.state_dict`). A training that a callback has
+                     stopped continues only with a larger `epochs` than before
         verbose      print a line for each epoch
         callbacks    callbacks for this call, in addition to those of the trainer
 
@@ -261,13 +264,13 @@ class Trainer(metaclass=KeywordHints):
         feed = self._feed("fit", x, y, batch_size, shuffle)
         self._checked("fit", feed, batch_size, training=True)
         held_out = None if validation is None else self._validation(validation)
-        saved = None if checkpoint is None else Checkpoint(self, checkpoint)
+        listeners = [as_listener(c) for c in (*self.callbacks, *callbacks)]
+        listeners += [Reporting(console_reporter())] if verbose else []
+        saved = None if checkpoint is None else Checkpoint(self, checkpoint, listeners)
         history = (saved.restore() if saved is not None and resume else None) or History()
         step, self._last_feed = self._step(feed, weights), feed
         history.strategy = ", ".join(f"{k}: {v}" for k, v in step.choice.items())
         self.history = history
-        listeners = [as_listener(c) for c in (*self.callbacks, *callbacks)]
-        listeners += [Reporting(console_reporter())] if verbose else []
         loop = EpochLoop(self, step, feed, held_out, saved, listeners)
         loop.run(len(history.records), epochs, history)
         return history

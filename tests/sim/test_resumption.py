@@ -1,0 +1,239 @@
+"""A training that is interrupted after any epoch and resumed is the uninterrupted one, bit for bit:
+for all schedules, callbacks with a state, optimizers, and modules with random numbers."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+import magmath as mm
+from engines import current
+from magmath import nn
+from magmath.errors import MagmathError
+from magmath.optim import schedules as s
+from magmath.train import BestWeights, Callback, EarlyStopping, Trainer
+
+EPOCHS = 6
+DRAW = np.random.default_rng(2)
+X = DRAW.normal(size=(24, 5)).astype(np.float32)
+Y = DRAW.integers(0, 3, 24)
+
+
+class OwnSchedule(s.Schedule):
+    """A user's schedule with a state: the rate falls while the loss is above its mean so far."""
+
+    per = "epoch"
+
+    def __init__(self) -> None:
+        self.rate, self.seen = 0.1, [0.0]
+
+    def __call__(self, step: int) -> float:
+        return self.rate
+
+    def monitored(self, figures: Mapping[str, Any]) -> None:
+        self.seen.append(figures["loss"])
+        self.rate *= 0.5 if self.seen[-1] > np.mean(self.seen) else 1.1
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"rate": self.rate, "seen": self.seen}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.rate, self.seen = state["rate"], list(state["seen"])
+
+
+def plateau() -> s.Plateau:
+    return s.Plateau(0.1, factor=0.5, patience=0, threshold=0.2, cooldown=1)
+
+
+RATES: dict[str, Callable[[], Any]] = {
+    "number": lambda: 0.05,
+    "function": lambda: lambda epoch: 0.1 / (epoch + 1),
+    "plateau": plateau,
+    "warm-up to plateau": lambda: s.WarmUp(plateau(), 2),
+    "warm-up to cosine": lambda: s.WarmUp(s.Cosine(0.1, 12, per="step"), 5, per="step"),
+    "one cycle": lambda: s.OneCycle(0.1, 18),
+    "own": OwnSchedule,
+}
+
+
+class Average(Callback):
+    """A user's callback: a moving average of the weights, which are the result of training."""
+
+    def on_train_begin(self, trainer: Trainer, epochs: int, steps: int) -> None:
+        self.average = {k: 0 * v for k, v in trainer.module.state_dict().items()}
+        self.epochs = 0
+        self.history: list[tuple[int, float]] = []
+        self.noise = np.random.default_rng(0).normal(size=3)
+
+    def on_epoch_end(self, trainer: Trainer, record: Any) -> None:
+        self.epochs += 1
+        for name, value in trainer.module.state_dict().items():
+            self.average[name] = mm.astype(0.5 * self.average[name] + 0.5 * value, value.dtype)
+        self.history.append((record.epoch, record.loss))
+        self.noise *= record.loss
+
+    def state_dict(self) -> dict[str, Any]:
+        return vars(self)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        vars(self).update(state)
+
+
+class Halving(Callback):
+    """A callback without a state, which changes the optimizer's rate if that is a number."""
+
+    def on_epoch_end(self, trainer: Trainer, record: Any) -> None:
+        if not callable(trainer.optimizer.learning_rate):
+            trainer.optimizer.learning_rate *= 0.7
+
+
+class StopsAt(Callback):
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def on_epoch_end(self, trainer: Trainer, record: Any) -> None:
+        if record.epoch >= self.epoch:
+            trainer.stop()
+
+
+CALLBACKS: dict[str, Callable[[], Any]] = {
+    "best": lambda: BestWeights(monitor="validation_accuracy"),
+    "worst": lambda: BestWeights(mode="max"),  # soon, so that the state matters
+    "patient": lambda: EarlyStopping(3, mode="max", restore_best=False),
+    "impatient": lambda: EarlyStopping(1, minimum_change=0.01),
+    "average": Average,
+    "halving": Halving,
+    "stops": lambda: StopsAt(4),
+}
+OPTIMIZERS: dict[str, Callable[[Any], mm.optim.Optimizer]] = {
+    "sgd": lambda rate: mm.optim.GradientDescent(rate),
+    "momentum": lambda rate: mm.optim.Momentum(rate, nesterov=True),
+    "adam": lambda rate: mm.optim.Adam(rate, groups={"*.bias": {"learning_rate": plateau()}}),
+    "one for all": lambda rate: mm.optim.AdamW(rate, groups={"*.bias": {"learning_rate": rate}}),
+}
+
+
+class Interrupts(Callback):
+    """Raises an exception in epoch `epoch`, counted from 0."""
+
+    def __init__(self, epoch: int, event: str) -> None:
+        self.epoch, self.event = epoch, event
+
+    def on_epoch_begin(self, trainer: Trainer, epoch: int) -> None:
+        if self.event == "begin" and epoch == self.epoch:
+            raise KeyboardInterrupt
+
+    def on_step_end(self, trainer: Trainer, done: int, loss: float, speed: float) -> None:
+        if self.event == "step" and trainer.epochs_done == self.epoch:
+            raise KeyboardInterrupt
+
+
+def outcome(trainer: Trainer, history: Any) -> dict[str, Any]:
+    """All that the training has left, as values that compare."""
+    found: dict[str, Any] = {"steps": history.steps, "epochs": len(history.records)}
+    found["figures"] = [record.figures() for record in history.records]
+    found["rates"] = trainer.optimizer.rates(trainer.optimizer.steps, trainer.epochs_done)
+    found["weights"] = {k: v.tolist() for k, v in trainer.module.state_dict().items()}
+    found["optimizer"] = {k: v.tolist() for k, v in trainer.optimizer.state_dict().items()}
+    for callback in trainer.callbacks:
+        state = callback.state_dict()
+        found[type(callback).__name__] = repr({k: _plain(v) for k, v in state.items()})
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+@settings(max_examples=40, phases=[Phase.explicit, Phase.generate])  # shrinking takes minutes
+@given(
+    rate=st.sampled_from(sorted(RATES)),
+    callbacks=st.lists(st.sampled_from(sorted(CALLBACKS)), unique=True, max_size=3),
+    optimizer=st.sampled_from(sorted(OPTIMIZERS)),
+    dropout=st.sampled_from([None, "pool", "own"]),
+    seed=st.sampled_from([None, 5]),
+    stops=st.lists(st.tuples(st.integers(0, EPOCHS), st.sampled_from(["begin", "step"])), max_size=2),
+)  # fmt: skip
+def test_a_resumed_training_is_the_uninterrupted_one(
+    rate: str,
+    callbacks: list[str],
+    optimizer: str,
+    dropout: str | None,
+    seed: int | None,
+    stops: list[tuple[int, str]],
+) -> None:
+    def trainer() -> Trainer:
+        mm.random.seed(3)
+        layers: list[Any] = [nn.Dense(6), nn.BatchNorm(), nn.ReLU()]
+        if dropout is not None:
+            layers.append(nn.Dropout(0.3, seed=None if dropout == "pool" else 9))
+        return Trainer(
+            nn.Sequential(*layers, nn.Dense(3)), "cross_entropy",
+            OPTIMIZERS[optimizer](RATES[rate]()),
+            callbacks=[CALLBACKS[name]() for name in callbacks], strategy="data", seed=seed,
+        )  # fmt: skip
+
+    options: dict[str, Any] = {"epochs": EPOCHS, "batch_size": 8, "validation": (X, Y)}
+    with current("inline"), tempfile.TemporaryDirectory() as folder:
+        whole = trainer()
+        expected = outcome(whole, whole.fit(X, Y, **options))
+        options |= {"checkpoint": folder, "resume": True}
+        for epoch, event in sorted(stops):
+            try:
+                trainer().fit(X, Y, callbacks=[Interrupts(epoch, event)], **options)
+            except KeyboardInterrupt:
+                continue
+        for _ in range(2):  # also a training that is complete
+            resumed = trainer()
+            assert outcome(resumed, resumed.fit(X, Y, **options)) == expected
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("shared", 2), ("messages", 3)])
+def test_states_are_restored_on_workers(kind: str, workers: int) -> None:
+    with current(kind, workers), tempfile.TemporaryDirectory() as folder:
+
+        def fit(epochs: int, **options: Any) -> dict[str, Any]:
+            callbacks = [BestWeights(mode="max"), BestWeights(), Average()]
+            module = nn.Sequential(nn.Dense(6, activation="relu"), nn.Dense(3))
+            trainer = Trainer(
+                module, optimizer=mm.optim.Adam(plateau()), callbacks=callbacks, seed=1,
+                strategy="data",
+            )  # fmt: skip
+            return outcome(trainer, trainer.fit(X, Y, epochs=epochs, batch_size=8, **options))
+
+        expected = fit(6)
+        fit(3, checkpoint=folder)
+        assert fit(6, checkpoint=folder, resume=True) == expected
+
+
+def test_a_stopped_training_continues_for_more_epochs() -> None:
+    with current("inline"), tempfile.TemporaryDirectory() as folder:
+
+        def fit(epochs: int, callbacks: list[Any]) -> list[int]:
+            trainer = Trainer(nn.Dense(3), seed=1, callbacks=callbacks)
+            history = trainer.fit(X, Y, epochs=epochs, checkpoint=folder, resume=True)
+            return [record.epoch for record in history.records]
+
+        assert fit(5, [StopsAt(2)]) == [1, 2]
+        assert fit(5, [StopsAt(2)]) == [1, 2]
+        assert fit(6, [StopsAt(4)]) == [1, 2, 3, 4]
+        assert fit(7, []) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_state_that_a_checkpoint_cannot_store_is_an_error() -> None:
+    class Odd(Callback):
+        def state_dict(self) -> dict[str, Any]:
+            return {"counts": [1, {"table": object()}]}
+
+    with current("inline"), tempfile.TemporaryDirectory() as folder:
+        message = r"the state of Odd has a object \(Odd/counts/1/table\).*must return numbers"
+        with pytest.raises(MagmathError, match=message):
+            Trainer(nn.Dense(3)).fit(X, Y, checkpoint=folder, callbacks=[Odd()])

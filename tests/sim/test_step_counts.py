@@ -1,0 +1,108 @@
+"""The number of steps of an optimizer is that of the updates, in every form of a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import magmath as mm
+from engines import current
+from magmath.optim import schedules
+
+STEPS = 6
+Update = Callable[[], None]
+
+
+def in_python(update: Update) -> None:
+    for _ in range(STEPS):
+        update()
+
+
+def compiled(update: Update) -> None:
+    call = mm.compile(lambda x: (update(), x)[1])
+    for _ in range(STEPS):
+        call(mm.ones(1))
+
+
+def in_fori_loop(update: Update) -> None:
+    mm.fori_loop(3, 3 + STEPS, lambda i, x: (update(), x)[1], mm.ones(1))
+
+
+def in_scan(update: Update) -> None:
+    mm.scan(lambda x, row: (update(), (x, row))[1], mm.ones(1), mm.ones((STEPS, 2)), reverse=True)
+
+
+def in_while_loop(update: Update) -> None:
+    mm.while_loop(lambda i: i < STEPS, lambda i: (update(), i + 1)[1], mm.asarray(0))
+
+
+def in_two_loops(update: Update) -> None:
+    for _ in range(2):
+        mm.fori_loop(0, STEPS // 2, lambda i, x: (update(), x)[1], mm.ones(1))
+
+
+FORMS: dict[str, Callable[[Update], None]] = {
+    "python": in_python,
+    "compile": compiled,
+    "fori_loop": in_fori_loop,
+    "scan": in_scan,
+    "while_loop": in_while_loop,
+    "compiled fori_loop": lambda update: mm.compile(lambda: (in_fori_loop(update), mm.ones(1))[1])(),
+    "compiled scan": lambda update: mm.compile(lambda: (in_scan(update), mm.ones(1))[1])(),
+    "two loops": in_two_loops,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("each", [1, 2])
+def test_steps_are_the_updates(form: str, each: int, kind: str, workers: int) -> None:
+    with current(kind, workers):
+        v, counter = mm.variable("v", np.ones(3)), mm.variable("counter", 0)
+        groups = {"w": {"learning_rate": 0.3}}
+        optimizer = mm.optim.Adam(0.1, groups=groups)
+
+        def update() -> None:
+            for _ in range(each):
+                optimizer.update({v: 2 * v})
+                counter.assign(counter + 1)
+
+        FORMS[form](update)
+        assert optimizer.steps == int(counter) == each * STEPS
+        state = optimizer.state_dict()
+        assert int(state["steps"]) == int(state["v.count"]) == each * STEPS
+        seen: list[int] = []
+        optimizer.learning_rate = lambda step: seen.append(step) or 0.1
+        update()
+        assert seen == list(range(each * STEPS, each * (STEPS + 1)))
+
+
+@pytest.mark.parametrize("form", ["fori_loop", "scan"])
+def test_a_failed_loop_counts_no_steps(form: str) -> None:
+    with current("inline"):
+        v = mm.variable("v", np.ones(3))
+        optimizer = mm.optim.Adam(0.1)
+        index = mm.asarray([7])
+
+        def update() -> None:
+            optimizer.update({v: 2 * mm.take(v, index) + v})
+
+        with pytest.raises(IndexError):
+            FORMS[form](update)
+        assert optimizer.steps == 0
+
+
+def test_a_schedule_after_a_loop_continues_there() -> None:
+    """Warm-up in a loop on the workers, then a cosine in a Python loop."""
+    with current("inline"):
+        v = mm.variable("v", 0.0)
+        descent = mm.optim.GradientDescent(0.5)
+        mm.fori_loop(0, 4, lambda i, x: (descent.update({v: mm.asarray(1.0)}), x)[1], 0.0)
+        cosine: Any = schedules.Cosine(1.0, 10)
+        descent.learning_rate = cosine
+        for _ in range(3):
+            descent.update({v: mm.asarray(1.0)})
+        assert float(v) == pytest.approx(-(4 * 0.5 + sum(map(cosine, (4, 5, 6)))))
