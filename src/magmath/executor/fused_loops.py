@@ -29,7 +29,7 @@ from magmath.executor.loop_nests import (
 )
 from magmath.executor.native_source import Arguments, NoNativeForm, view_finder
 from magmath.ops import OPERATIONS
-from magmath.program.instructions import Call, Emit, Instruction, Move, Program
+from magmath.program.instructions import Call, Emit, Instruction, Program, Redistribute
 
 
 @dataclass(frozen=True)
@@ -336,7 +336,7 @@ def _readers(program: Program) -> list[list[int]]:
         if isinstance(instruction, Call):
             for read in _read_in_memory(instruction):
                 readers[read].append(-1)
-        if isinstance(instruction, (Call, Move)):
+        if isinstance(instruction, (Call, Redistribute)):
             written.add(instruction.out if isinstance(instruction, Call) else instruction.target)
     for i, slot in enumerate(program.slots):
         if slot.alias is not None and i not in written:
@@ -353,7 +353,7 @@ def _read(instruction: Instruction) -> Iterable[int]:
     match instruction:
         case Call(inputs=inputs):
             return inputs
-        case Move(source):
+        case Redistribute(source):
             return (source,)
         case Emit(slot):
             return (slot,)

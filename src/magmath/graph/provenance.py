@@ -457,7 +457,7 @@ def longest(operands: Sequence[WeakOperand]) -> int:
     return longest
 
 
-class Deferred(Protocol):
+class DeferredProvenance(Protocol):
     """A provenance whose record is made when it is needed."""
 
     def recorded(self, leaf: Node, /) -> Provenance:
@@ -466,11 +466,11 @@ class Deferred(Protocol):
 
 def provenance_of(leaf: Node) -> Provenance | None:
     """Return the provenance of a leaf, or None if it has none."""
-    found: Provenance | Deferred | None = leaf.provenance
+    found: Provenance | DeferredProvenance | None = leaf.provenance
     return found if found is None or type(found) is Provenance else found.recorded(leaf)
 
 
-set_provenance: Callable[[Node, Provenance | Deferred | None], None] = Node.__dict__[
+set_provenance: Callable[[Node, Provenance | DeferredProvenance | None], None] = Node.__dict__[
     "provenance"
 ].__set__
 """Set the provenance of a leaf: a part of its evaluation state."""

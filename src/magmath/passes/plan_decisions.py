@@ -63,7 +63,7 @@ class Decision:
     stages: tuple[tuple[Layout, ...], ...] | None
     cost: int
     workspace: int
-    parts: tuple[Part, ...]
+    parts: tuple[StepList, ...]
 
 
 DecisionKey = tuple["ArrayState | None", ...]
@@ -180,14 +180,14 @@ class Decisions:
 
     def _decompositions(
         self, node: Node, layouts: Sequence[Layout], wanted: ArrayState | None
-    ) -> tuple[Part, ...]:
+    ) -> tuple[StepList, ...]:
         if node.operation.decompositions is no_decomposition or self.environment.deterministic:
             return ()
         parts = []
         for root in node.operation.decompositions(node, layouts):
             nodes = topological_until([root], node.inputs)
             numbers = {} if wanted is None else {root: 1}
-            parts.append(Part.of(nodes, node.inputs, numbers, self))
+            parts.append(StepList.of(nodes, node.inputs, numbers, self))
         return tuple(parts)
 
 
@@ -204,7 +204,7 @@ def _with_layouts(node: Node, inputs: Iterable[Layout], output: Layout) -> Node:
 
 
 @dataclass(frozen=True)
-class Part:
+class StepList:
     """A graph, or a decomposition of a node, as a list of steps.
 
     position  the number of each node: first the given ones (leaves, or operands of the node)
@@ -223,7 +223,7 @@ class Part:
         given: Sequence[Node],
         wanted: Mapping[Node, int],
         decisions: Decisions,
-    ) -> Part:
+    ) -> StepList:
         """Return the part for nodes in topological order."""
         known = set(given)
         rest = [node for node in nodes if node not in known]
@@ -236,4 +236,4 @@ class Part:
                 operands = tuple([position[x] for x in node.inputs])
                 position[node] = first + len(steps)
                 steps.append((decisions.kind(node), operands, wanted.get(node, 0)))
-        return Part(position, steps, leaves)
+        return StepList(position, steps, leaves)

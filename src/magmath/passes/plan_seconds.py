@@ -21,7 +21,7 @@ from magmath.passes.fuse import fusion_groups
 from magmath.passes.fusion_savings import FusionGroup
 from magmath.passes.layout_hints import HintSource, hint_sources
 from magmath.passes.node_cost import call_seconds
-from magmath.passes.plan_decisions import ArrayState, Decision, Decisions, Part, decisions_of
+from magmath.passes.plan_decisions import ArrayState, Decision, Decisions, StepList, decisions_of
 
 
 @final
@@ -35,7 +35,7 @@ class PlanSeconds:
         hints = hint_sources(graph, environment.mesh)
         self._wanted = list(dict.fromkeys((None, *hints.values(), *graph.targets)))
         numbers = {source: i for i, source in enumerate(self._wanted)}
-        self._part = Part.of(
+        self._part = StepList.of(
             graph.nodes,
             leaves,
             {node: numbers[source] for node, source in hints.items()},
@@ -112,7 +112,7 @@ class _Plan:
         self._journal: list[tuple[_Value, ArrayState, Mapping[Layout, _Value]]] = []
 
     def run(
-        self, part: Part, values: list[_Value], wanted: Sequence[ArrayState | None]
+        self, part: StepList, values: list[_Value], wanted: Sequence[ArrayState | None]
     ) -> list[Decision | None]:
         """Append the values of all steps to those of the given nodes; return the decisions about
         all values, None for those without."""
@@ -215,7 +215,7 @@ class _Plan:
 
     def _tried(
         self,
-        part: Part | None,
+        part: StepList | None,
         decision: Decision,
         inputs: list[_Value],
         wanted: ArrayState | None,
