@@ -75,7 +75,7 @@ class Key:
             return (self.mask.counted.total,)
         return broadcast("indexing", *(node.shape for node in self.indices.values()))
 
-    def kept(self) -> Shape:
+    def remaining(self) -> Shape:
         """Return the extents, after the cuts, of the dimensions that no array indexes."""
         extents: list[int | None] = list(self.shape)
         for cut in self.cuts:
@@ -87,7 +87,7 @@ class Key:
 
     def result(self) -> list[tuple[str, int]]:
         """Return the kind and extent of each dimension of x[key]."""
-        kept, found = iter(self.kept()), []
+        kept, found = iter(self.remaining()), []
         for part in self.order:
             if part is PICKED:
                 found += [(PICKED, extent) for extent in self.picked()]

@@ -217,7 +217,7 @@ class FastestSelector(Generic[Kind]):
         return self._executors[self._current]
 
     @property
-    def is_settled(self) -> bool:
+    def has_one_alternative(self) -> bool:
         """True if only one alternative exists."""
         return self._others is None and len(self._executors) == 1
 

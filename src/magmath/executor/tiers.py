@@ -140,7 +140,7 @@ class Tiers:
         self._uses_native = self._choice.current is self._native
         self._seconds, self._runs = 0.0, 0
         self._least = 1
-        self._due = float("inf") if self._choice.is_settled else SAMPLE_SECONDS
+        self._due = float("inf") if self._choice.has_one_alternative else SAMPLE_SECONDS
 
     def _compiled(self) -> list[Alternative]:
         assert self._binding is not None

@@ -158,7 +158,7 @@ class VersionOperand(WeakOperand):
         return (self.variable,)
 
 
-Wanted = Callable[[WeakOperand], bool]
+IsSource = Callable[[WeakOperand], bool]
 Replace = Callable[[WeakOperand], "Node | None"]
 
 
@@ -334,9 +334,9 @@ class Provenance(Struct, eq=False, gc=False):
         for x in self.operands():
             yield from x.nodes()
 
-    def depends_on(self, wanted: Wanted, known: dict[Provenance, bool]) -> bool:
+    def depends_on(self, is_source: IsSource, known: dict[Provenance, bool]) -> bool:
         """Return True if the value was computed, directly or indirectly, from an operand that
-        `wanted` accepts.
+        `is_source` accepts.
 
         `known` caches the answers.
         """
@@ -346,7 +346,7 @@ class Provenance(Struct, eq=False, gc=False):
             read = last.read()
             before = [x.provenance for x in read if x.provenance is not None]
             unknown = [one for one in before if one not in known]
-            found = any(map(wanted, read)) or any(known.get(one) for one in before)
+            found = any(map(is_source, read)) or any(known.get(one) for one in before)
             if last not in known and unknown and not found:
                 stack += unknown
                 continue

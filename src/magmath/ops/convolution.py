@@ -127,7 +127,7 @@ def _kernel_axes(node: Node) -> str:
     return f"{_N}{x}{space.upper()},{_N}{y}{space}->{w}{'.' * len(space)}"
 
 
-def _follow(node: Node, letter: str, split: Split, operand: int | None) -> Split | None:
+def _derived_split(node: Node, letter: str, split: Split, operand: int | None) -> Split | None:
     if letter == _C:
         outputs = node.shape[0] if node.name == "correlation_kernel" else node.inputs[1].shape[0]
         return split.map_positions(lambda cut: cut * (outputs // node.attributes["groups"]))
@@ -260,7 +260,7 @@ CORRELATION: Operation = Operation(
     flops=lambda node: _flops(node.inputs[1].shape, node.shape),
     efficiency=_efficiency,
     decompositions=_correlation_decompositions,
-    derived_split=_follow,
+    derived_split=_derived_split,
     memory_orders=_map_orders,
     epilogues=frozenset({"bias", "residual", "relu"}),
     bias_axis=1,
@@ -277,7 +277,7 @@ CORRELATION_INPUT: Operation = Operation(
     reference=kernels.input_reference,
     flops=lambda node: _flops(node.inputs[1].shape, node.inputs[0].shape),
     efficiency=_efficiency,
-    derived_split=_follow,
+    derived_split=_derived_split,
     memory_orders=_map_orders,
 )
 
@@ -292,7 +292,7 @@ CORRELATION_KERNEL: Operation = Operation(
     reference=kernels.kernel_reference,
     flops=lambda node: _flops(node.shape, node.inputs[1].shape),
     efficiency=_efficiency,
-    derived_split=_follow,
+    derived_split=_derived_split,
     memory_orders=_kernel_orders,
 )
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from magmath.codegen.emit import IndexMap, NativeCall, Places, Writer, emit_reshape
+from magmath.codegen.emit import IndexMap, LocalIndices, NativeCall, Writer, emit_reshape
 from magmath.core.dtypes import DType
 from magmath.core.shapes import size_of
 from magmath.errors import ShapeError
@@ -136,7 +136,7 @@ def _permute_kernel(call: KernelCall) -> Callable[[], object]:
     return lambda: out.copy_(view)
 
 
-def _permuted_places(w: Writer, call: NativeCall) -> Places:
+def _permuted_indices(w: Writer, call: NativeCall) -> LocalIndices:
     axes = call.attributes["axes"]
     return lambda indices: [indices[axes.index(d)] for d in range(len(axes))]
 
@@ -153,7 +153,7 @@ PERMUTE = Operation(
     reduction=None,
     vjp=_permute_vjp,
     kernel=_permute_kernel,
-    native=IndexMap(_permuted_places, lambda call, x: x.permute(call.attributes["axes"])),
+    native=IndexMap(_permuted_indices, lambda call, x: x.permute(call.attributes["axes"])),
     reference=lambda x, *, axes: np.transpose(x, axes),
     numpy_copy=lambda node: lambda x, out: np.copyto(out, x.transpose(node.attributes["axes"])),
     flops=_no_flops,
