@@ -17,8 +17,8 @@ from magmath.errors import ShapeError
 def apply_along_axis(
     func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **options: Any
 ) -> Array:
-    """Return the results of a function of the 1-D parts along an axis, in its place. The function
-    is called once for each part: one that takes an axis itself is faster."""
+    """Apply a function to each 1-D slice along an axis; its results replace the slices. The
+    function is called once for each slice: one that takes an axis itself is faster."""
     x = as_array("apply_along_axis", arr)
     dim = normalize_axis("apply_along_axis", axis, x.ndim)
     lines = moveaxis(x, dim, -1)
@@ -34,8 +34,8 @@ def apply_along_axis(
 
 
 def apply_over_axes(func: Callable[..., Any], a: Any, axes: int | Sequence[int]) -> Array:
-    """Apply a function of an array and an axis over several axes in turn, which are kept with
-    extent 1."""
+    """Apply a function (array, axis) → array over several axes in turn; reduced axes keep extent
+    1."""
     x = as_array("apply_over_axes", a)
     ndim = x.ndim
     for axis in (axes,) if isinstance(axes, int) else axes:

@@ -1,4 +1,4 @@
-"""Differences, slopes, integrals and interpolation along axes; convolution of vectors."""
+"""Differences, gradients, integrals and interpolation along axes; convolution of vectors."""
 
 from __future__ import annotations
 
@@ -133,8 +133,8 @@ def _slope(f: Array, d: int, steps: Any, edge_order: int) -> Array:
 def interp(
     x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
 ) -> Array:
-    """Return the values at x of the lines through the points (xp, fp), of which xp rises; `left`
-    and `right` are the values outside of the points, by default those at the ends."""
+    """Return the piecewise linear interpolation at x through the points (xp, fp), with ascending
+    xp; `left` and `right` are the values outside of the points, by default those at the ends."""
     at = astype(as_array("interp", x), float64)
     points, values = as_array("interp", xp), floating("interp", fp)
     if points.ndim != 1 or values.shape != points.shape or not points.size:

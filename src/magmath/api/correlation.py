@@ -65,7 +65,7 @@ def cov(
 ) -> Array:
     """Return the covariance of variables, which are rows, or columns where `rowvar` is False.
 
-    ddof: the number that is subtracted from that of the observations, 1 by default, 0 with `bias`.
+    ddof: the divisor is the number of observations minus ddof, 1 by default, 0 with `bias`.
     fweights: the number of times that each observation counts; aweights: weights of observations.
     """
     x = _observations("cov", m, rowvar)

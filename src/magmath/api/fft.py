@@ -271,7 +271,7 @@ def _scaled(name: str, index: Node, over: float, dtype: DTypeLike) -> Array:
 
 
 def fftshift(x: Array, /, axes: Any = None) -> Array:
-    """Return the coefficient of frequency 0 moved to the middle of each axis (of `axes`, or
+    """Return x with the coefficient of frequency 0 moved to the middle of each axis (of `axes`, or
     all)."""
     x = as_array("fftshift", x)
     dims = normalize_axes("fftshift", axes, x.ndim)

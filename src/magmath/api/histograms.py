@@ -72,8 +72,9 @@ def _counts(positions: Array, weights: Array, length: int) -> Array:
 
 
 def digitize(x: Any, bins: Any, right: bool = False) -> Array:
-    """Return the number of the bin of each element: that of edges which are not above it, or with
-    `right` that of edges below it. Edges rise, or fall, for which they are computed."""
+    """Return the index of the bin of each element: the number of edges that are less than or equal
+    to it, or with `right` less than it. The edges ascend or descend; their values are computed to
+    find out."""
     values, edges = as_array("digitize", x), as_array("digitize", bins)
     if edges.ndim != 1:
         raise ShapeError(f"digitize: bins must be 1-D, was given shape {edges.shape}")
@@ -225,7 +226,7 @@ def _binned(columns: Sequence[Array], bins: Sequence[_Bins], weights: Array | No
 
 
 def _bins_of(x: Array, inside: Array, bins: _Bins) -> Array:
-    """Return the bin of each element; elements that lie outside get any bin.
+    """Return the bin of each element; elements outside of all bins get an arbitrary bin.
 
     A bin among equal ones is computed and compared with its edges, which rounding may miss by one;
     this takes a tenth of the time of a binary search.

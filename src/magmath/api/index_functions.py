@@ -119,8 +119,8 @@ def unravel_index(indices: Any, shape: int | Sequence[int], order: str = "C") ->
 
 
 def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -> Array:
-    """Return the positions of an axis (of the flattened array for None) where a condition holds; it
-    may be shorter than the axis."""
+    """Return the slices along an axis (elements of the flattened array for None) where a 1-D
+    condition is true; the condition may be shorter than the axis."""
     x, mask = as_array("compress", a), as_array("compress", condition)
     if mask.ndim != 1:
         raise ShapeError(f"compress: the condition must be 1-D, was given shape {mask.shape}")
@@ -135,7 +135,8 @@ def extract(condition: Any, arr: Any) -> Array:
 
 
 def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Array:
-    """For each element of an array of integers, the element of the choice with that number."""
+    """Return, for each element of an array of integers, the element of the choice with that
+    number."""
     number = as_array("choose", a)
     given = broadcast_arrays(*_of_one_type("choose", choices))
     shape = broadcast_shapes(number.shape, *(x.shape for x in given))
@@ -195,7 +196,7 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **opti
 
 
 def copyto(dst: Array, src: Any, casting: str = "same_kind", where: Any = True) -> None:
-    """Give an array the values of another, which broadcast to it, where a mask holds."""
+    """Write the values of another array, which broadcast to this one, where a mask is true."""
     dst, values = target("copyto", dst), as_array("copyto", src)
     wide = broadcast_to(values, dst.shape)
     if where is not True:
@@ -205,7 +206,8 @@ def copyto(dst: Array, src: Any, casting: str = "same_kind", where: Any = True) 
 
 
 def put(a: Array, ind: Any, v: Any, mode: str = "raise") -> None:
-    """Write values to positions of the flattened array; they are repeated from the first on."""
+    """Write values to positions of the flattened array; fewer values than positions are
+    repeated."""
     a = target("put", a)
     positions = ravel(within("put", as_array("put", ind), a.size, mode))
     flat = ravel(a)
@@ -214,8 +216,8 @@ def put(a: Array, ind: Any, v: Any, mode: str = "raise") -> None:
 
 
 def putmask(a: Array, mask: Any, values: Any) -> None:
-    """Write values where a mask holds: those at the same positions of the flattened arrays, values
-    being repeated from the first on."""
+    """Write values where a mask is true: to each such position the value at the same position of
+    the flattened values, which are repeated to the length of the array."""
     a = target("putmask", a)
     wide = broadcast_to(reshape(_cycled(values, a.size), a.shape if _many(values) else ()), a.shape)
     chosen = choice(as_array("putmask", mask), Array(written_operand(a.dtype, wide)), a)
@@ -223,8 +225,8 @@ def putmask(a: Array, mask: Any, values: Any) -> None:
 
 
 def place(arr: Array, mask: Any, vals: Any) -> None:
-    """Write values where a mask holds: the first one at the first such position, and so on, from
-    the first on again."""
+    """Write values where a mask is true: the n-th value to the n-th such position; fewer values are
+    repeated."""
     arr, chosen = target("place", arr), as_array("place", mask)
     arr[astype(chosen, bool_)] = _cycled(vals, count_mask(astype(chosen, bool_).node).total)
 
@@ -244,7 +246,7 @@ def _cycled(values: Any, size: int) -> Array:
 
 
 def put_along_axis(arr: Array, indices: Any, values: Any, axis: int | None) -> None:
-    """Write values to the positions along an axis that an array of indices has for each of them."""
+    """Write values along an axis, each to the position that an array of indices gives for it."""
     arr, positions = target("put_along_axis", arr), as_array("put_along_axis", indices)
     if axis is None:
         flat = ravel(arr)

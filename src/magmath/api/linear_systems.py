@@ -133,7 +133,8 @@ def pinv(x: Array, /, rcond: Any = None, *, rtol: float | Array | None = None) -
 def lstsq(
     x1: Array, x2: Array, /, rcond: Any = None, *, rtol: float | Array | None = None
 ) -> LstsqResult:
-    """Return the shortest x that makes x1·x - x2 shortest; `rtol` as for `pinv`."""
+    """Return the least-squares solution x of x1·x = x2, the one of smallest norm; `rtol` as for
+    `pinv`."""
     a, b, vector = _system("lstsq", x1, x2)
     tolerance = _tolerance("lstsq", a, rcond if rtol is None else rtol)
     x = apply(least_squares.LSTSQ, a, b, tolerance, line=user_line())

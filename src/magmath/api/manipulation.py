@@ -84,13 +84,13 @@ def ravel(x: Array, /, order: str = "C") -> Array:
 
 
 def transpose(x: Array, /, axes: Sequence[int] | None = None) -> Array:
-    """Return the axes in another order, reversed for None."""
+    """Return x with its axes in another order, reversed for None."""
     x = as_array("transpose", x)
     return permute_dims(x, range(x.ndim)[::-1] if axes is None else axes)
 
 
 def swapaxes(x: Array, /, axis1: int, axis2: int) -> Array:
-    """Return two axes exchanged."""
+    """Return x with two axes exchanged."""
     x = as_array("swapaxes", x)
     first, second = _positions("swapaxes", (axis1, axis2), x.ndim)
     order = list(range(x.ndim))
@@ -99,7 +99,7 @@ def swapaxes(x: Array, /, axis1: int, axis2: int) -> Array:
 
 
 def rollaxis(x: Array, /, axis: int, start: int = 0) -> Array:
-    """Return an axis moved back until it stands before position `start`."""
+    """Return x with an axis moved to just before position `start`."""
     x = as_array("rollaxis", x)
     dim = normalize_axis("rollaxis", axis, x.ndim)
     before = start + x.ndim if start < 0 else start
@@ -124,7 +124,8 @@ def permute_dims(x: Array, /, axes: Sequence[int]) -> Array:
 
 
 def moveaxis(x: Array, /, source: int | Sequence[int], destination: int | Sequence[int]) -> Array:
-    """Return axes `source` moved to positions `destination`; the others stay in order."""
+    """Return x with the axes `source` moved to positions `destination`; the others stay in
+    order."""
     x = as_array("moveaxis", x)
     dims = [_positions("moveaxis", axes, x.ndim) for axes in (source, destination)]
     if len(dims[0]) != len(dims[1]) or any(len(set(one)) != len(one) for one in dims):
@@ -239,7 +240,7 @@ def _sliced(x: Array, slices: dict[int, slice]) -> Array:
 
 
 def flip(x: Array, /, axis: int | tuple[int, ...] | None = None) -> Array:
-    """Return the elements in reverse order along one axis, several, or (for None) all."""
+    """Return x with its elements in reverse order along one axis, several, or (for None) all."""
     x = as_array("flip", x)
     return _sliced(x, dict.fromkeys(normalize_axes("flip", axis, x.ndim), slice(None, None, -1)))
 
@@ -294,7 +295,8 @@ def _counts(operation: str, counts: Sequence[int]) -> Sequence[int]:
 
 
 def repeat(x: Array, /, repeats: Any, axis: int | None = None) -> Array:
-    """Return each element `repeats` times along an axis (of the flat array for None).
+    """Return x with each element repeated `repeats` times along an axis (of the flat array for
+    None).
 
     `repeats` is a number, or an array of one for each position of the axis, which is evaluated:
     their sum is the extent.

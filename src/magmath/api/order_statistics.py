@@ -61,8 +61,8 @@ def quantile(
     *,
     weights: Any = None,
 ) -> Array:
-    """Return the values below which the shares q (0 to 1) of the elements along `axis` are; nan if
-    an element is nan.
+    """Return the q-quantiles of the elements along `axis`, for q from 0 to 1; nan if an element is
+    nan.
 
     q: a number, or an array whose axes come first in the result; its values are computed. method:
     the rule for a value between two elements, as in NumPy; `weights` are not supported.
@@ -289,8 +289,8 @@ def ptp(a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False) -> A
 def partition(
     a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None
 ) -> Array:
-    """Return elements along an axis (flattened for None) in such an order that those at the
-    positions `kth` are where sorting puts them. The result is sorted."""
+    """Return the elements along an axis (flattened for None) in an order in which each position in
+    `kth` has the element that sorting would put there. The result is sorted."""
     x = as_array("partition", a)
     _check_positions("partition", kth, x, axis)
     return sort(x, axis)

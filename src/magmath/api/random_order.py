@@ -41,7 +41,8 @@ def _order(state: State, extent: int) -> Array:
 
 
 def permuted(state: State, x: Any, axis: int | None) -> Array:
-    """Return the elements of an array in random order, each row along `axis` in its own one."""
+    """Return the elements of an array in random order, each 1-D slice along `axis` in its own
+    order."""
     x = as_array("random.permuted", x)
     if axis is None:
         return reshape(permutation(state, reshape(x, (-1,)), 0), x.shape)

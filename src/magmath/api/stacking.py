@@ -174,17 +174,17 @@ def dsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
 
 
 def fliplr(m: Any) -> Array:
-    """Return the second axis in reverse order."""
+    """Return x with its second axis reversed."""
     return flip(m, 1)
 
 
 def flipud(m: Any) -> Array:
-    """Return the first axis in reverse order."""
+    """Return x with its first axis reversed."""
     return flip(m, 0)
 
 
 def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Array:
-    """Return the plane of two axes turned k times by a right angle, from the first axis to the
+    """Return x rotated k times by 90° in the plane of two axes, from the first axis to the
     second."""
     x = as_array("rot90", m)
     first, second = (normalize_axis("rot90", axis, x.ndim) for axis in axes)

@@ -37,7 +37,7 @@ def _case(what: str, count: int, workers: int, title: str) -> Case:
 
 
 def _unable_to_choose(case: Case) -> str:
-    """Of strategies: an expression has none."""
+    """Return why a case cannot name a strategy: an expression has none."""
     return "an expression has no strategy" if case.parameters["what"] == "eager" else ""
 
 

@@ -1,5 +1,5 @@
-"""Images of other sizes as functions: interpolation between elements, padding, and pixels that
-become channels."""
+"""Functions that change the size of images: interpolation, padding, and the exchange of pixels and
+channels (pixel shuffle)."""
 
 from __future__ import annotations
 

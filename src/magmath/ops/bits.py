@@ -1,4 +1,4 @@
-"""Bits: eight truth values as the bits of an octet, and the reverse.
+"""Bits: packing of eight truth values into one byte, and unpacking.
 
 The last dimension of the truth values has the extent 8, so that any other dimension may be split.
 """

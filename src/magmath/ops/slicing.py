@@ -229,7 +229,7 @@ def _grid_of(bounds: Bounds) -> Any:
 
 
 def numpy_slice_of(bound: Bound) -> slice:
-    """Return the slice of NumPy's arrays for bounds, whose end may lie before the first element."""
+    """Return the slice of NumPy's arrays for bounds, whose end may be before the first element."""
     start, stop, step = bound
     return slice(start, None if stop < 0 and start != stop else stop, step)
 
