@@ -24,7 +24,10 @@ def apply_along_axis(
     lines = moveaxis(x, dim, -1)
     outer = lines.shape[:-1]
     if 0 in outer:
-        raise ShapeError(f"apply_along_axis: shape {x.shape} has no parts along axis {axis}")
+        raise ShapeError(
+            f"apply_along_axis: needs extents of 1 or more beside axis {axis}, "
+            f"was given shape {x.shape}; leave empty arrays out"
+        )
     results = [
         asarray(func1d(lines[index], *args, **options)) for index in product(*map(range, outer))
     ]
@@ -43,5 +46,8 @@ def apply_over_axes(func: Callable[..., Any], a: Any, axes: int | Sequence[int])
         result = as_array("apply_over_axes", func(x, dim))
         x = result if result.ndim == ndim else expand_dims(result, axis=dim)
         if x.ndim != ndim:
-            raise ShapeError("apply_over_axes: the function must return as many axes, or one less")
+            raise ShapeError(
+                "apply_over_axes: the function must return as many axes, or one less"
+                "; keep the dimension with keepdims=True"
+            )
     return x

@@ -66,7 +66,10 @@ def ix_(*args: Any) -> tuple[Array, ...]:
     """Return vectors shaped such that they index a grid: x[mm.ix_(rows, columns)]."""
     given = [as_array("ix_", x) for x in args]
     if wrong := [x.shape for x in given if x.ndim != 1]:
-        raise ShapeError(f"ix_: needs 1-D arrays, was given shape {wrong[0]}")
+        raise ShapeError(
+            f"ix_: needs 1-D arrays, was given shape {wrong[0]}"
+            "; flatten it with mm.reshape(x, (-1,))"
+        )
     given = [nonzero(x)[0] if x.dtype is bool_ else x for x in given]
     given = [x if x.size else astype(x, int64) for x in given]
     ndim = len(given)
@@ -87,13 +90,17 @@ def ravel_multi_index(
         raise ShapeError(
             f"ravel_multi_index: needs an array for each of {len(shape)} dimensions, was given "
             f"{len(given)}"
+            "; pass the rows of an index matrix as a tuple"
         )
     result: Any = 0
     modes = [mode] * len(shape) if isinstance(mode, str) else mode
     parts = list(zip(given, shape, modes, strict=True))
     for x, extent, one in parts if order == "C" else reversed(parts):
         if one == "raise" and any((x < 0) | (x >= extent)):
-            raise PositionError(f"ravel_multi_index: an index is out of range for extent {extent}")
+            raise PositionError(
+                f"ravel_multi_index: an index is out of range for extent {extent}"
+                '; use mode="wrap" or "clip"'
+            )
         result = result * extent + astype(within("ravel_multi_index", x, extent, one), int64)
     return asarray(result)
 
@@ -107,7 +114,10 @@ def unravel_index(indices: Any, shape: int | Sequence[int], order: str = "C") ->
     size = math.prod(extents)
     outside = not 0 <= rest < size if isinstance(rest, int) else any((rest < 0) | (rest >= size))
     if outside:
-        raise PositionError(f"unravel_index: a position is out of range for shape {extents}")
+        raise PositionError(
+            f"unravel_index: a position is out of range for shape {extents}"
+            "; pass positions below the product of the extents"
+        )
     found = []
     for extent in extents if order == "F" else reversed(extents):
         found.append(rest % extent)
@@ -123,7 +133,10 @@ def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -
     condition is true; the condition may be shorter than the axis."""
     x, mask = as_array("compress", a), as_array("compress", condition)
     if mask.ndim != 1:
-        raise ShapeError(f"compress: the condition must be 1-D, was given shape {mask.shape}")
+        raise ShapeError(
+            f"compress: the condition must be 1-D, was given shape {mask.shape}"
+            "; for a mask with more dimensions write x[mask]"
+        )
     if axis is None:
         x, axis = ravel(x), 0
     return stored("compress", take(x, nonzero(mask)[0], axis), out)
@@ -157,17 +170,24 @@ def _of_one_type(name: str, values: Any) -> list[Array]:
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Array:
     """Return for each element that of the first choice whose condition holds."""
     if not all(isinstance(one, (list, tuple)) for one in (condlist, choicelist)):
-        raise TypeError("select: needs a list of conditions and one of choices")
+        raise TypeError(
+            "select: needs a list of conditions and one of choices"
+            "; pass two lists, as in mm.select([x > 0, x < 0], [1, -1])"
+        )
     if len(condlist) != len(choicelist) or not condlist:
         raise ShapeError(
             f"select: needs as many conditions as choices, 1 or more, was given {len(condlist)} "
             f"and {len(choicelist)}"
+            "; give one choice for each condition"
         )
     result = default
     for condition, chosen in zip(reversed(condlist), reversed(choicelist), strict=True):
         mask = as_array("select", condition)
         if mask.dtype is not bool_:
-            raise ShapeError(f"select: conditions are of type bool, was given {mask.dtype}")
+            raise ShapeError(
+                f"select: conditions are of type bool, was given {mask.dtype}"
+                "; compare, as in x > 0, or convert with mm.astype(x, mm.bool)"
+            )
         result = choice(mask, chosen, result)
     return asarray(result)
 
@@ -184,6 +204,7 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **opti
         raise ShapeError(
             f"piecewise: needs a function for each of {len(masks)} conditions, and at most one "
             f"more, was given {len(funclist)}"
+            "; the function beyond the conditions is for all other elements"
         )
     results = [f(values, *args, **options) if callable(f) else f for f in funclist]
     total = results[-1] if len(results) > len(masks) else 0
@@ -241,7 +262,7 @@ def _cycled(values: Any, size: int) -> Array:
     if x.size == 1:
         return x[0]
     if not x.size:
-        raise ShapeError("put: needs at least one value")
+        raise ShapeError("put: needs at least one value; pass one number, or as many as indices")
     return x if x.size == size else take(x, remainder(arange(size), x.size), 0)
 
 

@@ -151,7 +151,10 @@ def _parts(name: str, q: Any) -> Any:
     """Return the requested shares as a NumPy array."""
     parts = q.numpy() if isinstance(q, Array) else np.asarray(q)
     if parts.dtype.kind not in "biuf":
-        raise OptionError(f"{name}: q must be real numbers, was given {q!r}")
+        raise OptionError(
+            f"{name}: q must be real numbers, was given {q!r}"
+            "; pass a number, or a list or array of numbers"
+        )
     return parts.astype(np.float64)
 
 
@@ -169,7 +172,10 @@ def _quantile(
         raise OptionError(f"{name}: weights are not supported; repeat elements with mm.repeat")
     parts = _parts(name, q)
     if parts.size and not (parts.min() >= 0 and parts.max() <= 1):
-        raise RangeError(f"{name}: quantiles are from 0 to 1 (percentiles to 100), was given {q!r}")
+        raise RangeError(
+            f"{name}: quantiles are from 0 to 1 (percentiles to 100), was given {q!r}"
+            "; divide percentages by 100 for quantiles"
+        )
     x = floating(name, a)
     axes = normalize_axes(name, axis, x.ndim)
     rest = tuple(n for d, n in enumerate(x.shape) if d not in axes)
@@ -309,10 +315,13 @@ def _check_positions(name: str, kth: Any, x: Array, axis: int | None) -> None:
     extent = x.size if axis is None else x.shape[normalize_axis(name, axis, x.ndim)]
     given: Any = (kth,) if not hasattr(kth, "__iter__") else kth
     if not all(hasattr(k, "__index__") for k in given):
-        raise TypeError(f"{name}: kth must be integers, was given {kth!r}")
+        raise TypeError(f"{name}: kth must be integers, was given {kth!r}; pass Python integers")
     for k in map(index, given):
         if not -extent <= k < extent:
-            raise RangeError(f"{name}: kth {k} is out of range for an extent of {extent}")
+            raise RangeError(
+                f"{name}: kth {k} is out of range for an extent of {extent}"
+                "; pass an index within the axis"
+            )
 
 
 def lexsort(keys: Any, axis: int = -1) -> Array:
@@ -320,7 +329,9 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
     and so on."""
     given = list(keys) if isinstance(keys, (list, tuple)) else list(as_array("lexsort", keys))
     if not given:
-        raise ShapeError("lexsort: needs at least one key")
+        raise ShapeError(
+            "lexsort: needs at least one key; pass a tuple of arrays, the most important one last"
+        )
     arrays = [as_array("lexsort", key) for key in given]
     arrays = [x if x.ndim else reshape(x, (1,)) for x in arrays]
     order = argsort(arrays[0], axis)

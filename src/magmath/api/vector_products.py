@@ -75,7 +75,10 @@ def cross(
         axisa = axisb = axisc = axis
     x, y = (moveaxis(as_array("cross", one), at, -1) for one, at in ((a, axisa), (b, axisb)))
     if not {x.shape[-1], y.shape[-1]} <= {2, 3}:
-        raise ShapeError(f"cross: needs vectors of 2 or 3 elements, was given {x.shape}, {y.shape}")
+        raise ShapeError(
+            f"cross: needs vectors of 2 or 3 elements, was given {x.shape}, {y.shape}"
+            "; choose the axis of the vectors with axis=…"
+        )
     if x.shape[-1] == y.shape[-1] == 2:
         return x[..., 0] * y[..., 1] - x[..., 1] * y[..., 0]
     x, y = (one if one.shape[-1] == 3 else concat([one, 0 * one[..., :1]], -1) for one in (x, y))

@@ -163,10 +163,13 @@ def _expanded(items: list[Any], ndim: int) -> list[Any]:
     """
     ellipses = [i for i, item in enumerate(items) if item is Ellipsis]
     if len(ellipses) > 1:
-        raise IndexError("indexing: `...` may occur only once")
+        raise IndexError("indexing: `...` may occur only once; write : for the other dimensions")
     used = sum(map(_dimensions, items))
     if used > ndim:
-        raise IndexError(f"indexing: {used} indices for an array of {ndim} dimensions")
+        raise IndexError(
+            f"indexing: {used} indices for an array of {ndim} dimensions"
+            "; index one dimension less, or add dimensions with mm.expand_dims"
+        )
     rest: list[Any] = [slice(None)] * (ndim - used)
     if not ellipses:
         return [*items, *rest]

@@ -265,7 +265,10 @@ def evaluate(*arrays: LazyArray, wait: bool = False) -> None:
 def _evaluate(arrays: Sequence[LazyArray]) -> None:
     for given in arrays:
         if not isinstance(given, LazyArray):
-            raise TypeError(f"evaluate: needs magmath arrays, was given {type(given).__name__}")
+            raise TypeError(
+                f"evaluate: needs magmath arrays, was given {type(given).__name__}"
+                "; make one with mm.asarray(x)"
+            )
     missing = [a for a in arrays if not a.is_known()]
     if not missing:
         return

@@ -58,7 +58,9 @@ def operands(operation: str, *values: Any) -> tuple[Node, ...]:
         kinds.append(kind)
     if _NUMBER_CLASSES.issuperset(kinds) and all(map(is_number, found)):
         numbers = ", ".join(map(repr, values))
-        raise TypeError(f"{operation}: needs an array, was given {numbers}")
+        raise TypeError(
+            f"{operation}: needs an array, was given {numbers}; make one with mm.asarray(x)"
+        )
     dtype = _operand_type(DEFAULT.floating, operation, *kinds)
     if operation == "power" and dtype.is_integer and is_number(found[1]) and found[1] < 0:
         raise negative_power(found[1])

@@ -80,7 +80,10 @@ def load(name: str, path: str | Path | None = None) -> Dataset:
         raise DataError(f"load: unknown data set {name!r}; known are {', '.join(_LOADERS)}")
     loader = _LOADERS[name]
     if path is not None and loader in (_load_digits, _load_mnist_5k):
-        raise DataError(f"load: {name!r} comes with a package and takes no path, given {path}")
+        raise DataError(
+            f"load: {name!r} comes with a package and takes no path, given {path}"
+            "; leave the path out"
+        )
     return loader(None if path is None else Path(path))
 
 
@@ -239,17 +242,20 @@ def _read_pair(images_file: Path, labels_file: Path, classes: int) -> tuple[Imag
         raise DataError(
             f"load: {images_file} must hold 8-bit images, shape (N, H, W); it holds "
             f"{images.dtype} of shape {images.shape}"
+            "; get the files again, or name the right ones"
         )
     if labels.ndim != 1 or labels.dtype != np.uint8 or len(labels) != len(images):
         raise DataError(
             f"load: {labels_file} must hold {len(images)} 8-bit labels, one for each image of "
             f"{images_file.name}; it holds {labels.dtype} of shape {labels.shape}"
+            "; get the files again, or name the right ones"
         )
     if labels.size and labels.max() >= classes:
         index = int(np.argmax(labels >= classes))
         raise DataError(
             f"load: {labels_file} must hold labels 0 to {classes - 1}; label {index} is "
             f"{labels[index]}"
+            "; get the files again, or name the right ones"
         )
     return unit_images(images[:, None]), labels.astype(np.int64)
 

@@ -38,6 +38,7 @@ def explain(x: Any) -> Explanation:
         raise MagmathError(
             f"explain: needs an array, a compiled function or a network, was given "
             f"{type(x).__name__}"
+            "; for an expression on arrays pass its result"
         )
     explanation: Explanation = x.explain()
     return explanation

@@ -50,7 +50,9 @@ residual  an array like y, which is added
 def _check(name: str, a: Node, b: Node, *, fits: bool) -> None:
     require_kind(name, "numeric", a.dtype)
     if a.dtype is not b.dtype:
-        raise DTypeError(f"{name}: operands have types {a.dtype} and {b.dtype}")
+        raise DTypeError(
+            f"{name}: operands have types {a.dtype} and {b.dtype}; convert one with mm.astype"
+        )
     if not fits:
         raise ShapeError(f"{name}: operands of shapes {a.shape} and {b.shape} do not fit")
 
@@ -69,6 +71,7 @@ def _correlation_infer(
             raise ShapeError(
                 f"correlation: the kernel of shape {w.shape[2:]} reaches over {reach + 1} elements "
                 f"of dimension {d}, which has {n} and padding {low} and {high}"
+                "; use larger images, a smaller kernel or more padding"
             )
         space.append((n + low + high - reach - 1) // stride[d] + 1)
     return (x.shape[0], w.shape[0], *space), x.dtype

@@ -71,6 +71,7 @@ def _window_infer(
         if start.shape != () or not start.dtype.is_integer:
             raise DTypeError(
                 f"window: a first position is a 0-d integer, got {start.ndim}-D {start.dtype}"
+                "; convert it with mm.astype(x, mm.int64), or take one element"
             )
     return window_shape(x.shape, axes, extents), x.dtype
 

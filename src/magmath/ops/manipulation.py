@@ -27,6 +27,7 @@ def _reshape_infer(x: Node, *, shape: Shape) -> tuple[Shape, DType]:
     if size_of(shape) != x.size:
         raise ShapeError(
             f"reshape: {x.shape} has {x.size} elements, {shape} would have {size_of(shape)}"
+            f"; give extents whose product is {x.size}"
         )
     return shape, x.dtype
 
@@ -122,7 +123,9 @@ def reshape(x: Node, shape: Shape) -> Node:
 
 def _permute_infer(x: Node, *, axes: tuple[int, ...]) -> tuple[Shape, DType]:
     if sorted(axes) != list(range(x.ndim)):
-        raise ShapeError(f"permute_dims: {axes} is not an ordering of {x.ndim} axes")
+        raise ShapeError(
+            f"permute_dims: {axes} is not an ordering of {x.ndim} axes; name each axis once"
+        )
     return tuple(x.shape[d] for d in axes), x.dtype
 
 

@@ -104,6 +104,7 @@ def _compress_infer(
         raise ShapeError(
             f"compress: a mask of shape {mask.shape} does not fit dimensions {axis} to "
             f"{axis + mask.ndim - 1} of an array of shape {x.shape}"
+            "; give a mask of the shape of these dimensions"
         )
     return (*x.shape[:axis], sum(counts), *x.shape[axis + mask.ndim :]), x.dtype
 

@@ -63,6 +63,7 @@ def check_written(operation: str, x: Node, values: Node, shape: Shape) -> None:
         raise ShapeError(
             f"{operation}: values of shape {values.shape} do not broadcast to the part of shape "
             f"{shape} that they are to replace"
+            "; reshape or cut the values"
         )
 
 
