@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from magmath.core.options import DATA
 from magmath.data.array_unpickler import read_pickle
 from magmath.data.dataset import (
-    DATA_FOLDER_VARIABLE,
     Dataset,
     data_folder,
     folder_content,
@@ -242,5 +242,5 @@ def _missing(kind: _Set, path: Path | None, roots: list[Path]) -> str:
     return (
         f"load: {kind.name!r} needs a folder with {forms}; looked in {searched}; get and unpack "
         f"one of its archives from https://www.cs.toronto.edu/~kriz/cifar.html, and name the "
-        f"folder by path= (--data-path), or put it into ${DATA_FOLDER_VARIABLE}"
+        f"folder by path= (--data-path), or put it into ${DATA}"
     )

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from magmath.core.options import DATA
 from magmath.data.cifar import load_cifar_10, load_cifar_100
 from magmath.data.dataset import (
-    DATA_FOLDER_VARIABLE,
     Dataset,
     Images,
     Labels,
@@ -141,7 +141,7 @@ def _load_mnist(path: Path | None) -> Dataset:
         folders,
         "get the four files train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz, "
         "t10k-images-idx3-ubyte.gz and t10k-labels-idx1-ubyte.gz of MNIST and name their folder "
-        f"by path= (--data-path) or in ${DATA_FOLDER_VARIABLE}",
+        f"by path= (--data-path) or in ${DATA}",
         [] if path else unset_variable(),
     )
 
@@ -158,7 +158,7 @@ def _load_fashion_mnist(path: Path | None) -> Dataset:
         folders,
         "install Debian's or Ubuntu's package: apt install dataset-fashion-mnist; or get the four "
         "files from https://github.com/zalandoresearch/fashion-mnist and name their folder by "
-        f"path= (--data-path), or put them into ${DATA_FOLDER_VARIABLE}/fashion-mnist",
+        f"path= (--data-path), or put them into ${DATA}/fashion-mnist",
         [] if path else unset_variable() + _not_installed(),
     )
 

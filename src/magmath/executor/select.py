@@ -9,7 +9,6 @@ compiler.
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, final
 
 import numpy as np
 
+from magmath.core.options import COMPILE_AFTER
 from magmath.errors import WorkerLost
 from magmath.executor.bind import Binding, Calls
 from magmath.executor.context import Context
@@ -33,7 +33,7 @@ TRIALS = 3  # timed chunks per executor, after one to warm up
 RECHECK = 40  # chunks before the others are timed again; the interval then doubles each time
 RETRIAL_LIMIT = 2.0  # executors never within this factor of the fastest are not timed again
 # Seconds of steps before anything is compiled for them; "inf" compiles nothing.
-WORTH_SECONDS = float(os.environ.get("MAGMATH_COMPILE_AFTER", "0.3"))
+WORTH_SECONDS = float(COMPILE_AFTER.read())
 
 
 class Alternative(ABC):
