@@ -17,7 +17,7 @@ from dataclasses import replace
 
 import pytest
 
-from magmath.core.debugging import VARIABLE
+from magmath.core.options import DEBUG
 from magmath.cost import GemmRate, Machine
 from magmath.engine import session
 from magmath.engine.engine import Engine
@@ -72,7 +72,7 @@ def debugged(switches: str, kind: str, workers: int = 1) -> Iterator[Pool]:
     MAGMATH_DEBUG, and the former one again."""
     former = session._engine
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(VARIABLE, switches)
+        patch.setenv(DEBUG.name, switches)
         pool = start(kind, workers)
         try:
             session.use(pool)

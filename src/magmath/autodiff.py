@@ -221,12 +221,11 @@ def _check_independent(output: Node, source: Node) -> None:
     found = next(iter(made_of & _ancestors(output)), None)
     if found is not None:
         raise MagmathError(
-            f"grad: the result depends on an array of shape {found.shape} from which the array of "
-            f"shape {source.shape} was made too, and not on the latter, so its gradient would be "
-            f"zero: an expression such as x[0] is a new array each time; use one and the "
-            f"same in the result and in grad (part = x[0]), or take the gradient with respect to "
-            f"all of x and a part of that (mm.grad(y, x)[0]); if it is meant to be independent, "
-            f"make it of mm.stop_gradient"
+            f"grad: the result does not depend on this array of shape {source.shape}, only on its "
+            f"source of shape {found.shape}, so the gradient would be zero; pass the array that is "
+            f"used in the result (x[0] is a new array each time: write part = x[0] once), or take "
+            f"a part of the gradient with respect to the source (mm.grad(y, x)[0]); apply "
+            f"mm.stop_gradient to the source if the array is a constant"
         )
 
 

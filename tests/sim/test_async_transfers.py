@@ -27,7 +27,7 @@ from magmath.ops.leaves import input_leaf
 from magmath.ops.redistribute import REDISTRIBUTE, redistribute
 from magmath.passes.place import place
 from magmath.passes.schedule import schedule
-from magmath.program.instructions import Call, Move
+from magmath.program.instructions import Call, Redistribute
 from magmath.runtime import Pool, start_pool
 from magmath.runtime.async_transfers import MAX_TRANSFERS
 
@@ -274,11 +274,11 @@ def test_moves_begin_early_and_are_waited_for_late(monkeypatch: pytest.MonkeyPat
         graph, expected = two_products("overlapped")
         compiled = engine.compile(engine.cut(graph))
         listing = compiled.program.instructions
-        moves = [i for i, x in enumerate(listing) if isinstance(x, Move) and x.overlapped]
+        moves = [i for i, x in enumerate(listing) if isinstance(x, Redistribute) and x.overlapped]
         assert moves, compiled.program
         longest = max(moves, key=lambda i: listing[i].overlapped)  # type: ignore[union-attr]
         move = listing[longest]
-        assert isinstance(move, Move)
+        assert isinstance(move, Redistribute)
         following = listing[longest + 1 : longest + 1 + move.overlapped]
         assert sum(isinstance(x, Call) for x in following) >= 2
         assert f"concurrently with the next {move.overlapped}" in str(compiled.program)

@@ -13,7 +13,7 @@ from engines import current
 from magmath.engine import session
 from magmath.errors import MagmathError, ShapeError
 from magmath.layout import plan
-from magmath.program.instructions import Move
+from magmath.program.instructions import Redistribute
 
 POOLS = [("inline", 1), ("shared", 2), ("messages", 3)]
 
@@ -87,7 +87,7 @@ def test_bytes_are_the_plans(kind: tuple[str, int]) -> None:
         moved = sum(
             plan(program.slots[i.source].layout, program.slots[i.target].layout).total_bytes(4)
             for i in program.instructions
-            if isinstance(i, Move)
+            if isinstance(i, Redistribute)
         )
         assert explanation.total.nbytes == moved > 0
         assert f"{moved:,} bytes moved" in str(explanation)

@@ -14,7 +14,7 @@ import magmath as mm
 from engines import current
 from magmath.engine import session
 from magmath.ops import creation
-from magmath.program.instructions import Call, Move, Program
+from magmath.program.instructions import Call, Program, Redistribute
 
 N, SIDE = 1_000_000, 1000
 ROWS, COLUMNS = mm.Layout.split(0), mm.Layout.split(1)
@@ -139,7 +139,7 @@ def _gathered(program: Program) -> list[str]:
     that is half as large as the operands; but for what is made without them, like zeros."""
     found = []
     for instruction in program.instructions:
-        if isinstance(instruction, Call | Move):
+        if isinstance(instruction, Call | Redistribute):
             out = instruction.out if isinstance(instruction, Call) else instruction.target
             layout = program.slots[out].layout
             made = isinstance(instruction, Call) and instruction.operation in creation.OPERATIONS

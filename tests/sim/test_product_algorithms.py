@@ -25,7 +25,7 @@ from magmath.passes.default_reduction import default_reduction
 from magmath.passes.place import node_candidates
 from magmath.passes.simplify import simplify
 from magmath.program.arena import arrange
-from magmath.program.instructions import Call, Move, Program
+from magmath.program.instructions import Call, Program, Redistribute
 
 found = [Phase.explicit, Phase.reuse, Phase.generate]
 some = settings(
@@ -77,7 +77,7 @@ def traffic(program: Program) -> int:
     return sum(
         plan(slots[i.source].layout, slots[i.target].layout).total_bytes(ITEM)
         for i in program.instructions
-        if isinstance(i, Move)
+        if isinstance(i, Redistribute)
     )
 
 

@@ -24,7 +24,8 @@ from magmath.bench.programs.agreement import difference
 from magmath.codegen import background_build
 from magmath.comm.delayed import DelayedCommunicator
 from magmath.comm.isolated import IsolatedCommunicator
-from magmath.core.debugging import LONG_SECONDS, VARIABLE, Delays
+from magmath.core.debugging import LONG_SECONDS, Delays
+from magmath.core.options import DEBUG
 from magmath.executor import tiers
 from random_programs import numbers, operands, placed, random_program
 
@@ -141,7 +142,7 @@ def test_delays_are_those_of_the_seed_and_differ_between_workers(
     monkeypatch.setattr(time, "sleep", slept.append)
 
     def drawn(seed: int, rank: int) -> list[float]:
-        monkeypatch.setenv(VARIABLE, f"delays={seed}")
+        monkeypatch.setenv(DEBUG.name, f"delays={seed}")
         slept.clear()
         comm = DelayedCommunicator(IsolatedCommunicator(rank, 2, shares_memory=False))
         for _ in range(200):
@@ -154,7 +155,7 @@ def test_delays_are_those_of_the_seed_and_differ_between_workers(
     assert first != drawn(2, 0)
     assert 0.01 < max(first) <= LONG_SECONDS
     assert 60 < len(first) < 180
-    monkeypatch.setenv(VARIABLE, "")
+    monkeypatch.setenv(DEBUG.name, "")
     slept.clear()
     assert not Delays("none").defers()
     Delays("none").sleep()

@@ -32,7 +32,7 @@ from magmath.errors import (
 from magmath.layout import plan
 from magmath.nn import Dense, Dropout, Flatten, NeuralNetwork
 from magmath.optim import Adam, GradientDescent, Momentum
-from magmath.program.instructions import Move, Program
+from magmath.program.instructions import Program, Redistribute
 from magmath.runtime import Pool, start_pool
 from magmath.runtime.transport.threads import ThreadTransport
 from magmath.runtime.transport_interface import WorkerOptions
@@ -692,7 +692,7 @@ def test_a_step_moves_the_bytes_that_were_planned(workers: int, strategy: str) -
                     slots[i.source].dtype.itemsize
                 )
                 for i in instructions
-                if isinstance(i, Move)
+                if isinstance(i, Redistribute)
             )
 
         once, each = moved(program.instructions[: program.prologue]), moved(loop_of(program))

@@ -18,7 +18,8 @@ from engines import current, debugged
 from magmath import nn
 from magmath.bench import programs
 from magmath.bench.programs.agreement import difference
-from magmath.core.debugging import FILL_BYTE, VARIABLE, Debugging, debugging
+from magmath.core.debugging import FILL_BYTE, Debugging, debugging
+from magmath.core.options import DEBUG
 from magmath.errors import OptionError
 from magmath.memory.heap import Heap, PrivateSource
 from magmath.ops import OPERATIONS
@@ -154,9 +155,9 @@ def test_what_the_variable_says(monkeypatch: pytest.MonkeyPatch) -> None:
         ("fill", Debugging(fill=True)),
         ("delays=7,fill", Debugging(fill=True, delays=7)),
     ]:
-        monkeypatch.setenv(VARIABLE, text)
+        monkeypatch.setenv(DEBUG.name, text)
         assert debugging() == expected
     for text in ("fil", "delays", "delays=x", "fill=1"):
-        monkeypatch.setenv(VARIABLE, text)
+        monkeypatch.setenv(DEBUG.name, text)
         with pytest.raises(OptionError, match="the switches are fill and delays=SEED"):
             debugging()

@@ -14,7 +14,7 @@ from magmath.kernels import batch_parts
 from magmath.kernels.convolution_candidates import CANDIDATES
 from magmath.kernels.convolution_problem import ConvolutionProblem
 from magmath.kernels.epilogue import NO_EPILOGUE, Epilogue
-from magmath.kernels.surrounded import Surrounded
+from magmath.kernels.padded_input import PaddedInput
 
 IMAGES, IN, OUT = 7, 3, 5
 
@@ -77,7 +77,7 @@ def test_strides_need_no_copy_of_the_images() -> None:
     """torch's padding on both sides serves windows that end before the last zeros."""
     for shape in ((8, 3, 2, 1), (8, 1, 2, 0), (32, 7, 2, 3)):
         problem = problem_of("forward", *shape, NO_EPILOGUE)
-        assert Surrounded(problem).tensor is problem.x
+        assert PaddedInput(problem).tensor is problem.x
 
 
 @pytest.mark.usefixtures("small_parts")

@@ -23,7 +23,7 @@ from magmath.kernels.dispatch.registry import Candidate, candidates, is_always_r
 from magmath.kernels.dispatch.tuner import Call, Tuner
 from magmath.kernels.gemm import bind_gemm
 from magmath.kernels.winograd import ERROR_BOUND, Method
-from magmath.kernels.winograd_transforms import ALGORITHMS, TAPS, Algorithm
+from magmath.kernels.winograd_transforms import ALGORITHMS, TAPS, WinogradAlgorithm
 
 OFF = Tuner(enabled=False)
 # images, channels, outputs, rows, columns, padding: 1×1 images, odd sizes, channels that fill no
@@ -61,12 +61,12 @@ def _integers(seed: int, count: int) -> list[Fraction]:
 FORWARD = sorted(set(ALGORITHMS) - {"3_transposed", "4_transposed"})
 
 
-def _positions(algorithm: Algorithm, values: list[Fraction]) -> list[Fraction]:
+def _positions(algorithm: WinogradAlgorithm, values: list[Fraction]) -> list[Fraction]:
     """Return the element of each position of the filter, of which some have the same."""
     return [values[i % len(values)] for i in range(algorithm.positions)]
 
 
-def _stride(algorithm: Algorithm) -> int:
+def _stride(algorithm: WinogradAlgorithm) -> int:
     return algorithm.step // algorithm.tile
 
 

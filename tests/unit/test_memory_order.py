@@ -22,7 +22,7 @@ from magmath.ops import OPERATIONS
 from magmath.ops.convolution import correlation
 from magmath.ops.leaves import constant
 from magmath.passes import memory_order, pipeline
-from magmath.program.instructions import Move, Program, decode, encode
+from magmath.program.instructions import Program, Redistribute, decode, encode
 from magmath.program.lower import lower
 from operation_bodies import values
 
@@ -173,7 +173,7 @@ def test_arrays_that_others_see_are_stored_in_row_major_order() -> None:
     reshaped = apply(OPERATIONS["reshape"], image, shape=(4, 240))
     for outputs in ((output, image), (output, reshaped)):
         program = program_of(engine, *outputs)
-        assert not any(isinstance(i, Move) for i in program.instructions)
+        assert not any(isinstance(i, Redistribute) for i in program.instructions)
         orders = [s.order for s in program.slots if s.shape == (4, 8, 6, 5)]
         assert orders
         assert set(orders) == {None}

@@ -35,7 +35,7 @@ def _operations(profile: Any) -> Counter[str]:
 
 
 def test_an_update_is_computed_with_the_values_that_it_reads() -> None:
-    """Else the solution of a Krylov solver is computed after the loop, from every direction."""
+    """Otherwise the solution of a Krylov solver is computed after the loop, from every direction."""
     (b,) = conjugate_gradients.data(EXTENT)
     for steps in (3, 12):
         expected, _ = _solve(np, b, steps)

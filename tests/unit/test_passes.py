@@ -37,7 +37,7 @@ from magmath.passes.fuse import fuse
 from magmath.passes.place import place
 from magmath.passes.simplify import simplify
 from magmath.program.arena import arrange
-from magmath.program.instructions import Barrier, Call, Move, Program, decode, encode
+from magmath.program.instructions import Barrier, Call, Program, Redistribute, decode, encode
 from operation_bodies import values
 
 KINDS = [("inline", 1), ("planned", 1), ("shared", 2), ("shared", 3), ("shared", 4), ("messages", 2),
@@ -610,7 +610,7 @@ def test_one_worker_and_messages_need_no_barriers(strategy: str) -> None:
 
 def test_one_worker_moves_nothing() -> None:
     program = step_of("inline", 1, "data")
-    assert count(program, Move) == 0
+    assert count(program, Redistribute) == 0
     assert not program.reads_peers
 
 
@@ -637,7 +637,7 @@ def test_gradients_are_reduced_by_their_owners_and_weights_never_gathered() -> N
     weights = [i for i in program.inputs if slots[i].layout.shared and slots[i].dtype is float32]
     assert weights
     for move in program.instructions[program.prologue :]:
-        if isinstance(move, Move):
+        if isinstance(move, Redistribute):
             assert not slots[move.target].layout.shared, "nothing is gathered"
             assert move.target not in weights
 

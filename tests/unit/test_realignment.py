@@ -26,7 +26,7 @@ from magmath.kernels.realignment import (
     shift_left,
     shift_right,
 )
-from magmath.kernels.realignment_groups import Groups
+from magmath.kernels.realignment_groups import RowGroups
 
 LARGE = [(1, 100_000), (100_000, 1), (3000, 700), (700, 3000), (200_000, 3), (5, 300_001)]
 ORDERS = np.random.default_rng(0)
@@ -127,11 +127,11 @@ def test_element_types(dtype: torch.dtype, threads: Callable[[int], None]) -> No
 
 def test_the_helper_has_the_reports_size() -> None:
     for rows in range(1, 30):
-        single = Groups.even(rows, 40, rows)
+        single = RowGroups.even(rows, 40, rows)
         for _, counts in (single.overwritten_right(), single.overwritten_left()):
             assert counts.sum() == rows * (rows - 1) // 2
         threads = 4
-        for _, counts in (Groups.even(rows, 40, threads).overwritten_right(),):
+        for _, counts in (RowGroups.even(rows, 40, threads).overwritten_right(),):
             assert counts.sum() <= (threads - 1) * rows
 
 

@@ -22,8 +22,8 @@ from magmath.reproduce.section import Finding, Plot, Table
 from magmath.reproduce.shm_cifar10 import (
     STAGES,
     WORKERS,
-    Problem,
-    Run,
+    CifarProblem,
+    CifarRun,
     problem_of,
     run,
     train,
@@ -31,8 +31,8 @@ from magmath.reproduce.shm_cifar10 import (
 )
 
 
-def small(data: Dataset, images: int) -> Problem:
-    return Problem(ImageTask(data, "mlp", f"A reduced form: {data.name}"), images)
+def small(data: Dataset, images: int) -> CifarProblem:
+    return CifarProblem(ImageTask(data, "mlp", f"A reduced form: {data.name}"), images)
 
 
 def test_the_reduced_form_runs_on_every_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,8 +87,10 @@ def test_ddp_has_the_same_losses_on_the_same_batches(monkeypatch: pytest.MonkeyP
     assert len(shm_cifar10._peer_table(runs, peers).rows) == 1
 
 
-def constant_run(seconds: float, losses: list[float]) -> Run:
-    return Run([seconds] * len(losses), losses, [0.5] * len(losses), dict.fromkeys(STAGES, 1.0), 9)
+def constant_run(seconds: float, losses: list[float]) -> CifarRun:
+    return CifarRun(
+        [seconds] * len(losses), losses, [0.5] * len(losses), dict.fromkeys(STAGES, 1.0), 9
+    )
 
 
 def test_losses_that_part_after_the_first_epoch_are_explained() -> None:
@@ -148,7 +150,7 @@ def test_an_interrupt_ends_the_processes_of_ddp(
     assert not [*tmp_path.iterdir()], "the data are removed"
 
 
-def finding(runs: dict[int, Run], start: str) -> Finding:
+def finding(runs: dict[int, CifarRun], start: str) -> Finding:
     (found,) = [f for f in shm_cifar10._findings(runs) if f.statement.startswith(start)]
     return found
 
@@ -156,7 +158,7 @@ def finding(runs: dict[int, Run], start: str) -> Finding:
 @pytest.mark.parametrize("falls", [True, False])
 def test_findings_follow_the_numbers(falls: bool) -> None:
     runs = {
-        workers: Run(
+        workers: CifarRun(
             [1.0, 8.0 / workers],
             [2.0, 1.0],
             [0.1, (0.9 - 0.05 * workers) if falls else 0.5 + 0.01 * workers],

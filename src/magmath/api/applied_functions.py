@@ -17,14 +17,17 @@ from magmath.errors import ShapeError
 def apply_along_axis(
     func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **options: Any
 ) -> Array:
-    """Return the results of a function of the 1-D parts along an axis, in its place. The function
-    is called once for each part: one that takes an axis itself is faster."""
+    """Apply a function to each 1-D slice along an axis; its results replace the slices. The
+    function is called once for each slice: one that takes an axis itself is faster."""
     x = as_array("apply_along_axis", arr)
     dim = normalize_axis("apply_along_axis", axis, x.ndim)
     lines = moveaxis(x, dim, -1)
     outer = lines.shape[:-1]
     if 0 in outer:
-        raise ShapeError(f"apply_along_axis: shape {x.shape} has no parts along axis {axis}")
+        raise ShapeError(
+            f"apply_along_axis: needs extents of 1 or more beside axis {axis}, "
+            f"was given shape {x.shape}; leave empty arrays out"
+        )
     results = [
         asarray(func1d(lines[index], *args, **options)) for index in product(*map(range, outer))
     ]
@@ -34,8 +37,8 @@ def apply_along_axis(
 
 
 def apply_over_axes(func: Callable[..., Any], a: Any, axes: int | Sequence[int]) -> Array:
-    """Apply a function of an array and an axis over several axes in turn, which are kept with
-    extent 1."""
+    """Apply a function (array, axis) → array over several axes in turn; reduced axes keep extent
+    1."""
     x = as_array("apply_over_axes", a)
     ndim = x.ndim
     for axis in (axes,) if isinstance(axes, int) else axes:
@@ -43,5 +46,8 @@ def apply_over_axes(func: Callable[..., Any], a: Any, axes: int | Sequence[int])
         result = as_array("apply_over_axes", func(x, dim))
         x = result if result.ndim == ndim else expand_dims(result, axis=dim)
         if x.ndim != ndim:
-            raise ShapeError("apply_over_axes: the function must return as many axes, or one less")
+            raise ShapeError(
+                "apply_over_axes: the function must return as many axes, or one less"
+                "; keep the dimension with keepdims=True"
+            )
     return x

@@ -1,4 +1,4 @@
-"""Differences, slopes, integrals and interpolation along axes; convolution of vectors."""
+"""Differences, gradients, integrals and interpolation along axes; convolution of vectors."""
 
 from __future__ import annotations
 
@@ -69,7 +69,10 @@ def gradient(f: Any, *varargs: Any, axis: Axis = None, edge_order: int = 1) -> A
     if len(spacing) == 1 and (is_number(spacing[0]) or not getattr(spacing[0], "shape", (1,))):
         spacing = spacing * len(dims)
     if len(spacing) != len(dims):
-        raise ShapeError(f"gradient: needs one distance, or one for each of {len(dims)} axes")
+        raise ShapeError(
+            f"gradient: needs one distance, or one for each of {len(dims)} axes"
+            "; pass one number, or one for each axis"
+        )
     slopes = [
         _slope(values, d, _steps(values, d, one), edge_order)
         for d, one in zip(dims, spacing, strict=True)
@@ -94,6 +97,7 @@ def _slope(f: Array, d: int, steps: Any, edge_order: int) -> Array:
     if extent < edge_order + 1:
         raise ShapeError(
             f"gradient: needs {edge_order + 1} or more elements, axis {d} has {extent}"
+            "; use a smaller edge_order, or leave the axis out with axis=…"
         )
 
     def at(start: int, stop: int) -> Array:
@@ -133,8 +137,8 @@ def _slope(f: Array, d: int, steps: Any, edge_order: int) -> Array:
 def interp(
     x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
 ) -> Array:
-    """Return the values at x of the lines through the points (xp, fp), of which xp rises; `left`
-    and `right` are the values outside of the points, by default those at the ends."""
+    """Return the piecewise linear interpolation at x through the points (xp, fp), with ascending
+    xp; `left` and `right` are the values outside of the points, by default those at the ends."""
     at = astype(as_array("interp", x), float64)
     points, values = as_array("interp", xp), floating("interp", fp)
     if points.ndim != 1 or values.shape != points.shape or not points.size:
@@ -146,7 +150,9 @@ def interp(
     if period is not None:
         size = abs(period)
         if not size:
-            raise OptionError("interp: the period must not be 0")
+            raise OptionError(
+                "interp: the period must not be 0; pass a positive one, such as 360 for degrees"
+            )
         at, points = remainder(at, size), remainder(points, size)
         order = argsort(points)
         points, values = take(points, order, 0), take(values, order, 0)

@@ -15,10 +15,15 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Array:
     """Return the product of several matrices, in the order of multiplication that needs the fewest
     operations; the first and the last may be vectors."""
     if not isinstance(arrays, (list, tuple)):
-        raise TypeError(f"multi_dot: needs a list of arrays, was given {type(arrays).__name__}")
+        raise TypeError(
+            f"multi_dot: needs a list of arrays, was given {type(arrays).__name__}; pass [a, b, …]"
+        )
     given = [as_array("multi_dot", x) for x in arrays]
     if len(given) < 2:
-        raise ShapeError(f"multi_dot: needs 2 or more arrays, was given {len(given)}")
+        raise ShapeError(
+            f"multi_dot: needs 2 or more arrays, was given {len(given)}"
+            "; pass two or more in the list"
+        )
     return stored("multi_dot", _product(given, _splits([x.shape for x in given])), out)
 
 

@@ -41,7 +41,10 @@ def complex_arg_extremum(name: str, x: Node, axis: int) -> Node:
     """Return the positions along an axis, which is kept, of the first largest ("max") or smallest
     ("min") element; of the first nan, if there is one."""
     if not x.shape[axis]:
-        raise ShapeError(f"{name}: axis {axis} of shape {x.shape} has extent 0")
+        raise ShapeError(
+            f"{name}: axis {axis} of shape {x.shape} has extent 0"
+            "; leave empty arrays out, or choose another axis"
+        )
     order = complex_argsort(x, axis, descending=name == "max")
     best = slice_along(order, axis, 0, 1)
     nan = e.astype(e.call("isnan", x), uint8)

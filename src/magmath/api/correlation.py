@@ -48,6 +48,7 @@ def _weights(x: Array, heavy: Array, axis: Axis) -> Array:
         raise ShapeError(
             f"average: needs weights of shape {x.shape}, or of that of the axes to reduce, was "
             f"given {heavy.shape} for axis {axis}"
+            "; pass one weight for each element, or for each position along the axis"
         )
     return reshape(heavy, tuple(n if d in axes else 1 for d, n in enumerate(x.shape)))
 
@@ -65,7 +66,7 @@ def cov(
 ) -> Array:
     """Return the covariance of variables, which are rows, or columns where `rowvar` is False.
 
-    ddof: the number that is subtracted from that of the observations, 1 by default, 0 with `bias`.
+    ddof: the divisor is the number of observations minus ddof, 1 by default, 0 with `bias`.
     fweights: the number of times that each observation counts; aweights: weights of observations.
     """
     x = _observations("cov", m, rowvar)
@@ -81,7 +82,10 @@ def cov(
         if given is not None:
             one = floating("cov", given)
             if one.shape != x.shape[1:]:
-                raise ShapeError(f"cov: needs {x.shape[1]} weights, was given shape {one.shape}")
+                raise ShapeError(
+                    f"cov: needs {x.shape[1]} weights, was given shape {one.shape}"
+                    "; pass one for each observation"
+                )
             heavy = one if heavy is None else multiply(heavy, one)
     if heavy is None:
         center, scale = mean(x, 1, keepdims=True), float(max(x.shape[1] - degrees, 0))
@@ -100,7 +104,10 @@ def _observations(name: str, m: Any, rowvar: bool) -> Array:
     """Return variables as rows."""
     x = floating(name, m)
     if x.ndim > 2:
-        raise ShapeError(f"{name}: needs 1 or 2 dimensions, was given shape {x.shape}")
+        raise ShapeError(
+            f"{name}: needs 1 or 2 dimensions, was given shape {x.shape}"
+            "; reshape it to (variables, observations)"
+        )
     if x.ndim < 2:
         return reshape(x, (1, x.size))
     return x if rowvar else x.T

@@ -1,4 +1,4 @@
-"""The distributions of whole numbers, as methods of generators.
+"""Discrete distributions, as methods of generators.
 
 Random bits, Poisson, binomial, hypergeometric and Zipf's numbers are functions of seed, stream and
 element index (`ops/samplers.py`). The others are made of these and of exponential numbers.
@@ -29,7 +29,7 @@ from magmath.ops.leaves import constant
 
 
 class CountDistributions(ABC):
-    """The distributions of whole numbers as methods; `Distributions` describes the parameters."""
+    """The discrete distributions as methods; `Distributions` describes the parameters."""
 
     __slots__ = ()
 

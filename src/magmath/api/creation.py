@@ -83,7 +83,9 @@ def _converted(array: Array, dtype: DTypeLike, layout: LayoutLike, copy: bool | 
     if layout is not None:
         result = result.redistribute(layout)
     if copy is False and result is not array:
-        raise ValueError(f"asarray: copy=False, but to make {array.dtype} {dtype} is a copy")
+        raise ValueError(
+            f"asarray: copy=False, but to make {array.dtype} {dtype} is a copy; leave `copy` out"
+        )
     return copy_of(array) if copy and result is array else result
 
 
@@ -330,13 +332,19 @@ def arange(
     given = (0, start, step) if stop is None else (start, stop, step)
     for number in given:
         if not hasattr(number, "__float__"):
-            raise TypeError(f"arange: start, stop and step are numbers, was given {number!r}")
+            raise TypeError(
+                f"arange: start, stop and step are numbers, was given {number!r}"
+                "; pass Python numbers, or 0-d arrays through float(x)"
+            )
         if not math.isfinite(number):
-            raise ShapeError(f"arange: start, stop and step must be finite, was given {number!r}")
+            raise ShapeError(
+                f"arange: start, stop and step must be finite, was given {number!r}"
+                "; replace nan and inf"
+            )
     natural = common_dtype(*map(number_kind, given))
     first, last, step = map(python_number, given)
     if step == 0:
-        raise ShapeError("arange: step must not be 0")
+        raise ShapeError("arange: step must not be 0; give a step such as 1 or -1")
     integer = natural.is_integer
     extent = (
         len(range(int(first), int(last), int(step)))
@@ -412,7 +420,10 @@ def triu(x: Array, /, k: int = 0) -> Array:
 def _triangle(name: str, x: Array, comparison: str, k: int) -> Array:
     x = as_array(name, x)
     if x.ndim < 2:
-        raise ShapeError(f"{name}: needs 2 or more dimensions, was given {x.shape}")
+        raise ShapeError(
+            f"{name}: needs 2 or more dimensions, was given {x.shape}"
+            "; add one with mm.expand_dims(x, 0)"
+        )
     kept = e.call(comparison, _diagonal_number(x.shape), _diagonal(k, x.shape))
     return made_array(e.where(kept, x.node, constant_leaf(0, x.dtype)))
 
@@ -430,7 +441,10 @@ def meshgrid(
     given = [as_array("meshgrid", x) for x in arrays]
     given = [x if x.ndim else Array(manipulation.reshape(x.node, (1,))) for x in given]
     if bad := [x.shape for x in given if x.ndim != 1]:
-        raise ShapeError(f"meshgrid: needs 1-D arrays, was given shape {bad[0]}")
+        raise ShapeError(
+            f"meshgrid: needs 1-D arrays, was given shape {bad[0]}"
+            "; flatten it with mm.reshape(x, (-1,))"
+        )
     dims = list(range(len(given)))
     if indexing == "xy" and len(given) > 1:
         dims[:2] = [1, 0]

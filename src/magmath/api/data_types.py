@@ -100,7 +100,10 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 def result_type(*arrays_and_dtypes: Any) -> DType:
     """Return the element type of the result for operands of these arrays, types and numbers."""
     if not arrays_and_dtypes:
-        raise TypeError("result_type: needs at least one array, type or number")
+        raise TypeError(
+            "result_type: needs at least one array, type or number"
+            "; pass one, such as mm.result_type(x, mm.float32)"
+        )
     given = [v.sample if isinstance(v, TracedScalar) else v for v in arrays_and_dtypes]
     kinds: list[DType | type] = [type(v) if is_number(v) else _dtype_of(v) for v in given]
     return common_dtype(*kinds)

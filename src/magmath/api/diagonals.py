@@ -23,7 +23,10 @@ def _as_last(name: str, a: Any, axis1: int, axis2: int) -> Array:
     """Return the array with the two axes of its matrices moved to the end."""
     x = as_array(name, a)
     if x.ndim < 2:
-        raise ShapeError(f"{name}: needs 2 or more dimensions, was given shape {x.shape}")
+        raise ShapeError(
+            f"{name}: needs 2 or more dimensions, was given shape {x.shape}"
+            "; add one with mm.expand_dims(x, 0)"
+        )
     return moveaxis(x, (axis1, axis2), (-2, -1))
 
 
@@ -46,7 +49,10 @@ def diag(v: Any, k: int = 0) -> Array:
     if x.ndim == 2:
         return diagonal(x, k)
     if x.ndim != 1:
-        raise ShapeError(f"diag: needs 1 or 2 dimensions, was given shape {x.shape}")
+        raise ShapeError(
+            f"diag: needs 1 or 2 dimensions, was given shape {x.shape}"
+            "; use mm.linalg.diagonal for more dimensions"
+        )
     n = x.size + abs(k)
     if not x.size:
         return zeros((n, n), dtype=x.dtype)
@@ -92,7 +98,9 @@ def triu_indices_from(arr: Any, k: int = 0) -> tuple[Array, ...]:
 def _shape_of(name: str, arr: Any, k: int) -> tuple[int, int, int]:
     x = as_array(name, arr)
     if x.ndim != 2:
-        raise ShapeError(f"{name}: needs a matrix, was given shape {x.shape}")
+        raise ShapeError(
+            f"{name}: needs a matrix, was given shape {x.shape}; take one matrix, as x[0]"
+        )
     return x.shape[0], k, x.shape[1]
 
 
@@ -112,6 +120,7 @@ def diag_indices_from(arr: Any) -> tuple[Array, ...]:
     if x.ndim < 2 or len(set(x.shape)) != 1:
         raise ShapeError(
             f"diag_indices_from: needs 2 or more dimensions of equal extent, was given {x.shape}"
+            "; take the indices of one extent with mm.diag_indices(n, ndim)"
         )
     return diag_indices(x.shape[0], x.ndim)
 
@@ -121,7 +130,10 @@ def fill_diagonal(a: Array, val: Any, wrap: bool = False) -> None:
     diagonals below, each after an empty row."""
     a = target("fill_diagonal", a)
     if a.ndim < 2:
-        raise ShapeError(f"fill_diagonal: needs 2 or more dimensions, was given {a.shape}")
+        raise ShapeError(
+            f"fill_diagonal: needs 2 or more dimensions, was given {a.shape}"
+            "; assign to an element of a 1-D array with x[0] = value"
+        )
     if a.ndim > 2:
         indices: tuple[Any, ...] = diag_indices_from(a)
         a[indices] = val
@@ -151,7 +163,10 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
     """Return the powers of a vector as columns: N of them, falling unless `increasing`."""
     v = as_array("vander", x)
     if v.ndim != 1:
-        raise ShapeError(f"vander: needs a 1-D array, was given shape {v.shape}")
+        raise ShapeError(
+            f"vander: needs a 1-D array, was given shape {v.shape}"
+            "; flatten it with mm.reshape(x, (-1,))"
+        )
     n = v.size if N is None else N
     wide = broadcast_to(reshape(v, (v.size, 1)), (v.size, max(n - 1, 0)))
     powers = cumulative_prod(wide, axis=1, include_initial=True)[:, :n]

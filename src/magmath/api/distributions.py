@@ -452,8 +452,8 @@ class Distributions(CountDistributions):
         return random_order.permutation(self._state, x, axis)
 
     def permuted(self, x: Operand, *, axis: int | None = None) -> Array:
-        """Return the elements of an array in random order, each row along `axis` in its own one;
-        for None the order of all elements is random."""
+        """Return the elements of an array in random order: each 1-D slice along `axis` in an order
+        of its own, or for None all elements in one order."""
         return random_order.permuted(self._state, x, axis)
 
     def choice(

@@ -54,7 +54,10 @@ def einsum(subscripts: str, /, *operands: Any, out: Any = None, optimize: Any = 
 
 def _einsum(subscripts: str, *operands: Any) -> Array:
     if not operands:
-        raise ShapeError("einsum: needs at least one operand")
+        raise ShapeError(
+            "einsum: needs at least one operand"
+            '; pass it after the subscripts, as in mm.einsum("ii->i", x)'
+        )
     nodes = common_operands("einsum", *operands)
     inputs, output = _parsed(subscripts, tuple([x.shape for x in nodes]))
     line = user_line()
@@ -84,7 +87,10 @@ def _parsed(subscripts: str, shapes: tuple[Shape, ...]) -> tuple[list[str], str]
     left, arrow, right = text.partition("->")
     parts = left.split(",")
     if len(parts) != len(shapes):
-        raise ShapeError(f"einsum: {subscripts!r} is for {len(parts)} operands, not {len(shapes)}")
+        raise ShapeError(
+            f"einsum: {subscripts!r} is for {len(parts)} operands, not {len(shapes)}"
+            "; write one group of letters for each operand, separated by commas"
+        )
     spare = [c for c in LETTERS if c not in text]
     widest = 0
     inputs = []
@@ -98,6 +104,7 @@ def _parsed(subscripts: str, shapes: tuple[Shape, ...]) -> tuple[list[str], str]
             raise ShapeError(
                 f"einsum: {subscripts!r}: the result needs '...' too, since it stands "
                 f"for {widest} broadcast dimensions"
+                "; write it among the letters after '->'"
             )
         output = right.replace("...", stretched)
     else:
@@ -137,6 +144,7 @@ def _check_lengths(subscripts: str, inputs: Sequence[str], shapes: Sequence[Shap
                 raise ShapeError(
                     f"einsum: {subscripts!r}: {c!r} stands for lengths "
                     f"{own[c] if own[c] != extent else before} and {extent}"
+                    "; give different lengths different letters"
                 )
             known[c] = max(before, extent) if extent else 0
 

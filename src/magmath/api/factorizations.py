@@ -184,7 +184,10 @@ def svd_truncated(x: Array, k: int, /, *, oversampling: int = 10, iterations: in
     check_matrix("svd_truncated", a)
     least, k = min(a.shape[-2:]), require_integer("svd_truncated: k", k, 0)
     if k > least:
-        raise ShapeError(f"svd_truncated: k must be 0 to {least} for {a.shape}, was given {k}")
+        raise ShapeError(
+            f"svd_truncated: k must be 0 to {least} for {a.shape}, was given {k}"
+            "; use mm.linalg.svd for all singular values"
+        )
     width = min(k + oversampling, least)
     drawn = random.normal(shape=(a.shape[-1], width), dtype=real_dtype(a.dtype)).node
     basis = product(a, e.astype(drawn, a.dtype))

@@ -140,10 +140,13 @@ def _of_real(
 ) -> Array:
     x = floating(name, x)
     if not x.dtype.is_floating:
-        raise DTypeError(f"{name}: takes real floating point, was given {x.dtype}")
+        raise DTypeError(
+            f"{name}: takes real floating point, was given {x.dtype}"
+            "; use the transform of complex input, or take mm.real(x)"
+        )
     positions, extents = _chosen(name, x, s, axes)
     if not positions:
-        raise ShapeError(f"{name}: needs at least one axis")
+        raise ShapeError(f"{name}: needs at least one axis; name one, or leave `axes` out")
     node = _resized(x.node, positions, extents)
     node = fourier.fft_of_real(node, positions[-1], inverse=inverse, norm=norm)
     node = fourier.fft(node, tuple(sorted(positions[:-1])), inverse=inverse, norm=norm)
@@ -156,7 +159,7 @@ def _to_real(
     x = floating(name, x)
     positions, extents = _chosen(name, x, s, axes)
     if not positions:
-        raise ShapeError(f"{name}: needs at least one axis")
+        raise ShapeError(f"{name}: needs at least one axis; name one, or leave `axes` out")
     n = extents[-1] if s is not None else 2 * (extents[-1] - 1)
     if n < 1:
         raise ShapeError(f"{name}: the result would have {n} elements; give the length, 1 or more")
@@ -214,10 +217,15 @@ def _chosen(name: str, x: Array, s: Extents, axes: Axes) -> tuple[tuple[int, ...
     positions = tuple(normalize_axis(name, axis, x.ndim) for axis in axes)
     normalize_axes(name, positions, x.ndim)  # raises for repeats
     if s is not None and not all(hasattr(n, "__index__") for n in s):
-        raise TypeError(f"{name}: lengths must be integers, was given {tuple(s)}")
+        raise TypeError(
+            f"{name}: lengths must be integers, was given {tuple(s)}; round them to Python integers"
+        )
     extents = tuple(x.shape[d] for d in positions) if s is None else tuple(s)
     if len(extents) != len(positions):
-        raise ShapeError(f"{name}: needs a length for each axis, was given {extents} for {axes}")
+        raise ShapeError(
+            f"{name}: needs a length for each axis, was given {extents} for {axes}"
+            "; give both, or leave one out"
+        )
     if min(extents, default=1) < 1:
         raise ShapeError(f"{name}: lengths must be at least 1, were {extents} for axes {positions}")
     return positions, extents
@@ -257,7 +265,9 @@ def rfftfreq(n: int, /, d: float = 1.0, dtype: DTypeLike = None, device: object 
 
 def _check_length(name: str, n: int) -> None:
     if not hasattr(n, "__index__"):
-        raise TypeError(f"{name}: the length must be an integer, was given {n!r}")
+        raise TypeError(
+            f"{name}: the length must be an integer, was given {n!r}; pass a Python integer"
+        )
     if n < 1:
         raise ShapeError(f"{name}: the length must be at least 1, was {n}")
 
@@ -265,13 +275,16 @@ def _check_length(name: str, n: int) -> None:
 def _scaled(name: str, index: Node, over: float, dtype: DTypeLike) -> Array:
     element = get_default_dtype() if dtype is None else as_dtype(dtype)
     if not element.is_floating:
-        raise DTypeError(f"{name}: frequencies are real floating point, not {element}")
+        raise DTypeError(
+            f"{name}: frequencies are real floating point, not {element}"
+            "; pass dtype=mm.float32 or mm.float64"
+        )
     scale = parameter(1.0 / over, element)
     return _result(e.multiply(e.astype(index, element), scale))
 
 
 def fftshift(x: Array, /, axes: Any = None) -> Array:
-    """Return the coefficient of frequency 0 moved to the middle of each axis (of `axes`, or
+    """Return x with the coefficient of frequency 0 moved to the middle of each axis (of `axes`, or
     all)."""
     x = as_array("fftshift", x)
     dims = normalize_axes("fftshift", axes, x.ndim)

@@ -184,7 +184,10 @@ def ldexp(x1: Any, x2: Any, /) -> Array:
     """Return x1 · 2**x2, for integers x2."""
     x, power = floating("ldexp", x1), as_array("ldexp", x2)
     if not power.dtype.is_integer:
-        raise DTypeError(f"ldexp: exponents are integers, was given {power.dtype}")
+        raise DTypeError(
+            f"ldexp: exponents are integers, was given {power.dtype}"
+            "; convert them with mm.astype(x, mm.int32)"
+        )
     return _scaled(x, astype(power, int64))
 
 

@@ -33,7 +33,10 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Array:
     weights of its elements. The largest is computed. Raises RangeError for negative integers."""
     given = as_array("bincount", x)
     if given.ndim != 1:
-        raise ShapeError(f"bincount: needs a 1-D array, was given shape {given.shape}")
+        raise ShapeError(
+            f"bincount: needs a 1-D array, was given shape {given.shape}"
+            "; flatten it with mm.reshape(x, (-1,))"
+        )
     if given.size and not (given.dtype.is_integer or given.dtype is bool_):
         raise DTypeError(f"bincount: takes integers, was given {given.dtype}; convert with astype")
     positions = astype(given, int64)
@@ -42,7 +45,10 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Array:
         low, high = min(positions), max(positions)
         evaluate(low, high)
         if int(low) < 0:
-            raise RangeError("bincount: takes integers from 0, some of those given are negative")
+            raise RangeError(
+                "bincount: takes integers from 0, some of those given are negative"
+                "; subtract the smallest of them first"
+            )
         length = builtins.max(length, int(high) + 1)
     if weights is None:
         return _counts(positions, ones(given.shape, dtype=int64), length)
@@ -51,6 +57,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Array:
         raise ShapeError(
             f"bincount: needs a weight for each element, was given shapes {given.shape} and "
             f"{heavy.shape}"
+            "; reshape or broadcast the weights"
         )
     return _counts(positions, heavy, length)
 
@@ -72,11 +79,15 @@ def _counts(positions: Array, weights: Array, length: int) -> Array:
 
 
 def digitize(x: Any, bins: Any, right: bool = False) -> Array:
-    """Return the number of the bin of each element: that of edges which are not above it, or with
-    `right` that of edges below it. Edges rise, or fall, for which they are computed."""
+    """Return the index of the bin of each element: the number of edges that are less than or equal
+    to it, or with `right` less than it. The edges ascend or descend; their values are computed to
+    find out."""
     values, edges = as_array("digitize", x), as_array("digitize", bins)
     if edges.ndim != 1:
-        raise ShapeError(f"digitize: bins must be 1-D, was given shape {edges.shape}")
+        raise ShapeError(
+            f"digitize: bins must be 1-D, was given shape {edges.shape}"
+            "; flatten them with mm.reshape(bins, (-1,))"
+        )
     steps = diff(edges)
     if edges.size > 1 and bool(any(steps < 0)):
         if bool(any(steps > 0)):
@@ -103,7 +114,9 @@ def histogram(
     edges = found.edges
     heavy = None if weights is None else ravel(weights)
     if heavy is not None and heavy.size != x.size:
-        raise ShapeError(f"histogram: needs {x.size} weights, was given {heavy.size}")
+        raise ShapeError(
+            f"histogram: needs {x.size} weights, was given {heavy.size}; pass one for each element"
+        )
     counts = _binned([x], [found], heavy)
     if density:
         counts = counts / diff(edges) / sum(counts)
@@ -133,7 +146,10 @@ def _bins(name: str, x: Array, bins: Any, range: Any, weights: Any) -> _Bins:
     if not hasattr(bins, "__index__") or (hasattr(bins, "ndim") and bins.ndim):
         edges = as_array(name, bins)
         if edges.ndim != 1:
-            raise ShapeError(f"{name}: edges are 1-D, was given shape {edges.shape}")
+            raise ShapeError(
+                f"{name}: edges are 1-D, was given shape {edges.shape}"
+                "; pass a flat list of edges, or the number of bins"
+            )
         if bool(any(diff(edges) < 0)):
             raise OptionError(f"{name}: edges must rise; sort them first")
         return _Bins(edges, False)
@@ -150,7 +166,10 @@ def _range(name: str, x: Array, range: Any) -> tuple[Array, Array]:
     if range is not None:
         first, last = range
         if not (math.isfinite(first) and math.isfinite(last)) or first > last:
-            raise RangeError(f"{name}: range must be two finite numbers that rise, was {range}")
+            raise RangeError(
+                f"{name}: range must be two finite numbers that rise, was {range}"
+                "; give (low, high) with low ≤ high"
+            )
         low, high = asarray(float(first), dtype=element), asarray(float(last), dtype=element)
     elif not x.size:
         low, high = asarray(0.0, dtype=element), asarray(1.0, dtype=element)
@@ -225,7 +244,7 @@ def _binned(columns: Sequence[Array], bins: Sequence[_Bins], weights: Array | No
 
 
 def _bins_of(x: Array, inside: Array, bins: _Bins) -> Array:
-    """Return the bin of each element; elements that lie outside get any bin.
+    """Return the bin of each element; elements outside of all bins get an arbitrary bin.
 
     A bin among equal ones is computed and compared with its edges, which rounding may miss by one;
     this takes a tenth of the time of a binary search.
@@ -257,7 +276,10 @@ def histogramdd(
     each = [bins] * dimensions if single else list(bins)
     ranges = [None] * dimensions if range is None else list(range)
     if len(each) != dimensions or len(ranges) != dimensions:
-        raise ShapeError(f"histogramdd: needs bins and a range for each of {dimensions} dimensions")
+        raise ShapeError(
+            f"histogramdd: needs bins and a range for each of {dimensions} dimensions"
+            "; pass a list with one entry for each, or one number of bins for all"
+        )
     found = [
         _bins("histogramdd", x, one, limits, None)
         for x, one, limits in zip(columns, each, ranges, strict=True)

@@ -66,7 +66,10 @@ def ix_(*args: Any) -> tuple[Array, ...]:
     """Return vectors shaped such that they index a grid: x[mm.ix_(rows, columns)]."""
     given = [as_array("ix_", x) for x in args]
     if wrong := [x.shape for x in given if x.ndim != 1]:
-        raise ShapeError(f"ix_: needs 1-D arrays, was given shape {wrong[0]}")
+        raise ShapeError(
+            f"ix_: needs 1-D arrays, was given shape {wrong[0]}"
+            "; flatten it with mm.reshape(x, (-1,))"
+        )
     given = [nonzero(x)[0] if x.dtype is bool_ else x for x in given]
     given = [x if x.size else astype(x, int64) for x in given]
     ndim = len(given)
@@ -87,13 +90,17 @@ def ravel_multi_index(
         raise ShapeError(
             f"ravel_multi_index: needs an array for each of {len(shape)} dimensions, was given "
             f"{len(given)}"
+            "; pass the rows of an index matrix as a tuple"
         )
     result: Any = 0
     modes = [mode] * len(shape) if isinstance(mode, str) else mode
     parts = list(zip(given, shape, modes, strict=True))
     for x, extent, one in parts if order == "C" else reversed(parts):
         if one == "raise" and any((x < 0) | (x >= extent)):
-            raise PositionError(f"ravel_multi_index: an index is out of range for extent {extent}")
+            raise PositionError(
+                f"ravel_multi_index: an index is out of range for extent {extent}"
+                '; use mode="wrap" or "clip"'
+            )
         result = result * extent + astype(within("ravel_multi_index", x, extent, one), int64)
     return asarray(result)
 
@@ -107,7 +114,10 @@ def unravel_index(indices: Any, shape: int | Sequence[int], order: str = "C") ->
     size = math.prod(extents)
     outside = not 0 <= rest < size if isinstance(rest, int) else any((rest < 0) | (rest >= size))
     if outside:
-        raise PositionError(f"unravel_index: a position is out of range for shape {extents}")
+        raise PositionError(
+            f"unravel_index: a position is out of range for shape {extents}"
+            "; pass positions below the product of the extents"
+        )
     found = []
     for extent in extents if order == "F" else reversed(extents):
         found.append(rest % extent)
@@ -119,11 +129,14 @@ def unravel_index(indices: Any, shape: int | Sequence[int], order: str = "C") ->
 
 
 def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -> Array:
-    """Return the positions of an axis (of the flattened array for None) where a condition holds; it
-    may be shorter than the axis."""
+    """Return the slices along an axis (elements of the flattened array for None) where a 1-D
+    condition is true; the condition may be shorter than the axis."""
     x, mask = as_array("compress", a), as_array("compress", condition)
     if mask.ndim != 1:
-        raise ShapeError(f"compress: the condition must be 1-D, was given shape {mask.shape}")
+        raise ShapeError(
+            f"compress: the condition must be 1-D, was given shape {mask.shape}"
+            "; for a mask with more dimensions write x[mask]"
+        )
     if axis is None:
         x, axis = ravel(x), 0
     return stored("compress", take(x, nonzero(mask)[0], axis), out)
@@ -135,7 +148,8 @@ def extract(condition: Any, arr: Any) -> Array:
 
 
 def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Array:
-    """For each element of an array of integers, the element of the choice with that number."""
+    """Return, for each element of an array of integers, the element of the choice with that
+    number."""
     number = as_array("choose", a)
     given = broadcast_arrays(*_of_one_type("choose", choices))
     shape = broadcast_shapes(number.shape, *(x.shape for x in given))
@@ -156,17 +170,24 @@ def _of_one_type(name: str, values: Any) -> list[Array]:
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Array:
     """Return for each element that of the first choice whose condition holds."""
     if not all(isinstance(one, (list, tuple)) for one in (condlist, choicelist)):
-        raise TypeError("select: needs a list of conditions and one of choices")
+        raise TypeError(
+            "select: needs a list of conditions and one of choices"
+            "; pass two lists, as in mm.select([x > 0, x < 0], [1, -1])"
+        )
     if len(condlist) != len(choicelist) or not condlist:
         raise ShapeError(
             f"select: needs as many conditions as choices, 1 or more, was given {len(condlist)} "
             f"and {len(choicelist)}"
+            "; give one choice for each condition"
         )
     result = default
     for condition, chosen in zip(reversed(condlist), reversed(choicelist), strict=True):
         mask = as_array("select", condition)
         if mask.dtype is not bool_:
-            raise ShapeError(f"select: conditions are of type bool, was given {mask.dtype}")
+            raise ShapeError(
+                f"select: conditions are of type bool, was given {mask.dtype}"
+                "; compare, as in x > 0, or convert with mm.astype(x, mm.bool)"
+            )
         result = choice(mask, chosen, result)
     return asarray(result)
 
@@ -183,6 +204,7 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **opti
         raise ShapeError(
             f"piecewise: needs a function for each of {len(masks)} conditions, and at most one "
             f"more, was given {len(funclist)}"
+            "; the function beyond the conditions is for all other elements"
         )
     results = [f(values, *args, **options) if callable(f) else f for f in funclist]
     total = results[-1] if len(results) > len(masks) else 0
@@ -195,7 +217,7 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **opti
 
 
 def copyto(dst: Array, src: Any, casting: str = "same_kind", where: Any = True) -> None:
-    """Give an array the values of another, which broadcast to it, where a mask holds."""
+    """Write the values of another array, which broadcast to this one, where a mask is true."""
     dst, values = target("copyto", dst), as_array("copyto", src)
     wide = broadcast_to(values, dst.shape)
     if where is not True:
@@ -205,7 +227,8 @@ def copyto(dst: Array, src: Any, casting: str = "same_kind", where: Any = True) 
 
 
 def put(a: Array, ind: Any, v: Any, mode: str = "raise") -> None:
-    """Write values to positions of the flattened array; they are repeated from the first on."""
+    """Write values to positions of the flattened array; fewer values than positions are
+    repeated."""
     a = target("put", a)
     positions = ravel(within("put", as_array("put", ind), a.size, mode))
     flat = ravel(a)
@@ -214,8 +237,8 @@ def put(a: Array, ind: Any, v: Any, mode: str = "raise") -> None:
 
 
 def putmask(a: Array, mask: Any, values: Any) -> None:
-    """Write values where a mask holds: those at the same positions of the flattened arrays, values
-    being repeated from the first on."""
+    """Write values where a mask is true: to each such position the value at the same position of
+    the flattened values, which are repeated to the length of the array."""
     a = target("putmask", a)
     wide = broadcast_to(reshape(_cycled(values, a.size), a.shape if _many(values) else ()), a.shape)
     chosen = choice(as_array("putmask", mask), Array(written_operand(a.dtype, wide)), a)
@@ -223,8 +246,8 @@ def putmask(a: Array, mask: Any, values: Any) -> None:
 
 
 def place(arr: Array, mask: Any, vals: Any) -> None:
-    """Write values where a mask holds: the first one at the first such position, and so on, from
-    the first on again."""
+    """Write values where a mask is true: the n-th value to the n-th such position; fewer values are
+    repeated."""
     arr, chosen = target("place", arr), as_array("place", mask)
     arr[astype(chosen, bool_)] = _cycled(vals, count_mask(astype(chosen, bool_).node).total)
 
@@ -239,12 +262,12 @@ def _cycled(values: Any, size: int) -> Array:
     if x.size == 1:
         return x[0]
     if not x.size:
-        raise ShapeError("put: needs at least one value")
+        raise ShapeError("put: needs at least one value; pass one number, or as many as indices")
     return x if x.size == size else take(x, remainder(arange(size), x.size), 0)
 
 
 def put_along_axis(arr: Array, indices: Any, values: Any, axis: int | None) -> None:
-    """Write values to the positions along an axis that an array of indices has for each of them."""
+    """Write values along an axis, each to the position that an array of indices gives for it."""
     arr, positions = target("put_along_axis", arr), as_array("put_along_axis", indices)
     if axis is None:
         flat = ravel(arr)

@@ -58,6 +58,7 @@ def take_along_axis(x: Array, /, indices: Any, axis: int | None = -1) -> Array:
         raise ShapeError(
             f"take_along_axis: needs as many dimensions of x and indices, was given {x.shape} and "
             f"{positions.shape}"
+            "; add dimensions with mm.expand_dims"
         )
     dim = normalize_axis("take_along_axis", axis, x.ndim)
     one = (*x.shape[:dim], 1, *x.shape[dim + 1 :])

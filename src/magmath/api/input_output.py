@@ -118,9 +118,13 @@ def save(path: Path, array: Operand | Mapping[str, Operand], /) -> None:
             raise DataError(
                 f"save: {format.suffixes[0]} files hold one array without a name; save each to a "
                 f"file of its own, or all to .npz"
+                "; or choose the suffix .safetensors"
             )
         if not all(isinstance(name, str) and name for name in arrays):
-            raise DataError(f"save: names are strings that are not empty, not {list(arrays)}")
+            raise DataError(
+                f"save: names are strings that are not empty, not {list(arrays)}"
+                f'; name each array, as in mm.save(path, {{"x": x}})'
+            )
     else:
         arrays = {"": as_array("save", array)}
         if not format.single:

@@ -68,7 +68,10 @@ def bitwise_count(x: Any, /) -> Array:
     """Return the number of one bits of |x|, as uint8."""
     x = as_array("bitwise_count", x)
     if not x.dtype.is_integer:
-        raise DTypeError(f"bitwise_count: takes integers, was given {x.dtype}")
+        raise DTypeError(
+            f"bitwise_count: takes integers, was given {x.dtype}"
+            "; convert with mm.astype(x, mm.int32)"
+        )
     if x.dtype.name == "uint64":
         high, low = bitwise_right_shift(x, 32), bitwise_and(x, 0xFFFFFFFF)
         return add(bitwise_count(astype(high, int64)), bitwise_count(astype(low, int64)))

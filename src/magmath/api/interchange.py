@@ -23,9 +23,15 @@ def from_dlpack(x: Any, /, *, device: object = None, copy: bool | None = None) -
     if isinstance(x, Array):
         return asarray(x, copy=copy)
     if copy is False:
-        raise BufferError("from_dlpack: copy=False, but the values must be copied to the workers")
+        raise BufferError(
+            "from_dlpack: copy=False, but the values must be copied to the workers"
+            "; leave `copy` out"
+        )
     if not hasattr(x, "__dlpack__"):
-        raise TypeError(f"from_dlpack: needs an array with __dlpack__, was given {x!r}")
+        raise TypeError(
+            f"from_dlpack: needs an array with __dlpack__, was given {x!r}"
+            "; convert it with mm.asarray(x)"
+        )
     return _taken(x)
 
 

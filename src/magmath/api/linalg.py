@@ -135,13 +135,17 @@ def cross(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
     a, b = given = operands("cross", x1, x2)
     shape = broadcast("cross", a.shape, b.shape)
     if not -min(a.ndim, b.ndim) <= axis < 0 and a.ndim != b.ndim:
-        raise ShapeError(f"cross: axis must be {-min(a.ndim, b.ndim)} to -1, was given {axis}")
+        raise ShapeError(
+            f"cross: axis must be {-min(a.ndim, b.ndim)} to -1, was given {axis}"
+            "; move the axis of the vectors to the end with mm.moveaxis"
+        )
     dim = normalize_axis("cross", axis, len(shape))
     a, b = broadcast_to(a, shape), broadcast_to(b, shape)
     if any(x.shape[axis] != 3 for x in given):
         raise ShapeError(
             f"cross: needs 3 elements along axis {axis}, was given "
             f"{' and '.join(str(x.shape) for x in given)}"
+            "; use mm.cross for vectors of 2 elements"
         )
     u = [slice_along(a, dim, i, i + 1) for i in range(3)]
     v = [slice_along(b, dim, i, i + 1) for i in range(3)]

@@ -58,7 +58,10 @@ def _system(name: str, x1: Array, x2: Array) -> tuple[Node, Node, bool]:
     if vector:
         b = reshape(b, (*b.shape, 1))
     if b.ndim == 0 or a.shape[-2] != b.shape[-2]:
-        raise MatrixShapeError(f"{name}: needs (…, m, n) and (m,) or (…, m, k), was given {given}")
+        raise MatrixShapeError(
+            f"{name}: needs (…, m, n) and (m,) or (…, m, k), was given {given}"
+            "; reshape the right side"
+        )
     stack = broadcast(name, a.shape[:-2], b.shape[:-2])
     a, b = broadcast_to(a, (*stack, *a.shape[-2:])), broadcast_to(b, (*stack, *b.shape[-2:]))
     return a, b, vector
@@ -133,7 +136,8 @@ def pinv(x: Array, /, rcond: Any = None, *, rtol: float | Array | None = None) -
 def lstsq(
     x1: Array, x2: Array, /, rcond: Any = None, *, rtol: float | Array | None = None
 ) -> LstsqResult:
-    """Return the shortest x that makes x1·x - x2 shortest; `rtol` as for `pinv`."""
+    """Return the least-squares solution x of x1·x = x2, the one of smallest norm; `rtol` as for
+    `pinv`."""
     a, b, vector = _system("lstsq", x1, x2)
     tolerance = _tolerance("lstsq", a, rcond if rtol is None else rtol)
     x = apply(least_squares.LSTSQ, a, b, tolerance, line=user_line())
@@ -176,7 +180,10 @@ def matrix_power(x: Array, n: int, /) -> Array:
     """Return x to the power n; for negative n a power of the inverse."""
     a = as_array("matrix_power", x).node
     if not hasattr(n, "__index__"):
-        raise TypeError(f"matrix_power: the power is an integer, was given {n!r}")
+        raise TypeError(
+            f"matrix_power: the power is an integer, was given {n!r}"
+            "; for a square root use mm.linalg.eigh"
+        )
     check_matrix("matrix_power", a, square=True)
     if n < 0:
         a, n = apply(solvers.INV, e.astype(a, floating_dtype(a.dtype)), line=user_line()), -n
@@ -213,6 +220,7 @@ def tensorsolve(a: Array, b: Array, /, axes: Sequence[int] | None = None) -> Arr
         raise ShapeError(
             f"tensorsolve: the extents that are solved for, {shape}, must have the product "
             f"{right.size}"
+            "; move the axes of the solution to the end, or name them with axes=…"
         )
     matrix = Array(reshape(x.node, (right.size, right.size)))
     found = solve(matrix, Array(reshape(right.node, (right.size,))))
@@ -228,6 +236,7 @@ def tensorinv(a: Array, /, ind: int = 2) -> Array:
         raise ShapeError(
             f"tensorinv: the first {ind} and the other extents of {x.shape} must have equal "
             f"products"
+            "; choose `ind` so that they do"
         )
     found = inv(Array(reshape(x.node, (n, n))))
     return Array(reshape(found.node, (*columns_, *rows_)))

@@ -84,13 +84,13 @@ def ravel(x: Array, /, order: str = "C") -> Array:
 
 
 def transpose(x: Array, /, axes: Sequence[int] | None = None) -> Array:
-    """Return the axes in another order, reversed for None."""
+    """Return x with its axes in another order, reversed for None."""
     x = as_array("transpose", x)
     return permute_dims(x, range(x.ndim)[::-1] if axes is None else axes)
 
 
 def swapaxes(x: Array, /, axis1: int, axis2: int) -> Array:
-    """Return two axes exchanged."""
+    """Return x with two axes exchanged."""
     x = as_array("swapaxes", x)
     first, second = _positions("swapaxes", (axis1, axis2), x.ndim)
     order = list(range(x.ndim))
@@ -99,12 +99,15 @@ def swapaxes(x: Array, /, axis1: int, axis2: int) -> Array:
 
 
 def rollaxis(x: Array, /, axis: int, start: int = 0) -> Array:
-    """Return an axis moved back until it stands before position `start`."""
+    """Return x with an axis moved to just before position `start`."""
     x = as_array("rollaxis", x)
     dim = normalize_axis("rollaxis", axis, x.ndim)
     before = start + x.ndim if start < 0 else start
     if not 0 <= before <= x.ndim:
-        raise ShapeError(f"rollaxis: start must be {-x.ndim} to {x.ndim}, was given {start}")
+        raise ShapeError(
+            f"rollaxis: start must be {-x.ndim} to {x.ndim}, was given {start}"
+            "; pass a start in this range"
+        )
     return moveaxis(x, dim, before - (before > dim))
 
 
@@ -119,18 +122,22 @@ def permute_dims(x: Array, /, axes: Sequence[int]) -> Array:
     x = as_array("permute_dims", x)
     order = _positions("permute_dims", axes, x.ndim)
     if sorted(order) != list(range(x.ndim)):
-        raise ShapeError(f"permute_dims: {tuple(axes)} is not an ordering of {x.ndim} axes")
+        raise ShapeError(
+            f"permute_dims: {tuple(axes)} is not an ordering of {x.ndim} axes; name each axis once"
+        )
     return Array(manipulation.permute(x.node, order))
 
 
 def moveaxis(x: Array, /, source: int | Sequence[int], destination: int | Sequence[int]) -> Array:
-    """Return axes `source` moved to positions `destination`; the others stay in order."""
+    """Return x with the axes `source` moved to positions `destination`; the others stay in
+    order."""
     x = as_array("moveaxis", x)
     dims = [_positions("moveaxis", axes, x.ndim) for axes in (source, destination)]
     if len(dims[0]) != len(dims[1]) or any(len(set(one)) != len(one) for one in dims):
         raise ShapeError(
             f"moveaxis: needs as many different sources as destinations, was given {source} and "
             f"{destination}"
+            "; give one destination for each source"
         )
     order = [d for d in range(x.ndim) if d not in dims[0]]
     for to, axis in sorted(zip(dims[1], dims[0], strict=True)):
@@ -183,10 +190,12 @@ def broadcast_shapes(*shapes: int | Shape) -> Shape:
 def _nodes(name: str, arrays: Any, dtype: Any = None) -> list[Node]:
     """Return the nodes of a non-empty sequence of arrays, in their common type or in `dtype`."""
     if not isinstance(arrays, Iterable):
-        raise TypeError(f"{name}: needs a list of arrays, was given {type(arrays).__name__}")
+        raise TypeError(
+            f"{name}: needs a list of arrays, was given {type(arrays).__name__}; pass [a, b, …]"
+        )
     given: list[Any] = list(arrays)
     if not given:
-        raise ShapeError(f"{name}: needs at least one array")
+        raise ShapeError(f"{name}: needs at least one array; pass it in a list")
     if all(map(is_number, given)):
         given = [as_array(name, given)[i] for i in range(len(given))]
     if dtype is None:
@@ -239,7 +248,7 @@ def _sliced(x: Array, slices: dict[int, slice]) -> Array:
 
 
 def flip(x: Array, /, axis: int | tuple[int, ...] | None = None) -> Array:
-    """Return the elements in reverse order along one axis, several, or (for None) all."""
+    """Return x with its elements in reverse order along one axis, several, or (for None) all."""
     x = as_array("flip", x)
     return _sliced(x, dict.fromkeys(normalize_axes("flip", axis, x.ndim), slice(None, None, -1)))
 
@@ -257,7 +266,10 @@ def roll(
     axes = (axis,) if isinstance(axis, int) else axis
     shifts = (shift,) * len(axes) if isinstance(shift, int) else _integers("roll: shifts", shift)
     if len(shifts) != len(axes):
-        raise ShapeError(f"roll: {len(shifts)} shifts {shift} for {len(axes)} axes {axis}")
+        raise ShapeError(
+            f"roll: {len(shifts)} shifts {shift} for {len(axes)} axes {axis}"
+            "; give one shift for all axes, or one for each"
+        )
     for one, by in zip(axes, shifts, strict=True):
         d = normalize_axis("roll", one, x.ndim)
         cut = -by % max(x.shape[d], 1)
@@ -284,17 +296,24 @@ def _integers(what: str, values: Sequence[Any]) -> tuple[int, ...]:
     try:
         return tuple([index(value) for value in values])
     except TypeError:
-        raise TypeError(f"{what} must be a sequence of integers, was given {values!r}") from None
+        raise TypeError(
+            f"{what} must be a sequence of integers, was given {values!r}"
+            "; pass a list of Python integers"
+        ) from None
 
 
 def _counts(operation: str, counts: Sequence[int]) -> Sequence[int]:
     if min(counts, default=0) < 0:
-        raise ShapeError(f"{operation}: counts must be at least 0, was given {list(counts)}")
+        raise ShapeError(
+            f"{operation}: counts must be at least 0, was given {list(counts)}"
+            "; replace negative ones by 0"
+        )
     return counts
 
 
 def repeat(x: Array, /, repeats: Any, axis: int | None = None) -> Array:
-    """Return each element `repeats` times along an axis (of the flat array for None).
+    """Return x with each element repeated `repeats` times along an axis (of the flat array for
+    None).
 
     `repeats` is a number, or an array of one for each position of the axis, which is evaluated:
     their sum is the extent.
@@ -318,6 +337,7 @@ def repeat(x: Array, /, repeats: Any, axis: int | None = None) -> Array:
         raise ShapeError(
             f"repeat: needs {extent} integers, one for each position of axis {d}, was given shape "
             f"{repeats.shape} of {repeats.dtype}"
+            f"; pass one integer for all, or a list of {extent}"
         )
     return Array(take(x.node, _repeated_positions(repeats), d))
 
@@ -333,7 +353,10 @@ def _repeated_positions(repeats: Array) -> Node:
     total, negative = Array(sum_(counts)), Array(reduce("any", is_negative))
     evaluate(total, negative)
     if negative:
-        raise ShapeError("repeat: counts must be at least 0, some of those given are negative")
+        raise ShapeError(
+            "repeat: counts must be at least 0, some of those given are negative"
+            "; replace them by 0 with mm.maximum(counts, 0)"
+        )
     one = e.astype(e.call("logical_not", is_negative), int64)  # has the layout of the counts
     begun = apply(
         SCATTER_ADD, one, e.subtract(ends, counts), axes=(0,), at=0, extents=(int(total) + 1,)

@@ -31,7 +31,10 @@ from magmath.ops.reductions import broadcast_to
 def _vector(name: str, what: str, value: Any) -> Node:
     node = as_array(f"random.{name}", value).node
     if node.ndim != 1:
-        raise ShapeError(f"random.{name}: {what} has one dimension, was given shape {node.shape}")
+        raise ShapeError(
+            f"random.{name}: {what} has one dimension, was given shape {node.shape}"
+            "; draw for one vector at a time"
+        )
     return e.astype(node, float64)
 
 
@@ -49,6 +52,7 @@ def normal(
         raise ShapeError(
             f"{name}: cov has shape (d, d) for a mean of shape (d,), was given {matrix.shape} and "
             f"{centre.shape}"
+            "; pass a matrix with a row for each entry of the mean"
         )
     shape = normal_shape(name, () if size is None else size)
     draw = Draw(state, "multivariate_normal", (*shape, *centre.shape), dtype)
@@ -117,4 +121,5 @@ def _check_sum(pvals: Any) -> None:
             raise OptionError(
                 f"random.multinomial: the sum of pvals must not be above 1, was given {total:g} "
                 f"without the last one"
+                "; divide them by their sum"
             )

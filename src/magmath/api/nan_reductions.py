@@ -117,8 +117,8 @@ def _or_nan(x: Array, found: Array, axis: Axis, keepdims: bool, initial: Any) ->
 
 
 def nanargmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Array:
-    """Return the position of the largest element that is not nan. ValueError where all are nan, for
-    which the values are computed."""
+    """Return the position of the largest element that is not nan. Raises ValueError where all are
+    nan; the values are computed to find out."""
     _check_some("nanargmax", a, axis)
     return argmax(_filled("nanargmax", a, -math.inf), axis, out, keepdims=keepdims)
 

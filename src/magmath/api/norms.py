@@ -30,7 +30,10 @@ def vector_norm(x: Array, /, *, axis: Axis = None, keepdims: bool = False, ord: 
     a = floating("vector_norm", x).node
     axes = normalize_axes("vector_norm", axis, a.ndim)
     if not isinstance(ord, (int, float)):
-        raise TypeError(f"vector_norm: ord must be a number, inf or -inf, was given {ord!r}")
+        raise TypeError(
+            f"vector_norm: ord must be a number, inf or -inf, was given {ord!r}"
+            "; choose one of these, or use mm.linalg.matrix_norm"
+        )
     norm = _vector_norm(e.call("abs", a), axes, keepdims, ord)
     return Array(e.astype(norm, real_dtype(a.dtype)))
 
@@ -68,7 +71,10 @@ def _extreme(
     if all(values.shape[axis] for axis in reduced):
         return reduce("max" if sign > 0 else "min", values, axes, keepdims)
     if sign < 0:
-        raise ShapeError(f"{name}: nothing is the least of no values; needs extents of 1 or more")
+        raise ShapeError(
+            f"{name}: nothing is the least of no values; needs extents of 1 or more"
+            "; leave empty arrays out"
+        )
     return reduce("sum", values, axes, keepdims)
 
 
@@ -124,7 +130,10 @@ def norm(
         return vector_norm(a, axis=axes, keepdims=keepdims, ord=2 if ord is None else ord)
     dims = [normalize_axis("norm", one, a.ndim) for one in axes]
     if len(axes) != 2 or dims[0] == dims[1]:
-        raise ShapeError(f"norm: needs one axis or two different ones, was given {axis}")
+        raise ShapeError(
+            f"norm: needs one axis or two different ones, was given {axis}"
+            "; name them as axis=-1 or axis=(-2, -1)"
+        )
     rest = [d for d in range(a.ndim) if d not in dims]
     matrices = permute(a.node, (*rest, *dims))
     found = matrix_norm(Array(matrices), ord=ord)
@@ -134,5 +143,8 @@ def norm(
 
 def _matrix_axes(a: Array) -> tuple[int, int]:
     if a.ndim != 2:
-        raise ShapeError(f"norm: with `ord`, an array of {a.ndim} dimensions needs `axis`")
+        raise ShapeError(
+            f"norm: with `ord`, an array of {a.ndim} dimensions needs `axis`"
+            "; name one axis for vectors, two for matrices"
+        )
     return 0, 1

@@ -75,7 +75,10 @@ def asarray_chkfinite(a: Any, dtype: DTypeLike = None, order: str | None = None)
     computed."""
     x = asarray(a, dtype=dtype)
     if x.dtype.kind in ("float", "complex") and not all(isfinite(x)):
-        raise RangeError("asarray_chkfinite: the array must have neither nan nor infinity")
+        raise RangeError(
+            "asarray_chkfinite: the array must have neither nan nor infinity"
+            "; replace them with mm.nan_to_num(x)"
+        )
     return x
 
 

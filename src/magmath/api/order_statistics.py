@@ -61,8 +61,8 @@ def quantile(
     *,
     weights: Any = None,
 ) -> Array:
-    """Return the values below which the shares q (0 to 1) of the elements along `axis` are; nan if
-    an element is nan.
+    """Return the q-quantiles of the elements along `axis`, for q from 0 to 1; nan if an element is
+    nan.
 
     q: a number, or an array whose axes come first in the result; its values are computed. method:
     the rule for a value between two elements, as in NumPy; `weights` are not supported.
@@ -151,7 +151,10 @@ def _parts(name: str, q: Any) -> Any:
     """Return the requested shares as a NumPy array."""
     parts = q.numpy() if isinstance(q, Array) else np.asarray(q)
     if parts.dtype.kind not in "biuf":
-        raise OptionError(f"{name}: q must be real numbers, was given {q!r}")
+        raise OptionError(
+            f"{name}: q must be real numbers, was given {q!r}"
+            "; pass a number, or a list or array of numbers"
+        )
     return parts.astype(np.float64)
 
 
@@ -169,7 +172,10 @@ def _quantile(
         raise OptionError(f"{name}: weights are not supported; repeat elements with mm.repeat")
     parts = _parts(name, q)
     if parts.size and not (parts.min() >= 0 and parts.max() <= 1):
-        raise RangeError(f"{name}: quantiles are from 0 to 1 (percentiles to 100), was given {q!r}")
+        raise RangeError(
+            f"{name}: quantiles are from 0 to 1 (percentiles to 100), was given {q!r}"
+            "; divide percentages by 100 for quantiles"
+        )
     x = floating(name, a)
     axes = normalize_axes(name, axis, x.ndim)
     rest = tuple(n for d, n in enumerate(x.shape) if d not in axes)
@@ -289,8 +295,8 @@ def ptp(a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False) -> A
 def partition(
     a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None
 ) -> Array:
-    """Return elements along an axis (flattened for None) in such an order that those at the
-    positions `kth` are where sorting puts them. The result is sorted."""
+    """Return the elements along an axis (flattened for None) in an order in which each position in
+    `kth` has the element that sorting would put there. The result is sorted."""
     x = as_array("partition", a)
     _check_positions("partition", kth, x, axis)
     return sort(x, axis)
@@ -309,10 +315,13 @@ def _check_positions(name: str, kth: Any, x: Array, axis: int | None) -> None:
     extent = x.size if axis is None else x.shape[normalize_axis(name, axis, x.ndim)]
     given: Any = (kth,) if not hasattr(kth, "__iter__") else kth
     if not all(hasattr(k, "__index__") for k in given):
-        raise TypeError(f"{name}: kth must be integers, was given {kth!r}")
+        raise TypeError(f"{name}: kth must be integers, was given {kth!r}; pass Python integers")
     for k in map(index, given):
         if not -extent <= k < extent:
-            raise RangeError(f"{name}: kth {k} is out of range for an extent of {extent}")
+            raise RangeError(
+                f"{name}: kth {k} is out of range for an extent of {extent}"
+                "; pass an index within the axis"
+            )
 
 
 def lexsort(keys: Any, axis: int = -1) -> Array:
@@ -320,7 +329,9 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
     and so on."""
     given = list(keys) if isinstance(keys, (list, tuple)) else list(as_array("lexsort", keys))
     if not given:
-        raise ShapeError("lexsort: needs at least one key")
+        raise ShapeError(
+            "lexsort: needs at least one key; pass a tuple of arrays, the most important one last"
+        )
     arrays = [as_array("lexsort", key) for key in given]
     arrays = [x if x.ndim else reshape(x, (1,)) for x in arrays]
     order = argsort(arrays[0], axis)

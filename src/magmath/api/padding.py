@@ -43,7 +43,10 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", **options: Any) -> A
     if options.pop("reflect_type", "even") != "even":
         raise OptionError('pad: reflect_type must be "even"; write 2·edge - reflected for "odd"')
     if options:
-        raise OptionError(f"pad: mode {mode!r} has no options {', '.join(options)}")
+        raise OptionError(
+            f"pad: mode {mode!r} has no options {', '.join(options)}"
+            "; leave them out, or choose the mode that they are for"
+        )
     for d, (before, behind) in enumerate(widths):
         if before or behind:
             if mode in ("constant", "empty"):
@@ -67,10 +70,16 @@ def _widths(pad_width: Any, ndim: int) -> list[tuple[int, int]]:
     if not all(
         hasattr(n, "__index__") for pair in _pairs("pad_width", pad_width, ndim) for n in pair
     ):
-        raise TypeError(f"pad: widths must be integers, was given {pad_width!r}")
+        raise TypeError(
+            f"pad: widths must be integers, was given {pad_width!r}"
+            "; pass a number, a pair, or a pair for each axis"
+        )
     pairs = [(int(a), int(b)) for a, b in _pairs("pad_width", pad_width, ndim)]
     if any(a < 0 or b < 0 for a, b in pairs):
-        raise ShapeError(f"pad: widths must be at least 0, was given {pad_width}")
+        raise ShapeError(
+            f"pad: widths must be at least 0, was given {pad_width}"
+            "; cut with a slice instead, as x[1:-1]"
+        )
     return pairs
 
 
@@ -85,6 +94,7 @@ def _pairs(name: str | None, value: Any, ndim: int) -> list[Pair]:
         raise ShapeError(
             f"pad: {name} must be a number, a pair or a pair for each of {ndim} axes, was given "
             f"{value!r}"
+            "; pass one of these"
         ) from None
     return [(a, b) for a, b in wide.tolist()]
 
@@ -138,7 +148,9 @@ def _copies(x: Array, d: int, widths: Pair, mode: str) -> list[Array]:
     n = x.shape[d]
     before, behind = widths
     if not n:
-        raise ShapeError(f"pad: mode {mode!r} cannot extend axis {d}, which has no elements")
+        raise ShapeError(
+            f'pad: mode {mode!r} cannot extend axis {d}, which has no elements; use mode="constant"'
+        )
     indices = [np.arange(-before, 0), np.arange(n, n + behind)]
     return [_copied(x, d, index, mode) for index in indices]
 

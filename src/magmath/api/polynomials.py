@@ -24,7 +24,10 @@ from magmath.errors import ShapeError
 def _coefficients(name: str, p: Any) -> Array:
     x: Array = atleast_1d(as_array(name, p))
     if x.ndim != 1:
-        raise ShapeError(f"{name}: coefficients are 1-D, was given shape {x.shape}")
+        raise ShapeError(
+            f"{name}: coefficients are 1-D, was given shape {x.shape}"
+            "; flatten them with mm.reshape(x, (-1,))"
+        )
     return x
 
 
@@ -103,7 +106,10 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
     times = require_integer("polyint: m", m, 0)
     constants = atleast_1d(asarray(0.0 if k is None else k))
     if constants.size not in (1, times) and times:
-        raise ShapeError(f"polyint: needs a constant for each of {times} integrations, or one")
+        raise ShapeError(
+            f"polyint: needs a constant for each of {times} integrations, or one"
+            f"; pass k=[c1, c2, …] with {times} numbers"
+        )
     for i in range(times):
         whole = divide(x, arange(x.size, 0, -1))
         x = concat([whole, constants[i : i + 1] if constants.size > 1 else constants])
@@ -129,6 +135,7 @@ def polyfit(
         raise ShapeError(
             f"polyfit: needs x of shape (n,) and y of shape (n,) or (n, k), was given {at.shape} "
             f"and {values.shape}"
+            "; reshape them"
         )
     limit = at.size * finfo(at.dtype).eps if rcond is None else rcond
     left, right = vander(at, order), values
@@ -149,7 +156,10 @@ def polyfit(
     factor: Any = 1.0
     if cov != "unscaled":
         if at.size <= order:
-            raise ShapeError("polyfit: the covariance needs more points than coefficients")
+            raise ShapeError(
+                "polyfit: the covariance needs more points than coefficients"
+                "; add points, or use a smaller degree"
+            )
         factor = solved.residuals / (at.size - order)
     return found, base * factor if values.ndim == 1 else reshape(base, (*base.shape, 1)) * factor
 
@@ -185,7 +195,10 @@ def poly(seq_of_zeros: Any) -> Array:
     if x.ndim == 2 and x.shape[0] == x.shape[1] and x.size:
         x = eigvals(x)
     elif x.ndim != 1:
-        raise ShapeError(f"poly: needs a 1-D array or a square matrix, was given shape {x.shape}")
+        raise ShapeError(
+            f"poly: needs a 1-D array or a square matrix, was given shape {x.shape}"
+            "; pass the roots as one flat list"
+        )
     if not x.size:
         return ones(())
     x = floating("poly", x)

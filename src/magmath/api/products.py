@@ -42,9 +42,15 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
     """
     a, b = operands("vecdot", x1, x2)
     if not a.ndim or not b.ndim:
-        raise ShapeError(f"vecdot: needs arrays of 1 or more dimensions, got {a.shape}, {b.shape}")
+        raise ShapeError(
+            f"vecdot: needs arrays of 1 or more dimensions, got {a.shape}, {b.shape}"
+            "; multiply numbers with a * b"
+        )
     if not hasattr(axis, "__index__"):
-        raise TypeError(f"vecdot: the axis is an integer, was given {axis!r}")
+        raise TypeError(
+            f"vecdot: the axis is an integer, was given {axis!r}"
+            "; pass one of the last axes, such as -1"
+        )
     if not -min(a.ndim, b.ndim) <= axis < 0 and not (a.ndim == b.ndim and 0 <= axis < a.ndim):
         raise ShapeError(
             f"vecdot: needs an axis from -{min(a.ndim, b.ndim)} to -1, was given {axis} for shapes "
@@ -53,6 +59,7 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
     if a.shape[axis] != b.shape[axis]:
         raise ShapeError(
             f"vecdot: needs equal lengths along axis {axis}, was given {a.shape} and {b.shape}"
+            "; transpose or cut one of them"
         )
     shape = broadcast("vecdot", a.shape, b.shape)
     letters = LETTERS[: len(shape)]
@@ -88,6 +95,7 @@ def tensordot(x1: Any, /, b: Any, axes: int | Sequence[int | Sequence[int]] = 2)
         if x.shape[i] != y.shape[j]:
             raise ShapeError(
                 f"tensordot: axis {i} of {x.shape} and axis {j} of {y.shape} differ in length"
+                "; name axes of equal lengths by axes=(…, …)"
             )
         in_b[j] = in_a[i]
     free = [c for d, c in enumerate(in_a) if d not in of_a]
@@ -105,11 +113,15 @@ def _paired_axes(
             raise ShapeError(
                 f"tensordot: axes must be from 0 to {min(a.ndim, b.ndim)} for shapes {a.shape} and "
                 f"{b.shape}, was given {axes}"
+                "; pass a number of last axes of the first array, or two lists of axes"
             )
         return list(range(a.ndim - axes, a.ndim)), list(range(axes))
     first, second = ((pair,) if isinstance(pair, int) else pair for pair in axes)
     of_a = [normalize_axis("tensordot", axis, a.ndim) for axis in first]
     of_b = [normalize_axis("tensordot", axis, b.ndim) for axis in second]
     if len(of_a) != len(of_b) or len({*of_a}) != len(of_a) or len({*of_b}) != len(of_b):
-        raise ShapeError(f"tensordot: needs as many different axes of both, was given {axes}")
+        raise ShapeError(
+            f"tensordot: needs as many different axes of both, was given {axes}"
+            "; write axes=([i, …], [j, …]) with lists of equal length"
+        )
     return of_a, of_b

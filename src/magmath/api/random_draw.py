@@ -69,7 +69,10 @@ class Draw:
         if isinstance(array, TracedScalar):
             array = array.converted()
         if array.dtype.kind == "complex":
-            raise DTypeError(f"random.{self.name}: {what} must be real, was given {array.dtype}")
+            raise DTypeError(
+                f"random.{self.name}: {what} must be real, was given {array.dtype}"
+                "; convert it with mm.real(x)"
+            )
         return array
 
     def check(self, what: str, low: float, high: float = float("inf"), above: bool = False) -> None:
@@ -109,6 +112,7 @@ class Draw:
         if isinstance(first, float) and isinstance(last, float) and not first <= last:
             raise OptionError(
                 f"random.{self.name}: needs {low} ≤ {high}, was given {first:g} and {last:g}"
+                "; swap them"
             )
 
     def difference(self, high: str, low: str) -> Node:
@@ -155,6 +159,7 @@ def check_fits(name: str, own: Shape, size: Shape) -> None:
     if own and broadcast(name, own, size) != size:
         raise ShapeError(
             f"{name}: the parameters have shape {own}, which does not broadcast to the size {size}"
+            "; leave `size` out, or give one to which they broadcast"
         )
 
 
@@ -172,7 +177,10 @@ def floating_type(dtype: DTypeLike) -> DType:
     """
     element = as_dtype(dtype) if dtype is not None else get_default_dtype()
     if not element.is_floating:
-        raise DTypeError(f"random: draws floating point numbers, was given dtype {element}")
+        raise DTypeError(
+            f"random: draws floating point numbers, was given dtype {element}"
+            "; pass dtype=mm.float32 or mm.float64"
+        )
     return element
 
 
@@ -188,7 +196,10 @@ def integers(state: State, low: Parameter, high: Parameter, size: Size, endpoint
     first, last = bounds
     shapes = [x.shape for x in bounds if isinstance(x, Array)]
     if isinstance(first, int) and isinstance(last, int) and last + endpoint <= first:
-        raise ShapeError(f"integers: needs low < high, was given {first} and {last}")
+        raise ShapeError(
+            f"integers: needs low < high, was given {first} and {last}"
+            "; the upper bound is not drawn, so pass high = last + 1"
+        )
     own = broadcast("random.integers", *shapes)
     shape = own if size is None else normal_shape("random.integers", size)
     check_fits("random.integers", own, shape)

@@ -41,7 +41,8 @@ def _order(state: State, extent: int) -> Array:
 
 
 def permuted(state: State, x: Any, axis: int | None) -> Array:
-    """Return the elements of an array in random order, each row along `axis` in its own one."""
+    """Return the elements of an array in random order, each 1-D slice along `axis` in its own
+    order."""
     x = as_array("random.permuted", x)
     if axis is None:
         return reshape(permutation(state, reshape(x, (-1,)), 0), x.shape)
@@ -69,9 +70,15 @@ def choice(state: State, a: Any, size: Size, replace: bool, p: Any, axis: int) -
     shape = normal_shape("random.choice", () if size is None else size)
     count = size_of(shape)
     if not extent and count:
-        raise ShapeError("random.choice: there is nothing to choose from")
+        raise ShapeError(
+            "random.choice: there is nothing to choose from"
+            "; pass a number of at least 1, or an array with elements"
+        )
     if not replace and count > extent:
-        raise ShapeError(f"random.choice: cannot draw {count} of {extent} without replacement")
+        raise ShapeError(
+            f"random.choice: cannot draw {count} of {extent} without replacement"
+            "; draw fewer, or pass replace=True"
+        )
     if p is not None:
         p = _probabilities(p, extent)
     if replace and p is None:
@@ -104,5 +111,6 @@ def _probabilities(p: Any, extent: int) -> Array:
             raise OptionError(
                 f"random.choice: probabilities are at least 0 and their sum is 1; the smallest is "
                 f"{given.min():g}, the sum {given.sum():g}"
+                "; divide them by their sum"
             )
     return probabilities

@@ -86,7 +86,10 @@ def nonzero(x: Array, /) -> tuple[Array, ...]:
     """
     x = as_array("nonzero", x)
     if not x.ndim:
-        raise ShapeError("nonzero: needs 1 or more dimensions, was given a 0-d array")
+        raise ShapeError(
+            "nonzero: needs 1 or more dimensions, was given a 0-d array"
+            "; reshape it with mm.reshape(x, (1,))"
+        )
     found = x if x.dtype.kind == "bool" else not_equal(x, 0)
     counted = count_mask(found.node, x.node.layout)
     return tuple(Array(node) for node in counted.positions())

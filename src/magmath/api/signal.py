@@ -71,11 +71,13 @@ def _operands(name: str, in1: Array, in2: Array, mode: str, method: str) -> tupl
         raise ShapeError(
             f"{name}: needs arrays of equally many dimensions, 1 or more, with elements, was given "
             f"shapes {x.shape} and {y.shape}"
+            "; add dimensions with mm.expand_dims"
         )
     if mode == "valid" and not (_fits(x.shape, y.shape) or _fits(y.shape, x.shape)):
         raise ShapeError(
             f'{name}: for mode "valid" one array must fit into the other, was given shapes '
             f"{x.shape} and {y.shape}"
+            '; use mode="same" or "full"'
         )
     if method == "fft":
         x, y = (e.astype(node, floating_dtype(node.dtype)) for node in (x, y))

@@ -102,7 +102,10 @@ def geomspace(
     """
     first, last, natural = _ends("geomspace", start, stop)
     if any(asarray(first) == 0) or any(asarray(last) == 0):
-        raise RangeError("geomspace: start and stop must not be 0")
+        raise RangeError(
+            "geomspace: start and stop must not be 0"
+            "; start at a small positive number, or use mm.linspace"
+        )
     ratio = astype(asarray(last / first), _exact(natural))
     position = reshape(linspace(0, 1, num, endpoint, dtype=float64), (-1,) + (1,) * ratio.ndim)
     values = where(position == 0, first, first * exp(position * log(ratio)))
@@ -116,7 +119,9 @@ def _ends(name: str, start: Any, stop: Any) -> tuple[Any, Any, DType]:
     result."""
     for value in (start, stop):
         if not (is_number(value) or hasattr(value, "dtype") or isinstance(value, (list, tuple))):
-            raise TypeError(f"{name}: start and stop are numbers or arrays, was given {value!r}")
+            raise TypeError(
+                f"{name}: start and stop are numbers or arrays, was given {value!r}; pass a number"
+            )
     given = [x if _is_scalar(x) else asarray(x) for x in (start, stop)]
     natural = floating_dtype(common_dtype(*map(number_kind, given), float))
     exact = _exact(natural)

@@ -55,7 +55,9 @@ def _list(name: str, arrays: Any) -> list[Any]:
     if isinstance(arrays, Array):
         return list(arrays)
     if not isinstance(arrays, Iterable) or isinstance(arrays, str):
-        raise TypeError(f"{name}: needs a list of arrays, was given {type(arrays).__name__}")
+        raise TypeError(
+            f"{name}: needs a list of arrays, was given {type(arrays).__name__}; pass [a, b, …]"
+        )
     return [as_array(name, x) for x in arrays]
 
 
@@ -100,7 +102,10 @@ def _depth(arrays: Any) -> int:
         return 0
     depths = {_depth(x) for x in arrays}
     if len(depths) != 1:
-        raise ShapeError("block: needs lists that are nested to equal depths, none of them empty")
+        raise ShapeError(
+            "block: needs lists that are nested to equal depths, none of them empty"
+            "; write each level as a list, as in [[a, b], [c, d]]"
+        )
     return 1 + depths.pop()
 
 
@@ -139,6 +144,7 @@ def _cuts(name: str, given: Any, extent: int) -> list[int]:
     except TypeError:
         raise TypeError(
             f"{name}: needs a number of parts, or positions between them, was given {given!r}"
+            "; pass an integer, or a list of positions"
         ) from None
     if sections < 1:
         raise ShapeError(f"{name}: needs 1 or more parts, was given {sections}")
@@ -174,22 +180,24 @@ def dsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
 
 
 def fliplr(m: Any) -> Array:
-    """Return the second axis in reverse order."""
+    """Return x with its second axis reversed."""
     return flip(m, 1)
 
 
 def flipud(m: Any) -> Array:
-    """Return the first axis in reverse order."""
+    """Return x with its first axis reversed."""
     return flip(m, 0)
 
 
 def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Array:
-    """Return the plane of two axes turned k times by a right angle, from the first axis to the
+    """Return x rotated k times by 90° in the plane of two axes, from the first axis to the
     second."""
     x = as_array("rot90", m)
     first, second = (normalize_axis("rot90", axis, x.ndim) for axis in axes)
     if first == second:
-        raise ShapeError(f"rot90: needs two different axes, was given {tuple(axes)}")
+        raise ShapeError(
+            f"rot90: needs two different axes, was given {tuple(axes)}; pass such as axes=(0, 1)"
+        )
     turns = k % 4
     if turns == 0:
         return x
@@ -277,7 +285,10 @@ def _positions(obj: Any, extent: int) -> list[int]:
             (found,) = nonzero(found)
         given = [int(i) for i in found.tolist()]
     if wrong := [i for i in given if not -extent <= i <= extent]:
-        raise IndexError(f"insert: position {wrong[0]} is out of range for an extent of {extent}")
+        raise IndexError(
+            f"insert: position {wrong[0]} is out of range for an extent of {extent}"
+            f"; pass positions from {-extent} to {extent}"
+        )
     return [i + extent if i < 0 else i for i in given]
 
 

@@ -90,7 +90,10 @@ def _selected(name: str, x: Array, where: Any, initial: Any) -> Array:
     """Return x with the neutral element of the reduction where the mask is false."""
     neutral = _NEUTRAL.get(name, initial)
     if neutral is None:
-        raise ShapeError(f"{name}: a reduction with `where` needs an initial value")
+        raise ShapeError(
+            f"{name}: a reduction with `where` needs an initial value"
+            "; pass initial=…, the result for no elements"
+        )
     mask = as_array(name, where).node
     shape = broadcast(name, x.shape, mask.shape)
     (other,) = operands(name, x, neutral)[1:]
@@ -393,7 +396,10 @@ def _cumulative(
 ) -> Array:
     x = as_array(record.name, x)
     if axis is None and x.ndim != 1:
-        raise ShapeError(f"{record.name}: needs `axis` for an array of {x.ndim} dimensions")
+        raise ShapeError(
+            f"{record.name}: needs `axis` for an array of {x.ndim} dimensions"
+            "; flatten it with mm.reshape(x, (-1,)), or name the axis"
+        )
     position = normalize_axis(record.name, 0 if axis is None else axis, x.ndim)
     element = accumulator_dtype(x.dtype) if dtype is None else as_dtype(dtype)
     running = apply(record, e.astype(x.node, element), axis=position, line=user_line())

@@ -17,7 +17,7 @@ from magmath.errors import ShapeError
 
 def dot(a: Any, b: Any, out: Any = None) -> Array:
     """Return the sum of products over the last axis of a and the last but one of b (its only one,
-    for a vector); numbers are factors."""
+    for a vector); a 0-d operand multiplies all elements of the other."""
     x, y = as_array("dot", a), as_array("dot", b)
     if not x.ndim or not y.ndim:
         result = multiply(a, b)
@@ -28,7 +28,8 @@ def dot(a: Any, b: Any, out: Any = None) -> Array:
 
 
 def inner(a: Any, b: Any) -> Array:
-    """Return the sum of products over the last axes of both; numbers are factors."""
+    """Return the sum of products over the last axes of both; a 0-d operand multiplies all elements
+    of the other."""
     x, y = as_array("inner", a), as_array("inner", b)
     if not x.ndim or not y.ndim:
         return as_array("inner", multiply(a, b))
@@ -41,14 +42,14 @@ def vdot(a: Any, b: Any) -> Array:
 
 
 def matvec(x1: Any, x2: Any) -> Array:
-    """Return matrices (…, m, n) with vectors (…, n)."""
+    """Return the products of matrices (…, m, n) and vectors (…, n)."""
     x, y = as_array("matvec", x1), as_array("matvec", x2)
     product = matmul(x, reshape(y, (*y.shape, 1)))
     return reshape(product, product.shape[:-1])
 
 
 def vecmat(x1: Any, x2: Any) -> Array:
-    """Return conjugated vectors (…, m) with matrices (…, m, n)."""
+    """Return the products of conjugated vectors (…, m) and matrices (…, m, n)."""
     x, y = conj(as_array("vecmat", x1)), as_array("vecmat", x2)
     product = matmul(reshape(x, (*x.shape[:-1], 1, x.shape[-1])), y)
     return reshape(product, (*product.shape[:-2], product.shape[-1]))
@@ -74,7 +75,10 @@ def cross(
         axisa = axisb = axisc = axis
     x, y = (moveaxis(as_array("cross", one), at, -1) for one, at in ((a, axisa), (b, axisb)))
     if not {x.shape[-1], y.shape[-1]} <= {2, 3}:
-        raise ShapeError(f"cross: needs vectors of 2 or 3 elements, was given {x.shape}, {y.shape}")
+        raise ShapeError(
+            f"cross: needs vectors of 2 or 3 elements, was given {x.shape}, {y.shape}"
+            "; choose the axis of the vectors with axis=…"
+        )
     if x.shape[-1] == y.shape[-1] == 2:
         return x[..., 0] * y[..., 1] - x[..., 1] * y[..., 0]
     x, y = (one if one.shape[-1] == 3 else concat([one, 0 * one[..., :1]], -1) for one in (x, y))

@@ -1,4 +1,4 @@
-"""Windows for signals: weights that fall towards both ends."""
+"""Window functions for signals (tapers): weights that decrease towards both ends."""
 
 from __future__ import annotations
 
@@ -24,27 +24,28 @@ def _window(name: str, M: int, shape: Any) -> Array:
 
 
 def bartlett(M: int) -> Array:
-    """Return a triangle."""
+    """Return the Bartlett window of M points: a triangle."""
     return _window("bartlett", M, lambda t: where(t <= 0, 1.0 + t, 1.0 - t))
 
 
 def hanning(M: int) -> Array:
-    """Return a raised cosine that ends at 0."""
+    """Return the Hann window of M points: a raised cosine that ends at 0."""
     return _window("hanning", M, lambda t: 0.5 + 0.5 * cos(math.pi * t))
 
 
 def hamming(M: int) -> Array:
-    """Return a raised cosine that ends at 0.08."""
+    """Return the Hamming window of M points: a raised cosine that ends at 0.08."""
     return _window("hamming", M, lambda t: 0.54 + 0.46 * cos(math.pi * t))
 
 
 def blackman(M: int) -> Array:
-    """Return the sum of two cosines."""
+    """Return the Blackman window of M points: a sum of two cosines."""
     return _window(
         "blackman", M, lambda t: 0.42 + 0.5 * cos(math.pi * t) + 0.08 * cos(2 * math.pi * t)
     )
 
 
 def kaiser(M: int, beta: float) -> Array:
-    """Return the ratio of Bessel functions; `beta` is its steepness."""
+    """Return the Kaiser window of M points: a ratio of Bessel functions, with the steepness
+    `beta`."""
     return _window("kaiser", M, lambda t: i0(beta * sqrt(1 - square(t))) / float(i0(float(beta))))

@@ -96,7 +96,10 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         self, dtype: DTypeLike | None = None, copy: bool | None = None
     ) -> np.ndarray[Any, Any]:
         if copy is False:
-            raise ValueError("the workers store the array: NumPy needs a copy of it")
+            raise ValueError(
+                "the workers store the array: NumPy needs a copy of it"
+                "; leave `copy` out, or use np.asarray(x)"
+            )
         values = self.numpy()
         return values if dtype is None else values.astype(dtype, copy=False)
 
@@ -133,7 +136,10 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
 
     def __index__(self) -> int:
         if not self.dtype.is_integer:
-            raise TypeError(f"only integer arrays can be an index, this one is {self.dtype}")
+            raise TypeError(
+                f"only integer arrays can be an index, this one is {self.dtype}"
+                "; convert it with int(x) or mm.astype(x, mm.int64)"
+            )
         references = sys.getrefcount(self)
         return int(self._scalar("index", references))
 
@@ -174,7 +180,9 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         """Return this array if `device` is the pool's device, otherwise raise DeviceError."""
         check_device("to_device", device)
         if stream is not None:
-            raise ValueError(f"to_device: takes no stream, was given {stream!r}")
+            raise ValueError(
+                f"to_device: takes no stream, was given {stream!r}; leave `stream` out"
+            )
         return self
 
     def item(self, *index: Any) -> Number:
@@ -243,7 +251,7 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
 
     def __len__(self) -> int:
         if not self.shape:
-            raise TypeError("a 0-d array has no length")
+            raise TypeError("a 0-d array has no length; read its number with x.item()")
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Array]:

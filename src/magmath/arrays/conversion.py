@@ -95,6 +95,7 @@ def bind_layout(operation: str, layout: Layout | Rule, shape: Shape) -> Layout:
     if layout.shape != shape:
         raise LayoutError(
             f"{operation}: the layout is for shape {layout.shape}, the array has shape {shape}"
+            "; bind the rule to the array's shape, or reshape the array"
         )
     strangers = sorted(set(layout.mesh.workers) - set(pool.mesh.workers))
     if strangers:

@@ -21,12 +21,17 @@ def to_dlpack(
 ) -> Any:
     """Return a DLPack capsule with a copy of the array's values in the controller's memory."""
     if dl_device is not None and tuple(map(int, dl_device)) != CPU:
-        raise BufferError(f"__dlpack__: exports to the CPU, not to device {tuple(dl_device)}")
+        raise BufferError(
+            f"__dlpack__: exports to the CPU, not to device {tuple(dl_device)}"
+            "; leave `dl_device` out"
+        )
     if stream is not None:
         raise BufferError("__dlpack__: there are no streams on the CPU; leave `stream` out")
     if copy is False:
-        raise BufferError("__dlpack__: copy=False, but an array's values must be copied from the "
-                          "workers")  # fmt: skip
+        raise BufferError(
+            "__dlpack__: copy=False, but an array's values must be copied from the workers"
+            "; leave `copy` out"
+        )
     data = remote_array_of(x.evaluated())
     tensor: torch.Tensor = data.pool.get(data.handle)
     return tensor.__dlpack__(max_version=max_version)

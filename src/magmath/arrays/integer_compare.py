@@ -18,7 +18,7 @@ from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
 
 
-def comparable(
+def comparable_operands(
     operation: str, dtype: DType, given: list[Any], kinds: Sequence[DType | type]
 ) -> tuple[DType, list[Any]]:
     """Return the type for a comparison, and two operands that compare as the given ones do.

@@ -75,7 +75,7 @@ class Key:
             return (self.mask.counted.total,)
         return broadcast("indexing", *(node.shape for node in self.indices.values()))
 
-    def kept(self) -> Shape:
+    def remaining(self) -> Shape:
         """Return the extents, after the cuts, of the dimensions that no array indexes."""
         extents: list[int | None] = list(self.shape)
         for cut in self.cuts:
@@ -87,7 +87,7 @@ class Key:
 
     def result(self) -> list[tuple[str, int]]:
         """Return the kind and extent of each dimension of x[key]."""
-        kept, found = iter(self.kept()), []
+        kept, found = iter(self.remaining()), []
         for part in self.order:
             if part is PICKED:
                 found += [(PICKED, extent) for extent in self.picked()]
@@ -163,10 +163,13 @@ def _expanded(items: list[Any], ndim: int) -> list[Any]:
     """
     ellipses = [i for i, item in enumerate(items) if item is Ellipsis]
     if len(ellipses) > 1:
-        raise IndexError("indexing: `...` may occur only once")
+        raise IndexError("indexing: `...` may occur only once; write : for the other dimensions")
     used = sum(map(_dimensions, items))
     if used > ndim:
-        raise IndexError(f"indexing: {used} indices for an array of {ndim} dimensions")
+        raise IndexError(
+            f"indexing: {used} indices for an array of {ndim} dimensions"
+            "; index one dimension less, or add dimensions with mm.expand_dims"
+        )
     rest: list[Any] = [slice(None)] * (ndim - used)
     if not ellipses:
         return [*items, *rest]

@@ -16,7 +16,7 @@ import numpy as np
 from magmath.core.dtypes import DType
 from magmath.core.shapes import size_of
 from magmath.engine import pending_arrays, session, tracing
-from magmath.engine.captured_arrays import follow
+from magmath.engine.captured_arrays import note_evaluation
 from magmath.engine.donation import bytes_held_alone
 from magmath.engine.kept_expressions import keep_expression
 from magmath.engine.pending_arrays import ArrayHandle
@@ -194,7 +194,7 @@ class LazyArray(ArrayHandle):
         keep_expression(node)
         if not node.is_leaf:
             set_value(node, leaf)  # for pending expressions that read this node
-        follow(node, leaf)
+        note_evaluation(node, leaf)
         self._node = leaf
 
     def keep_operands(self, leaf: Node) -> None:
@@ -265,7 +265,10 @@ def evaluate(*arrays: LazyArray, wait: bool = False) -> None:
 def _evaluate(arrays: Sequence[LazyArray]) -> None:
     for given in arrays:
         if not isinstance(given, LazyArray):
-            raise TypeError(f"evaluate: needs magmath arrays, was given {type(given).__name__}")
+            raise TypeError(
+                f"evaluate: needs magmath arrays, was given {type(given).__name__}"
+                "; make one with mm.asarray(x)"
+            )
     missing = [a for a in arrays if not a.is_known()]
     if not missing:
         return

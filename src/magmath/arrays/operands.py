@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from magmath.arrays.conversion import as_node, leaf_of_values
-from magmath.arrays.integer_compare import comparable
+from magmath.arrays.integer_compare import comparable_operands
 from magmath.arrays.lazy_array import LazyArray
 from magmath.arrays.number_list import NumberList, is_number, number_list
 from magmath.core.dtypes import PYTHON_NUMBERS, DType, float64
@@ -58,12 +58,14 @@ def operands(operation: str, *values: Any) -> tuple[Node, ...]:
         kinds.append(kind)
     if _NUMBER_CLASSES.issuperset(kinds) and all(map(is_number, found)):
         numbers = ", ".join(map(repr, values))
-        raise TypeError(f"{operation}: needs an array, was given {numbers}")
+        raise TypeError(
+            f"{operation}: needs an array, was given {numbers}; make one with mm.asarray(x)"
+        )
     dtype = _operand_type(DEFAULT.floating, operation, *kinds)
     if operation == "power" and dtype.is_integer and is_number(found[1]) and found[1] < 0:
         raise negative_power(found[1])
     if operation in _COMPARING and dtype.is_integer:
-        dtype, found = comparable(operation, dtype, found, kinds)
+        dtype, found = comparable_operands(operation, dtype, found, kinds)
     return tuple([node_of(operation, value, dtype) for value in found])
 
 

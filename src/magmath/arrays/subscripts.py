@@ -233,6 +233,7 @@ def _fitted(values: Node, result: list[tuple[str, int]]) -> Node:
         raise ShapeError(
             f"indexing: values of shape {values.shape} do not broadcast to the part of shape "
             f"{extents} that they are to replace"
+            "; reshape the values with mm.reshape, or cut them"
         )
     own = result[len(result) - len(shape) :]
     return reshape(

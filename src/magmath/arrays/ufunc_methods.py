@@ -115,7 +115,10 @@ def _reduce(name: str, x: Node, axis: Axis, keepdims: bool) -> Array:
     shape = reduced_shape(x.shape, axes, keepdims)
     for d in axes:
         if not x.shape[d]:
-            raise ShapeError(f"{name}.reduce: axis {d} of shape {x.shape} has no elements")
+            raise ShapeError(
+                f"{name}.reduce: axis {d} of shape {x.shape} has no elements"
+                "; leave empty arrays out, or choose another axis"
+            )
         while (extent := x.shape[d]) > 1:
             half = extent // 2
             joined = e.call(name, slice_along(x, d, 0, half), slice_along(x, d, half, 2 * half))

@@ -178,8 +178,9 @@ class Variable(Array):
     def _updated(self, node: Node) -> Array:
         if node.shape != self.shape:
             raise ShapeError(
-                f"update in place: variable {self.name} has shape {self.shape}, its new value "
-                f"would have {node.shape}"
+                f"update in place: variable {self.name!r} has shape {self.shape}, "
+                f"its new value would have {node.shape}; assign a value of the "
+                "variable's shape, or make a new array: y = v + x"
             )
         assign([(self, node)])
         return self

@@ -1,4 +1,4 @@
-"""A mapping from variables to values, which are dropped with the variable."""
+"""A mapping from variables to values; an entry is removed when its variable is deleted."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from magmath.core import cache_dir
 from magmath.core import disk_cache as store
+from magmath.core.options import CACHE
 from magmath.errors import MagmathError
 
 
@@ -90,8 +91,7 @@ def _clear() -> int:
     configured = cache_dir.configured_folder()
     if configured.path is None:
         raise MagmathError(
-            f"cache: there is no folder to clear: {configured.problem}; set "
-            f"{cache_dir.CACHE_VARIABLE} to the folder"
+            f"cache: there is no folder to clear: {configured.problem}; set {CACHE} to the folder"
         )
     found = store.list_entries(configured.path)
     try:

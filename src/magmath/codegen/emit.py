@@ -46,8 +46,8 @@ class NativeOperand:
         if not self.shape:
             return f"{self.name}[()]"
         own = indices[len(indices) - len(self.shape) :]
-        places = ("0" if n == 1 else i for i, n in zip(own, self.shape, strict=True))
-        return f"{self.name}[{', '.join(places)}]"
+        local = ("0" if n == 1 else i for i, n in zip(own, self.shape, strict=True))
+        return f"{self.name}[{', '.join(local)}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def loop_order(shape: Shape, strides: Sequence[int] = ()) -> Sequence[int]:
     return sorted(dimensions, key=lambda d: -strides[d]) if strides else dimensions
 
 
-Places = Callable[[Sequence[str]], Sequence[str]]
+LocalIndices = Callable[[Sequence[str]], Sequence[str]]
 View = Callable[[NativeCall, "torch.Tensor"], "torch.Tensor | None"]
 """Returns the view of a local tensor whose elements an operation reads, or overwrites; None if no
 view has them. It depends only on the call's attributes and tiles."""
@@ -129,7 +129,7 @@ class IndexMap:
     element-wise ones.
     """
 
-    prepare: Callable[[Writer, NativeCall], Places | None]
+    prepare: Callable[[Writer, NativeCall], LocalIndices | None]
     view: View | None = None
 
 

@@ -183,7 +183,10 @@ class Communicator(ABC):
 
     def _peer(self, rank: int) -> int:
         if not 0 <= rank < self.size:
-            raise ShapeError(f"exchange names rank {rank}, the ranks are 0 to {self.size - 1}")
+            raise ShapeError(
+                f"exchange names rank {rank}, the ranks are 0 to {self.size - 1}"
+                "; pass a rank of the communicator"
+            )
         return rank
 
     def _no_shared_memory(self) -> DeviceError:

@@ -22,9 +22,9 @@ from pathlib import Path
 from threading import RLock
 from typing import Final
 
+from magmath.core.options import CACHE
 from magmath.core.private_folder import private_folder, remove_abandoned
 
-CACHE_VARIABLE: Final = "MAGMATH_CACHE"
 FALLBACK_VARIABLE: Final = "MAGMATH_CACHE_FALLBACK"
 """Environment variable that names the temporary folder and the folder that it replaces, as JSON."""
 PREFIX: Final = "magmath-cache-"
@@ -52,7 +52,7 @@ class ConfiguredFolder:
 
 def configured_folder() -> ConfiguredFolder:
     """Return the folder that the environment names, without creating or testing it."""
-    if given := os.environ.get(CACHE_VARIABLE):
+    if given := CACHE.read():
         return _absolute(given)
     base = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(base):  # the standard ignores others
@@ -112,10 +112,9 @@ def child_environment() -> dict[str, str]:
         except OSError as error:
             mark_unwritable(folder, error)
     found = {name: os.environ[name] for name in (FALLBACK_VARIABLE,) if name in os.environ}
-    if os.environ.get(CACHE_VARIABLE) and configured_folder().path is not None:
-        found[CACHE_VARIABLE] = (
-            configured_folder().name
-        )  # absolute: children may start in another directory
+    if CACHE.read() and configured_folder().path is not None:
+        # An absolute path: children may start in another directory.
+        found[CACHE.name] = configured_folder().name
     return found
 
 
@@ -179,7 +178,7 @@ def _create_fallback(wanted: ConfiguredFolder, problem: str) -> Path | None:
     where = "nothing is kept" if made is None else f"{made} is used, and removed at the exit"
     warnings.warn(
         f"the cache of compiled code and measurements: {problem}; {where}; set "
-        f"{CACHE_VARIABLE} to a folder that can be written to",
+        f"{CACHE} to a folder that can be written to",
         RuntimeWarning,
         stacklevel=2,
     )
@@ -198,15 +197,13 @@ def _absolute(given: str) -> ConfiguredFolder:
     if given.startswith("~"):
         home = _home() if given == "~" or given.startswith("~/") else os.path.expanduser(given)
         if home is None or home.startswith("~"):
-            problem = f"{CACHE_VARIABLE} is {given}, HOME is not set, and {_unknown_user()}"
+            problem = f"{CACHE} is {given}, HOME is not set, and {_unknown_user()}"
             return ConfiguredFolder(None, problem)
         path = home + given[1:] if given.startswith("~/") else home
     try:
         return ConfiguredFolder(Path(_first_absolute(path)))
     except OSError as error:  # the working directory is gone
-        return ConfiguredFolder(
-            None, f"{CACHE_VARIABLE} is {given}, and there is no such folder ({error})"
-        )
+        return ConfiguredFolder(None, f"{CACHE} is {given}, and there is no such folder ({error})")
 
 
 @cache

@@ -18,7 +18,7 @@ _UNLIMITED: Final = 1 << 60
 """Without a limit, version 1 reports the largest multiple of a page that fits into 63 bits."""
 
 
-class Level(NamedTuple):
+class ControlGroup(NamedTuple):
     """One control group: its directory, and the version of control groups that it belongs to."""
 
     version: int
@@ -64,7 +64,7 @@ def oom_kills(root: Path = ROOT) -> int | None:
     return sum(counts) if counts else None
 
 
-def _levels(root: Path, controller: str) -> Iterator[Level]:
+def _levels(root: Path, controller: str) -> Iterator[ControlGroup]:
     """Yield the control groups of this process for a controller, innermost first, of both
     versions."""
     groups = _groups(root)
@@ -77,7 +77,7 @@ def _levels(root: Path, controller: str) -> Iterator[Level]:
             below = inner.relative_to(mounted) if inner.is_relative_to(mounted) else None
             parts = () if below is None or ".." in below.parts else below.parts
             for depth in range(len(parts), -1, -1):
-                yield Level(version, top.joinpath(*parts[:depth]))
+                yield ControlGroup(version, top.joinpath(*parts[:depth]))
 
 
 def _groups(root: Path) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Clearing of the frames of a traceback, so that a kept exception keeps no arrays."""
+"""Clears the frames of a traceback, so that a stored exception holds no references to arrays."""
 
 from __future__ import annotations
 

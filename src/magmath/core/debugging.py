@@ -13,15 +13,14 @@ Several switches are separated by commas. They are read when a pool starts.
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass
 from random import Random
 from typing import Final, final
 
+from magmath.core.options import DEBUG
 from magmath.errors import OptionError
 
-VARIABLE: Final = "MAGMATH_DEBUG"
 FILL_BYTE: Final = 0x7F
 SHORT_SECONDS: Final = 2e-3
 """Maximum of most delays."""
@@ -40,7 +39,7 @@ class Debugging:
 def debugging() -> Debugging:
     """Return the switches of the environment. Raises OptionError for unknown ones."""
     fill, delays = False, None
-    for switch in filter(None, os.environ.get(VARIABLE, "").split(",")):
+    for switch in filter(None, DEBUG.read().split(",")):
         name, _, value = switch.partition("=")
         if switch == "fill":
             fill = True
@@ -48,7 +47,7 @@ def debugging() -> Debugging:
             delays = int(value)
         else:
             raise OptionError(
-                f"{VARIABLE}: {switch!r} is not known; the switches are fill and delays=SEED, "
+                f"{DEBUG}: {switch!r} is not known; the switches are fill and delays=SEED, "
                 f"separated by commas"
             )
     return Debugging(fill, delays)

@@ -26,11 +26,9 @@ from typing import Final, NamedTuple
 
 from magmath.core import cache_dir
 from magmath.core.atomic_replace import DRAFT_PATTERN, atomic_replace
+from magmath.core.options import CACHE_LIMIT
 from magmath.core.private_folder import remove_abandoned
 
-LIMIT_VARIABLE: Final = "MAGMATH_CACHE_LIMIT"
-DEFAULT_LIMIT_MB: Final = 512
-"""Default bound on the size of all entries, in megabytes."""
 KINDS: Final = ("machine", "native", "tuner")
 """Kinds of entries; each kind has its own folder."""
 
@@ -143,20 +141,20 @@ def clear(folder: Path) -> None:
 
 def limit_bytes() -> int:
     """Return the bound on the size of all entries, in bytes."""
-    return _parse_limit(os.environ.get(LIMIT_VARIABLE, "")) * 10**6
+    return _parse_limit(CACHE_LIMIT.read()) * 10**6
 
 
 @cache
 def _parse_limit(text: str) -> int:
     if not text or text.isdecimal():
-        return int(text or DEFAULT_LIMIT_MB)
+        return int(text or CACHE_LIMIT.default)
     warnings.warn(
-        f"{LIMIT_VARIABLE} is {text!r}, which is no whole number of megabytes; the cache may take "
-        f"{DEFAULT_LIMIT_MB} MB",
+        f"{CACHE_LIMIT} is {text!r}, which is no whole number of megabytes; the cache may take "
+        f"{CACHE_LIMIT.default} MB",
         RuntimeWarning,
         stacklevel=2,
     )
-    return DEFAULT_LIMIT_MB
+    return int(CACHE_LIMIT.default)
 
 
 # files --------------------------------------------------------------------------------------------

@@ -48,10 +48,14 @@ def normalize_axis(operation: str, axis: int, ndim: int) -> int:
     """Return `axis` counted from the front. Raises AxisError if the array has no such axis, and
     TypeError if it is not an integer."""
     if not hasattr(axis, "__index__"):
-        raise TypeError(f"{operation}: axes are integers, was given {axis!r}")
+        raise TypeError(
+            f"{operation}: axes are integers, was given {axis!r}"
+            "; pass an integer, or a tuple of integers"
+        )
     if not -ndim <= axis < ndim:
+        remedy = f"; pass an axis from {-ndim} to {ndim - 1}" if ndim else ""
         raise AxisError(
-            f"{operation}: axis {axis} is out of range for an array of {ndim} dimensions"
+            f"{operation}: axis {axis} is out of range for an array of {ndim} dimensions{remedy}"
         )
     return index(axis) % ndim
 
@@ -64,7 +68,7 @@ def normalize_axes(operation: str, axes: int | Iterable[int] | None, ndim: int) 
     given = tuple(axes) if isinstance(axes, Iterable) else (axes,)
     found = [normalize_axis(operation, axis, ndim) for axis in given]
     if len(set(found)) != len(found):
-        raise ShapeError(f"{operation}: axes {given} name an axis twice")
+        raise ShapeError(f"{operation}: axes {given} name an axis twice; name each axis once")
     return tuple(sorted(found))
 
 

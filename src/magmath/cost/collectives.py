@@ -28,7 +28,7 @@ class Level:
     latency: float
 
 
-class Span(NamedTuple):
+class GroupLevel(NamedTuple):
     """The part of a group of workers at one level.
 
     units    units of the level below that have members, within one unit of this level
@@ -53,7 +53,7 @@ class Group(NamedTuple):
     workers: int
 
 
-class Stage(NamedTuple):
+class CollectiveStage(NamedTuple):
     """A part of a collective: bytes that pass the port of each unit at each level, for one group,
     and the seconds of its messages."""
 
@@ -65,17 +65,17 @@ class Algorithm(NamedTuple):
     """An algorithm for a collective in one group: its stages for one byte."""
 
     name: str
-    stages: tuple[Stage, ...]
+    stages: tuple[CollectiveStage, ...]
 
-    def stages_for(self, nbytes: float) -> tuple[Stage, ...]:
+    def stages_for(self, nbytes: float) -> tuple[CollectiveStage, ...]:
         """Return the stages for a number of bytes."""
         return tuple(
-            Stage(latency, tuple((level, load * nbytes) for level, load in loads))
+            CollectiveStage(latency, tuple((level, load * nbytes) for level, load in loads))
             for latency, loads in self.stages
         )
 
 
-def spans(levels: tuple[Level, ...], group: Group) -> tuple[Span, ...]:
+def spans(levels: tuple[Level, ...], group: Group) -> tuple[GroupLevel, ...]:
     """Return the parts of a group at the levels where it has several units; workers are numbered
     unit by unit."""
     found, child = [], 1
@@ -84,7 +84,7 @@ def spans(levels: tuple[Level, ...], group: Group) -> tuple[Span, ...]:
         lanes, within = _members(group, child), _members(group, unit)
         if within > lanes:
             sharing = max(1.0, min(child, group.workers) / lanes)
-            found.append(Span(number, ceil(within / lanes), lanes, sharing))
+            found.append(GroupLevel(number, ceil(within / lanes), lanes, sharing))
         child = unit
     return tuple(found)
 
@@ -126,7 +126,7 @@ def fastest(
 
 
 def _linear(
-    levels: tuple[Level, ...], parts: tuple[Span, ...], algorithm: Algorithm
+    levels: tuple[Level, ...], parts: tuple[GroupLevel, ...], algorithm: Algorithm
 ) -> tuple[float, float]:
     sharing = {part.level: part.sharing for part in parts}
     fixed = sum(stage.latency for stage in algorithm.stages)
@@ -140,7 +140,9 @@ def _linear(
 # algorithms ---------------------------------------------------------------------------------------
 
 
-def _gathers(levels: tuple[Level, ...], parts: tuple[Span, ...], group: Group) -> list[Algorithm]:
+def _gathers(
+    levels: tuple[Level, ...], parts: tuple[GroupLevel, ...], group: Group
+) -> list[Algorithm]:
     """Return the algorithms that gather, which reversed are those that reduce and scatter.
 
     ring          all members in one ring, which crosses each port once in each step
@@ -149,9 +151,9 @@ def _gathers(levels: tuple[Level, ...], parts: tuple[Span, ...], group: Group) -
     """
     slowest = max(levels[part.level].latency for part in parts)
     share = (group.size - 1) / group.size
-    ring = Stage((group.size - 1) * slowest, tuple((part.level, share) for part in parts))
+    ring = CollectiveStage((group.size - 1) * slowest, tuple((part.level, share) for part in parts))
     by_level = tuple(
-        Stage(
+        CollectiveStage(
             ceil(log2(part.units)) * levels[part.level].latency,
             ((part.level, (part.units - 1) / part.units),),
         )
@@ -161,7 +163,7 @@ def _gathers(levels: tuple[Level, ...], parts: tuple[Span, ...], group: Group) -
 
 
 def _reductions(
-    levels: tuple[Level, ...], parts: tuple[Span, ...], group: Group
+    levels: tuple[Level, ...], parts: tuple[GroupLevel, ...], group: Group
 ) -> list[Algorithm]:
     """Return the algorithms of allreduce: both gathers after their reversal, and a tree, in which
     members exchange whole operands in a logarithmic number of steps."""
@@ -170,7 +172,7 @@ def _reductions(
         for one in _gathers(levels, parts, group)
     ]
     tree = tuple(
-        Stage(
+        CollectiveStage(
             ceil(log2(part.units)) * levels[part.level].latency,
             ((part.level, float(ceil(log2(part.units)) * part.lanes)),),
         )
@@ -179,7 +181,9 @@ def _reductions(
     return [*twice, Algorithm("tree", tree)]
 
 
-def _exchanges(levels: tuple[Level, ...], parts: tuple[Span, ...], group: Group) -> list[Algorithm]:
+def _exchanges(
+    levels: tuple[Level, ...], parts: tuple[GroupLevel, ...], group: Group
+) -> list[Algorithm]:
     """Return the algorithms of all-to-all: messages between all pairs, or Bruck's, which sends
     fewer messages and more bytes."""
     slowest = max(levels[part.level].latency for part in parts)
@@ -188,17 +192,19 @@ def _exchanges(levels: tuple[Level, ...], parts: tuple[Span, ...], group: Group)
         (part.level, part.lanes * (group.size - part.lanes) / (group.size - 1)) for part in parts
     )
     more = max(1.0, rounds * group.size / (2 * (group.size - 1)))
-    bruck = Stage(rounds * slowest, tuple((level, load * more) for level, load in loads))
+    bruck = CollectiveStage(rounds * slowest, tuple((level, load * more) for level, load in loads))
     return [
-        Algorithm("pairwise", (Stage((group.size - 1) * slowest, loads),)),
+        Algorithm("pairwise", (CollectiveStage((group.size - 1) * slowest, loads),)),
         Algorithm("bruck", (bruck,)),
     ]
 
 
-def _borders(levels: tuple[Level, ...], parts: tuple[Span, ...], group: Group) -> list[Algorithm]:
+def _borders(
+    levels: tuple[Level, ...], parts: tuple[GroupLevel, ...], group: Group
+) -> list[Algorithm]:
     """Return the exchange of borders with neighbours."""
     slowest = max(levels[part.level].latency for part in parts)
-    stage = Stage(2 * slowest, tuple((part.level, 1.0) for part in parts))
+    stage = CollectiveStage(2 * slowest, tuple((part.level, 1.0) for part in parts))
     return [Algorithm("neighbours", (stage,))]
 
 

@@ -29,7 +29,10 @@ def read_pickle(path: Path) -> Any:
     """
     size = path.stat().st_size
     if size > MAX_BYTES:
-        raise DataError(f"load: {path} has {size} bytes, more than the {MAX_BYTES} that are read")
+        raise DataError(
+            f"load: {path} has {size} bytes, more than the {MAX_BYTES} that are read"
+            "; it is no batch of CIFAR: get the data set again from its source"
+        )
     try:
         return _arrays(_ArrayUnpickler(path).load())
     except DataError:
@@ -38,6 +41,7 @@ def read_pickle(path: Path) -> Any:
     except Exception as error:
         raise DataError(
             f"load: {path} is not a pickle, or is damaged: {type(error).__name__}: {error}"
+            "; get the data set again from its source"
         ) from None
 
 
@@ -66,15 +70,25 @@ class _PickledArray:
         """Return the array, after a check of its parts."""
         state = self.state
         if not (isinstance(state, tuple) and len(state) == 5):
-            raise DataError("load: an array in the pickle has no content")
+            raise DataError(
+                "load: an array in the pickle has no content"
+                "; get the data set again from its source"
+            )
         _, shape, dtype, fortran, data = state
         if not isinstance(dtype, _DType) or dtype.code not in ("u1", b"u1", "|u1", b"|u1"):
-            raise DataError("load: an array in the pickle must be of type uint8")
+            raise DataError(
+                "load: an array in the pickle must be of type uint8"
+                "; get the data set again from its source"
+            )
         if not (isinstance(shape, tuple) and all(type(n) is int and n >= 0 for n in shape)):
-            raise DataError("load: an array in the pickle has no valid shape")
+            raise DataError(
+                "load: an array in the pickle has no valid shape"
+                "; get the data set again from its source"
+            )
         if not isinstance(data, bytes) or len(data) != math.prod(shape):
             raise DataError(
                 f"load: an array in the pickle has shape {shape} and content of another length"
+                "; get the data set again from its source"
             )
         return np.frombuffer(data, np.uint8).reshape(shape, order="F" if fortran else "C")
 
@@ -86,7 +100,10 @@ class _Name:
 def _encode(text: Any, encoding: Any) -> bytes:
     """Return the bytes that a pickle of Python 3 in an old protocol stores as text."""
     if not isinstance(text, str) or encoding not in ("latin1", b"latin1"):
-        raise DataError("load: text in the pickle must be in the encoding latin1")
+        raise DataError(
+            "load: text in the pickle must be in the encoding latin1"
+            "; get the data set again from its source"
+        )
     return text.encode("latin1")
 
 
@@ -121,7 +138,10 @@ class _ArrayUnpickler(pickle._Unpickler):
 
     def persistent_load(self, pid: Any) -> NoReturn:
         """Raise DataError: the format has no external objects."""
-        raise DataError(f"load: the pickle {self._path} refers to objects outside of it")
+        raise DataError(
+            f"load: the pickle {self._path} refers to objects outside of it"
+            "; get the data set again from its source"
+        )
 
 
 def _arrays(value: Any) -> Any:

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from magmath.core.options import DATA
 from magmath.data.array_unpickler import read_pickle
 from magmath.data.dataset import (
-    DATA_FOLDER_VARIABLE,
     Dataset,
     data_folder,
     folder_content,
@@ -112,14 +112,20 @@ def read_python(kind: _Set, path: Path) -> tuple[Pixels, Bytes]:
             f"it holds {given}; get {kind.name} again"
         )
     if not all(type(label) is int and 0 <= label < 256 for label in labels):
-        raise DataError(f"load: {path} must hold integers from 0 to 255 in its list {key!r}")
+        raise DataError(
+            f"load: {path} must hold integers from 0 to 255 in its list {key!r}"
+            "; get the data set again from its source"
+        )
     return pixels.reshape(-1, *SHAPE), np.array(labels, np.uint8)
 
 
 def _dictionary(path: Path) -> dict[Any, Any]:
     content = read_pickle(path)
     if not isinstance(content, dict):
-        raise DataError(f"load: {path} must hold a dictionary; it holds {type(content).__name__}")
+        raise DataError(
+            f"load: {path} must hold a dictionary; it holds {type(content).__name__}"
+            "; get the data set again from its source"
+        )
     return content
 
 
@@ -224,6 +230,7 @@ def _class_names(kind: _Set, form: _Form, folder: Path) -> tuple[str, ...]:
     if len(names) != kind.classes:
         raise DataError(
             f"load: {file} must hold {kind.classes} names of classes; it holds {len(names)}"
+            "; get the data set again from its source"
         )
     return tuple(names)
 
@@ -235,5 +242,5 @@ def _missing(kind: _Set, path: Path | None, roots: list[Path]) -> str:
     return (
         f"load: {kind.name!r} needs a folder with {forms}; looked in {searched}; get and unpack "
         f"one of its archives from https://www.cs.toronto.edu/~kriz/cifar.html, and name the "
-        f"folder by path= (--data-path), or put it into ${DATA_FOLDER_VARIABLE}"
+        f"folder by path= (--data-path), or put it into ${DATA}"
     )

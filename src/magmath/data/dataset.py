@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from magmath.core.options import DATA
+
 Images = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]
-
-DATA_FOLDER_VARIABLE = "MAGMATH_DATA"
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,13 +44,13 @@ def unit_images(pixels: npt.NDArray[np.uint8]) -> Images:
 
 def data_folder() -> list[Path]:
     """Return the folder of the environment variable MAGMATH_DATA, or nothing if it is not set."""
-    folder = os.environ.get(DATA_FOLDER_VARIABLE)
+    folder = DATA.read()
     return [Path(folder)] if folder else []
 
 
 def unset_variable() -> list[str]:
     """Return a description of the environment variable for error messages, if it is not set."""
-    return [] if data_folder() else [f"${DATA_FOLDER_VARIABLE} (which is not set)"]
+    return [] if data_folder() else [f"${DATA} (which is not set)"]
 
 
 def folder_content(folder: Path, at_most: int = 5) -> str:

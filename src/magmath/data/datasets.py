@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from magmath.core.options import DATA
 from magmath.data.cifar import load_cifar_10, load_cifar_100
 from magmath.data.dataset import (
-    DATA_FOLDER_VARIABLE,
     Dataset,
     Images,
     Labels,
@@ -80,7 +80,10 @@ def load(name: str, path: str | Path | None = None) -> Dataset:
         raise DataError(f"load: unknown data set {name!r}; known are {', '.join(_LOADERS)}")
     loader = _LOADERS[name]
     if path is not None and loader in (_load_digits, _load_mnist_5k):
-        raise DataError(f"load: {name!r} comes with a package and takes no path, given {path}")
+        raise DataError(
+            f"load: {name!r} comes with a package and takes no path, given {path}"
+            "; leave the path out"
+        )
     return loader(None if path is None else Path(path))
 
 
@@ -138,7 +141,7 @@ def _load_mnist(path: Path | None) -> Dataset:
         folders,
         "get the four files train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz, "
         "t10k-images-idx3-ubyte.gz and t10k-labels-idx1-ubyte.gz of MNIST and name their folder "
-        f"by path= (--data-path) or in ${DATA_FOLDER_VARIABLE}",
+        f"by path= (--data-path) or in ${DATA}",
         [] if path else unset_variable(),
     )
 
@@ -155,7 +158,7 @@ def _load_fashion_mnist(path: Path | None) -> Dataset:
         folders,
         "install Debian's or Ubuntu's package: apt install dataset-fashion-mnist; or get the four "
         "files from https://github.com/zalandoresearch/fashion-mnist and name their folder by "
-        f"path= (--data-path), or put them into ${DATA_FOLDER_VARIABLE}/fashion-mnist",
+        f"path= (--data-path), or put them into ${DATA}/fashion-mnist",
         [] if path else unset_variable() + _not_installed(),
     )
 
@@ -239,17 +242,20 @@ def _read_pair(images_file: Path, labels_file: Path, classes: int) -> tuple[Imag
         raise DataError(
             f"load: {images_file} must hold 8-bit images, shape (N, H, W); it holds "
             f"{images.dtype} of shape {images.shape}"
+            "; get the files again, or name the right ones"
         )
     if labels.ndim != 1 or labels.dtype != np.uint8 or len(labels) != len(images):
         raise DataError(
             f"load: {labels_file} must hold {len(images)} 8-bit labels, one for each image of "
             f"{images_file.name}; it holds {labels.dtype} of shape {labels.shape}"
+            "; get the files again, or name the right ones"
         )
     if labels.size and labels.max() >= classes:
         index = int(np.argmax(labels >= classes))
         raise DataError(
             f"load: {labels_file} must hold labels 0 to {classes - 1}; label {index} is "
             f"{labels[index]}"
+            "; get the files again, or name the right ones"
         )
     return unit_images(images[:, None]), labels.astype(np.int64)
 

@@ -45,12 +45,14 @@ def read_idx(path: str | Path) -> np.ndarray[Any, np.dtype[Any]]:
             raise DataError(
                 f"read_idx: {path} is truncated or corrupt: its header promises an array of shape "
                 f"{shape}, {expected} bytes, more than the file can hold"
+                "; get it again"
             )
         data = _read_exactly(stream, expected, path)
         if stream.read(1):
             raise DataError(
                 f"read_idx: {path} is longer than its header says: shape {shape} takes "
                 f"{expected} bytes, more follow"
+                "; get it again"
             )
     values = np.frombuffer(data, dtype).reshape(shape)
     return values.astype(dtype.newbyteorder("="))
@@ -70,7 +72,9 @@ def _open_stream(path: Path) -> Iterator[tuple[BinaryIO, int]]:
             with gzip.open(raw) as stream:
                 yield cast("BinaryIO", stream), size * _DEFLATE_MAX_RATIO
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise DataError(f"read_idx: {path} is a damaged gzip file: {error}") from error
+            raise DataError(
+                f"read_idx: {path} is a damaged gzip file: {error}; get it again"
+            ) from error
 
 
 def _read_header(stream: BinaryIO, path: Path) -> tuple[np.dtype[Any], tuple[int, ...], int]:
@@ -81,6 +85,7 @@ def _read_header(stream: BinaryIO, path: Path) -> tuple[np.dtype[Any], tuple[int
             f"read_idx: {path} is not an IDX file: it starts with {magic.hex(' ')}, not with "
             f"00 00, a type ({', '.join(f'{known:02x}' for known in _TYPES)}) and 1 to "
             f"{_MAX_DIMENSIONS} dimensions"
+            "; give the path of an IDX file, compressed by gzip or not"
         )
     shape = struct.unpack(f">{ndim}I", _read_exactly(stream, 4 * ndim, path))
     return np.dtype(_TYPES[code]), shape, 4 + 4 * ndim
@@ -92,5 +97,6 @@ def _read_exactly(stream: BinaryIO, count: int, path: Path) -> bytes:
         raise DataError(
             f"read_idx: {path} is truncated: {count} bytes are missing or incomplete, "
             f"only {len(data)} of them are there"
+            "; get it again"
         )
     return data

@@ -109,7 +109,10 @@ class ImageFolder:
             # Decoders of damaged files raise many kinds of exceptions.
             except Exception as error:
                 self._note_corrupt(file, error)
-        raise DataError(f"ImageFolder: none of the {len(self)} files of {self.path} is readable")
+        raise DataError(
+            f"ImageFolder: none of the {len(self)} files of {self.path} is readable"
+            "; check that they are images that Pillow can read"
+        )
 
     def _note_corrupt(self, file: Path, error: Exception) -> None:
         reason = f"{type(error).__name__}: {error}"
@@ -184,6 +187,7 @@ def _scan(path: Path, classes: Sequence[str] | None) -> tuple[tuple[str, ...], l
         raise DataError(
             f"ImageFolder: {path} has sub-folders that are not classes of the training images: "
             f"{', '.join(sorted(unknown)[:5])}"
+            "; remove them, or add them to the training images"
         )
     names = tuple(folders if classes is None else classes)
     files: list[Path] = []

@@ -46,6 +46,7 @@ class _Arrays:
             raise DataError(
                 f"Loader: needs samples (N, …) and as many targets (N, …), was given shapes "
                 f"{shapes[0]} and {shapes[1]}"
+                "; give one target for each sample"
             )
         self._is_image = self._samples.ndim == 4
 
@@ -104,7 +105,10 @@ class Loader(metaclass=KeywordHints):
         self._next = 0
         self._first: Batch | None = None
         if not len(self.source.labels):
-            raise DataError("Loader: needs at least one sample, was given none")
+            raise DataError(
+                "Loader: needs at least one sample, was given none"
+                "; check the selection of the samples"
+            )
         if not len(self):
             raise DataError(
                 f"Loader: drop_last=True leaves no batch: there are {len(self.source.labels)} "

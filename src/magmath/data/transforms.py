@@ -35,7 +35,10 @@ def random_crop(padding: int) -> Transform:
     Each image is padded with zeros by `padding` pixels on every side (He et al. 2016, section 4.2).
     """
     if padding < 0:
-        raise OptionError(f"random_crop: padding must not be negative, was given {padding}")
+        raise OptionError(
+            f"random_crop: padding must not be negative, was given {padding}"
+            "; crop with a slice instead"
+        )
 
     def crop(images: Images, random: np.random.Generator) -> Images:
         count, channels, height, width = images.shape
@@ -65,6 +68,7 @@ def normalize(mean: float | Sequence[float], std: float | Sequence[float]) -> Tr
                 raise ShapeError(
                     f"normalize: images of {images.shape[1]} channels need one number, or "
                     f"{images.shape[1]}; was given {len(values)}"
+                    "; give one for all channels, or one for each"
                 )
         return (images - means) / stds
 
@@ -106,7 +110,10 @@ def pixel_statistics(images: Images) -> tuple[list[float], list[float]]:
     """Return the mean and the standard deviation of each channel of images (N, C, H, W)."""
     count = images.size // max(images.shape[1], 1)
     if not count:
-        raise ShapeError(f"pixel_statistics: needs at least one pixel, was given {images.shape}")
+        raise ShapeError(
+            f"pixel_statistics: needs at least one pixel, was given {images.shape}"
+            "; leave empty batches out"
+        )
     mean = images.mean(axis=(0, 2, 3), dtype=np.float64)
     squares = np.einsum("nchw,nchw->c", images, images, dtype=np.float64)
     variance = np.maximum(squares / count - mean**2, 0)
@@ -125,6 +132,7 @@ def apply_transforms(
             raise ShapeError(
                 f"Loader: the transform {name} must return {len(images)} samples, it returned "
                 f"{np.shape(changed)}"
+                "; transform each sample, and drop none"
             )
         images = changed
     return images

@@ -23,7 +23,7 @@ from magmath.ops.leaves import input_leaf
 from magmath.passes.environment import Environment
 from magmath.passes.node_cost import node_seconds, node_traffic, node_work
 from magmath.program.arena import arrange
-from magmath.program.instructions import Barrier, Call, Emit, Instruction, Move, Program
+from magmath.program.instructions import Barrier, Call, Emit, Instruction, Program, Redistribute
 
 if TYPE_CHECKING:
     from magmath.runtime.run_handle import RunHandle
@@ -38,6 +38,7 @@ def explain(x: Any) -> Explanation:
         raise MagmathError(
             f"explain: needs an array, a compiled function or a network, was given "
             f"{type(x).__name__}"
+            "; for an expression on arrays pass its result"
         )
     explanation: Explanation = x.explain()
     return explanation
@@ -162,7 +163,7 @@ def _step(
                 text, operation, line, seconds, moved, messages, memory, measured, workers,
                 flops=flops, touched=touched, rate=rate_name(node), again=again,
             )  # fmt: skip
-        case Move(source, target, line):
+        case Redistribute(source, target, line):
             have, want = program.slots[source], program.slots[target]
             step, itemsize = plan(have.layout, want.layout), have.dtype.itemsize
             link = environment.link
@@ -185,7 +186,7 @@ def _step(
 def _phase(instruction: Instruction) -> str:
     if isinstance(instruction, Barrier):
         return "wait"
-    return "exchange" if isinstance(instruction, Move) else "compute"
+    return "exchange" if isinstance(instruction, Redistribute) else "compute"
 
 
 def _is_even(program: Program, instruction: Instruction) -> bool:

@@ -64,7 +64,7 @@ class ExplainedStep:
 
 
 @dataclass(frozen=True)
-class Group:
+class StepTotals:
     """The total costs of several steps: those of one operation, or of one line."""
 
     name: str
@@ -76,10 +76,10 @@ class Group:
     memory: int
 
     @staticmethod
-    def of(name: str, steps: Sequence[ExplainedStep]) -> Group:
+    def of(name: str, steps: Sequence[ExplainedStep]) -> StepTotals:
         """Return the sums over some steps; `memory` is that of the largest result."""
         measured = [step.measured for step in steps if step.measured is not None]
-        return Group(
+        return StepTotals(
             name,
             len(steps),
             sum(step.seconds for step in steps),
@@ -98,13 +98,13 @@ class Group:
 
 def grouped(
     steps: Iterable[ExplainedStep], key: Callable[[ExplainedStep], str], *, ordered: bool = False
-) -> list[Group]:
+) -> list[StepTotals]:
     """Return the sums of the steps by name, the most expensive first, or in the order of first
     use."""
     found: dict[str, list[ExplainedStep]] = {}
     for step in steps:
         found.setdefault(key(step), []).append(step)
-    groups = [Group.of(name, members) for name, members in found.items()]
+    groups = [StepTotals.of(name, members) for name, members in found.items()]
     return groups if ordered else sorted(groups, key=lambda g: -(g.measured or g.seconds))
 
 
@@ -125,19 +125,19 @@ class Summed:
 
     steps: tuple[ExplainedStep, ...]
 
-    def by_operation(self) -> list[Group]:
+    def by_operation(self) -> list[StepTotals]:
         """Return the costs of each operation, the largest first."""
         return grouped(self.steps, lambda step: step.operation)
 
-    def by_line(self) -> list[Group]:
+    def by_line(self) -> list[StepTotals]:
         """Return the costs of each line of user code, the largest first."""
         return grouped(self.steps, line_name)
 
-    def by_layer(self) -> list[Group]:
+    def by_layer(self) -> list[StepTotals]:
         """Return the costs of each layer of a training step, in the order of the layers."""
         return grouped(self.steps, lambda step: step.layer or "(no layer)", ordered=True)
 
-    def computed_again(self) -> list[Group]:
+    def computed_again(self) -> list[StepTotals]:
         """Return the costs of values that are computed a second time to fit the memory limit, by
         operation and layer, or line of user code, the largest first."""
         steps = [step for step in self.steps if step.again]
@@ -145,7 +145,7 @@ class Summed:
 
     def recomputation(self) -> str:
         """Return the price of second computations in words; "" if there are none."""
-        again = Group.of("", [step for step in self.steps if step.again])
+        again = StepTotals.of("", [step for step in self.steps if step.again])
         if not again.count:
             return ""
         first = max(self.total.seconds - again.seconds, 1e-12)
@@ -181,11 +181,11 @@ class Summed:
         return "\n".join(lines)
 
     @property
-    def total(self) -> Group:
+    def total(self) -> StepTotals:
         """The costs of all steps."""
-        return Group.of("total", self.steps)
+        return StepTotals.of("total", self.steps)
 
-    def tables(self) -> list[tuple[str, list[Group]]]:
+    def tables(self) -> list[tuple[str, list[StepTotals]]]:
         """Return the groups by operation and by line, with their headings."""
         tables = [("by operation", self.by_operation()), ("by line", self.by_line())]
         if any(step.layer for step in self.steps):
@@ -202,9 +202,9 @@ class Summed:
         return f"<div><pre>{escape(str(self))}</pre>{''.join(parts)}</div>"
 
     def __rich__(self) -> Any:
-        from rich.console import Group as Together
+        from rich.console import Group
 
-        return Together(*[_rich(heading, groups) for heading, groups in self.tables()])
+        return Group(*[_rich(heading, groups) for heading, groups in self.tables()])
 
 
 @dataclass(frozen=True, repr=False)
@@ -270,7 +270,7 @@ class Profile(Summed):
         return "\n".join([*filter(None, parts), _seconds(total)])
 
 
-def text(heading: str, groups: Sequence[Group]) -> str:
+def text(heading: str, groups: Sequence[StepTotals]) -> str:
     """Return groups as an aligned table."""
     rows = [(heading, *_COLUMNS), *[group.cells() for group in groups]]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -290,14 +290,14 @@ def _listed(step: ExplainedStep) -> str:
     return "  # ".join(parts)
 
 
-def _seconds(total: Group) -> str:
+def _seconds(total: StepTotals) -> str:
     predicted = f"{duration(total.seconds)} predicted"
     return (
         predicted if total.measured is None else f"{predicted}, {duration(total.measured)} measured"
     )
 
 
-def _html(heading: str, groups: Sequence[Group]) -> str:
+def _html(heading: str, groups: Sequence[StepTotals]) -> str:
     head = "".join(f"<th>{escape(name)}</th>" for name in (heading, *_COLUMNS))
     rows = "".join(
         "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in group.cells()) + "</tr>"
@@ -306,7 +306,7 @@ def _html(heading: str, groups: Sequence[Group]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
-def _rich(heading: str, groups: Sequence[Group]) -> Table:
+def _rich(heading: str, groups: Sequence[StepTotals]) -> Table:
     from rich.table import Table
 
     table = Table(heading, *_COLUMNS)

@@ -14,7 +14,7 @@ from magmath.diagnostics.explanation import ExplainedStep, Explanation, duration
 from magmath.diagnostics.program_layers import layers_of
 from magmath.layout import Mesh
 from magmath.passes.environment import Environment
-from magmath.program.instructions import Call, Independent, Part, Program, Slot
+from magmath.program.instructions import Call, Independent, Program, Slot, WorkerProgram
 
 PULL, PUSH = "pull", "push"
 """The operations by which the tables list copies from servers, and what updates receive."""
@@ -62,7 +62,7 @@ def _ordered(own: Mapping[int, str], owners: Mapping[int, str]) -> dict[int, str
     return dict(sorted(own.items(), key=lambda item: names.index(item[1])))
 
 
-def _layers(part: Part, own: Mapping[int, str]) -> list[str]:
+def _layers(part: WorkerProgram, own: Mapping[int, str]) -> list[str]:
     """Return the layers of the instructions of a part."""
     inputs = dict(zip(part.inputs, part.program.inputs, strict=True))
     return layers_of(part.program, {inputs[x]: name for x, name in own.items() if x in inputs})
@@ -85,7 +85,7 @@ def _pulls(
 
 
 def _pushes(
-    program: Program, part: Part, environment: Environment, layers: Sequence[str]
+    program: Program, part: WorkerProgram, environment: Environment, layers: Sequence[str]
 ) -> list[ExplainedStep]:
     """Return the private arrays that an update reads, each with the layer of its first reader."""
     found = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from magmath.program.instructions import Call, Instruction, Move, Program
+from magmath.program.instructions import Call, Instruction, Program, Redistribute
 
 
 def layers_of(program: Program, owners: Mapping[int, str]) -> list[str]:
@@ -50,7 +50,7 @@ def _accesses(
     match instruction:
         case Call(inputs=inputs):
             sources: Sequence[int] = inputs
-        case Move(source=source):
+        case Redistribute(source=source):
             sources = (source,)
         case _:
             sources = ()
@@ -74,7 +74,7 @@ def _written(instruction: Instruction) -> int:
     match instruction:
         case Call(out=out):
             return out
-        case Move(target=target):
+        case Redistribute(target=target):
             return target
         case _:
             return -1

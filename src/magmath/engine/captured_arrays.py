@@ -61,7 +61,7 @@ def _forget(identities: Sequence[int]) -> None:
             del _readers[identity]
 
 
-def follow(node: Node, leaf: Node) -> None:
+def note_evaluation(node: Node, leaf: Node) -> None:
     """Record that a node was evaluated; its arrays refer to `leaf` from now on."""
     if _readers:
         readers = _readers.get(id(node))

@@ -29,9 +29,9 @@ def referenced_elsewhere(order: Sequence[Node]) -> set[Node]:
     return _beyond_uses(order, [x for x in counts if x[1] > COUNTING + 1])
 
 
-def live_intermediates(order: Sequence[Node], wanted: Sequence[Node]) -> set[Node]:
+def live_intermediates(order: Sequence[Node], requested: Sequence[Node]) -> set[Node]:
     """Return unevaluated intermediates that user code still references."""
-    pending = [node for node in order if node.value is None and node not in wanted]
+    pending = [node for node in order if node.value is None and node not in requested]
     counts = zip(pending, [count - 1 for count in references(pending)], strict=True)
     return _beyond_uses(order, [x for x in counts if x[1] > COUNTING + 1])
 
@@ -214,22 +214,22 @@ def _is_expensive(node: Node) -> bool:
 
 
 def donate(
-    order: Sequence[Node], wanted: tuple[Node, ...]
+    order: Sequence[Node], requested: tuple[Node, ...]
 ) -> tuple[tuple[Node, ...], tuple[Node | None, ...]]:
     """Return the nodes to compute, and for each the leaf whose memory it reuses, or None.
 
-    Written arrays with other references are computed in addition to the wanted nodes; otherwise
+    Written arrays with other references are computed in addition to the requested nodes; otherwise
     every expression of them would write again. So are referenced nodes that depend on an
     overwritten array, if they are smaller than it; otherwise the array is not overwritten.
     """
     if not any(x.overwrites_first for x in {node.operation for node in order}):
-        return wanted, ()
+        return requested, ()
     held = referenced_elsewhere(order)
     pending = [x for x in order if x in held and x.value is None and not x.is_leaf]
     writes = [x for x in pending if x.operation.overwrites_first]
     if sum([x.size for x in writes]) > MOST_PARTS * max([x.size for x in writes], default=0):
         writes = [x for x in writes if _has_array(x) or _overwritten(x, held)]
-    found = list(dict.fromkeys([*wanted, *writes]))
+    found = list(dict.fromkeys([*requested, *writes]))
     targets: list[Node | None] = []
     for node in list(found):
         target = _overwritten(node, held) if node.value is None else None
@@ -265,7 +265,7 @@ def _depending(order: Sequence[Node], leaf: Node) -> list[Node]:
 
 def with_former_values(
     order: Sequence[Node],
-    wanted: Sequence[Node],
+    requested: Sequence[Node],
     targets: Sequence[Node | None],
     overwritten: Mapping[Node, list[Node]],
 ) -> tuple[Node | None, ...]:
@@ -275,8 +275,8 @@ def with_former_values(
     """
     if not overwritten:
         return tuple(targets)
-    found = list(targets) or [None] * len(wanted)
+    found = list(targets) or [None] * len(requested)
     for node, former in overwritten.items():
-        if node in wanted and former[0] not in found and not is_referenced(former, order):
-            found[wanted.index(node)] = former[0]
+        if node in requested and former[0] not in found and not is_referenced(former, order):
+            found[requested.index(node)] = former[0]
     return tuple(found)

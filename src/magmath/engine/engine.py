@@ -274,8 +274,8 @@ class Engine:
         Raises TracingError for nodes that depend on arguments of a function that is being traced.
         """
         known = {node: self.redistributed(node) for node in nodes if _is_copy(node)}
-        wanted = tuple(dict.fromkeys([node for node in nodes if node not in known]))
-        known |= self._computed(wanted) if wanted else {}
+        requested = tuple(dict.fromkeys([node for node in nodes if node not in known]))
+        known |= self._computed(requested) if requested else {}
         deliver_results(known)
         return [known[node] for node in nodes]
 
@@ -289,14 +289,14 @@ class Engine:
         self.settle()
         self.forget_failed()
         nodes = dict.fromkeys([node for _, node in pairs])
-        wanted = tuple([node for node in nodes if _is_pending(node)])
-        order = topological(wanted, cut=True)
+        requested = tuple([node for node in nodes if _is_pending(node)])
+        order = topological(requested, cut=True)
         certain = not any_can_fail(order)
         overwritten = {node: v.release() for v, node in pairs} if certain else {}
         known = {node: node.known for node in nodes}
         with self.pool.defer_interrupts():
-            if wanted:
-                made = self._computed(wanted, overwritten)
+            if requested:
+                made = self._computed(requested, overwritten)
                 if not certain:
                     self.wait()
                 deliver_results(made)
@@ -305,53 +305,53 @@ class Engine:
                 v.set_value(remote_array_of(known[node]))
 
     def _computed(
-        self, wanted: tuple[Node, ...], overwritten: Mapping[Node, list[Node]] = NO_VALUES
+        self, requested: tuple[Node, ...], overwritten: Mapping[Node, list[Node]] = NO_VALUES
     ) -> dict[Node, Node]:
         """Return input leaves with the values of nodes.
 
         `overwritten` maps the new values of variables to the leaves of the former values.
         """
         try:
-            return self._computed_expression(wanted, overwritten)
+            return self._computed_expression(requested, overwritten)
         except BaseException as error:
             clear_frames(error)  # references count: `live_intermediates`
             raise
 
     def _computed_expression(
-        self, wanted: tuple[Node, ...], overwritten: Mapping[Node, list[Node]]
+        self, requested: tuple[Node, ...], overwritten: Mapping[Node, list[Node]]
     ) -> dict[Node, Node]:
-        asked, order = len(wanted), topological(wanted, cut=True)
+        asked, order = len(requested), topological(requested, cut=True)
         if updates := self._updates.reading(order):
-            wanted = (*wanted, *updates)
-            order = topological(wanted, cut=True)
-        held, results = live_intermediates(order, wanted), wanted
+            requested = (*requested, *updates)
+            order = topological(requested, cut=True)
+        held, results = live_intermediates(order, requested), requested
         expression = order
         if len(order) <= MAX_INTERMEDIATE_SEARCH and self.pool.memory_limit is None:
-            wanted = results = (*wanted, *worthwhile_intermediates(order, held))
+            requested = results = (*requested, *worthwhile_intermediates(order, held))
         if [x for x in order if x.operation.lower_to is not None and x.value is None]:
-            simpler = expand(self.cut(Graph(wanted)))
+            simpler = expand(self.cut(Graph(requested)))
             order, results = simpler.nodes, simpler.outputs
         given = self._small(order, results)
         targets: tuple[Node | None, ...] = ()
-        if given is None and results is wanted and self._may_donate(order, wanted):
-            wanted, targets = donate(order, wanted)
-            targets = with_former_values(order, wanted, targets, overwritten)
+        if given is None and results is requested and self._may_donate(order, requested):
+            requested, targets = donate(order, requested)
+            targets = with_former_values(order, requested, targets, overwritten)
         if any(targets):
             self.settle()
         with self.pool.defer_interrupts() if any(targets) else NO_CONTEXT:
             if given is not None:
                 outputs = self._compute(order, results, given)
             else:
-                outputs = self._run_program(expression, wanted, targets)
-            known = dict(zip(wanted, map(leaf_of, outputs), strict=True))
+                outputs = self._run_program(expression, requested, targets)
+            known = dict(zip(requested, map(leaf_of, outputs), strict=True))
             if any(targets):  # donated memory: the expressions cannot be recomputed
                 for node, leaf in known.items():
                     set_value(node, leaf)
         record_provenance(known, expression, held)
-        self._set_intermediates(wanted[asked:], known, expression)
+        self._set_intermediates(requested[asked:], known, expression)
         return known
 
-    def _may_donate(self, order: Sequence[Node], wanted: Sequence[Node]) -> bool:
+    def _may_donate(self, order: Sequence[Node], requested: Sequence[Node]) -> bool:
         """Return True if no failure of the expression could follow a write to donated memory.
 
         Worker processes report failures later. In this process nothing fails after the only write,
@@ -360,21 +360,21 @@ class Engine:
         if not any_can_fail(order):
             return True
         writes = [x for x in order if x.operation.overwrites_first and x.value is None]
-        return self.pool.is_inline and len(wanted) == 1 and writes == list(wanted)
+        return self.pool.is_inline and len(requested) == 1 and writes == list(requested)
 
     def _run_program(
         self,
         order: Sequence[Node],
-        wanted: tuple[Node, ...],
+        requested: tuple[Node, ...],
         targets: tuple[Node | None, ...],
     ) -> list[RemoteArray]:
         """Compute nodes by their program, which is found by the structure of the expression."""
-        structure, leaves = structure_of(order, wanted, targets)
+        structure, leaves = structure_of(order, requested, targets)
         found = self._found.find(structure)
         compiled = None if found is None else found.compiled()
         if found is None or compiled is None:
             with paused_gc(), stage("look up"):
-                graph = self.cut(Graph(wanted, targets), order)
+                graph = self.cut(Graph(requested, targets), order)
                 copied = self.with_copies(graph, make=True)
                 compiled = self.compile(copied)
             if copied is not graph:  # it reads copies of some leaves
@@ -470,7 +470,7 @@ class Engine:
             return False
         return is_unobservable(topological(own[:1], cut=True), own)
 
-    def _small(self, order: Sequence[Node], wanted: Sequence[Node]) -> dict[Node, int] | None:
+    def _small(self, order: Sequence[Node], requested: Sequence[Node]) -> dict[Node, int] | None:
         """Return the handles of leaves and evaluated nodes if the nodes are computed eagerly.
 
         Returns None if a program computes them. Eager execution needs the worker of this process
@@ -479,7 +479,7 @@ class Engine:
         """
         pool, most = self.pool, self.at_once_bytes
         small = pool.is_inline and not self.environment.deterministic and self.recorder is None
-        small &= not any(node.operation.leaf or node.operation is CONSTANT for node in wanted)
+        small &= not any(node.operation.leaf or node.operation is CONSTANT for node in requested)
         given: dict[Node, int] = {}
         for node in order:
             operation, value = node.operation, node.value
@@ -499,18 +499,20 @@ class Engine:
         return given if small else None
 
     def _compute(
-        self, order: Sequence[Node], wanted: Sequence[Node], given: dict[Node, int]
+        self, order: Sequence[Node], requested: Sequence[Node], given: dict[Node, int]
     ) -> list[RemoteArray]:
-        different = list(dict.fromkeys(wanted))  # marks and their values are expanded to one node
+        different = list(
+            dict.fromkeys(requested)
+        )  # marks and their values are expanded to one node
         made = self.pool.compute(order, different, given)
         note_bytes(self.at_once_bytes * len(different))  # at most
         found = [
             RemoteArray(self.pool, handle, node.shape, node.dtype, layout)
             for node, (handle, layout) in zip(different, made, strict=True)
         ]
-        if len(different) < len(wanted):
+        if len(different) < len(requested):
             data = dict(zip(different, found, strict=True))
-            found = [data[node] for node in wanted]
+            found = [data[node] for node in requested]
         if self.pool.interrupts.count:
             self.pool.interrupt_point()
         return found

@@ -1,4 +1,4 @@
-"""The program of all expressions of one structure, which is found without building their graph."""
+"""Lookup of the program of an expression by its structure, without building the graph."""
 
 from __future__ import annotations
 

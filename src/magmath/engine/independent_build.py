@@ -20,7 +20,7 @@ from magmath.graph.rebuild import rebuilt
 from magmath.layout import Layout, Mesh
 from magmath.ops.leaves import input_leaf
 from magmath.passes.environment import Environment
-from magmath.program.instructions import Independent, Part, Program, Slot
+from magmath.program.instructions import Independent, Program, Slot, WorkerProgram
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,7 +217,7 @@ class _Assembly:
         slot: Mapping[Node, int],
         numbers: Sequence[Node],
         outputs: Sequence[Node | None],
-    ) -> Part:
+    ) -> WorkerProgram:
         """Return the program of a graph for one worker."""
         alone = replace(self.environment, mesh=Mesh.line(1), shares_memory=False)
         new = {x: x.replace((), alone.whole(x.shape)) for x in graph.leaves if x.layout}
@@ -226,7 +226,7 @@ class _Assembly:
         placed = Graph(graph.outputs, graph.targets, graph.emitted).substituted(new)
         found = lowered(placed, alone, changing)
         read = [former.get(x, x) for x in placed.leaves]
-        return Part(
+        return WorkerProgram(
             found.program,
             [slot[read[i]] for i in found.inputs],
             [slot[x] for x in outputs if x is not None],

@@ -73,8 +73,8 @@ class PendingUpdates:
 
 
 def _is_small_addition(node: Node, pending: set[Node]) -> bool:
-    """True if a node reads a pending one of these, and needs few further operations, all
-    element-wise or filled with a number."""
+    """Return True if a node reads one of the pending nodes and needs few other operations, all of
+    them element-wise or filled with a number."""
     seen, stack, reads = {node}, [node], False
     while stack:
         current = stack.pop()

@@ -1,4 +1,4 @@
-"""The fastest way to compute the gradients of weights and bias, by measurement.
+"""Selects, by measurement, the fastest way to compute the gradients of weights and bias.
 
 The pass `passes/fold_bias.py` asks for the layers of which the cost model predicts a gain. The
 tuner (`kernels/dispatch/tuner.py`) measures the forms on operands of the same shape, and stores its

@@ -33,7 +33,7 @@ from magmath.memory.heap import Block
 from magmath.memory.local_array import LocalArray
 from magmath.memory.torch_dtypes import to_torch
 from magmath.ops import OPERATIONS
-from magmath.program.instructions import Barrier, Call, Emit, Instruction, Move, Program
+from magmath.program.instructions import Barrier, Call, Emit, Instruction, Program, Redistribute
 
 Ready = Callable[[], object]
 NO_SEGMENTS: Mapping[range, Ready] = {}
@@ -72,7 +72,7 @@ class Calls:
         self._failures = tensors.context.failures
         device = tensors.context.device
         self._finish = partial(torch.cuda.synchronize, device) if device.type == "cuda" else None
-        due: list[tuple[int, int, Move, AsyncMove]] = []  # (last position, start, …)
+        due: list[tuple[int, int, Redistribute, AsyncMove]] = []  # (last position, start, …)
         program = tensors.program
         inside = {position: segment for segment in segments for position in segment}
         beginning, fills = fills_of(tensors, range(first, first + len(instructions)), inside)
@@ -85,7 +85,7 @@ class Calls:
             segment = inside.get(position)
             if segment is None:
                 transfer = self._bind(instruction, position, tensors)
-                if transfer is not None and isinstance(instruction, Move):
+                if transfer is not None and isinstance(instruction, Redistribute):
                     due.append((position + instruction.overlapped, position, instruction, transfer))
             elif position == segment[-1]:
                 self._add((segments[segment],), _last_call(segment, program), position)
@@ -302,7 +302,7 @@ def _constants(program: Program) -> dict[int, torch.Tensor]:
 
 def _overlapped_move(instruction: Instruction, tensors: Tensors) -> AsyncMove | None:
     """Return a move that runs on the progress thread; None if it cannot."""
-    if not (isinstance(instruction, Move) and instruction.overlapped):
+    if not (isinstance(instruction, Redistribute) and instruction.overlapped):
         return None
     progress_thread = tensors.context.progress_thread()
     return None if progress_thread is None else AsyncMove(instruction, tensors, progress_thread)
@@ -312,7 +312,7 @@ def _ready(instruction: Instruction, tensors: Tensors) -> list[Ready]:
     match instruction:
         case Call():
             return _ready_call(instruction, tensors)
-        case Move():
+        case Redistribute():
             return bind_move(instruction, tensors)
         case Barrier():
             return [tensors.context.comm.barrier]

@@ -36,10 +36,10 @@ _Made = tuple[LocalArray, list[LocalArray]]  # an array, and the free list to wh
 def compute(
     context: Context,
     order: Sequence[Node],
-    wanted: Sequence[Node],
+    requested: Sequence[Node],
     views: dict[Node, View],
 ) -> list[LocalArray]:
-    """Return the values of `wanted`, in new memory, computed by the nodes in `order`, each after
+    """Return the values of `requested`, in new memory, computed by the nodes in `order`, each after
     its inputs.
 
     `views` contains the arrays of the leaves and of the known nodes; the function adds all others.
@@ -48,14 +48,14 @@ def compute(
     made: dict[Node, _Made] = {}
     spare: defaultdict[_WholeTile, list[LocalArray]] = defaultdict(list)
     try:
-        silent().run(_compute, context, order, wanted, views, made, spare)
+        silent().run(_compute, context, order, requested, views, made, spare)
     except BaseException:
         _free([array for array, _ in made.values()], context)
         raise
     finally:
         for waiting in spare.values():
             _free(waiting, context)
-    return [made[node][0] for node in wanted]
+    return [made[node][0] for node in requested]
 
 
 def _free(arrays: Iterable[LocalArray], context: Context) -> None:
@@ -66,7 +66,7 @@ def _free(arrays: Iterable[LocalArray], context: Context) -> None:
 def _compute(
     context: Context,
     order: Sequence[Node],
-    wanted: Sequence[Node],
+    requested: Sequence[Node],
     views: dict[Node, View],
     made: dict[Node, _Made],
     spare: defaultdict[_WholeTile, list[LocalArray]],
@@ -79,7 +79,7 @@ def _compute(
             todo.append(node)
             for source in node.inputs:
                 last[source] = node
-    for node in wanted:
+    for node in requested:
         last.pop(node, None)
     on_cpu = context.device.type == "cpu"
     for node in todo:

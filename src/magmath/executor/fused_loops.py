@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from magmath.codegen.emit import (
     IndexMap,
+    LocalIndices,
     NativeOperand,
-    Places,
     Writer,
     Writing,
     literal,
@@ -29,7 +29,7 @@ from magmath.executor.loop_nests import (
 )
 from magmath.executor.native_source import Arguments, NoNativeForm, view_finder
 from magmath.ops import OPERATIONS
-from magmath.program.instructions import Call, Emit, Instruction, Move, Program
+from magmath.program.instructions import Call, Emit, Instruction, Program, Redistribute
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ class FusedLoops:
         members = [member for loop in loops for member in loop.members]
         positions = {member.position for member in members}
         writer = Writer()
-        places = {id(member): self._places(writer, member) for member in members}
+        local = {id(member): self._local_indices(writer, member) for member in members}
         strides = self._tensors.own(members[-1].call.out).stride()
         ndim = len(loops[0].whole)
         order: Sequence[int] = loop_order(loops[0].whole, strides if len(strides) == ndim else ())
@@ -196,7 +196,7 @@ class FusedLoops:
                     f"({i} - {o})" if o else i for i, o in zip(indices, loop.offset, strict=True)
                 ]
                 for member in loop.members:
-                    self._member(code, loop, member, own, places[id(member)])
+                    self._member(code, loop, member, own, local[id(member)])
             code.registers.store()
 
         extent = self._divided_extent(loops, order, extents)
@@ -239,9 +239,9 @@ class FusedLoops:
         loop: PartLoop[_Member],
         member: _Member,
         indices: Sequence[str],
-        places: Places,
+        local: LocalIndices,
     ) -> None:
-        """Write the step of a member at `indices`; it reads an operand at the `places` of these if
+        """Write the step of a member at `indices`; it reads an operand at the `local` indices if
         its operation maps indices."""
         call, out = member.call, member.call.out
         name = code.writer.name("v")
@@ -256,7 +256,7 @@ class FusedLoops:
         if member.view is not None:
             text = code.registers.read(member.view, loop, indices)
         elif isinstance(OPERATIONS[call.operation].native, IndexMap):
-            text = self._arguments.operand(call.inputs[0]).at(places(indices))
+            text = self._arguments.operand(call.inputs[0]).at(local(indices))
         else:
             values = [self._value(code, loop, slot, indices) for slot in call.inputs]
             text = self._expression(call, values)
@@ -273,16 +273,16 @@ class FusedLoops:
             return code.values[slot]
         return code.registers.read(self._arguments.operand(slot), loop, indices)
 
-    def _places(self, writer: Writer, member: _Member) -> Places:
+    def _local_indices(self, writer: Writer, member: _Member) -> LocalIndices:
         """Return the function from loop indices to a member's operand indices; write its
         preparation before the loop."""
         native = OPERATIONS[member.call.operation].native
         if not isinstance(native, IndexMap) or member.view is not None:
             return lambda indices: indices
-        places = native.prepare(writer, self._arguments.native_call(member.call))
-        if places is None:
+        local = native.prepare(writer, self._arguments.native_call(member.call))
+        if local is None:
             raise NoNativeForm(member.call.operation)
-        return places
+        return local
 
     def _expression(self, call: Call, values: Sequence[str]) -> str:
         """Return the expression for an element of the result, of those of the operands."""
@@ -336,7 +336,7 @@ def _readers(program: Program) -> list[list[int]]:
         if isinstance(instruction, Call):
             for read in _read_in_memory(instruction):
                 readers[read].append(-1)
-        if isinstance(instruction, (Call, Move)):
+        if isinstance(instruction, (Call, Redistribute)):
             written.add(instruction.out if isinstance(instruction, Call) else instruction.target)
     for i, slot in enumerate(program.slots):
         if slot.alias is not None and i not in written:
@@ -353,7 +353,7 @@ def _read(instruction: Instruction) -> Iterable[int]:
     match instruction:
         case Call(inputs=inputs):
             return inputs
-        case Move(source):
+        case Redistribute(source):
             return (source,)
         case Emit(slot):
             return (slot,)

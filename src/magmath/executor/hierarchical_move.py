@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 import torch
 
 from magmath.comm import Communicator
-from magmath.layout.moves import Move as Part
+from magmath.layout.moves import Move
 from magmath.layout.redistribution import Stage
 
-Copy = Callable[[Part, torch.Tensor], Callable[[], object]]
+Copy = Callable[[Move, torch.Tensor], Callable[[], object]]
 """Returns a ready call that copies a part to, or from, a buffer of its shape."""
 
 
@@ -89,7 +89,7 @@ _BINDERS = {
 }
 
 
-def _first(stage: Stage, comm: Communicator) -> Sequence[Part]:
+def _first(stage: Stage, comm: Communicator) -> Sequence[Move]:
     """Return the first part of this worker's target: reduced parts all have its shape."""
     return stage.moves_to(comm.rank)[:1]
 
@@ -103,5 +103,5 @@ def _buffers(stage: Stage, source: torch.Tensor, blocks: int) -> tuple[torch.Ten
     return source.new_zeros(length), source.new_zeros((blocks, length))
 
 
-def _block(buffer: torch.Tensor, part: Part) -> torch.Tensor:
+def _block(buffer: torch.Tensor, part: Move) -> torch.Tensor:
     return buffer[: math.prod(part.shape)].view(part.shape)

@@ -17,7 +17,7 @@ from magmath.comm.local_group import LocalGroup
 from magmath.errors import WorkerLost
 from magmath.executor.context import Context
 from magmath.executor.message_servers import MessageServers
-from magmath.executor.servers import Bind, Number, Run, Servers, SharedServers, StepExecutable
+from magmath.executor.servers import Bind, Number, ServerRun, Servers, SharedServers, StepExecutable
 from magmath.memory.heap import Block, Heap
 from magmath.memory.local_array import LocalArray
 from magmath.program.instructions import Emit, Independent, Program
@@ -84,7 +84,7 @@ class IndependentRun:
         self._memory.shared.update([x.block for x in inputs if x.layout.shared])
         counted = [*self._step.steps_counted, *self._step.updates_counted]
         counts = {slot: int(arrays[slot].tensor) for slot, _ in counted}
-        run, servers = Run(arrays, parameters, counts, steps), self._servers
+        run, servers = ServerRun(arrays, parameters, counts, steps), self._servers
         states = _StepStates(run, self._step, self._advance)
         servers.start(run)
         error = None
@@ -113,7 +113,7 @@ class IndependentRun:
             poll(done, servers.values.news(done))
         return servers.values.of(done)
 
-    def _take_steps(self, run: Run, states: _StepStates, poll: Poll | None) -> None:
+    def _take_steps(self, run: ServerRun, states: _StepStates, poll: Poll | None) -> None:
         """Compute steps and apply their updates until no step is left."""
         servers, step = self._servers, self._step
         compute = run.prepared(step.compute, self._compute)
@@ -149,7 +149,7 @@ class _StepStates:
     Make it before the run begins, as long as no worker stores them.
     """
 
-    def __init__(self, run: Run, step: Independent, advance: StepExecutable) -> None:
+    def __init__(self, run: ServerRun, step: Independent, advance: StepExecutable) -> None:
         self._pairs = [(run.arrays[x].tensor, run.arrays[y].tensor) for x, y in step.advanced]
         for stored, own in self._pairs:
             own.copy_(stored)

@@ -140,18 +140,18 @@ def _timed(
     binding: Binding,
     calls: Calls,
     segments: Mapping[range, Callable[[], object]],
-    wanted: Sequence[int],
+    requested: Sequence[int],
     rounds: int,
 ) -> Tier:
     """Return the times of the fastest of some rounds, after one to warm up."""
     within = {position: segment for segment in segments for position in segment}
     count = len(binding.tensors.program.instructions)
     best, least = [0.0] * count, float("inf")
-    without_fp_warnings(binding.prologue.run_some, frozenset(wanted))
+    without_fp_warnings(binding.prologue.run_some, frozenset(requested))
     done, end = 0, time.perf_counter() + ROUND_SECONDS
     while done <= rounds or time.perf_counter() < end:
         seconds = [0.0] * count
-        without_fp_warnings(calls.time_some, frozenset(wanted), seconds)
+        without_fp_warnings(calls.time_some, frozenset(requested), seconds)
         if done and sum(seconds) < least:
             best, least = seconds, sum(seconds)
         done += 1

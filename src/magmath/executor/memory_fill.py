@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from magmath.core.debugging import FILL_BYTE
 from magmath.executor.tensors import Tensors
-from magmath.program.instructions import Call, Emit, Instruction, Move, Program
+from magmath.program.instructions import Call, Emit, Instruction, Program, Redistribute
 
 Ready = Callable[[], object]
 
@@ -57,7 +57,7 @@ def _touched(program: Program, instructions: Sequence[Instruction]) -> set[int]:
         match instruction:
             case Call(inputs=inputs, out=out, workspace=workspace):
                 found.update((*inputs, out, *(() if workspace is None else (workspace,))))
-            case Move(source, target):
+            case Redistribute(source, target):
                 found.update((source, target))
             case Emit(slot):
                 found.add(slot)

@@ -24,7 +24,7 @@ from magmath.comm.communicator import Communicator
 from magmath.comm.update_rules import COUNTERS, Denied, UpdateRules
 from magmath.errors import DeviceError, WorkerLost
 from magmath.executor.context import Context
-from magmath.executor.servers import Bind, Run, Servers, Step
+from magmath.executor.servers import Bind, ServerRun, Servers, Step
 from magmath.executor.step_values import StepValues
 from magmath.kernels.denormals import flushed, is_flushing
 from magmath.memory.local_array import LocalArray
@@ -219,7 +219,7 @@ class MessageServers(Servers):
         self.values = StepValues(width, lambda nbytes: torch.empty(nbytes, dtype=torch.uint8))
         self._failure: Exception | None = None
 
-    def start(self, run: Run) -> None:
+    def start(self, run: ServerRun) -> None:
         self._run, self._failure = run, None
         if self._comm.rank == 0:
             self.values.start(run.steps)
@@ -236,7 +236,7 @@ class MessageServers(Servers):
             self._requests, self._replies, servers, self._rules, self.values, run.steps
         )
 
-    def _made(self, server: int, run: Run) -> _Server:
+    def _made(self, server: int, run: ServerRun) -> _Server:
         """Return a server of this worker, for the arrays that its thread has."""
         try:
             step: Step = run.prepared(self._step.updates[server], self._executables[server])

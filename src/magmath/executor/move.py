@@ -12,12 +12,12 @@ from magmath.errors import LayoutError
 from magmath.executor.hierarchical_move import bind_collective, is_collective
 from magmath.executor.tensors import Tensors
 from magmath.layout import Layout, plan
-from magmath.layout.moves import Move as Part
+from magmath.layout.moves import Move
 from magmath.layout.redistribution import Stage
 from magmath.memory.torch_dtypes import from_torch
 from magmath.ops.infer_rules import as_signed, is_numpy_only
 from magmath.ops.reductions import identity_element
-from magmath.program.instructions import Move
+from magmath.program.instructions import Redistribute
 
 if TYPE_CHECKING:
     from magmath.comm import Communicator
@@ -47,7 +47,9 @@ class AsyncMove:
     The source is packed at once, so its memory may be reused from then on.
     """
 
-    def __init__(self, move: Move, tensors: Tensors, progress_thread: ProgressThread) -> None:
+    def __init__(
+        self, move: Redistribute, tensors: Tensors, progress_thread: ProgressThread
+    ) -> None:
         self._progress_thread = progress_thread
         self._packs, self._rest = _exchanges(move, tensors, progress_thread.comm)
         self._task: Task | None = None
@@ -69,7 +71,7 @@ class AsyncMove:
             call()
 
 
-def bind_move(move: Move, tensors: Tensors) -> list[Ready]:
+def bind_move(move: Redistribute, tensors: Tensors) -> list[Ready]:
     """Return ready calls that redistribute slot `source` into slot `target`."""
     comm = tensors.context.comm
     if not (comm.shares_memory or comm.size == 1):
@@ -81,7 +83,7 @@ def bind_move(move: Move, tensors: Tensors) -> list[Ready]:
     return _pull(move, tensors, stages[0])
 
 
-def _stages(move: Move, tensors: Tensors) -> Sequence[Stage]:
+def _stages(move: Redistribute, tensors: Tensors) -> Sequence[Stage]:
     slots = tensors.program.slots
     return plan(slots[move.source].layout, slots[move.target].layout).stages
 
@@ -96,7 +98,7 @@ def pieces(tensor: torch.Tensor, layout: Layout, rank: int) -> list[torch.Tensor
     ]
 
 
-def _pull(move: Move, tensors: Tensors, stage: Stage) -> list[Ready]:
+def _pull(move: Redistribute, tensors: Tensors, stage: Stage) -> list[Ready]:
     """Return ready calls that copy, or reduce, from the peers' memory."""
     rank = tensors.rank
     own = tensors.own(move.target)
@@ -126,7 +128,7 @@ def _fill_identity(stage: Stage, rank: int, target: torch.Tensor) -> list[Ready]
     return [lambda: target.fill_(value)]
 
 
-def _combination(stage: Stage, part: Part, target: torch.Tensor) -> Callable[..., Any] | None:
+def _combination(stage: Stage, part: Move, target: torch.Tensor) -> Callable[..., Any] | None:
     if not part.combine or stage.reduce is None:
         return None
     return _in_numpy(stage.reduce) if is_numpy_only(target) else COMBINE[stage.reduce]
@@ -182,7 +184,9 @@ def _selected(tensor: torch.Tensor, selectors: Sequence[Any]) -> tuple[torch.Ten
     return tensor, tuple(torch.from_numpy(i).to(tensor.device) for i in np.ix_(*ranges))
 
 
-def _exchanges(move: Move, tensors: Tensors, comm: Communicator) -> tuple[list[Ready], list[Ready]]:
+def _exchanges(
+    move: Redistribute, tensors: Tensors, comm: Communicator
+) -> tuple[list[Ready], list[Ready]]:
     """Return the calls that pack the source, and those that send, unpack, and run further stages.
 
     Between two stages the data are stored in a tensor of the intermediate layout.
@@ -212,10 +216,10 @@ def _collective(
 ) -> tuple[list[Ready], list[Ready]]:
     """Return the calls that pack the source, and those that run a collective and unpack."""
 
-    def pack(part: Part, buffer: torch.Tensor) -> Ready:
+    def pack(part: Move, buffer: torch.Tensor) -> Ready:
         return _transfer(source, part.source_select, buffer, _all(part), None)
 
-    def unpack(part: Part, buffer: torch.Tensor) -> Ready:
+    def unpack(part: Move, buffer: torch.Tensor) -> Ready:
         return _transfer(buffer, _all(part), target, part.target_select, None)
 
     return bind_collective(stage, source, comm, pack, unpack)
@@ -256,5 +260,5 @@ def _received(
     return [lambda: comm.exchange(sends, receives), *unpacks]
 
 
-def _all(part: Part) -> tuple[slice, ...]:
+def _all(part: Move) -> tuple[slice, ...]:
     return tuple(slice(0, extent) for extent in part.shape)

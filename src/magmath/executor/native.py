@@ -28,9 +28,9 @@ from magmath.executor.fused_loops import FusedLoops
 from magmath.executor.native_source import Arguments, NativeSource, NoNativeForm, Segment
 from magmath.executor.tensors import Tensors
 from magmath.layout import plan
-from magmath.layout.moves import Move as Part
+from magmath.layout.moves import Move
 from magmath.ops import OPERATIONS
-from magmath.program.instructions import Barrier, Call, Emit, Instruction, Move, Program
+from magmath.program.instructions import Barrier, Call, Emit, Instruction, Program, Redistribute
 
 PART = """
 
@@ -100,7 +100,7 @@ def _segments(program: Program, tensors: Tensors, exact: bool) -> list[range]:
         lines = None
         if instruction is not None:
             lines = probe.length(position)
-            if isinstance(instruction, Move) and instruction.overlapped:
+            if isinstance(instruction, Redistribute) and instruction.overlapped:
                 cuts.add(position + instruction.overlapped + 1)
         if lines is None or position in cuts:
             if calls >= LEAST_CALLS:
@@ -251,7 +251,7 @@ class _Lowering:
         match instruction:
             case Call():
                 self._call(instruction)
-            case Move():
+            case Redistribute():
                 self._move(instruction)
             case Barrier():
                 self._line("if wait(flags, rank, size) != 0:")
@@ -281,7 +281,7 @@ class _Lowering:
             raise NoNativeForm(call.operation)
         self._part(writer)
 
-    def _move(self, move: Move) -> None:
+    def _move(self, move: Redistribute) -> None:
         have, want = self.program.slots[move.source].layout, self.program.slots[move.target].layout
         stages = plan(have, want).stages
         if len(stages) != 1 or have.boxes or want.boxes or stages[0].identity:
@@ -295,7 +295,7 @@ class _Lowering:
                 raise NoNativeForm("move by index")
             self._transfer(move, part, stage.reduce if part.combine else None)
 
-    def _transfer(self, move: Move, part: Part, reduce: str | None) -> None:
+    def _transfer(self, move: Redistribute, part: Move, reduce: str | None) -> None:
         if self.exact and reduce is not None:
             raise NoNativeForm("a reduction that rounds differently")
 

@@ -55,7 +55,7 @@ class NativeSegments:
         count = 0
         for segment in self._source.segments:
             numbers = enumerate(segment.divided, start=count)
-            stages = [_Stage(function, number, places, divided) for number, divided in numbers]
+            stages = [_StageCall(function, number, places, divided) for number, divided in numbers]
             found[segment.positions] = _call(stages, segment.faults)
             count += len(stages)
         return found
@@ -66,7 +66,7 @@ class NativeSegments:
 
 
 @final
-class _Stage:
+class _StageCall:
     """A ready call of one stage of a segment, which several threads divide if it `is_divided`."""
 
     def __init__(

@@ -9,7 +9,6 @@ compiler.
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, final
 
 import numpy as np
 
+from magmath.core.options import COMPILE_AFTER
 from magmath.errors import WorkerLost
 from magmath.executor.bind import Binding, Calls
 from magmath.executor.context import Context
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 TRIALS = 3  # timed chunks per executor, after one to warm up
 RECHECK = 40  # chunks before the others are timed again; the interval then doubles each time
-HOPELESS = 2.0  # executors that were never within this factor of the fastest are not timed again
+RETRIAL_LIMIT = 2.0  # executors never within this factor of the fastest are not timed again
 # Seconds of steps before anything is compiled for them; "inf" compiles nothing.
-WORTH_SECONDS = float(os.environ.get("MAGMATH_COMPILE_AFTER", "0.3"))
+WORTH_SECONDS = float(COMPILE_AFTER.read())
 
 
 class Alternative(ABC):
@@ -174,7 +174,7 @@ class Workers(Protocol):
         """Return the largest of the workers' values."""
 
 
-class Choice(Generic[Kind]):
+class FastestSelector(Generic[Kind]):
     """Selects the fastest alternative so far; each is timed when it becomes ready.
 
     `others` creates the alternatives that need a compiler; it is called once the first one has
@@ -189,7 +189,7 @@ class Choice(Generic[Kind]):
         first: Kind,
         others: Callable[[], list[Kind]],
         patience: float = WORTH_SECONDS,
-        former: Choice[Kind] | None = None,
+        former: FastestSelector[Kind] | None = None,
         history: int = TRIALS,
     ) -> None:
         self._comm = workers
@@ -217,7 +217,7 @@ class Choice(Generic[Kind]):
         return self._executors[self._current]
 
     @property
-    def is_settled(self) -> bool:
+    def has_one_alternative(self) -> bool:
         """True if only one alternative exists."""
         return self._others is None and len(self._executors) == 1
 
@@ -276,7 +276,7 @@ class Choice(Generic[Kind]):
             self._chunks, self._recheck = 0, 2 * self._recheck
             best = min((min(paces) for paces in self._paces if paces), default=0.0)
             for i, paces in enumerate(self._paces):
-                if i != self._current and paces and self._least[i] < HOPELESS * best:
+                if i != self._current and paces and self._least[i] < RETRIAL_LIMIT * best:
                     self._trials[i] = 0
         self._ready = ready
 
@@ -305,7 +305,7 @@ class Choice(Generic[Kind]):
 
 
 @final
-class ExecutorSelector(Choice[Executor]):
+class ExecutorSelector(FastestSelector[Executor]):
     """Executes a run's steps by the fastest executor so far."""
 
     _started: set[int]

@@ -16,7 +16,7 @@ from magmath.errors import WorkerLost
 from magmath.executor.context import Context
 from magmath.executor.step_values import StepValues
 from magmath.memory.local_array import LocalArray
-from magmath.program.instructions import Part, Program
+from magmath.program.instructions import Program, WorkerProgram
 
 Number = bool | int | float | complex
 Step = Callable[[], list[float]]
@@ -42,7 +42,7 @@ Bind = Callable[[Program, Context], StepExecutable]
 
 
 @dataclass(frozen=True)
-class Run:
+class ServerRun:
     """A run of steps: the arrays of all slots, the parameters, the values of the counts before the
     run, and the number of steps."""
 
@@ -51,7 +51,7 @@ class Run:
     counts: Mapping[int, int]
     steps: int
 
-    def prepared(self, part: Part, executable: StepExecutable) -> Step:
+    def prepared(self, part: WorkerProgram, executable: StepExecutable) -> Step:
         """Return a call that runs a part once."""
         inputs, outputs = ([self.arrays[i] for i in x] for x in (part.inputs, part.outputs))
         return executable.prepare_steps(
@@ -71,7 +71,7 @@ class Servers(ABC):
     """What the steps have emitted; complete on worker 0."""
 
     @abstractmethod
-    def start(self, run: Run) -> None:
+    def start(self, run: ServerRun) -> None:
         """Begin a run. Collective."""
 
     @abstractmethod
@@ -137,7 +137,7 @@ class SharedServers(Servers):
         self.values = StepValues(width, lambda nbytes: context.comm.window(nbytes)[0])
         self._error: Exception | None = None
 
-    def start(self, run: Run) -> None:
+    def start(self, run: ServerRun) -> None:
         self._run, self._error = run, None
         self.values.start(run.steps)
         if self._comm.rank == 0:

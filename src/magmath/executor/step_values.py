@@ -1,4 +1,4 @@
-"""The values that the steps of a run emit, in the order of the steps, which end in any order."""
+"""Collects the values that the steps of a run emit, and returns them in the order of the steps."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A team: the threads of one worker execute a program in parallel, each as a lane, which is a
-worker of its own.
+"""Runs a program on a team of threads of one worker; each thread acts as a worker of its own, which
+is called a lane.
 
 The program is planned a second time, for as many lanes as the worker has threads, all on the same
 memory. The lanes share inputs and targets, each lane has a private part of the arena, and they

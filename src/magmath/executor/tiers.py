@@ -20,7 +20,7 @@ from typing import final
 from magmath.executor.bind import Binding, Calls
 from magmath.executor.native import write_segments
 from magmath.executor.native_segments import NativeSegments
-from magmath.executor.select import WORTH_SECONDS, Alternative, Choice
+from magmath.executor.select import WORTH_SECONDS, Alternative, FastestSelector
 from magmath.kernels.free_processors import adapt_threads
 
 LEAST_RUNS = 3
@@ -103,7 +103,7 @@ class Tiers:
         self._deterministic = deterministic
         self._native = _Native()
         self._binding: Binding | None = None
-        self._choice: Choice[Alternative] = Choice(
+        self._choice: FastestSelector[Alternative] = FastestSelector(
             _Alone(), _Replay(), self._compiled, 0.0, history=HISTORY
         )
         self._uses_native = False
@@ -140,7 +140,7 @@ class Tiers:
         self._uses_native = self._choice.current is self._native
         self._seconds, self._runs = 0.0, 0
         self._least = 1
-        self._due = float("inf") if self._choice.is_settled else SAMPLE_SECONDS
+        self._due = float("inf") if self._choice.has_one_alternative else SAMPLE_SECONDS
 
     def _compiled(self) -> list[Alternative]:
         assert self._binding is not None

@@ -131,7 +131,9 @@ class _Table:
                     f"{shape[0]} rows of {shape[1]} were found at first; the file has changed"
                 )
         except UnicodeDecodeError as error:
-            raise DataError(f"{self._path} is not text in UTF-8: {error}") from None
+            raise DataError(
+                f"{self._path} is not text in UTF-8: {error}; save it as UTF-8"
+            ) from None
         except (ValueError, DeprecationWarning, UserWarning) as error:
             _raise_first_fault(Path(self._path), self._rows, dtype)
             raise DataError(f"{self._path} cannot be read: {error}") from error
@@ -206,7 +208,10 @@ def read_table_spec(
     if dtype is not None and dtype.kind not in ("int", "uint", "float"):
         raise DTypeError(f"{path} holds real numbers, not {dtype}; use float32, int64, …")
     if len(delimiter) != 1:
-        raise DataError(f"the delimiter of {path} must be one character, not {delimiter!r}")
+        raise DataError(
+            f"the delimiter of {path} must be one character, not {delimiter!r}"
+            '; pass such as delimiter=";"'
+        )
     try:
         skip, names = _header(Path(path), options)
         width = _width(Path(path), delimiter, skip)
@@ -221,7 +226,7 @@ def read_table_spec(
             index = _index_rows(Path(path), rows, element)
         every, count, offsets = index
     except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not text in UTF-8: {error}") from None
+        raise DataError(f"{path} is not text in UTF-8: {error}; save it as UTF-8") from None
     except csv.Error as error:
         raise DataError(f"{path} is not a CSV file: {error}") from None
     shape = (count, len(columns) or width)
@@ -281,7 +286,9 @@ def _width(path: Path, delimiter: str, skip: int) -> int:
     for line, fields in _iterate_rows(path, delimiter):
         if line > skip:
             return len(fields)
-    raise DataError(f"{path} has no rows beneath its header")
+    raise DataError(
+        f"{path} has no rows beneath its header; pass header=False if its first row holds numbers"
+    )
 
 
 def _index_lines(
@@ -387,7 +394,7 @@ def _header(path: Path, options: CsvOptions) -> tuple[int, list[str]]:
     """Return the number of lines to skip, and the names of the columns; none without a header."""
     first = next(_iterate_rows(path, options.delimiter), None)
     if first is None:
-        raise DataError(f"{path} is empty")
+        raise DataError(f"{path} is empty; give a file with at least one row")
     line, fields = first
     names = [field.strip() for field in fields]
     is_header = options.header
@@ -420,7 +427,10 @@ def _raise_first_fault(path: Path, rows: CsvRows, dtype: np.dtype[Any]) -> None:
             )
         _check_fields(path, line, fields, rows, dtype, fault)
     if not first_line:
-        raise DataError(f"{path} has no rows beneath its header")
+        raise DataError(
+            f"{path} has no rows beneath its header"
+            "; pass header=False if its first row holds numbers"
+        )
 
 
 def _check_fields(

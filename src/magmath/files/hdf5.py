@@ -58,7 +58,9 @@ def entries(path: str) -> dict[str, tuple[ArraySpec, RawBytes | Hdf5Chunks]]:
 
 def _entry(path: str, dataset: Any) -> tuple[ArraySpec, RawBytes | Hdf5Chunks]:
     if dataset.shape is None:
-        raise DataError(f"load: {path}: {dataset.name} is empty, it has no shape")
+        raise DataError(
+            f"load: {path}: {dataset.name} is empty, it has no shape; write an array into it"
+        )
     if dataset.external:
         raise DataError(
             f"load: {path}: {dataset.name} is stored in other files; copy it into one with h5repack"

@@ -34,6 +34,7 @@ def entries(path: str) -> dict[str, tuple[ArraySpec, RawBytes]]:
         raise DataError(
             f"load: {path} is truncated: shape {spec.shape} of {spec.dtype} needs "
             f"{raw.offset + spec.nbytes} bytes, the file has {have}"
+            "; write it again"
         )
     return {"": (spec, raw)}
 
@@ -55,7 +56,10 @@ def read_header(path: str, file: IO[bytes]) -> tuple[ArraySpec, RawBytes]:
         )
     extents = [n for n in shape if not isinstance(n, bool) and n >= 0]
     if len(extents) != len(shape):
-        raise DataError(f"load: {path} has a header with shape {shape}; extents are 0 or more")
+        raise DataError(
+            f"load: {path} has a header with shape {shape}; extents are 0 or more"
+            "; write it again with mm.save or numpy.save"
+        )
     spec = spec_of_numpy(path, tuple(extents), dtype)
     return spec, RawBytes(file.tell(), bool(fortran) and len(shape) > 1, is_byte_swapped(dtype))
 

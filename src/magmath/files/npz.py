@@ -84,7 +84,7 @@ class _Stream:
         self._stream.seek(self._member.offset + first * row)
         data = self._stream.read((last - first) * row)
         if len(data) != (last - first) * row:
-            raise DataError(f"{self._path}: {self._member.name} is truncated")
+            raise DataError(f"{self._path}: {self._member.name} is truncated; write the file again")
         rows = np.frombuffer(data, dtype).reshape(last - first, *shape[1:])
         return rows[(slice(None), *parts[1:])] if parts else rows[0]
 
@@ -106,7 +106,7 @@ def _entry(
     with archive.open(info) as member:
         spec, raw = npy.read_header(f"{path}[{info.filename}]", member)
     if info.file_size < raw.offset + spec.nbytes:
-        raise DataError(f"load: {path}: {info.filename} is truncated")
+        raise DataError(f"load: {path}: {info.filename} is truncated; write the file again")
     if info.compress_type == zipfile.ZIP_STORED:
         begin = _data_offset(path, info)
         return spec, RawBytes(begin + raw.offset, raw.fortran, raw.swapped)

@@ -42,14 +42,19 @@ def entries(path: str) -> dict[str, tuple[ArraySpec, RawBytes]]:
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if not 2 <= length <= min(size - 8, MAX_HEADER):
-            raise DataError(f"load: {path} is not a safetensors file, or its header is truncated")
+            raise DataError(
+                f"load: {path} is not a safetensors file, or its header is truncated"
+                "; give the path of a safetensors file, or write it again"
+            )
         header = file.read(length)
     try:
         tensors = msgspec.json.decode(header, type=dict[str, msgspec.Raw])
         tensors.pop("__metadata__", None)
         described = {n: msgspec.json.decode(raw, type=_Tensor) for n, raw in tensors.items()}
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise DataError(f"load: {path} has a damaged header: {error}") from None
+        raise DataError(
+            f"load: {path} has a damaged header: {error}; write the file again"
+        ) from None
     return {name: _entry(path, name, t, 8 + length, size) for name, t in described.items()}
 
 
@@ -61,16 +66,19 @@ def _entry(
         raise DTypeError(
             f"load: {path}: {name} has elements of type {tensor.dtype}, which has no "
             f"counterpart here"
+            "; convert it to float32 where it was written"
         )
     spec = ArraySpec(tuple(tensor.shape), dtype)
     first, last = tensor.data_offsets
     if min(tensor.shape, default=0) < 0 or first < 0 or last - first != spec.nbytes:
         raise DataError(
             f"load: {path}: {name} has shape {spec.shape} of {dtype}, but bytes {first} to {last}"
+            "; write the file again"
         )
     if begin + last > size:
         raise DataError(
             f"load: {path} is truncated: {name} ends at byte {begin + last}, the file has {size}"
+            "; write the file again"
         )
     return spec, RawBytes(begin + first)
 
@@ -83,7 +91,10 @@ def create(
     position = 0
     for name, spec in specs.items():
         if spec.dtype.name not in _NAMES:
-            raise DTypeError(f"save: safetensors files have no {spec.dtype}; save as .npy")
+            raise DTypeError(
+                f"save: safetensors files have no {spec.dtype}; save as .npy"
+                ", or convert the array with mm.astype"
+            )
         offsets = (position, position + spec.nbytes)
         tensors[name] = _Tensor(_NAMES[spec.dtype.name], list(spec.shape), offsets)
         position += spec.nbytes

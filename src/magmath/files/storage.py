@@ -75,7 +75,9 @@ class RawBytes(msgspec.Struct, frozen=True, tag="raw", forbid_unknown_fields=Tru
         with open(path, "rb") as file:
             have, need = os.fstat(file.fileno()).st_size, self.offset + spec.nbytes
             if have < need:  # access to a mapping beyond the end would kill the process
-                raise DataError(f"{path} has {have} bytes but its header announces {need}")
+                raise DataError(
+                    f"{path} has {have} bytes but its header announces {need}; write the file again"
+                )
             if not spec.nbytes:
                 yield np.empty(spec.shape, stored)
                 return

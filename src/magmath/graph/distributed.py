@@ -1,4 +1,5 @@
-"""Whether all workers compute a node collectively, by the collective kernel of its operation.
+"""Determines whether all workers compute a node collectively, by the collective kernel of its
+operation.
 
 An operation whose index notation allows no division (`.`) can still be computed by all workers at
 once, if they exchange data during the computation, for example a factorisation of one matrix, panel

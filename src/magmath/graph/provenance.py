@@ -158,7 +158,7 @@ class VersionOperand(WeakOperand):
         return (self.variable,)
 
 
-Wanted = Callable[[WeakOperand], bool]
+IsSource = Callable[[WeakOperand], bool]
 Replace = Callable[[WeakOperand], "Node | None"]
 
 
@@ -334,9 +334,9 @@ class Provenance(Struct, eq=False, gc=False):
         for x in self.operands():
             yield from x.nodes()
 
-    def depends_on(self, wanted: Wanted, known: dict[Provenance, bool]) -> bool:
+    def depends_on(self, is_source: IsSource, known: dict[Provenance, bool]) -> bool:
         """Return True if the value was computed, directly or indirectly, from an operand that
-        `wanted` accepts.
+        `is_source` accepts.
 
         `known` caches the answers.
         """
@@ -346,7 +346,7 @@ class Provenance(Struct, eq=False, gc=False):
             read = last.read()
             before = [x.provenance for x in read if x.provenance is not None]
             unknown = [one for one in before if one not in known]
-            found = any(map(wanted, read)) or any(known.get(one) for one in before)
+            found = any(map(is_source, read)) or any(known.get(one) for one in before)
             if last not in known and unknown and not found:
                 stack += unknown
                 continue
@@ -457,7 +457,7 @@ def longest(operands: Sequence[WeakOperand]) -> int:
     return longest
 
 
-class Deferred(Protocol):
+class DeferredProvenance(Protocol):
     """A provenance whose record is made when it is needed."""
 
     def recorded(self, leaf: Node, /) -> Provenance:
@@ -466,11 +466,11 @@ class Deferred(Protocol):
 
 def provenance_of(leaf: Node) -> Provenance | None:
     """Return the provenance of a leaf, or None if it has none."""
-    found: Provenance | Deferred | None = leaf.provenance
+    found: Provenance | DeferredProvenance | None = leaf.provenance
     return found if found is None or type(found) is Provenance else found.recorded(leaf)
 
 
-set_provenance: Callable[[Node, Provenance | Deferred | None], None] = Node.__dict__[
+set_provenance: Callable[[Node, Provenance | DeferredProvenance | None], None] = Node.__dict__[
     "provenance"
 ].__set__
 """Set the provenance of a leaf: a part of its evaluation state."""

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from magmath.graph.graph import topological
 from magmath.graph.operation import Node
-from magmath.graph.provenance import Provenance, Replace, Wanted, WeakOperand, provenance_of
+from magmath.graph.provenance import IsSource, Provenance, Replace, WeakOperand, provenance_of
 
 
 def existing(read: WeakOperand) -> Node | None:
@@ -21,11 +21,11 @@ def existing(read: WeakOperand) -> Node | None:
 def with_expressions(
     roots: Sequence[Node],
     kept: Collection[Node],
-    wanted: Wanted,
+    is_source: IsSource,
     replace: Replace = existing,
     ends: Collection[Node] = (),
 ) -> tuple[list[Node], set[Node]]:
-    """Return the roots with expressions in place of the leaves that depend on wanted operands, and
+    """Return the roots with expressions in place of the leaves that depend on source operands, and
     the leaves whose expressions cannot be built again.
 
     Leaves in `kept` do not change, nor what `ends` are computed from. `replace` returns the nodes
@@ -51,7 +51,11 @@ def with_expressions(
             continue
         seen.add(node)
         provenance = provenance_of(node)
-        if provenance is not None and node not in kept and provenance.depends_on(wanted, depends):
+        if (
+            provenance is not None
+            and node not in kept
+            and provenance.depends_on(is_source, depends)
+        ):
             expression = provenance.expression(node, replace)
             if expression is None:
                 lost.add(node)

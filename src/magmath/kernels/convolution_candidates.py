@@ -21,7 +21,7 @@ from magmath.kernels.dispatch.tuner import Call
 from magmath.kernels.epilogue import Index, blocks, finish
 from magmath.kernels.gemm_candidates import sequence
 from magmath.kernels.half_instructions import multiplies
-from magmath.kernels.surrounded import Surrounded, inside, symmetric_padding
+from magmath.kernels.padded_input import PaddedInput, inside, symmetric_padding
 from magmath.kernels.winograd_loops import is_compiled
 
 Function = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -60,7 +60,7 @@ def _bind_torch(
 
 
 def _bind_forward(problem: ConvolutionProblem, convert: Callable[..., torch.Tensor]) -> Call:
-    around, y, w, epilogue = Surrounded(problem), problem.y, problem.w, problem.epilogue
+    around, y, w, epilogue = PaddedInput(problem), problem.y, problem.w, problem.epilogue
     bias = None
     if epilogue.bias is not None and not w.is_complex():
         bias, epilogue = epilogue.bias.reshape(-1), replace(epilogue, bias=None)
@@ -126,7 +126,7 @@ def _bind_padded_data(problem: ConvolutionProblem, convert: Callable[..., torch.
 
 
 def _bind_filter(problem: ConvolutionProblem, convert: Callable[..., torch.Tensor]) -> Call:
-    around, y, w = Surrounded(problem), problem.y, problem.w
+    around, y, w = PaddedInput(problem), problem.y, problem.w
     like = w.real if w.is_complex() else w
 
     def contributed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -89,7 +89,7 @@ def _scaled(name: str, columns: Columns) -> float:
     columns.total(largest, "max")
     value = float(largest)
     if not math.isfinite(value):
-        raise LinAlgError(f"{name}: the matrix has NaN or inf")
+        raise LinAlgError(f"{name}: the matrix has NaN or inf; replace them with mm.nan_to_num(x)")
     power = 2.0 ** (math.frexp(value)[1] - 1) if value else 1.0
     x /= power
     return power

@@ -1,4 +1,4 @@
-"""Which half types the processor computes with."""
+"""Determines the half types for which the processor has instructions."""
 
 from __future__ import annotations
 

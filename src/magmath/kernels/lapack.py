@@ -360,7 +360,10 @@ def not_definite(order: int) -> LinAlgError:
 
 def _check_pivots(name: str, singular: bool) -> None:
     if singular:
-        raise LinAlgError(f"{name}: the matrix is singular: a pivot is exactly zero")
+        raise LinAlgError(
+            f"{name}: the matrix is singular: a pivot is exactly zero"
+            "; solve in the sense of least squares with mm.linalg.lstsq or pinv"
+        )
 
 
 def check_diagonal(name: str, triangles: Tensor) -> None:

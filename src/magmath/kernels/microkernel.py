@@ -41,12 +41,14 @@ class _Tile(Vectors):
             self._fetch(address)
         sums = [at.fmul(x, scale) for x in self._products(k, a, lda, b, ldb)]
 
-        def kept() -> list[Any]:
+        def with_former() -> list[Any]:
             held = [x for address in addresses for x in self._row(address, mask)]
             keep = self.splat(beta)
             return [self.fma(x, keep, y) for x, y in zip(held, sums, strict=True)]
 
-        sums = self.when(at.fcmp_unordered("!=", beta, ir.Constant(self.element, 0.0)), sums, kept)
+        sums = self.when(
+            at.fcmp_unordered("!=", beta, ir.Constant(self.element, 0.0)), sums, with_former
+        )
 
         def moved() -> list[Any]:
             row = self._row(bias, mask) * self.rows
@@ -163,12 +165,12 @@ class _Transpose(Vectors):
         block = self.transposed(block)
         lines = self._lines(target, ldt, columns, lanes)
 
-        def kept() -> list[Any]:
+        def with_former() -> list[Any]:
             held, keep = [self.load(address, mask) for address, mask in lines], self.splat(beta)
             return [self.fma(x, keep, y) for x, y in zip(held, block, strict=True)]
 
         zero = ir.Constant(self.element, 0.0)
-        block = self.when(at.fcmp_unordered("!=", beta, zero), block, kept)
+        block = self.when(at.fcmp_unordered("!=", beta, zero), block, with_former)
         for row, (address, mask) in zip(block, lines, strict=True):
             self.store(row, address, mask)
 

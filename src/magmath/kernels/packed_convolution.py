@@ -17,7 +17,7 @@ import torch
 
 from magmath.kernels.convolution_problem import ConvolutionProblem, key
 from magmath.kernels.epilogue import NO_EPILOGUE, blocks, finish
-from magmath.kernels.surrounded import Surrounded
+from magmath.kernels.padded_input import PaddedInput
 
 _ACTIVATIONS: Final = {"none": "none", "relu": "relu"}
 
@@ -51,7 +51,7 @@ def workspace(problem: ConvolutionProblem) -> int:
 
 def bind(problem: ConvolutionProblem, inner: object) -> Callable[[], object]:
     """Return a ready call."""
-    around, version, w = Surrounded(problem), problem.version, problem.w
+    around, version, w = PaddedInput(problem), problem.version, problem.w
     assert version is not None
     place = w.data_ptr(), key(problem)
     filters = _filters.setdefault(place, _Filters())
@@ -73,7 +73,7 @@ def bind(problem: ConvolutionProblem, inner: object) -> Callable[[], object]:
 
 
 def _computation(
-    problem: ConvolutionProblem, around: Surrounded, shape: tuple[Any, ...]
+    problem: ConvolutionProblem, around: PaddedInput, shape: tuple[Any, ...]
 ) -> Callable[[Any], object]:
     """Return a function of the reordered filters that computes y."""
     epilogue, y = problem.epilogue, problem.y

@@ -16,7 +16,7 @@ import torch
 from magmath.codegen.aot_cache import AotModule
 from magmath.errors import ShapeError
 from magmath.kernels.parallel_region import run_on_threads
-from magmath.kernels.realignment_groups import Groups, Index
+from magmath.kernels.realignment_groups import Index, RowGroups
 from magmath.kernels.scratch import shared_workspace
 
 SERIAL_BYTES = 1 << 18
@@ -116,7 +116,7 @@ def bind_shift_right(buffer: torch.Tensor, rows: int, columns: int, value: float
     if buffer.is_cuda:
         bound: Call = _triton().bind_shift_right(buffer, rows, columns, value)
         return bound
-    groups = Groups.even(rows, columns, _count(buffer, rows))
+    groups = RowGroups.even(rows, columns, _count(buffer, rows))
     fill = torch.tensor([value], dtype=buffer.dtype)
     return _bound("right", buffer, groups, groups.overwritten_right(), fill)
 
@@ -127,14 +127,14 @@ def bind_shift_left(buffer: torch.Tensor, rows: int, columns: int) -> Call:
     if buffer.is_cuda:
         bound: Call = _triton().bind_shift_left(buffer, rows, columns)
         return bound
-    groups = Groups.even(rows, columns, _count(buffer, rows))
+    groups = RowGroups.even(rows, columns, _count(buffer, rows))
     return _bound("left", buffer, groups, groups.overwritten_left(), buffer)
 
 
 def _bound(
     name: str,
     buffer: torch.Tensor,
-    groups: Groups,
+    groups: RowGroups,
     overwritten: tuple[Index, Index],
     fill: torch.Tensor,
 ) -> Call:

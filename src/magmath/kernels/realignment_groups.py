@@ -41,7 +41,7 @@ Index = npt.NDArray[np.int64]
 
 @final
 @dataclass(frozen=True)
-class Groups:
+class RowGroups:
     """The division of the rows of an R×C matrix into groups, and the positions of the elements that
     each of them saves.
 
@@ -53,9 +53,9 @@ class Groups:
     cuts: Index
 
     @staticmethod
-    def even(rows: int, columns: int, count: int) -> Groups:
+    def even(rows: int, columns: int, count: int) -> RowGroups:
         """Return a division into `count` groups of about equally many rows."""
-        return Groups(rows, columns, np.linspace(0, rows, count + 1).astype(np.int64))
+        return RowGroups(rows, columns, np.linspace(0, rows, count + 1).astype(np.int64))
 
     def overwritten_right(self) -> tuple[Index, Index]:
         """Return for each group the first position that ShiftRight overwrites, and the number."""

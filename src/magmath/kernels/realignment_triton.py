@@ -19,7 +19,7 @@ import torch
 import triton
 import triton.language as tl
 
-from magmath.kernels.realignment_groups import Groups, Index
+from magmath.kernels.realignment_groups import Index, RowGroups
 
 BLOCK = 1024
 PROGRAMS = 512
@@ -91,7 +91,7 @@ def bind_shift_right(buffer: torch.Tensor, rows: int, columns: int, value: float
     """Return the call that inserts a column, as `realignment.bind_shift_right` does."""
     if rows * columns == 0:
         return partial(buffer.fill_, value)
-    groups = Groups.even(rows, columns, min(rows, PROGRAMS))
+    groups = RowGroups.even(rows, columns, min(rows, PROGRAMS))
     tables = _Tables.of(buffer, groups, groups.overwritten_right())
 
     def run() -> None:
@@ -105,7 +105,7 @@ def bind_shift_right(buffer: torch.Tensor, rows: int, columns: int, value: float
 
 def bind_shift_left(buffer: torch.Tensor, rows: int, columns: int) -> Call:
     """Return the call that removes a column, as `realignment.bind_shift_left` does."""
-    groups = Groups.even(rows, columns, max(1, min(rows, PROGRAMS)))
+    groups = RowGroups.even(rows, columns, max(1, min(rows, PROGRAMS)))
     tables = _Tables.of(buffer, groups, groups.overwritten_left())
 
     def run() -> None:
@@ -137,7 +137,7 @@ class _Tables:
     helper: torch.Tensor
 
     @staticmethod
-    def of(buffer: torch.Tensor, groups: Groups, overwritten: tuple[Index, Index]) -> _Tables:
+    def of(buffer: torch.Tensor, groups: RowGroups, overwritten: tuple[Index, Index]) -> _Tables:
         """Return the tables on the device of the buffer, and memory for what is saved."""
         begin, counts = overwritten
         cuts, first, number, places = (

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from magmath.kernels.convolution_problem import ConvolutionProblem
-from magmath.kernels.surrounded import inside
+from magmath.kernels.padded_input import inside
 
 LEAST_TERMS: Final = 16
 """Elements of w from which a dot product is faster than torch."""

@@ -31,7 +31,7 @@ from magmath.codegen.vectors import Vectors
 TAPS: Final = 3  # extent of a filter
 
 
-class Arithmetic(Protocol):
+class TransformArithmetic(Protocol):
     """The operations of the transforms."""
 
     def plus(self, x: Any, y: Any) -> Any:
@@ -47,30 +47,30 @@ class Arithmetic(Protocol):
         """Return factor · x + y."""
 
 
-Form = Callable[[Arithmetic, Sequence[Any]], list[Any]]
+Form = Callable[[TransformArithmetic, Sequence[Any]], list[Any]]
 
 
 # F(2, 3) at 0, 1, -1, ∞ -------------------------------------------------------------------------
 
 
-def _inputs_2(a: Arithmetic, d: Sequence[Any]) -> list[Any]:
+def _inputs_2(a: TransformArithmetic, d: Sequence[Any]) -> list[Any]:
     return [a.minus(d[2], d[0]), a.plus(d[2], d[1]), a.minus(d[2], d[1]), a.minus(d[3], d[1])]
 
 
-def _filters_2(a: Arithmetic, g: Sequence[Any]) -> list[Any]:
+def _filters_2(a: TransformArithmetic, g: Sequence[Any]) -> list[Any]:
     outer, middle = a.scaled(0.5, a.plus(g[0], g[2])), a.scaled(0.5, g[1])
     return [a.scaled(-1.0, g[0]), a.plus(outer, middle), a.minus(outer, middle), g[2]]
 
 
-def _outputs_2(a: Arithmetic, m: Sequence[Any]) -> list[Any]:
+def _outputs_2(a: TransformArithmetic, m: Sequence[Any]) -> list[Any]:
     return [a.plus(m[0], a.plus(m[1], m[2])), a.plus(a.minus(m[1], m[2]), m[3])]
 
 
-def _cotangents_2(a: Arithmetic, y: Sequence[Any]) -> list[Any]:
+def _cotangents_2(a: TransformArithmetic, y: Sequence[Any]) -> list[Any]:
     return [y[0], a.plus(y[0], y[1]), a.minus(y[0], y[1]), y[1]]
 
 
-def _weights_2(a: Arithmetic, u: Sequence[Any]) -> list[Any]:
+def _weights_2(a: TransformArithmetic, u: Sequence[Any]) -> list[Any]:
     both = a.scaled(0.5, a.plus(u[1], u[2]))
     return [a.minus(both, u[0]), a.scaled(0.5, a.minus(u[1], u[2])), a.plus(both, u[3])]
 
@@ -78,7 +78,7 @@ def _weights_2(a: Arithmetic, u: Sequence[Any]) -> list[Any]:
 # F(4, 3) at 0, 1, -1, ½, -2, ∞ ------------------------------------------------------------------
 
 
-def _inputs_4(a: Arithmetic, d: Sequence[Any]) -> list[Any]:
+def _inputs_4(a: TransformArithmetic, d: Sequence[Any]) -> list[Any]:
     s0, s1, s2, s3 = (a.minus(d[i + 2], d[i]) for i in range(4))
     low, high = a.multiply_add(1.5, d[2], s1), a.multiply_add(1.5, d[3], s2)
     return [
@@ -91,7 +91,7 @@ def _inputs_4(a: Arithmetic, d: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _filters_4(a: Arithmetic, g: Sequence[Any]) -> list[Any]:
+def _filters_4(a: TransformArithmetic, g: Sequence[Any]) -> list[Any]:
     outer, middle = a.scaled(1 / 3, a.plus(g[0], g[2])), a.scaled(1 / 3, g[1])
     at_half = a.multiply_add(0.25, g[2], a.multiply_add(0.5, g[1], g[0]))
     at_minus_2 = a.multiply_add(4.0, g[2], a.multiply_add(-2.0, g[1], g[0]))
@@ -105,7 +105,7 @@ def _filters_4(a: Arithmetic, g: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _outputs_4(a: Arithmetic, m: Sequence[Any]) -> list[Any]:
+def _outputs_4(a: TransformArithmetic, m: Sequence[Any]) -> list[Any]:
     even, odd = a.plus(m[1], m[2]), a.minus(m[1], m[2])
     return [
         a.plus(a.plus(m[0], even), a.plus(m[3], m[4])),
@@ -115,7 +115,7 @@ def _outputs_4(a: Arithmetic, m: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _cotangents_4(a: Arithmetic, y: Sequence[Any]) -> list[Any]:
+def _cotangents_4(a: TransformArithmetic, y: Sequence[Any]) -> list[Any]:
     even, odd = a.plus(y[0], y[2]), a.plus(y[1], y[3])
     at_half = a.multiply_add(0.125, y[3], a.multiply_add(0.25, y[2], y[0]))
     at_minus_2 = a.multiply_add(-8.0, y[3], a.multiply_add(4.0, y[2], y[0]))
@@ -129,7 +129,7 @@ def _cotangents_4(a: Arithmetic, y: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _weights_4(a: Arithmetic, u: Sequence[Any]) -> list[Any]:
+def _weights_4(a: TransformArithmetic, u: Sequence[Any]) -> list[Any]:
     outer = a.scaled(1 / 3, a.minus(u[1], u[2]))
     middle = a.scaled(1 / 3, a.plus(u[1], u[2]))
     first = a.multiply_add(1 / 15, u[4], a.multiply_add(-16 / 15, u[3], a.plus(u[0], outer)))
@@ -141,12 +141,12 @@ def _weights_4(a: Arithmetic, u: Sequence[Any]) -> list[Any]:
 # F(3, 2) at 0, 1, -1, ∞; without the last operand, or with one tap, F(3, 1) without ∞ ----------
 
 
-def _inputs_3_2(a: Arithmetic, d: Sequence[Any]) -> list[Any]:
+def _inputs_3_2(a: TransformArithmetic, d: Sequence[Any]) -> list[Any]:
     finite = [a.minus(d[2], d[0]), a.plus(d[2], d[1]), a.minus(d[2], d[1])]
     return finite + [a.minus(last, d[1]) for last in d[3:]]
 
 
-def _filters_3_2(a: Arithmetic, g: Sequence[Any]) -> list[Any]:
+def _filters_3_2(a: TransformArithmetic, g: Sequence[Any]) -> list[Any]:
     first = a.scaled(0.5, g[0])
     if len(g) == 1:
         return [a.scaled(-1.0, g[0]), first, first]
@@ -154,18 +154,18 @@ def _filters_3_2(a: Arithmetic, g: Sequence[Any]) -> list[Any]:
     return [a.scaled(-1.0, g[0]), a.plus(first, second), a.minus(first, second), g[1]]
 
 
-def _outputs_3_2(a: Arithmetic, m: Sequence[Any]) -> list[Any]:
+def _outputs_3_2(a: TransformArithmetic, m: Sequence[Any]) -> list[Any]:
     even = a.plus(m[1], m[2])
     last = a.plus(even, m[3]) if len(m) == 4 else even
     return [a.plus(m[0], even), a.minus(m[1], m[2]), last]
 
 
-def _cotangents_3_2(a: Arithmetic, y: Sequence[Any]) -> list[Any]:
+def _cotangents_3_2(a: TransformArithmetic, y: Sequence[Any]) -> list[Any]:
     even = a.plus(y[0], y[2])
     return [y[0], a.plus(even, y[1]), a.minus(even, y[1]), y[2]]
 
 
-def _weights_3_2(a: Arithmetic, u: Sequence[Any]) -> list[Any]:
+def _weights_3_2(a: TransformArithmetic, u: Sequence[Any]) -> list[Any]:
     first = a.minus(a.scaled(0.5, a.plus(u[1], u[2])), u[0])
     return [first] + [a.multiply_add(0.5, a.minus(u[1], u[2]), last) for last in u[3:]]
 
@@ -173,7 +173,7 @@ def _weights_3_2(a: Arithmetic, u: Sequence[Any]) -> list[Any]:
 # F(4, 2) at 0, 1, -1, -2, ∞, likewise -----------------------------------------------------------
 
 
-def _inputs_4_2(a: Arithmetic, d: Sequence[Any]) -> list[Any]:
+def _inputs_4_2(a: TransformArithmetic, d: Sequence[Any]) -> list[Any]:
     s0, s1 = a.minus(d[2], d[0]), a.minus(d[3], d[1])
     finite = [
         a.multiply_add(2.0, s0, s1),
@@ -184,7 +184,7 @@ def _inputs_4_2(a: Arithmetic, d: Sequence[Any]) -> list[Any]:
     return finite + [a.multiply_add(2.0, s1, a.minus(last, d[2])) for last in d[4:]]
 
 
-def _filters_4_2(a: Arithmetic, g: Sequence[Any]) -> list[Any]:
+def _filters_4_2(a: TransformArithmetic, g: Sequence[Any]) -> list[Any]:
     half, sixth = a.scaled(0.5, g[0]), a.scaled(1 / 6, g[0])
     if len(g) == 1:
         return [a.scaled(-0.5, g[0]), sixth, half, a.scaled(-1 / 6, g[0])]
@@ -197,7 +197,7 @@ def _filters_4_2(a: Arithmetic, g: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _outputs_4_2(a: Arithmetic, m: Sequence[Any]) -> list[Any]:
+def _outputs_4_2(a: TransformArithmetic, m: Sequence[Any]) -> list[Any]:
     even, odd = a.plus(m[1], m[2]), a.minus(m[1], m[2])
     last = a.multiply_add(-8.0, m[3], odd)
     return [
@@ -208,7 +208,7 @@ def _outputs_4_2(a: Arithmetic, m: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _cotangents_4_2(a: Arithmetic, y: Sequence[Any]) -> list[Any]:
+def _cotangents_4_2(a: TransformArithmetic, y: Sequence[Any]) -> list[Any]:
     even, odd = a.plus(y[0], y[2]), a.plus(y[1], y[3])
     at_minus_2 = a.multiply_add(-2.0, a.multiply_add(4.0, y[3], y[1]), y[0])
     return [
@@ -220,7 +220,7 @@ def _cotangents_4_2(a: Arithmetic, y: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _weights_4_2(a: Arithmetic, u: Sequence[Any]) -> list[Any]:
+def _weights_4_2(a: TransformArithmetic, u: Sequence[Any]) -> list[Any]:
     first = a.multiply_add(1 / 6, a.minus(u[1], u[3]), a.scaled(0.5, a.minus(u[2], u[0])))
     second = [
         a.multiply_add(1 / 3, u[3], a.multiply_add(-0.5, u[2], a.multiply_add(1 / 6, u[1], last)))
@@ -249,7 +249,7 @@ def _strided(two_taps: Forms, tile: int) -> Forms:
     inputs, filters, weights = two_taps.inputs, two_taps.filters, two_taps.weights
     assert weights is not None
 
-    def strided_weights(a: Arithmetic, u: Sequence[Any]) -> list[Any]:
+    def strided_weights(a: TransformArithmetic, u: Sequence[Any]) -> list[Any]:
         first, last = weights(a, u[: tile + 1])
         return [first, *weights(a, u[tile + 1 :]), last]
 
@@ -269,7 +269,7 @@ def _transposed(two_taps: Forms, tile: int) -> Forms:
     positions precedes one of the even positions.
     """
 
-    def outputs(a: Arithmetic, m: Sequence[Any]) -> list[Any]:
+    def outputs(a: TransformArithmetic, m: Sequence[Any]) -> list[Any]:
         even, odd = two_taps.outputs(a, m[: tile + 1]), two_taps.outputs(a, m[tile + 1 :])
         return [x for pair in zip(odd, even, strict=True) for x in pair]
 
@@ -277,7 +277,7 @@ def _transposed(two_taps: Forms, tile: int) -> Forms:
 
 
 @dataclass(frozen=True)
-class Algorithm:
+class WinogradAlgorithm:
     """The transforms of an algorithm, and its sizes along one side.
 
     tile        pixels of the target, which is computed tile by tile
@@ -297,9 +297,9 @@ class Algorithm:
     products: int
 
 
-def _with_stride_1(forms: Forms, tile: int) -> Algorithm:
+def _with_stride_1(forms: Forms, tile: int) -> WinogradAlgorithm:
     extent = tile + TAPS - 1
-    return Algorithm(forms, tile, extent, tile, extent, extent, extent)
+    return WinogradAlgorithm(forms, tile, extent, tile, extent, extent, extent)
 
 
 _TWO_TAPS: Final = {
@@ -311,13 +311,13 @@ ALGORITHMS: Final = {
     "2": _with_stride_1(Forms(_inputs_2, _filters_2, _outputs_2, _cotangents_2, _weights_2), 2),
     "4": _with_stride_1(Forms(_inputs_4, _filters_4, _outputs_4, _cotangents_4, _weights_4), 4),
     **{
-        f"{m}_strided": Algorithm(
+        f"{m}_strided": WinogradAlgorithm(
             _strided(forms, m), m, 2 * m + 1, 2 * m, 2 * m + 1, 2 * m + 1, m + 1
         )
         for m, forms in _TWO_TAPS.items()
     },
     **{
-        f"{m}_transposed": Algorithm(
+        f"{m}_transposed": WinogradAlgorithm(
             _transposed(forms, m), 2 * m, m + 1, m, 2 * m + 1, m + 1, 2 * m + 1
         )
         for m, forms in _TWO_TAPS.items()
@@ -404,7 +404,7 @@ _NAMES: Final = {
 """The transforms, and whether they read a grid (otherwise they write one)."""
 
 
-def _transforms(name: str, algorithm: Algorithm) -> Iterator[tuple[str, _Transform]]:
+def _transforms(name: str, algorithm: WinogradAlgorithm) -> Iterator[tuple[str, _Transform]]:
     """Yield the names and the code of an algorithm's transforms."""
     for kind, from_grid in _NAMES.items():
         form = getattr(algorithm.forms, kind)

@@ -55,6 +55,7 @@ def check_extents(layout: LayoutParts) -> None:
     if min(shape, default=0) < 0 or max(shape, default=0) > _MAX_INDEX or layout.size > _MAX_INDEX:
         raise LayoutError(
             f"a layout needs lengths from 0 up and at most 2**63 - 1 elements, not shape {shape}"
+            "; give a shape in these bounds"
         )
 
 
@@ -71,7 +72,10 @@ def check_splits(layout: LayoutParts) -> None:
         if split is None:
             continue
         if not 0 <= split.axis < layout.mesh.ndim:
-            raise LayoutError(f"dimension {dim} is split along axis {split.axis}, {layout.mesh}")
+            raise LayoutError(
+                f"dimension {dim} is split along axis {split.axis}, {layout.mesh}"
+                "; name an axis of the mesh"
+            )
         if split.axis in used:
             raise LayoutError(
                 f"dimensions {used[split.axis]} and {dim} are both split along mesh axis "
@@ -82,6 +86,7 @@ def check_splits(layout: LayoutParts) -> None:
             raise LayoutError(
                 f"dimension {dim} of an array of shape {layout.shape} has length "
                 f"{layout.shape[dim]}, its split is of length {split.extent}"
+                "; bind the rule to the array's shape"
             )
         if split.pieces.span > layout.mesh.shape[split.axis]:
             raise LayoutError(
@@ -105,6 +110,7 @@ def check_partial(layout: LayoutParts) -> None:
         if split is not None and layout.partial[split.axis] is not None:
             raise LayoutError(
                 f"mesh axis {split.axis} both splits a dimension and has a pending reduction"
+                "; use another axis for one of them"
             )
 
 
@@ -113,7 +119,9 @@ def check_boxes(layout: LayoutParts) -> None:
     them."""
     assert layout.boxes is not None
     if any(layout.splits) or layout.is_partial:
-        raise LayoutError("a layout of boxes has no splits and no pending reductions")
+        raise LayoutError(
+            "a layout of boxes has no splits and no pending reductions; leave them out"
+        )
     check_tiling(layout.shape, tuple([box for box, _ in layout.boxes]))
     unknown = {worker for _, worker in layout.boxes} - set(layout.mesh.workers)
     if unknown:

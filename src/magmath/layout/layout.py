@@ -114,8 +114,8 @@ class Layout:
 
     @staticmethod
     def even(shape: Sequence[int], mesh: Mesh, dim: int, axis: int = 0) -> Layout:
-        """Return the layout with dimension `dim` split evenly along mesh axis `axis`, else
-        replicated."""
+        """Return the layout with dimension `dim` split evenly along mesh axis `axis`, and
+        replicated along the others."""
         return _even(tuple(shape), mesh, dim, axis)
 
     def replace_split(self, dim: int, split: Split | None) -> Layout:

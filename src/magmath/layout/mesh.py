@@ -56,16 +56,21 @@ class Mesh:
     ) -> None:
         lengths = _require_integers("shape", (shape,) if hasattr(shape, "__index__") else shape)
         if not lengths or min(lengths) < 1:
-            raise LayoutError(f"Mesh needs one or more axes of length at least 1, not {lengths}")
+            raise LayoutError(
+                f"Mesh needs one or more axes of length at least 1, not {lengths}"
+                "; write such as mm.Mesh((2, 2))"
+            )
         size = math.prod(lengths)
         if workers is not None and len(workers) != size:
             raise LayoutError(
                 f"Mesh of shape {lengths} needs {size} workers, {len(workers)} were given"
+                "; name as many workers as the mesh has positions"
             )
         numbers = tuple(range(size)) if workers is None else _require_integers("workers", workers)
         if len(set(numbers)) != size or min(numbers) < 0:
             raise LayoutError(
                 f"Mesh needs worker numbers from 0 up, each at most once, not {numbers}"
+                "; name each worker of the pool once"
             )
         object.__setattr__(self, "shape", lengths)
         object.__setattr__(self, "names", _checked_names(lengths, names))
@@ -192,5 +197,6 @@ def _checked_names(shape: tuple[int, ...], names: Sequence[str] | None) -> tuple
     if len(names) != len(shape) or not unique or not all(isinstance(n, str) for n in names):
         raise LayoutError(
             f"Mesh of {len(shape)} axes needs as many different names (strings), not {names!r}"
+            "; give one name for each axis"
         )
     return tuple(names)

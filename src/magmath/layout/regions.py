@@ -40,7 +40,7 @@ class Region:
 
 
 @dataclass(frozen=True)
-class Section:
+class ArraySection:
     """A section of an array: its position along the leading dimensions, the intervals of the last
     two dimensions (one of length 1 for a missing dimension), and its regions."""
 
@@ -51,7 +51,7 @@ class Section:
     regions: tuple[Region, ...]
 
 
-def array_sections(layout: LayoutParts) -> list[Section]:
+def array_sections(layout: LayoutParts) -> list[ArraySection]:
     """Return the sections of an array of any number of dimensions, in row-major order."""
     leading = max(0, layout.ndim - 2)
     deep = sum(split is not None for split in layout.splits[:leading]) or 1
@@ -115,7 +115,7 @@ def _section(
     lead: tuple[Interval, ...],
     rows: tuple[Interval, ...],
     columns: tuple[Interval, ...],
-) -> Section:
+) -> ArraySection:
     box = tuple([(piece.start, piece.stop) for piece in lead])
     hidden = any(piece.hidden for piece in lead)
     if hidden:
@@ -131,7 +131,7 @@ def _section(
                 for chosen in [(*lead, *rest)]
             ]
         )
-    return Section(box, hidden, rows, columns, regions)
+    return ArraySection(box, hidden, rows, columns, regions)
 
 
 def _boxes(layout: LayoutParts, lead: Box) -> tuple[Region, ...]:

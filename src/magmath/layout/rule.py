@@ -71,13 +71,17 @@ class UnboundLayout:
         """Return a rule that splits dimension i along axis i of a grid; see `Layout.grid`."""
         shape = _indices("the grid of a layout", grid)
         if not shape or min(shape) < 1:
-            raise LayoutError(f"Layout.grid needs lengths of at least 1, not {shape}")
+            raise LayoutError(
+                f"Layout.grid needs lengths of at least 1, not {shape}"
+                "; write such as Layout.grid((2, 2))"
+            )
         if blocks is None:
             return cls(tuple([Term(dim, dim) for dim in range(len(shape))]), shape)
         if len(blocks) != len(shape):
             raise LayoutError(
                 f"Layout.block_cyclic needs one block length for each axis of the grid, not "
                 f"blocks {tuple(blocks)} for grid {shape}"
+                "; give one for each axis"
             )
         sizes = [_block(block) for block in blocks]
         return cls(tuple([Term(dim, dim, block=b) for dim, b in enumerate(sizes)]), shape)
@@ -181,19 +185,26 @@ def _index(what: str, value: object) -> int:
     try:
         return index(value)  # type: ignore[arg-type]
     except TypeError:
-        raise LayoutError(f"{what} must be an integer, was given {value!r}") from None
+        raise LayoutError(
+            f"{what} must be an integer, was given {value!r}; pass a Python integer"
+        ) from None
 
 
 def _indices(what: str, values: Sequence[object]) -> tuple[int, ...]:
     if isinstance(values, str) or not isinstance(values, Iterable):
-        raise LayoutError(f"{what} must be a sequence of integers, was given {values!r}")
+        raise LayoutError(
+            f"{what} must be a sequence of integers, was given {values!r}; pass such as [0, 2, 4]"
+        )
     return tuple([_index(what, value) for value in values])
 
 
 def _block(block: int | None) -> int | None:
     length = None if block is None else _index("the blocks of Layout.cyclic", block)
     if length is not None and length < 1:
-        raise LayoutError(f"Layout.cyclic needs blocks of at least 1 index, not {block}")
+        raise LayoutError(
+            f"Layout.cyclic needs blocks of at least 1 index, not {block}"
+            "; write such as Layout.cyclic(0, block=1)"
+        )
     return length
 
 
@@ -208,7 +219,10 @@ def _open_box(box: BoxLike) -> _OpenBox:
     for side in box:
         if isinstance(side, slice):
             if side.step not in (None, 1):
-                raise LayoutError(f"Layout.blocks needs contiguous boxes, not {side}")
+                raise LayoutError(
+                    f"Layout.blocks needs contiguous boxes, not {side}"
+                    "; leave the step of the slice out"
+                )
             side = (side.start, side.stop)
         start, stop = side
         sides.append(
@@ -222,6 +236,7 @@ def _close_box(box: _OpenBox, shape: tuple[int, ...]) -> Box:
         raise LayoutError(
             f"Layout.blocks on an array of shape {shape} needs boxes of {len(shape)} sides, not "
             f"{len(box)}"
+            "; give one slice for each dimension"
         )
     return tuple(
         [

@@ -45,11 +45,13 @@ class Blocks:
         if not cuts or cuts[0] != 0 or descends:
             raise LayoutError(
                 f"cuts must ascend from 0 to the length of the dimension, not {_short(cuts)}"
+                "; sort them, and begin with 0"
             )
         if len(self.owners) != len(cuts) - 1 or min(self.owners, default=0) < 0:
             raise LayoutError(
                 f"{len(cuts) - 1} pieces need as many owners, each a coordinate from 0 up, "
                 f"not {_short(self.owners)}"
+                "; name one coordinate for each piece"
             )
 
     @property

@@ -15,7 +15,7 @@ from html import escape
 from typing import Any, Protocol
 
 from magmath.layout.checks import LayoutParts
-from magmath.layout.regions import Interval, Region, Section, array_sections
+from magmath.layout.regions import ArraySection, Interval, Region, array_sections
 from magmath.layout.split import Cyclic
 
 WIDTH = 640
@@ -170,7 +170,7 @@ class _Drawing:
         self.line(f"{size} · {layout} · {', '.join(describe_placements(layout))}")
         self.y += _MARGIN
 
-    def sections(self, found: list[Section]) -> None:
+    def sections(self, found: list[ArraySection]) -> None:
         first, labelled = found[0], self.layout.ndim > 2
         columns = _columns(found)
         if len(found) == 1:
@@ -225,7 +225,7 @@ class _Drawing:
 
     # A section.
 
-    def _panel(self, panel: Section, x: float, y: float, rows: _Scale, across: _Scale) -> None:
+    def _panel(self, panel: ArraySection, x: float, y: float, rows: _Scale, across: _Scale) -> None:
         if self.layout.ndim > 2:
             sides = [
                 _range_text(*ends, n)
@@ -402,7 +402,7 @@ def _rectangle(
     return x + left, y + top, right - left, bottom - top
 
 
-def _columns(found: list[Section]) -> int:
+def _columns(found: list[ArraySection]) -> int:
     """Return the number of columns of sections: for two leading dimensions, the extent of the
     second."""
     last = len({panel.lead[-1] for panel in found}) if found[0].lead else 1

@@ -168,7 +168,9 @@ class MemoryManager:
         until the device has completed its work. Other kinds have one side and need nothing.
         """
         if source not in ("host", "device"):
-            raise DeviceError(f'sync copies from "host" or "device", not {source!r}')
+            raise DeviceError(
+                f'sync copies from "host" or "device", not {source!r}; pass one of these'
+            )
         self._check_open()
         if self.kind is MemoryKind.MANAGED:
             target = "device" if source == "host" else "host"
@@ -210,7 +212,10 @@ class MemoryManager:
 
     def _checked(self, index: int) -> int:
         if not 0 <= index < self.count:
-            raise IndexError(f"index {index} is outside {self}; it has 0 to {self.count - 1}")
+            raise IndexError(
+                f"index {index} is outside {self}; it has 0 to {self.count - 1}"
+                "; pass an index in this range"
+            )
         return index
 
     def _check_count(self, operation: str, count: int) -> None:

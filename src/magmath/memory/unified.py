@@ -32,7 +32,10 @@ class ManagedSource(ChunkSource):
         self.size = 1
         runtime = cuda_runtime()
         if runtime is None:
-            raise DeviceError("this machine has no CUDA runtime, which unified memory comes from")
+            raise DeviceError(
+                "this machine has no CUDA runtime, which unified memory comes from"
+                "; use memory of kind HOST"
+            )
         self._runtime = runtime
 
     def chunk(self, nbytes: int) -> tuple[Tensor | None, ...]:

@@ -52,6 +52,7 @@ def inputs_of(operation: str, shapes: Sequence[Any], dtype: DTypeLike) -> tuple[
             raise ShapeError(
                 f"{operation}: needs the shape of each input, batch included, such as (1, 784); "
                 f"was given {shape!r}"
+                "; pass such as build((1, 784))"
             )
     return tuple([AbstractArray(tuple(map(int, shape)), element) for shape in shapes])
 

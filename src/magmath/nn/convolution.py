@@ -89,6 +89,7 @@ def conv_transpose(
         raise ShapeError(
             f"{name}: a weight of {weight.shape} takes {weight.shape[0]} channels, in {groups} "
             f"groups, was given {x.shape}"
+            "; give images with this number of channels, or another weight"
         )
     strides, dilations = _steps(name, stride, dilation, len(image))
     added = sizes(f"{name}: output_padding", output_padding, len(image), 0)
@@ -96,6 +97,7 @@ def conv_transpose(
         raise MagmathError(
             f"{name}: output_padding must be smaller than stride or dilation, was given {added} "
             f"with stride {strides} and dilation {dilations}"
+            "; use a smaller output_padding"
         )
     parts = list(zip(image, kernel, strides, dilations, strict=True))
     if padding == "same":
@@ -132,6 +134,7 @@ def _operands(name: str, x: Any, weight: Any, space: int | None) -> tuple[Array,
         raise ShapeError(
             f"{name}: images {x.shape} need a weight of {x.ndim} dimensions, was given "
             f"{weight.shape}"
+            "; give images (N, channels, *space) and a weight with as many dimensions"
         )
     if not x.dtype.is_floating and x.dtype.kind != "complex":
         x = astype(x, weight.dtype)
@@ -144,6 +147,7 @@ def _check_groups(name: str, x: Shape, weight: Shape, groups: int) -> None:
         raise ShapeError(
             f"{name}: groups must divide {x[1]} channels and {weight[0]} outputs, was given "
             f"{groups}"
+            "; choose groups that divide both"
         )
     if x[1] != weight[1] * groups:
         raise ShapeError(

@@ -74,6 +74,7 @@ def prelu(x: Array, weight: Array) -> Array:
     if weight.shape not in ((1,), x.shape[1:2]):
         raise ShapeError(
             f"prelu: weight must be (1,) or (channels,), was given {weight.shape} for {x.shape}"
+            "; give one weight for all channels, or one for each"
         )
     return where(x > 0, x, (_along(weight, 1, x.ndim) if x.ndim > 1 else weight) * x)
 
@@ -283,7 +284,10 @@ def one_hot(labels: Array, classes: int, *, dtype: Any = None) -> Array:
     """
     labels = as_array("one_hot", labels)
     if not labels.dtype.is_integer:
-        raise DTypeError(f"one_hot: needs integer labels, was given {labels.dtype}")
+        raise DTypeError(
+            f"one_hot: needs integer labels, was given {labels.dtype}"
+            "; convert them with mm.astype(x, mm.int64)"
+        )
     labels = with_numbers_to(labels, classes)
     shape = (*labels.shape, classes)
     numbers = Array(apply(creation.IOTA, shape=shape, dtype=labels.dtype, axis=labels.ndim))
@@ -348,7 +352,10 @@ def layer_norm(
     shape: Shape
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     if not shape or x.shape[-len(shape) :] != shape:
-        raise ShapeError(f"layer_norm: normalizes last axes of shape {shape}, was given {x.shape}")
+        raise ShapeError(
+            f"layer_norm: normalizes last axes of shape {shape}, was given {x.shape}"
+            "; give the shape of the input's last axes"
+        )
     axes = tuple(range(x.ndim - len(shape), x.ndim))
     wide = astype(x, compute_dtype(x.dtype), copy=False)
     centred = wide - statistics.mean(wide, axis=axes, keepdims=True)
@@ -424,6 +431,7 @@ def group_norm(
         raise ShapeError(
             f"group_norm: takes (N, channels, …) with channels that {groups} groups divide, was "
             f"given {x.shape}"
+            "; choose groups that divide the channels"
         )
     wide = astype(x, compute_dtype(x.dtype), copy=False)
     parts = reshape(wide, (x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]))
@@ -443,7 +451,10 @@ def instance_norm(
     variance 1. Source: Ulyanov et al. (2016)."""
     x = floating("instance_norm", x)
     if x.ndim < 3:
-        raise ShapeError(f"instance_norm: takes (N, channels, *space), was given {x.shape}")
+        raise ShapeError(
+            f"instance_norm: takes (N, channels, *space), was given {x.shape}"
+            "; add a dimension with mm.expand_dims"
+        )
     return group_norm(x, x.shape[1], weight, bias, epsilon)
 
 
@@ -460,6 +471,7 @@ def local_response_norm(
         raise ShapeError(
             f"local_response_norm: takes (N, channels, …) and a size of at least 1, was given "
             f"{x.shape} and {size}"
+            "; give images with channels at axis 1, and a size such as 5"
         )
     wide = astype(x, compute_dtype(x.dtype), copy=False)
     rest = (1,) * (x.ndim - 2)

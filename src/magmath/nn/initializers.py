@@ -188,7 +188,10 @@ class Orthogonal(Initializer):
     def values(self, shape: Shape, dtype: DType, rng: RandomSource) -> Array:
         _check_floating("Orthogonal", dtype)
         if len(shape) < 2:
-            raise ShapeError(f"Orthogonal: needs 2 dimensions or more, was given {shape}")
+            raise ShapeError(
+                f"Orthogonal: needs 2 dimensions or more, was given {shape}"
+                "; use another initializer for vectors, such as zeros"
+            )
         rows, columns = shape[0], size_of(shape[1:])
         high, wide = max(rows, columns), min(rows, columns)
         q, r = linalg.qr(rng.normal(0.0, 1.0, (high, wide), dtype=compute_dtype(dtype)))
@@ -206,7 +209,10 @@ class Identity(Initializer):
 
     def values(self, shape: Shape, dtype: DType, rng: RandomSource) -> Array:
         if len(shape) != 2:
-            raise ShapeError(f"Identity: needs 2 dimensions, was given {shape}")
+            raise ShapeError(
+                f"Identity: needs 2 dimensions, was given {shape}"
+                "; use another initializer for other shapes"
+            )
         diagonal = eye(*shape, dtype=dtype)
         return diagonal if self.gain == 1 else diagonal * self.gain
 
@@ -231,7 +237,9 @@ class Mask(Initializer):
 
 def _check_floating(name: str, dtype: DType) -> None:
     if not dtype.is_floating:
-        raise DTypeError(f"{name}: needs a floating point type, was given {dtype}")
+        raise DTypeError(
+            f"{name}: needs a floating point type, was given {dtype}; pass dtype=mm.float32"
+        )
 
 
 def _fans(shape: Shape) -> tuple[int, int]:

@@ -129,7 +129,10 @@ def _hits(outputs: Array, targets: Array) -> Counts:
 def _top_hits(k: int, outputs: Array, targets: Array) -> Counts:
     """Count the samples for which fewer than k other outputs rank before the label's output."""
     if outputs.ndim != 2:
-        raise ShapeError(f"top_k_accuracy: outputs must be (N, classes), was given {outputs.shape}")
+        raise ShapeError(
+            f"top_k_accuracy: outputs must be (N, classes), was given {outputs.shape}"
+            "; give one output for each class of each sample"
+        )
     truth = _class_of(targets)
     mask = class_mask(truth, outputs.shape[1])
     columns = _columns(outputs)
@@ -242,7 +245,10 @@ def _columns(rows: Array) -> Array:
 
 def _check_equal_shapes(name: str, outputs: Array, targets: Array) -> None:
     if outputs.shape != targets.shape:
-        raise ShapeError(f"{name}: outputs {outputs.shape} and targets {targets.shape} differ")
+        raise ShapeError(
+            f"{name}: outputs {outputs.shape} and targets {targets.shape} differ"
+            "; reshape one of them"
+        )
 
 
 METRICS: dict[str, Metric] = {

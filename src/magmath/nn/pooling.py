@@ -92,7 +92,9 @@ def _window(
     """Return the attributes of a pooling operation."""
     count = space or (len(kernel) if isinstance(kernel, Sequence) else len(shape) - 2)
     if not 1 <= count <= len(shape):
-        raise ShapeError(f"{name}: takes images (N, channels, *space), was given {shape}")
+        raise ShapeError(
+            f"{name}: takes images (N, channels, *space), was given {shape}; reshape the input"
+        )
     extents = sizes(f"{name}: kernel", kernel, count)
     strides = extents if stride is None else sizes(f"{name}: stride", stride, count)
     dilations = sizes(f"{name}: dilation", dilation, count)
@@ -103,6 +105,7 @@ def _window(
             raise MagmathError(
                 f"{name}: padding must be at most half of the kernel, was given {low} and {high} "
                 f"for a kernel of {k}"
+                "; use a smaller padding or a larger kernel"
             )
     if ceil_mode:
         padded = _with_last(image, padded, extents, strides, dilations)
@@ -172,7 +175,9 @@ def _adaptive(
     count = space or (len(size) if isinstance(size, Sequence) else x.ndim - 2)
     made, image = sizes(f"{name}: size", size, count), x.shape[x.ndim - count :]
     if x.ndim < count or 0 in image:
-        raise ShapeError(f"{name}: takes images (N, channels, *space), was given {x.shape}")
+        raise ShapeError(
+            f"{name}: takes images (N, channels, *space), was given {x.shape}; reshape the input"
+        )
     if whole is not None and set(made) == {1}:
         return whole(x, axis=tuple(range(x.ndim - count, x.ndim)), keepdims=True)
     if not any(n % m for n, m in zip(image, made, strict=True)):
@@ -222,5 +227,7 @@ def global_max_pool(x: Array) -> Array:
 
 def _space_axes(name: str, x: Array) -> tuple[int, ...]:
     if x.ndim < 3:
-        raise ShapeError(f"{name}: takes images (N, channels, *space), was given {x.shape}")
+        raise ShapeError(
+            f"{name}: takes images (N, channels, *space), was given {x.shape}; reshape the input"
+        )
     return tuple(range(2, x.ndim))

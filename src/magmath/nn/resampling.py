@@ -1,5 +1,5 @@
-"""Images of other sizes as functions: interpolation between elements, padding, and pixels that
-become channels."""
+"""Functions that change the size of images: interpolation, padding, and the exchange of pixels and
+channels (pixel shuffle)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,10 @@ def _new_space(
     space: Shape, size: Size | None, scale_factor: float | Sequence[float] | None
 ) -> Shape:
     if (size is None) == (scale_factor is None):
-        raise MagmathError("interpolate: needs either size or scale_factor")
+        raise MagmathError(
+            "interpolate: needs either size or scale_factor"
+            ", and was given both or neither; pass one of them"
+        )
     if size is not None:
         return sizes("interpolate: size", size, len(space))
     factors = scale_factor if isinstance(scale_factor, Sequence) else (scale_factor,) * len(space)
@@ -135,6 +138,7 @@ def _check_reflection(shape: Shape, pairs: Sequence[tuple[int, int]], mode: str)
             raise ShapeError(
                 f"pad: mode {mode!r} adds at most {max(most(n), 0)} elements to each end of a "
                 f"dimension of {n}, was given {pair} for {shape}"
+                '; pad less, or use mode="constant"'
             )
 
 
@@ -175,6 +179,7 @@ def pixel_unshuffle(x: Array, factor: int) -> Array:
         raise ShapeError(
             f"pixel_unshuffle: the factor must divide height and width, was given {factor} for "
             f"{x.shape}"
+            "; pad or crop the images first"
         )
     parts = reshape(x, (n, channels, h // factor, factor, w // factor, factor))
     moved = permute_dims(parts, (0, 1, 3, 5, 2, 4))
@@ -185,5 +190,8 @@ def _check_channels(name: str, x: Array, parts: int) -> int:
     """Return the number of channels for each of so many parts. Raises ShapeError where it is not
     whole."""
     if parts < 1 or x.shape[1] % parts:
-        raise ShapeError(f"{name}: takes channels that {parts} divides, was given {x.shape}")
+        raise ShapeError(
+            f"{name}: takes channels that {parts} divides, was given {x.shape}"
+            "; choose another number of channels in the layer before"
+        )
     return x.shape[1] // parts

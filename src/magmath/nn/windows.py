@@ -74,7 +74,7 @@ def check_images(operation: str, shape: Shape, space: int | None) -> None:
     found = len(shape) - 2
     if found < 1 or (space is not None and found != space):
         axes = ("L", "H, W", "D, H, W")[space - 1] if space in (1, 2, 3) else "*space"
-        hint = ""
+        hint = "; reshape the input"
         if found == (space or 1) - 1:
             hint = "; x[None] is a batch of one image, x[:, None] one channel"
         raise ShapeError(f"{operation}: takes (N, channels, {axes}), was given {shape}{hint}")

@@ -1,4 +1,4 @@
-"""Bits: eight truth values as the bits of an octet, and the reverse.
+"""Bits: packing of eight truth values into one byte, and unpacking.
 
 The last dimension of the truth values has the extent 8, so that any other dimension may be split.
 """
@@ -19,7 +19,9 @@ from magmath.ops.infer_rules import LETTERS, flops_per_element, no_gradient, req
 def _pack_infer(x: Node, *, bitorder: str) -> tuple[Shape, DType]:
     require_kind("pack_bits", "bool", x.dtype)
     if x.shape[-1:] != (8,):
-        raise ShapeError(f"pack_bits: needs a last dimension of 8, was given {x.shape}")
+        raise ShapeError(
+            f"pack_bits: needs a last dimension of 8, was given {x.shape}; reshape it to (…, 8)"
+        )
     return x.shape[:-1], uint8
 
 

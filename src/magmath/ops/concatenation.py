@@ -21,7 +21,9 @@ def _concat_infer(*arrays: Node, axis: int) -> tuple[Shape, DType]:
     first = arrays[0]
     for x in arrays[1:]:
         if x.dtype is not first.dtype:
-            raise DTypeError(f"concat: arrays have types {first.dtype} and {x.dtype}")
+            raise DTypeError(
+                f"concat: arrays have types {first.dtype} and {x.dtype}; convert one with mm.astype"
+            )
         if x.ndim != first.ndim or any(
             x.shape[d] != first.shape[d] for d in range(x.ndim) if d != axis
         ):

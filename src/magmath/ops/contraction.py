@@ -87,7 +87,10 @@ def subscripts_of(node: Node) -> Subscripts:
 def _infer(a: Node, b: Node, *, subscripts: str, dtype: DType) -> tuple[Shape, DType]:
     require_kind("matmul", "numeric", a.dtype)
     if a.dtype is not b.dtype or dtype not in (a.dtype, compute_dtype(a.dtype)):
-        raise DTypeError(f"matmul: operands have types {a.dtype} and {b.dtype}, result {dtype}")
+        raise DTypeError(
+            f"matmul: operands have types {a.dtype} and {b.dtype}, result {dtype}"
+            "; convert the operands with mm.astype"
+        )
     letters = Subscripts.parsed(subscripts)
     extents: dict[str, int] = {}
     for operand, shape in ((letters.a, a.shape), (letters.b, b.shape)):
@@ -318,7 +321,10 @@ def matmul(a: Node, b: Node, *, line: Line = None) -> Node:
     Raises ShapeError if the shapes do not match.
     """
     if not a.ndim or not b.ndim:
-        raise ShapeError(f"matmul: needs arrays of 1 or more dimensions, got {a.shape} @ {b.shape}")
+        raise ShapeError(
+            f"matmul: needs arrays of 1 or more dimensions, got {a.shape} @ {b.shape}"
+            "; multiply by a number with a * b"
+        )
     in_a, in_b, out = _matmul_letters(a.shape, b.shape)
     return contraction(a, in_a, b, in_b, out, line)
 
@@ -330,6 +336,7 @@ def _matmul_letters(a: Shape, b: Shape) -> tuple[str, str, str]:
     if a[-1] != k:
         raise ShapeError(
             f"matmul: needs (…, m, k) @ (…, k, n), was given {a} @ {b}: {a[-1]} is not {k}"
+            "; transpose or reshape one of them"
         )
     batch = len(broadcast("matmul", a[:-2], b[:-2]))
     stack, inner = LETTERS[:batch], LETTERS[batch + 2]

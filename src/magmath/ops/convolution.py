@@ -50,7 +50,9 @@ residual  an array like y, which is added
 def _check(name: str, a: Node, b: Node, *, fits: bool) -> None:
     require_kind(name, "numeric", a.dtype)
     if a.dtype is not b.dtype:
-        raise DTypeError(f"{name}: operands have types {a.dtype} and {b.dtype}")
+        raise DTypeError(
+            f"{name}: operands have types {a.dtype} and {b.dtype}; convert one with mm.astype"
+        )
     if not fits:
         raise ShapeError(f"{name}: operands of shapes {a.shape} and {b.shape} do not fit")
 
@@ -69,6 +71,7 @@ def _correlation_infer(
             raise ShapeError(
                 f"correlation: the kernel of shape {w.shape[2:]} reaches over {reach + 1} elements "
                 f"of dimension {d}, which has {n} and padding {low} and {high}"
+                "; use larger images, a smaller kernel or more padding"
             )
         space.append((n + low + high - reach - 1) // stride[d] + 1)
     return (x.shape[0], w.shape[0], *space), x.dtype
@@ -127,7 +130,7 @@ def _kernel_axes(node: Node) -> str:
     return f"{_N}{x}{space.upper()},{_N}{y}{space}->{w}{'.' * len(space)}"
 
 
-def _follow(node: Node, letter: str, split: Split, operand: int | None) -> Split | None:
+def _derived_split(node: Node, letter: str, split: Split, operand: int | None) -> Split | None:
     if letter == _C:
         outputs = node.shape[0] if node.name == "correlation_kernel" else node.inputs[1].shape[0]
         return split.map_positions(lambda cut: cut * (outputs // node.attributes["groups"]))
@@ -260,7 +263,7 @@ CORRELATION: Operation = Operation(
     flops=lambda node: _flops(node.inputs[1].shape, node.shape),
     efficiency=_efficiency,
     decompositions=_correlation_decompositions,
-    derived_split=_follow,
+    derived_split=_derived_split,
     memory_orders=_map_orders,
     epilogues=frozenset({"bias", "residual", "relu"}),
     bias_axis=1,
@@ -277,7 +280,7 @@ CORRELATION_INPUT: Operation = Operation(
     reference=kernels.input_reference,
     flops=lambda node: _flops(node.inputs[1].shape, node.inputs[0].shape),
     efficiency=_efficiency,
-    derived_split=_follow,
+    derived_split=_derived_split,
     memory_orders=_map_orders,
 )
 
@@ -292,7 +295,7 @@ CORRELATION_KERNEL: Operation = Operation(
     reference=kernels.kernel_reference,
     flops=lambda node: _flops(node.shape, node.inputs[1].shape),
     efficiency=_efficiency,
-    derived_split=_follow,
+    derived_split=_derived_split,
     memory_orders=_kernel_orders,
 )
 

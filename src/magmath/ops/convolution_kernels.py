@@ -16,7 +16,7 @@ import numpy as np
 from magmath.graph import KernelCall
 from magmath.ops.infer_rules import is_numpy_only
 from magmath.ops.sliding_windows import Attributes
-from magmath.ops.sliding_windows import Surrounded as _Surrounded
+from magmath.ops.sliding_windows import PaddedRange as _Surrounded
 from magmath.ops.sliding_windows import extents_of as _extents
 from magmath.ops.sliding_windows import needs as _needs
 from magmath.ops.sliding_windows import offsets as _offsets

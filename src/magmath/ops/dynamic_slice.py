@@ -19,9 +19,9 @@ import numpy as np
 
 from magmath.codegen.emit import (
     IndexMap,
+    LocalIndices,
     NativeCall,
     NativeOperand,
-    Places,
     Writer,
     emit_copy,
     emit_fault,
@@ -71,6 +71,7 @@ def _window_infer(
         if start.shape != () or not start.dtype.is_integer:
             raise DTypeError(
                 f"window: a first position is a 0-d integer, got {start.ndim}-D {start.dtype}"
+                "; convert it with mm.astype(x, mm.int64), or take one element"
             )
     return window_shape(x.shape, axes, extents), x.dtype
 
@@ -239,7 +240,7 @@ def _window_vjp(node: Node, g: Node) -> Gradients:
     return apply(SET_WINDOW, zeros_like(x), g, *starts, **node.attributes), *(None for _ in starts)
 
 
-def _window_places(w: Writer, call: NativeCall) -> Places | None:
+def _window_indices(w: Writer, call: NativeCall) -> LocalIndices | None:
     """Return the positions of the window's elements in the operand.
 
     Returns None unless this worker stores the whole operand, and if there are no elements.
@@ -247,7 +248,7 @@ def _window_places(w: Writer, call: NativeCall) -> Places | None:
     x, *starts = call.inputs
     if x.shape != call.shapes[0] or 0 in (*x.shape, *call.out.shape):
         return None
-    return _places_from(w, call, starts, [call.number(part.start) for part in call.tile])
+    return _local_indices_from(w, call, starts, [call.number(part.start) for part in call.tile])
 
 
 def _emit_set_window(w: Writer, call: NativeCall) -> bool:
@@ -256,15 +257,15 @@ def _emit_set_window(w: Writer, call: NativeCall) -> bool:
     if x.shape != call.shapes[0] or 0 in (*x.shape, *shape):
         return False
     emit_copy(w, call.out, x)
-    places = _places_from(w, call, starts, ["0"] * len(shape))
+    local = _local_indices_from(w, call, starts, ["0"] * len(shape))
     with w.loops(shape) as indices:
-        w.line(f"{call.out.at(places(indices))} = {values.at(indices)}")
+        w.line(f"{call.out.at(local(indices))} = {values.at(indices)}")
     return True
 
 
-def _places_from(
+def _local_indices_from(
     w: Writer, call: NativeCall, starts: Sequence[NativeOperand], offsets: Sequence[str]
-) -> Places:
+) -> LocalIndices:
     """Return a map from the window's indices, plus `offsets`, to positions in the whole array.
 
     Also writes the code that reads and checks the start positions.
@@ -278,7 +279,7 @@ def _places_from(
     kept = [d for d in dimensions if d not in axes or extents[axes.index(d)] is not None]
     added = dict(zip(kept, offsets, strict=True))
 
-    def places(indices: Sequence[str]) -> Sequence[str]:
+    def local(indices: Sequence[str]) -> Sequence[str]:
         index, found = dict(zip(kept, indices, strict=True)), []
         for axis in dimensions:
             if axis not in axes:
@@ -291,7 +292,7 @@ def _places_from(
             found.append(moved)
         return found
 
-    return places
+    return local
 
 
 def _emit_bounds(
@@ -320,7 +321,7 @@ WINDOW = Operation(
     reduction="sum",
     vjp=_window_vjp,
     kernel=_window_kernel,
-    native=IndexMap(_window_places),
+    native=IndexMap(_window_indices),
     reference=_window_reference,
     numpy_copy=_numpy_window,
     flops=_no_flops,

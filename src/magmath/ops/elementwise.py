@@ -306,7 +306,10 @@ def _root_vjp(node: Node, g: Node) -> Gradients:
 
 def _complex_result(part: DType) -> DType:
     if part.itemsize < 4:
-        raise DTypeError(f"complex: takes parts of float32 or float64, was given {part}")
+        raise DTypeError(
+            f"complex: takes parts of float32 or float64, was given {part}"
+            "; convert them with mm.astype(x, mm.float32)"
+        )
     return complex_dtype(part)
 
 

@@ -57,6 +57,7 @@ def _check(name: str, x: Node, types: Sequence[DType], axes: Sequence[int], norm
         if x.shape[axis] < 1:
             raise ShapeError(
                 f"{name}: axis {axis} of shape {x.shape} has no elements; a transform needs 1"
+                "; leave empty arrays out"
             )
 
 
@@ -267,6 +268,7 @@ def _c2r_infer(x: Node, *, axis: int, n: int, inverse: bool, norm: str) -> tuple
         raise ShapeError(
             f"irfft: a real signal of {n} elements has {n // 2 + 1} coefficients, axis {axis} of "
             f"shape {x.shape} has {x.shape[axis]}"
+            f"; pass n={2 * x.shape[axis] - 2} or n={2 * x.shape[axis] - 1}"
         )
     return _with_extent(x.shape, axis, n), REAL_OF[x.dtype]
 

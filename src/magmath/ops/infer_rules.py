@@ -59,7 +59,10 @@ def pointwise_infer(name: str, domain: str, result: Result = None) -> Infer:
         for node in inputs:
             if node.dtype is not dtype:
                 require_kind(name, domain, node.dtype)
-                raise DTypeError(f"{name}: operands have types {dtype} and {node.dtype}")
+                raise DTypeError(
+                    f"{name}: operands have types {dtype} and {node.dtype}"
+                    "; convert one with mm.astype"
+                )
         shape = broadcast(name, *[node.shape for node in inputs])
         if result is None or isinstance(result, DType):
             return shape, result or dtype

@@ -25,14 +25,19 @@ def check_type(name: str, *operands: Node) -> None:
                 f"mm.astype(x, …)"
             )
         if x.dtype is not operands[0].dtype:
-            raise DTypeError(f"{name}: operands have types {operands[0].dtype} and {x.dtype}")
+            raise DTypeError(
+                f"{name}: operands have types {operands[0].dtype} and {x.dtype}"
+                "; convert one with mm.astype"
+            )
 
 
 def check_matrix(name: str, a: Node, *, square: bool = False) -> None:
     """Raise MatrixShapeError unless `a` is a stack of matrices, square ones if `square`."""
     needed = "square matrices (…, n, n)" if square else "matrices (…, m, n)"
     if a.ndim < 2 or (square and a.shape[-1] != a.shape[-2]):
-        raise MatrixShapeError(f"{name}: needs {needed}, was given {a.shape}")
+        raise MatrixShapeError(
+            f"{name}: needs {needed}, was given {a.shape}; reshape or cut the array"
+        )
 
 
 def check_system(name: str, a: Node, b: Node) -> None:
@@ -41,6 +46,7 @@ def check_system(name: str, a: Node, b: Node) -> None:
     if b.ndim != a.ndim or b.shape[:-1] != a.shape[:-1]:
         raise ShapeError(
             f"{name}: needs (…, n, n) and (…, n, k), was given {a.shape} and {b.shape}"
+            "; reshape the right side"
         )
 
 

@@ -38,6 +38,7 @@ def _check_tolerance(name: str, a: Node, tolerance: Node) -> None:
         raise ShapeError(
             f"{name}: needs one tolerance for each matrix, {a.shape[:-2]}, was given "
             f"{tolerance.shape}"
+            "; give one number, or an array of this shape"
         )
     if tolerance.dtype is not real_dtype(a.dtype):
         raise DTypeError(
@@ -116,7 +117,10 @@ def _lstsq_infer(a: Node, b: Node, tolerance: Node) -> tuple[Shape, DType]:
     check_type("lstsq", a, b)
     check_matrix("lstsq", a)
     if b.ndim != a.ndim or b.shape[:-1] != a.shape[:-1]:
-        raise ShapeError(f"lstsq: needs (…, m, n) and (…, m, k), was given {a.shape} and {b.shape}")
+        raise ShapeError(
+            f"lstsq: needs (…, m, n) and (…, m, k), was given {a.shape} and {b.shape}"
+            "; reshape the right side"
+        )
     _check_tolerance("lstsq", a, tolerance)
     return (*a.shape[:-2], a.shape[-1], b.shape[-1]), a.dtype
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from magmath.codegen.emit import IndexMap, NativeCall, Places, Writer, emit_reshape
+from magmath.codegen.emit import IndexMap, LocalIndices, NativeCall, Writer, emit_reshape
 from magmath.core.dtypes import DType
 from magmath.core.shapes import size_of
 from magmath.errors import ShapeError
@@ -27,6 +27,7 @@ def _reshape_infer(x: Node, *, shape: Shape) -> tuple[Shape, DType]:
     if size_of(shape) != x.size:
         raise ShapeError(
             f"reshape: {x.shape} has {x.size} elements, {shape} would have {size_of(shape)}"
+            f"; give extents whose product is {x.size}"
         )
     return shape, x.dtype
 
@@ -122,7 +123,9 @@ def reshape(x: Node, shape: Shape) -> Node:
 
 def _permute_infer(x: Node, *, axes: tuple[int, ...]) -> tuple[Shape, DType]:
     if sorted(axes) != list(range(x.ndim)):
-        raise ShapeError(f"permute_dims: {axes} is not an ordering of {x.ndim} axes")
+        raise ShapeError(
+            f"permute_dims: {axes} is not an ordering of {x.ndim} axes; name each axis once"
+        )
     return tuple(x.shape[d] for d in axes), x.dtype
 
 
@@ -136,7 +139,7 @@ def _permute_kernel(call: KernelCall) -> Callable[[], object]:
     return lambda: out.copy_(view)
 
 
-def _permuted_places(w: Writer, call: NativeCall) -> Places:
+def _permuted_indices(w: Writer, call: NativeCall) -> LocalIndices:
     axes = call.attributes["axes"]
     return lambda indices: [indices[axes.index(d)] for d in range(len(axes))]
 
@@ -153,7 +156,7 @@ PERMUTE = Operation(
     reduction=None,
     vjp=_permute_vjp,
     kernel=_permute_kernel,
-    native=IndexMap(_permuted_places, lambda call, x: x.permute(call.attributes["axes"])),
+    native=IndexMap(_permuted_indices, lambda call, x: x.permute(call.attributes["axes"])),
     reference=lambda x, *, axes: np.transpose(x, axes),
     numpy_copy=lambda node: lambda x, out: np.copyto(out, x.transpose(node.attributes["axes"])),
     flops=_no_flops,

@@ -87,7 +87,7 @@ def _masked_letters(ndim: int, dims: int, axis: int) -> tuple[str, str, str]:
     return before + mask + after, mask, before + letters[axis].upper() + after
 
 
-def _follow(node: Node, letter: str, split: Split, operand: int | None) -> Split | None:
+def _split_of_segments(node: Node, letter: str, split: Split, operand: int | None) -> Split | None:
     """Return the split by the segments' counts, if `split` cuts only between segments."""
     attributes = node.attributes
     if letter != LETTERS[attributes["axis"]]:
@@ -104,6 +104,7 @@ def _compress_infer(
         raise ShapeError(
             f"compress: a mask of shape {mask.shape} does not fit dimensions {axis} to "
             f"{axis + mask.ndim - 1} of an array of shape {x.shape}"
+            "; give a mask of the shape of these dimensions"
         )
     return (*x.shape[:axis], sum(counts), *x.shape[axis + mask.ndim :]), x.dtype
 
@@ -150,7 +151,7 @@ COMPRESS = Operation(
     reference=_compress_reference,
     flops=_no_flops,
     reads_subset=True,
-    derived_split=_follow,
+    derived_split=_split_of_segments,
 )
 
 
@@ -202,7 +203,7 @@ EXPAND = Operation(  # the operand's elements where the mask is true, zeros else
     native=None,
     reference=_expand_reference,
     flops=_no_flops,
-    derived_split=_follow,
+    derived_split=_split_of_segments,
 )
 
 # positions ------------------------------------------------------------------------------------
@@ -261,7 +262,7 @@ POSITIONS = Operation(  # the indices along dimension `dim` of the true elements
     native=None,
     reference=_positions_reference,
     flops=lambda node: float(node.inputs[0].size),
-    derived_split=_follow,
+    derived_split=_split_of_segments,
 )
 
 OPERATIONS = {record.name: record for record in (COUNT_PIECES, COMPRESS, EXPAND, POSITIONS)}

@@ -33,7 +33,10 @@ def adjoint(x: Node) -> Node:
 def matrix_transpose(x: Node) -> Node:
     """Exchange the last two axes. Raises ShapeError for fewer than 2 dimensions."""
     if x.ndim < 2:
-        raise ShapeError(f"matrix_transpose: needs 2 or more dimensions, was given {x.shape}")
+        raise ShapeError(
+            f"matrix_transpose: needs 2 or more dimensions, was given {x.shape}"
+            "; add one with mm.expand_dims(x, 0)"
+        )
     return transpose(x)
 
 
@@ -93,7 +96,10 @@ def by_lower(by_matrix: Node) -> Node:
 
 def _diagonal_infer(x: Node) -> tuple[Shape, DType]:
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
-        raise ShapeError(f"diagonal: needs square matrices (…, n, n), was given {x.shape}")
+        raise ShapeError(
+            f"diagonal: needs square matrices (…, n, n), was given {x.shape}"
+            "; cut it to square matrices"
+        )
     return x.shape[:-1], x.dtype
 
 

@@ -17,8 +17,8 @@ from magmath.graph import KernelCall
 from magmath.ops.infer_rules import is_numpy_only
 from magmath.ops.sliding_windows import (
     Attributes,
+    PaddedRange,
     Range,
-    Surrounded,
     extents_of,
     needs,
     offsets,
@@ -286,14 +286,14 @@ def _held(call: KernelCall, operand: int | None = None) -> list[Range]:
 
 def _surrounded(
     call: KernelCall, operand: int, windows: Sequence[Range], value: float, *, native: bool = False
-) -> Surrounded:
+) -> PaddedRange:
     """Return the range of an operand that the windows read, with a value out of bounds."""
     kernel = call.attributes["kernel"]
     want = needs(windows, kernel, call.attributes)
     have = _held(call, operand)
     # torch pads by half of a window at most, and only images that are not smaller than a window
     most = [k // 2 if n >= k else 0 for k, n in zip(kernel, extents_of(have), strict=True)]
-    return Surrounded(
+    return PaddedRange(
         call.inputs[operand], have, want, native, value=value, most=most,
         stride=call.attributes["stride"],
     )  # fmt: skip

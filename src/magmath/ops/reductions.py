@@ -42,7 +42,10 @@ def _infer(name: str, domain: str, result: Callable[[DType], DType]) -> Infer:
     def infer(x: Node, *, axis: Axis, keepdims: bool) -> tuple[Shape, DType]:
         require_kind(name, domain, x.dtype)
         if name in ("max", "min") and any(x.shape[d] == 0 for d in axis):
-            raise ShapeError(f"{name}: axis of extent 0 in shape {x.shape} has no {name}imum")
+            raise ShapeError(
+                f"{name}: axis of extent 0 in shape {x.shape} has no {name}imum"
+                "; leave empty arrays out, or choose another axis"
+            )
         return reduced_shape(x.shape, axis, keepdims), result(x.dtype)
 
     return infer
@@ -227,7 +230,10 @@ def sum_to(x: Node, shape: Shape) -> Node:
 
 def _broadcast_infer(x: Node, *, shape: Shape) -> tuple[Shape, DType]:
     if broadcast("broadcast_to", x.shape, shape) != shape:
-        raise ShapeError(f"broadcast_to: {x.shape} cannot be stretched to {shape}")
+        raise ShapeError(
+            f"broadcast_to: {x.shape} cannot be stretched to {shape}"
+            "; extents must be equal, or 1 in the array, counted from the right"
+        )
     return shape, x.dtype
 
 

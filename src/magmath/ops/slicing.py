@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from magmath.codegen.emit import IndexMap, NativeCall, Places, Writer, Writing, emit_copy
+from magmath.codegen.emit import IndexMap, LocalIndices, NativeCall, Writer, Writing, emit_copy
 from magmath.core.dtypes import DType
 from magmath.core.index_set import IndexSet, Tile
 from magmath.core.shapes import can_broadcast_to
@@ -63,6 +63,7 @@ def check_written(operation: str, x: Node, values: Node, shape: Shape) -> None:
         raise ShapeError(
             f"{operation}: values of shape {values.shape} do not broadcast to the part of shape "
             f"{shape} that they are to replace"
+            "; reshape or cut the values"
         )
 
 
@@ -184,11 +185,11 @@ def _slice_kernel(call: KernelCall) -> Callable[[], object]:
     return lambda: out.copy_(part.get())
 
 
-def _slice_places(w: Writer, call: NativeCall) -> Places:
-    return _places(call, call.tiles[0], call.tile)
+def _slice_indices(w: Writer, call: NativeCall) -> LocalIndices:
+    return _local_indices(call, call.tiles[0], call.tile)
 
 
-def _places(call: NativeCall, held: Tile, part: Tile) -> Places:
+def _local_indices(call: NativeCall, held: Tile, part: Tile) -> LocalIndices:
     """Return the local positions in tile `held` of the elements of tile `part` of the slice."""
     bounds = call.attributes["bounds"]
     firsts = [
@@ -229,7 +230,7 @@ def _grid_of(bounds: Bounds) -> Any:
 
 
 def numpy_slice_of(bound: Bound) -> slice:
-    """Return the slice of NumPy's arrays for bounds, whose end may lie before the first element."""
+    """Return the slice of NumPy's arrays for bounds, whose end may be before the first element."""
     start, stop, step = bound
     return slice(start, None if stop < 0 and start != stop else stop, step)
 
@@ -250,7 +251,7 @@ SLICE = Operation(
     reduction=None,
     vjp=_slice_vjp,
     kernel=_slice_kernel,
-    native=IndexMap(_slice_places, _slice_view),
+    native=IndexMap(_slice_indices, _slice_view),
     reference=lambda x, *, bounds: x[_grid_of(bounds)],
     numpy_copy=_numpy_slice,
     flops=_no_flops,
@@ -297,9 +298,9 @@ def _emit_set_slice(w: Writer, call: NativeCall) -> bool:
     if not all(elements.is_range for elements in part):
         return False
     emit_copy(w, call.out, x)
-    places = _places(call, call.tile, part)
+    local = _local_indices(call, call.tile, part)
     with w.loops(tuple(elements.size for elements in part)) as indices:
-        w.line(f"{call.out.at(places(indices))} = {values.at(indices)}")
+        w.line(f"{call.out.at(local(indices))} = {values.at(indices)}")
     return True
 
 

@@ -92,7 +92,7 @@ def needs(tile: Sequence[Range], kernel: Sequence[int], attributes: Attributes) 
     return [seen(attributes, d, k)(*stretch) for d, (stretch, k) in ranges]
 
 
-class Surrounded:
+class PaddedRange:
     """A range of x with a value, by default 0, out of bounds, filled in each run.
 
     If torch (`native`) can supply the missing elements, at most `most` of each dimension, `tensor`

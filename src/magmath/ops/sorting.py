@@ -253,7 +253,10 @@ def _search_infer(x: Node, values: Node, *, side: str) -> tuple[Shape, DType]:
     if x.dtype is not values.dtype:
         raise DTypeError(f"searchsorted: arrays have types {x.dtype} and {values.dtype}")
     if x.ndim != 1:
-        raise ShapeError(f"searchsorted: needs a sorted array of 1 dimension, was given {x.shape}")
+        raise ShapeError(
+            f"searchsorted: needs a sorted array of 1 dimension, was given {x.shape}"
+            "; flatten it, or search in one row at a time"
+        )
     return values.shape, int64
 
 

@@ -24,7 +24,7 @@ from magmath.graph import Graph, Node
 from magmath.layout import Layout, even_cuts
 from magmath.ops.redistribute import redistribute
 from magmath.parallel.layer_layouts import parameter_layout, state_layout
-from magmath.parallel.strategy import Choice, Forward, Strategy, Training
+from magmath.parallel.strategy import Forward, LayoutChoice, Strategy, Training
 from magmath.passes.environment import Environment
 from magmath.transform.traced_function import assign_all, trace_function
 
@@ -77,7 +77,7 @@ class Averaging(Strategy):
     @final
     def choose(
         self, training: Training, environment: Environment, trace: Callable[[], Graph]
-    ) -> Choice:
+    ) -> LayoutChoice:
         """Return the layouts by the options of the layers.
 
         Buffers are replicated; states of other shapes than their parameter keep their layouts.
@@ -97,7 +97,9 @@ class Averaging(Strategy):
             for v in states:
                 alike = v.shape == parameter.shape
                 layouts[v] = state_layout(option, v.shape, environment) if alike else v.layout
-        return Choice(layouts | dict(self.own_layouts(training, environment)), layers, seconds)
+        return LayoutChoice(
+            layouts | dict(self.own_layouts(training, environment)), layers, seconds
+        )
 
     # the step ---------------------------------------------------------------------------------
 

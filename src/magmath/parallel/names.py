@@ -1,4 +1,4 @@
-"""The strategies that have names."""
+"""The table of strategies by name."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from magmath.graph import Graph, Node
 from magmath.layout import Layout, Mesh
 from magmath.nn.module import Module
 from magmath.optim.loss_scale import is_finite
-from magmath.parallel.strategy import Choice, Forward, Strategy, Training
+from magmath.parallel.strategy import Forward, LayoutChoice, Strategy, Training
 from magmath.passes.environment import Environment
 from magmath.transform.traced_function import placeholder, trace_function
 
@@ -137,12 +137,12 @@ class Replicas(Strategy):
     @final
     def choose(
         self, training: Training, environment: Environment, trace: Callable[[], Graph]
-    ) -> Choice:
+    ) -> LayoutChoice:
         entries = training.optimizer.variable_states.of(self.updated(training))
         stacked = [v for entry in entries for v in entry.variables() if v.shape == entry.shape]
         stacked += [self.weights(v) for v in _owned(training)]
         layouts = {v: self.layout(v.shape, environment) for v in stacked}
-        return Choice(layouts, dict.fromkeys(training.layers, "replicas"))
+        return LayoutChoice(layouts, dict.fromkeys(training.layers, "replicas"))
 
     # the step ---------------------------------------------------------------------------------
 

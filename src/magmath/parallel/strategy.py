@@ -110,7 +110,7 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Choice:
+class LayoutChoice:
     """The result of a rule of layouts.
 
     layouts   the layouts of the variables that the strategy places
@@ -150,7 +150,7 @@ class Strategy(ABC):
     @abstractmethod
     def choose(
         self, training: Training, environment: Environment, trace: Callable[[], Graph]
-    ) -> Choice:
+    ) -> LayoutChoice:
         """Return the layouts of parameters, buffers, optimizer states and own variables.
 
         `trace` returns the graph of a step, for rules that depend on it.

@@ -2,7 +2,7 @@
 
 A cost is the time for moving the operands into place (existing copies are free), for the local
 arithmetic, and for the moves that the result still needs. It depends only on the node's signature,
-the states of its operands, and the wanted layout of its result. Costs are therefore cached by
+the states of its operands, and the layout hint of its result. Costs are therefore cached by
 these: a network has many equal nodes, and plans of a network for other strategies, or for the same
 strategy again, share most of them.
 """
@@ -64,7 +64,7 @@ class ChosenCandidate(NamedTuple):
 @dataclass(frozen=True, eq=False, slots=True)
 class PricedCandidate:
     """A candidate, the predicted seconds of its local arithmetic, and those that its result takes
-    after it, by the wanted layout."""
+    after it, by the layout hint."""
 
     candidate: LayoutCandidate
     seconds: float
@@ -86,14 +86,14 @@ class CostCache:
         one layout becomes readable in another; empty if it is readable."""
 
     def best(
-        self, node: Node, operands: tuple[OperandState, ...], wanted: Layout | None
+        self, node: Node, operands: tuple[OperandState, ...], hint: Layout | None
     ) -> ChosenCandidate:
-        """Return the cheapest candidate of a node with these operands, given the wanted layout of
+        """Return the cheapest candidate of a node with these operands, given the layout hint of
         its result, or None for any layout."""
-        key = (node.signature, operands, wanted)
+        key = (node.signature, operands, hint)
         best = self._best.get(key) if node.signature is not None else None
         if best is None:
-            best = self._found(CandidateCosts(self, node, operands, wanted))
+            best = self._found(CandidateCosts(self, node, operands, hint))
             if node.signature is not None:
                 store_bounded(self._best, key, best, MOST_KNOWN)
         return best
@@ -105,19 +105,19 @@ class CostCache:
         return ChosenCandidate(best.candidate, cost, best.seconds, nbytes)
 
     def candidates(
-        self, node: Node, layouts: Sequence[Layout], wanted: Layout | None
+        self, node: Node, layouts: Sequence[Layout], hint: Layout | None
     ) -> list[PricedCandidate]:
         """Return the candidates of a node with operands in these layouts.
 
         Even splits over all workers add no candidates, so most nodes with one signature have the
         same ones.
         """
-        known = layouts if wanted is None else (*layouts, wanted)
+        known = layouts if hint is None else (*layouts, hint)
         adding = tuple([None if self._adds_nothing(layout) else layout for layout in known])
         key = (node.signature, adding if any(adding) else None)
         found = self._candidates.get(key)
         if found is None or node.signature is None:
-            every = layout_candidates(node, tuple(layouts), self.environment, wanted)
+            every = layout_candidates(node, tuple(layouts), self.environment, hint)
             found = [PricedCandidate(c, self._compute_seconds(node, c)) for c in every]
             count("priced candidates", len(found))
             store_bounded(self._candidates, key, found, MOST_KNOWN)
@@ -159,13 +159,13 @@ def cost_cache_of(environment: Environment) -> CostCache:
 
 @dataclass(frozen=True)
 class CandidateCosts:
-    """The costs of a node's candidates, given the states of its operands and the wanted layout of
+    """The costs of a node's candidates, given the states of its operands and the layout hint of
     its result."""
 
     cache: CostCache
     node: Node
     operands: tuple[OperandState, ...]
-    wanted: Layout | None
+    hint: Layout | None
 
     @property
     def environment(self) -> Environment:
@@ -187,7 +187,7 @@ class CandidateCosts:
         Candidates that do not fit the memory are dropped, unless no candidate fits.
         """
         layouts = [operand.layout for operand in self.operands]
-        found = self.cache.candidates(self.node, layouts, self.wanted)
+        found = self.cache.candidates(self.node, layouts, self.hint)
         count("evaluated candidates", len(found))
         limit = self.environment.allocation_limit
         if limit is not None and limit < self._most_memory():
@@ -278,7 +278,7 @@ class CandidateCosts:
             for operand, layout in zip(self.operands, candidate.inputs, strict=True)
             if not self._is_readable(operand, layout)
         ]
-        if candidate.output.is_partial and candidate.output != self.wanted:
+        if candidate.output.is_partial and candidate.output != self.hint:
             summed = plan(candidate.output, default_reduction(candidate.output))
             steps.append((summed, self.node.dtype.itemsize))
         moved, messages = traffic(self.node, candidate.inputs, candidate.output)
@@ -294,9 +294,9 @@ class CandidateCosts:
         for operand, layout in zip(self.operands, candidate.inputs, strict=True):
             if not self._is_readable(operand, layout):
                 moves += self._operand_seconds(operand, layout)
-        after = priced.result.get(self.wanted)
+        after = priced.result.get(self.hint)
         if after is None:
-            after = priced.result[self.wanted] = self._result_seconds(candidate)
+            after = priced.result[self.hint] = self._result_seconds(candidate)
         return moves + priced.seconds + after
 
     def _is_readable(self, operand: OperandState, layout: Layout) -> bool:
@@ -321,10 +321,10 @@ class CandidateCosts:
         return seconds + copied * operand.itemsize / self.environment.bandwidth
 
     def _result_seconds(self, candidate: LayoutCandidate) -> float:
-        """Return the predicted seconds of the reduction of the result and of its move to the wanted
+        """Return the predicted seconds of the reduction of the result and of its move to the hinted
         layout."""
         output, itemsize = candidate.output, self.node.dtype.itemsize
-        if output == self.wanted:
+        if output == self.hint:
             return 0.0
         cost = 0.0
         if output.is_partial:
@@ -332,8 +332,8 @@ class CandidateCosts:
             cost += self.cache.move(output, summed, itemsize)
             cost += reduction_seconds(self.node, summed, self.environment)
             output = summed
-        if self.wanted is not None:
-            return cost + self.cache.move(output, self.wanted, itemsize)
+        if self.hint is not None:
+            return cost + self.cache.move(output, self.hint, itemsize)
         if output.is_replicated or not all(x.is_replicated for x in candidate.inputs):
             return cost
         if self.node.size * itemsize <= self.environment.workspace:  # its users may need all of it

@@ -2,7 +2,7 @@
 
 They follow from its index notation: on each mesh axis one letter is split, or none. A letter of the
 result splits the result; a letter that is summed over leaves a pending reduction. The cuts are
-those of an operand, those of the wanted layout of the result, or even ones. For a matrix product
+those of an operand, those of the layout hint of the result, or even ones. For a matrix product
 `mk,kn->mn` these are the known algorithms: splits of m and n give SUMMA with stationary C, splits
 of m and k (k and n) keep A (B) in place, a split of m alone needs B on every worker, and splits of
 m, n and k give the 2.5D algorithm.
@@ -34,14 +34,14 @@ def layout_candidates(
     node: Node,
     operands: tuple[Layout, ...],
     environment: Environment,
-    wanted: Layout | None = None,
+    hint: Layout | None = None,
 ) -> Iterator[LayoutCandidate]:
     """Yield every candidate that the index notation of a node allows, preferred ones first."""
     if node.operation.only_layouts is not None and environment.workers > 1:
         yield LayoutCandidate(*node.operation.only_layouts(node, environment.mesh.flattened()))
         return
     structure = node.index_notation
-    known = operands if wanted is None else (*operands, wanted)
+    known = operands if hint is None else (*operands, hint)
     for mesh in _meshes(node, known, environment):
         choices = [
             list(_choices(node, structure, known, mesh, axis, environment))

@@ -1,4 +1,5 @@
-"""Expand: replaces operations that exist for their gradient by the operations that compute them."""
+"""The expand pass: replaces an operation that exists only to define a gradient by the operations
+that compute it."""
 
 from __future__ import annotations
 

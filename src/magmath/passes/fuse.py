@@ -61,7 +61,7 @@ def _folded(graph: Graph, rules: Mapping[str, Sequence[Rule]]) -> Graph:
     and that are not roots.
     """
     users = users_of(graph.nodes)
-    wanted = set(graph.roots)
+    roots = set(graph.roots)
     single: set[Node] = set()
     new: dict[Node, Node] = {}
     for node in graph.nodes:
@@ -73,7 +73,7 @@ def _folded(graph: Graph, rules: Mapping[str, Sequence[Rule]]) -> Graph:
                 current = folded
                 break
         new[node] = current
-        if current.operation.epilogues and len(users[node]) == 1 and node not in wanted:
+        if current.operation.epilogues and len(users[node]) == 1 and node not in roots:
             single.add(current)
     return graph.mapped(new)
 

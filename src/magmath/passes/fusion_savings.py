@@ -17,7 +17,7 @@ from magmath.layout import Layout
 from magmath.passes.environment import Environment
 from magmath.passes.fuse import fuse
 from magmath.passes.node_cost import node_seconds
-from magmath.passes.plan_decisions import MOST_KNOWN, Decision, Decisions, Kind, Part
+from magmath.passes.plan_decisions import MOST_KNOWN, Decision, Decisions, Kind, StepList
 
 
 class Savings(NamedTuple):
@@ -88,7 +88,7 @@ class FusionGroup:
     operands: tuple[int, ...]
 
     @staticmethod
-    def of(nodes: Sequence[Node], part: Part, decisions: Decisions) -> FusionGroup:
+    def of(nodes: Sequence[Node], part: StepList, decisions: Decisions) -> FusionGroup:
         """Return the group of these nodes; constants that they read belong to it."""
         constants = [x for node in nodes for x in node.inputs if x.name == "constant"]
         nodes = list(dict.fromkeys((*constants, *nodes)))

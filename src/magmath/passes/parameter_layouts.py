@@ -344,7 +344,7 @@ class _Cut:
         return self.new[source]
 
     def _target(self, node: Node, users: Sequence[Node]) -> Node | None:
-        """Return a leaf with the wanted layout of a result that another block reads; None for any
+        """Return a leaf with the layout hint of a result that another block reads; None for any
         layout."""
         sides = {self.owner[user] - self.number for user in users if user in self.owner}
         side = 1 if 1 in sides else -1

@@ -107,7 +107,7 @@ class _Placing:
     """The state of one pass: the placed node of each node, and the copies so far."""
 
     costs: CostCache
-    wanted: Mapping[Node, Layout]
+    hints: Mapping[Node, Layout]
     new: ChainMap[Node, Node] = field(default_factory=ChainMap)
     copies: ChainMap[Node, Copies] = field(default_factory=ChainMap)
     cost: int = 0  # of all placed nodes, in units of RESOLUTION
@@ -157,12 +157,12 @@ class _Placing:
 
     def _trial(self, node: Node, decomposition: Node) -> _Placing:
         """Return the state after `node` has been placed as `decomposition`, or as itself."""
-        wanted = self.wanted
-        if node in wanted:
-            wanted = {**wanted, decomposition: wanted[node]}
+        hints = self.hints
+        if node in hints:
+            hints = {**hints, decomposition: hints[node]}
         new, copies = self.new.new_child(), self.copies.new_child()
         trial = _Placing(
-            self.costs, wanted, new, copies, self.cost,
+            self.costs, hints, new, copies, self.cost,
             lines=self.lines, line=self._line_of(node),
         )  # fmt: skip
         if decomposition is node:
@@ -191,7 +191,7 @@ class _Placing:
         """Return the evaluated candidates of a node with placed operands, in the order of
         preference."""
         operands = self._operands([self.new[source] for source in node.inputs])
-        return CandidateCosts(self.costs, node, operands, self.wanted.get(node)).evaluated()
+        return CandidateCosts(self.costs, node, operands, self.hints.get(node)).evaluated()
 
     def _operands(self, nodes: Sequence[Node]) -> tuple[OperandState, ...]:
         """Return the states of placed nodes as operands."""
@@ -209,7 +209,7 @@ class _Placing:
 
     def _placed(self, node: Node) -> Node:
         operands = [self.new[source] for source in node.inputs]
-        best = self.costs.best(node, self._operands(operands), self.wanted.get(node))
+        best = self.costs.best(node, self._operands(operands), self.hints.get(node))
         self.cost += best.cost
         self.workspace = max(self.workspace, best.workspace)
         line = self._line_of(node)

@@ -1,6 +1,6 @@
 """Decisions of the place pass about nodes, found by the states of their operands.
 
-A decision about a node depends on its signature, the states of its operands, and the wanted layout
+A decision about a node depends on its signature, the states of its operands, and the layout hint
 of its result. A *state* is what decisions read of a placed array. States are interned, and nodes
 with one signature are one *kind*, so a decision is found by the identities of a few objects, and
 nodes that are equal in equal states are decided and priced once: those of repeated layers, and
@@ -63,11 +63,11 @@ class Decision:
     stages: tuple[tuple[Layout, ...], ...] | None
     cost: int
     workspace: int
-    parts: tuple[Part, ...]
+    parts: tuple[StepList, ...]
 
 
 DecisionKey = tuple["ArrayState | None", ...]
-"""The wanted layout of a result, as a state, and the states of the operands."""
+"""The layout hint of a result, as a state, and the states of the operands."""
 
 
 @final
@@ -143,17 +143,17 @@ class Decisions:
         """Return the decision about a node of this kind."""
         found = kind.known.get(key)
         if found is None:
-            wanted, *operands = key
+            hint, *operands = key
             states = [state for state in operands if state is not None]
-            decided = self._decided(kind.node, wanted, states)
+            decided = self._decided(kind.node, hint, states)
             found = store_bounded(kind.known, key, decided, MOST_KNOWN)
         return found
 
     def _decided(
-        self, node: Node, wanted: ArrayState | None, operands: Sequence[ArrayState]
+        self, node: Node, hint: ArrayState | None, operands: Sequence[ArrayState]
     ) -> Decision:
         costs, environment = self.costs, self.environment
-        layout = None if wanted is None else wanted.layout
+        layout = None if hint is None else hint.layout
         best = costs.best(node, tuple([state.operand for state in operands]), layout)
         stages = [
             costs.stages(state.layout, want)
@@ -175,19 +175,19 @@ class Decisions:
             tuple(stages) if any(stages) else None,
             best.cost,
             best.workspace,
-            self._decompositions(node, [state.layout for state in operands], wanted),
+            self._decompositions(node, [state.layout for state in operands], hint),
         )
 
     def _decompositions(
-        self, node: Node, layouts: Sequence[Layout], wanted: ArrayState | None
-    ) -> tuple[Part, ...]:
+        self, node: Node, layouts: Sequence[Layout], hint: ArrayState | None
+    ) -> tuple[StepList, ...]:
         if node.operation.decompositions is no_decomposition or self.environment.deterministic:
             return ()
         parts = []
         for root in node.operation.decompositions(node, layouts):
             nodes = topological_until([root], node.inputs)
-            numbers = {} if wanted is None else {root: 1}
-            parts.append(Part.of(nodes, node.inputs, numbers, self))
+            numbers = {} if hint is None else {root: 1}
+            parts.append(StepList.of(nodes, node.inputs, numbers, self))
         return tuple(parts)
 
 
@@ -204,12 +204,12 @@ def _with_layouts(node: Node, inputs: Iterable[Layout], output: Layout) -> Node:
 
 
 @dataclass(frozen=True)
-class Part:
+class StepList:
     """A graph, or a decomposition of a node, as a list of steps.
 
     position  the number of each node: first the given ones (leaves, or operands of the node)
-    steps     for every other node: its kind, the numbers of its operands, and that of its wanted
-              layout (0 for none)
+    steps     for every other node: its kind, the numbers of its operands, and that of its layout
+              hint (0 for none)
     leaves    further leaves, numbered after the given nodes
     """
 
@@ -221,9 +221,9 @@ class Part:
     def of(
         nodes: Iterable[Node],
         given: Sequence[Node],
-        wanted: Mapping[Node, int],
+        hints: Mapping[Node, int],
         decisions: Decisions,
-    ) -> Part:
+    ) -> StepList:
         """Return the part for nodes in topological order."""
         known = set(given)
         rest = [node for node in nodes if node not in known]
@@ -235,5 +235,5 @@ class Part:
             if not node.is_leaf:
                 operands = tuple([position[x] for x in node.inputs])
                 position[node] = first + len(steps)
-                steps.append((decisions.kind(node), operands, wanted.get(node, 0)))
-        return Part(position, steps, leaves)
+                steps.append((decisions.kind(node), operands, hints.get(node, 0)))
+        return StepList(position, steps, leaves)

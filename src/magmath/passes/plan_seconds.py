@@ -21,7 +21,7 @@ from magmath.passes.fuse import fusion_groups
 from magmath.passes.fusion_savings import FusionGroup
 from magmath.passes.layout_hints import HintSource, hint_sources
 from magmath.passes.node_cost import call_seconds
-from magmath.passes.plan_decisions import ArrayState, Decision, Decisions, Part, decisions_of
+from magmath.passes.plan_decisions import ArrayState, Decision, Decisions, StepList, decisions_of
 
 
 @final
@@ -33,9 +33,9 @@ class PlanSeconds:
         self._decisions = decisions_of(environment)
         leaves = graph.leaves
         hints = hint_sources(graph, environment.mesh)
-        self._wanted = list(dict.fromkeys((None, *hints.values(), *graph.targets)))
-        numbers = {source: i for i, source in enumerate(self._wanted)}
-        self._part = Part.of(
+        self._sources = list(dict.fromkeys((None, *hints.values(), *graph.targets)))
+        numbers = {source: i for i, source in enumerate(self._sources)}
+        self._part = StepList.of(
             graph.nodes,
             leaves,
             {node: numbers[source] for node, source in hints.items()},
@@ -65,10 +65,10 @@ class PlanSeconds:
         count("evaluated nodes", len(self.graph.nodes))
         decisions, plan = self._decisions, _Plan(self._decisions)
         values = [_Value(decisions.of_leaf(x, layouts.get(x))) for x in self.graph.leaves]
-        wanted = [self._wanted_state(source, layouts) for source in self._wanted]
-        chosen = plan.run(self._part, values, wanted)
+        hints = [self._hint_state(source, layouts) for source in self._sources]
+        chosen = plan.run(self._part, values, hints)
         for i, number in self._outputs:
-            plan.deliver(values[i], wanted[number])
+            plan.deliver(values[i], hints[number])
         for i, whole in self._emitted:
             plan.moved(values[i], whole)
         saved, merged = 0.0, dict[Hashable, float]()
@@ -80,7 +80,7 @@ class PlanSeconds:
                     merged[name, group.operands[operand]] = seconds
         return plan.seconds - saved + sum(merged.values()), values
 
-    def _wanted_state(
+    def _hint_state(
         self, source: HintSource | None, layouts: Mapping[Node, Layout]
     ) -> ArrayState | None:
         if isinstance(source, Node):
@@ -112,7 +112,7 @@ class _Plan:
         self._journal: list[tuple[_Value, ArrayState, Mapping[Layout, _Value]]] = []
 
     def run(
-        self, part: Part, values: list[_Value], wanted: Sequence[ArrayState | None]
+        self, part: StepList, values: list[_Value], hints: Sequence[ArrayState | None]
     ) -> list[Decision | None]:
         """Append the values of all steps to those of the given nodes; return the decisions about
         all values, None for those without."""
@@ -124,13 +124,13 @@ class _Plan:
             if kind.is_move:
                 value = self._move(kind.node, [values[i] for i in operands])
             else:
-                key = (wanted[number], *[values[i].state for i in operands])
+                key = (hints[number], *[values[i].state for i in operands])
                 decision = kind.known.get(key) or decisions.decision(kind, key)
                 if not decision.parts:
                     value = self._applied(decision, values, operands)
                 else:
                     inputs = [values[i] for i in operands]
-                    value = self._cheapest(decision, inputs, wanted[number])
+                    value = self._cheapest(decision, inputs, hints[number])
                     decision = None
             values.append(value)
             chosen.append(decision)
@@ -197,13 +197,13 @@ class _Plan:
     # decompositions -----------------------------------------------------------------------------
 
     def _cheapest(
-        self, decision: Decision, inputs: list[_Value], wanted: ArrayState | None
+        self, decision: Decision, inputs: list[_Value], hint: ArrayState | None
     ) -> _Value:
         """Return the value of a node, computed by itself or by the cheapest decomposition."""
         before = self.seconds, self._cost, self._workspace, len(self._journal)
         costs = []
         for part in (None, *decision.parts):
-            self._tried(part, decision, inputs, wanted)
+            self._tried(part, decision, inputs, hint)
             workspace = self._decisions.environment.workspace
             costs.append((max(0, self._workspace - workspace), self._cost))
             self.seconds, self._cost, self._workspace, length = before
@@ -211,17 +211,17 @@ class _Plan:
                 value, state, copies = self._journal.pop()
                 value.state, value.copies = state, copies
         best = costs.index(min(costs))
-        return self._tried((None, *decision.parts)[best], decision, inputs, wanted)
+        return self._tried((None, *decision.parts)[best], decision, inputs, hint)
 
     def _tried(
         self,
-        part: Part | None,
+        part: StepList | None,
         decision: Decision,
         inputs: list[_Value],
-        wanted: ArrayState | None,
+        hint: ArrayState | None,
     ) -> _Value:
         if part is None:
             return self._applied(decision, inputs, range(len(inputs)))
         values = list(inputs)
-        self.run(part, values, (None, wanted))
+        self.run(part, values, (None, hint))
         return values[-1]

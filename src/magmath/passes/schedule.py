@@ -58,12 +58,12 @@ def schedule(graph: Graph, workspace: int = 0, changing: Collection[Node] = ()) 
     after: dict[Node, set[Node]] = {node: set(node.inputs) for node in nodes}
     followers = {node: set(users[node]) for node in nodes}
     late: set[Node] = set()
-    wanted = Counter(graph.outputs)
+    uses = Counter(graph.outputs)
     kept = {_source(node) for node in (*graph.outputs, *graph.emitted)}
     for output, target in targets:
         writer = _writer(output)
         readers = {r for r in _readers(target, users) if r not in (output, writer)}
-        if wanted[output] > 1 or target in kept or _reachable(writer, readers, followers):
+        if uses[output] > 1 or target in kept or _reachable(writer, readers, followers):
             late.add(output)
             continue
         after[writer] |= readers

@@ -2,8 +2,8 @@
 
 A slot is an array that the program touches, with its layout; a worker derives the shape of its own
 tile from the layout and its rank. An instruction computes one slot (`Call`), redistributes a slot
-into another layout (`Move`), synchronises the workers (`Barrier`) or reports a scalar (`Emit`).
-Programs are sent as msgpack; they contain no code.
+into another layout (`Redistribute`), synchronises the workers (`Barrier`) or reports a scalar
+(`Emit`). Programs are sent as msgpack; they contain no code.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Call(msgspec.Struct, frozen=True):
     again: bool = False
 
 
-class Move(msgspec.Struct, frozen=True):
+class Redistribute(msgspec.Struct, frozen=True):
     """Redistribute slot `source` into the layout of slot `target`.
 
     The move may run concurrently with the next `overlapped` instructions, which do not touch the
@@ -88,14 +88,14 @@ class Emit(msgspec.Struct, frozen=True):
     slot: int
 
 
-Instruction = Call | Move | Barrier | Emit
+Instruction = Call | Redistribute | Barrier | Emit
 
 
 LONG = 1 << 22
 """Number of elements that a worker processes in a few milliseconds."""
 
 
-class Part(msgspec.Struct, frozen=True):
+class WorkerProgram(msgspec.Struct, frozen=True):
     """A program for one worker within a program of all, on slots and parameters of the latter.
 
     `inputs` and `outputs` are slots of the enclosing program, `parameters` positions in its
@@ -125,13 +125,13 @@ class Independent(msgspec.Struct, frozen=True):
                      step
     """
 
-    compute: Part
-    updates: list[Part]
+    compute: WorkerProgram
+    updates: list[WorkerProgram]
     copies: list[list[tuple[int, int]]]
     steps_counted: list[tuple[int, int]]
     updates_counted: list[tuple[int, int]]
     staleness: int
-    advance: Part
+    advance: WorkerProgram
     advanced: list[tuple[int, int]]
 
 
@@ -178,10 +178,10 @@ class Program(msgspec.Struct, frozen=True, dict=True):
         work = sqrt(prod(sizes[-3:])) if len(sizes) > 2 else sizes[-1] ** 1.5
         return sum(sizes) + work / 64 > LONG * self.workers
 
-    def writer(self, slot: int) -> Call | Move | None:
+    def writer(self, slot: int) -> Call | Redistribute | None:
         """Return the first instruction that writes into the memory of a slot."""
         for instruction in self.instructions:
-            if isinstance(instruction, Call | Move):
+            if isinstance(instruction, Call | Redistribute):
                 written = instruction.out if isinstance(instruction, Call) else instruction.target
                 while written != slot and (alias := self.slots[written].alias) is not None:
                     written = alias
@@ -204,7 +204,7 @@ class Program(msgspec.Struct, frozen=True, dict=True):
                 text = f"{self._slot(out)} = {operation}({', '.join(arguments)})"
                 text += "" if workspace is None else f" collectively in %{workspace}"
                 return f"{text} again" if again else text
-            case Move(source, target, _, overlapped):
+            case Redistribute(source, target, _, overlapped):
                 while_next = f", concurrently with the next {overlapped}" if overlapped else ""
                 return f"{self._slot(target)} <- {self._slot(source)}{while_next}"
             case Emit(slot):
@@ -215,7 +215,7 @@ class Program(msgspec.Struct, frozen=True, dict=True):
 
 _TAGS: dict[str, Callable[..., Instruction]] = {
     "call": Call,
-    "move": Move,
+    "move": Redistribute,
     "barrier": Barrier,
     "emit": Emit,
 }
@@ -302,7 +302,9 @@ def _encoded_step(step: Independent) -> list[Any]:
 
 def _decoded_step(fields: list[Any]) -> Independent:
     parts, copies, *others, staleness = fields
-    compute, advance, *updates = [Part(_decoded(program), *rest) for program, *rest in parts]
+    compute, advance, *updates = [
+        WorkerProgram(_decoded(program), *rest) for program, *rest in parts
+    ]
     *pairs, steps, counts, advanced = [
         [(first, second) for first, second in found] for found in (*copies, *others)
     ]

@@ -26,7 +26,15 @@ from magmath.passes.aliasing import crosses_workers
 from magmath.passes.environment import Environment
 from magmath.passes.pipeline import Planned
 from magmath.passes.storage_sharing import Storage
-from magmath.program.instructions import Barrier, Call, Emit, Instruction, Move, Program, Slot
+from magmath.program.instructions import (
+    Barrier,
+    Call,
+    Emit,
+    Instruction,
+    Program,
+    Redistribute,
+    Slot,
+)
 
 
 def lower(
@@ -163,7 +171,7 @@ class _Lowering:
         is_view, is_inside = alias.get(node) is source, alias.get(source) is node
         source_slot, slot = self.slot_of(source), self.slot_of(node)
         if not is_view and not is_inside:
-            self.instructions.append(Move(source_slot, slot, node.line))
+            self.instructions.append(Redistribute(source_slot, slot, node.line))
 
     def finish(self) -> None:
         """Add copies of outputs that cannot be computed in place, and reports of scalars."""
@@ -177,7 +185,7 @@ class _Lowering:
             if i in self.storage.copied:
                 if target is None:
                     slot = self._new(output, "output")
-                self.instructions.append(Move(sources[i], slot, output.line))
+                self.instructions.append(Redistribute(sources[i], slot, output.line))
             self.output_slots.append(slot)
         self.instructions += [Emit(slot) for slot in emitted]
 
@@ -189,7 +197,7 @@ class _Lowering:
         if root not in {t for t in self.targets if t is not None}:
             return slot
         saved = self._new(output, "temporary")
-        self.instructions.append(Move(slot, saved, output.line))
+        self.instructions.append(Redistribute(slot, saved, output.line))
         return saved
 
 
@@ -235,12 +243,12 @@ class _Hazards:
         """Return the storages that more than one worker touches."""
         found = {self.root(i) for i, slot in enumerate(self.slots) if slot.layout.shared}
         for instruction in self.instructions:
-            if isinstance(instruction, Move) and self._pulls(instruction):
+            if isinstance(instruction, Redistribute) and self._pulls(instruction):
                 found.add(self.root(instruction.source))
         self.any_remote = bool(found)
         return found
 
-    def _pulls(self, move: Move) -> bool:
+    def _pulls(self, move: Redistribute) -> bool:
         return crosses_workers(self.slots[move.source].layout, self.slots[move.target].layout)
 
     def _accesses(self, instruction: Instruction) -> Iterable[_Access]:
@@ -248,7 +256,7 @@ class _Hazards:
             case Call(inputs=inputs, out=out):
                 yield from (self._access(slot, False) for slot in inputs)
                 yield self._access(out, True)
-            case Move(source, target):
+            case Redistribute(source, target):
                 if self._pulls(instruction):
                     yield _Access(self.root(source), None, False)
                 else:
@@ -338,7 +346,7 @@ def _with_overlap(lowering: _Lowering, prologue: int, least: int) -> list[Instru
     for position in reversed(range(len(instructions))):
         instruction = instructions[position]
         touched = [roots[slot] for slot in _touched(instruction)]
-        if isinstance(instruction, Move) and _is_long(instruction, slots, least):
+        if isinstance(instruction, Redistribute) and _is_long(instruction, slots, least):
             end = prologue if position < prologue else len(instructions)
             end = min(end, next_use.get(roots[instruction.target], end))
             if next_call < end:
@@ -351,7 +359,7 @@ def _with_overlap(lowering: _Lowering, prologue: int, least: int) -> list[Instru
     return result[::-1]
 
 
-def _is_long(move: Move, slots: Sequence[Slot], least: int) -> bool:
+def _is_long(move: Redistribute, slots: Sequence[Slot], least: int) -> bool:
     have, want = slots[move.source], slots[move.target]
     large = want.layout.max_local_size * want.dtype.itemsize >= least
     return large and crosses_workers(have.layout, want.layout)
@@ -426,7 +434,7 @@ def _touched(instruction: Instruction) -> Iterable[int]:
     match instruction:
         case Call(inputs=inputs, out=out, workspace=workspace):
             return (*inputs, out) if workspace is None else (*inputs, out, workspace)
-        case Move(source, target):
+        case Redistribute(source, target):
             return (source, target)
         case Emit(slot):
             return (slot,)

@@ -69,7 +69,7 @@ ASSUMPTIONS: Final = (
 
 
 @dataclass(frozen=True)
-class Row:
+class TableCell:
     """One cell of the paper's table next to its simulation, in images a second.
 
     overlapped  the same exchange with complete overlap
@@ -104,7 +104,7 @@ class Row:
 
 def run(options: Options) -> Section:
     """Simulate the table on the paper's machine, then on today's."""
-    rows: list[Row] = []
+    rows: list[TableCell] = []
     today: list[tuple[str, int, int, float, str]] = []
     for column in COLUMNS:
         options.console.print(f"  {column.title}")
@@ -140,7 +140,7 @@ def _graphs(column: Column) -> dict[int, LayerGraph]:
     }
 
 
-def simulated_rows(column: Column, graphs: dict[int, LayerGraph]) -> list[Row]:
+def simulated_rows(column: Column, graphs: dict[int, LayerGraph]) -> list[TableCell]:
     """Return the rows of a column. Only the first number of `column.paper` enters."""
     speed = measured_speed(graphs[column.batches[0]], PAPER_MACHINE, column.paper[0], **EXCHANGE)
     found = []
@@ -152,7 +152,7 @@ def simulated_rows(column: Column, graphs: dict[int, LayerGraph]) -> list[Row]:
             for strategy in ("data", "hybrid")
         )
         found.append(
-            Row(
+            TableCell(
                 column,
                 batch,
                 workers,
@@ -177,7 +177,7 @@ def _today(
     ]
 
 
-def _plot(column: Column, rows: list[Row]) -> Plot:
+def _plot(column: Column, rows: list[TableCell]) -> Plot:
     return Plot(
         f"{column.title}: images a second",
         _figure(rows),
@@ -185,7 +185,7 @@ def _plot(column: Column, rows: list[Row]) -> Plot:
     )
 
 
-def _figure(rows: list[Row]) -> Figure:
+def _figure(rows: list[TableCell]) -> Figure:
     figure = new_figure()
     axes = figure.subplots()
     workers = [row.workers for row in rows]
@@ -202,7 +202,7 @@ def _figure(rows: list[Row]) -> Figure:
     return figure
 
 
-def _table(rows: list[Row]) -> Table:
+def _table(rows: list[TableCell]) -> Table:
     return Table.of(
         "Table 1, Expresso v0.5: images a second",
         ("network", "batch", "GPUs", "paper", "simulated", "error", "with overlap", "hybrid"),
@@ -217,7 +217,7 @@ def _table(rows: list[Row]) -> Table:
     )  # fmt: skip
 
 
-def _finding(column: Column, rows: list[Row]) -> Finding:
+def _finding(column: Column, rows: list[TableCell]) -> Finding:
     errors = [abs(row.error) for row in rows[1:]]
     worst = max(rows[1:], key=lambda row: abs(row.error))
     near = sum(error <= TOLERANCE for error in errors)
@@ -235,7 +235,7 @@ def _finding(column: Column, rows: list[Row]) -> Finding:
     )
 
 
-def _scaling(rows: list[Row]) -> Finding:
+def _scaling(rows: list[TableCell]) -> Finding:
     """Return whether the simulation orders the three columns by their scaling as the paper does."""
 
     def order(values: dict[str, float]) -> list[str]:

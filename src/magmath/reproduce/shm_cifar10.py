@@ -58,7 +58,7 @@ STAGES = ("gather", "average", "broadcast")
 
 @final
 @dataclass(frozen=True)
-class Run:
+class CifarRun:
     """Training on some workers: seconds, losses and accuracies after every epoch, and the medians
     of the seconds of each stage of the parameter server."""
 
@@ -71,7 +71,7 @@ class Run:
 
 @final
 @dataclass(frozen=True)
-class Problem:
+class CifarProblem:
     """Data set and network, and the number of images that training sees."""
 
     task: ImageTask
@@ -100,7 +100,7 @@ class Problem:
         return self.task.build(self.rate(workers), seed=0)
 
 
-def problem_of(options: Options) -> Problem:
+def problem_of(options: Options) -> CifarProblem:
     """Return the problem for these options.
 
     Raises MissingDataError or DataError, as `image_task` does.
@@ -109,7 +109,7 @@ def problem_of(options: Options) -> Problem:
         ("mnist-5k", "digits") if options.quick else ("fashion-mnist", "mnist-5k", "digits")
     )
     images = QUICK_IMAGES if options.quick else IMAGES
-    return Problem(image_task(options, substitutes), images)
+    return CifarProblem(image_task(options, substitutes), images)
 
 
 def run(options: Options) -> Section:
@@ -155,7 +155,7 @@ def run(options: Options) -> Section:
     )
 
 
-def train_peer(problem: Problem, workers: int) -> DdpRun:
+def train_peer(problem: CifarProblem, workers: int) -> DdpRun:
     """Train by PyTorch's DDP, from the same weights on the same batches."""
     with mm.init(threads=1):
         return train_by_ddp(
@@ -170,7 +170,7 @@ def train_peer(problem: Problem, workers: int) -> DdpRun:
         )
 
 
-def train(problem: Problem, workers: int) -> Run:
+def train(problem: CifarProblem, workers: int) -> CifarRun:
     """Train in a pool of its own; the time is that of the steps, without compilation and tests.
 
     Compiled code replaces the interpreted step after about a second: until then the time of an
@@ -195,7 +195,7 @@ def train(problem: Problem, workers: int) -> Run:
         parameters = sum(p.size for p in network.parameters.values())
         stages = stage_seconds(workers, parameters)
     seconds = list(accumulate(history.seconds))
-    return Run(seconds, history.loss, scores.accuracies, stages, parameters)
+    return CifarRun(seconds, history.loss, scores.accuracies, stages, parameters)
 
 
 class _Accuracy(mm.train.Callback):
@@ -238,7 +238,7 @@ def _mean_on(gathered: Any, server: Any) -> Any:
     return mm.mean(gathered, axis=0).redistribute(server)
 
 
-def _introduction(problem: Problem) -> str:
+def _introduction(problem: CifarProblem) -> str:
     return (
         f"{problem.task.text}. Every run sees "
         f"{problem.epochs * len(problem.data.train_labels):,} images; each worker, "
@@ -253,7 +253,7 @@ def _counted(count: int, noun: str) -> str:
 
 
 def _curves(
-    runs: dict[int, Run], peers: dict[int, DdpRun], name: str, label: str, scale: float = 1.0
+    runs: dict[int, CifarRun], peers: dict[int, DdpRun], name: str, label: str, scale: float = 1.0
 ) -> Figure:
     figure = new_figure()
     axes = figure.subplots()
@@ -270,7 +270,7 @@ def _curves(
     return figure
 
 
-def _bars(runs: dict[int, Run]) -> Figure:
+def _bars(runs: dict[int, CifarRun]) -> Figure:
     figure = new_figure()
     axes = figure.subplots()
     for i, stage in enumerate(STAGES):
@@ -284,7 +284,7 @@ def _bars(runs: dict[int, Run]) -> Figure:
     return figure
 
 
-def _results_table(runs: dict[int, Run], problem: Problem) -> Table:
+def _results_table(runs: dict[int, CifarRun], problem: CifarProblem) -> Table:
     rows = [
         (
             workers,
@@ -305,7 +305,7 @@ def _results_table(runs: dict[int, Run], problem: Problem) -> Table:
     return Table.of("After the last image", columns, rows)
 
 
-def _peer_table(runs: dict[int, Run], peers: dict[int, DdpRun]) -> Table:
+def _peer_table(runs: dict[int, CifarRun], peers: dict[int, DdpRun]) -> Table:
     rows = [
         (
             workers,
@@ -329,7 +329,7 @@ def _peer_table(runs: dict[int, Run], peers: dict[int, DdpRun]) -> Table:
     return Table.of("magmath and PyTorch's DDP after the last image", columns, rows, note)
 
 
-def _stages_table(runs: dict[int, Run]) -> Table:
+def _stages_table(runs: dict[int, CifarRun]) -> Table:
     rows = [
         (workers, *[found.stages[stage] * 1e3 for stage in STAGES])
         for workers, found in runs.items()
@@ -339,11 +339,11 @@ def _stages_table(runs: dict[int, Run]) -> Table:
     return Table.of("Milliseconds of each stage", ("workers", *STAGES), rows, note)
 
 
-def _findings(runs: dict[int, Run]) -> list[Finding]:
+def _findings(runs: dict[int, CifarRun]) -> list[Finding]:
     return [_accuracy(runs), _speed(runs), _averages(runs), _transfers(runs)]
 
 
-def _accuracy(runs: dict[int, Run]) -> Finding:
+def _accuracy(runs: dict[int, CifarRun]) -> Finding:
     final = {workers: found.accuracies[-1] for workers, found in runs.items()}
     falls = final[1] >= final[4] and final[2] >= final[8]
     return Finding(
@@ -355,7 +355,7 @@ def _accuracy(runs: dict[int, Run]) -> Finding:
     )
 
 
-def _speed(runs: dict[int, Run]) -> Finding:
+def _speed(runs: dict[int, CifarRun]) -> Finding:
     seconds = {workers: found.seconds[-1] for workers, found in runs.items()}
     statement, paper = "More workers need less time", "260 s, 138.44 s and 84.2 s with 1, 2 and 4"
     ours = ", ".join(f"{value:.2f} s with {workers}" for workers, value in seconds.items())
@@ -373,7 +373,7 @@ def _speed(runs: dict[int, Run]) -> Finding:
     )
 
 
-def _averages(runs: dict[int, Run]) -> Finding:
+def _averages(runs: dict[int, CifarRun]) -> Finding:
     seconds = [found.stages["average"] for found in runs.values()]
     growth, linear = seconds[-1] / seconds[0], WORKERS[-1] / WORKERS[0]
     rises = seconds == sorted(seconds) and linear / 2 <= growth <= 2 * linear
@@ -389,7 +389,7 @@ def _averages(runs: dict[int, Run]) -> Finding:
     )
 
 
-def _transfers(runs: dict[int, Run]) -> Finding:
+def _transfers(runs: dict[int, CifarRun]) -> Finding:
     four, eight = runs[4].stages, runs[8].stages
     gather, broadcast = four["gather"] < eight["gather"], eight["broadcast"] < four["broadcast"]
     return Finding(
@@ -405,7 +405,7 @@ def _transfers(runs: dict[int, Run]) -> Finding:
     )
 
 
-def _same_losses(runs: dict[int, Run], peers: dict[int, DdpRun]) -> Finding:
+def _same_losses(runs: dict[int, CifarRun], peers: dict[int, DdpRun]) -> Finding:
     first = {w: abs(found.losses[0] / peers[w].losses[0] - 1.0) for w, found in runs.items()}
     last = {w: abs(found.losses[-1] / peers[w].losses[-1] - 1.0) for w, found in runs.items()}
     agrees = max(first.values()) < LOSS_TOLERANCE
@@ -419,7 +419,7 @@ def _same_losses(runs: dict[int, Run], peers: dict[int, DdpRun]) -> Finding:
     )
 
 
-def _peer_speed(runs: dict[int, Run], peers: dict[int, DdpRun]) -> Finding:
+def _peer_speed(runs: dict[int, CifarRun], peers: dict[int, DdpRun]) -> Finding:
     ratios = {w: peers[w].seconds[-1] / found.seconds[-1] for w, found in runs.items()}
     faster = min(ratios.values()) >= 1.0
     slower, cores = [w for w, ratio in ratios.items() if ratio < 1.0], processor_count()

@@ -100,7 +100,7 @@ CHOSEN = (
 )
 
 
-class Layer:
+class MeasuredLayer:
     """A layer of `units` on the (rows, inputs) result of another layer, with its data."""
 
     def __init__(self, shape: tuple[int, int, int]) -> None:
@@ -143,7 +143,7 @@ def measured(shape: tuple[int, int, int], rounds: int) -> tuple[Numbers, Numbers
     for _ in range(rounds):
         for form in (*FORMS, AUTO):
             with mm.init(threads=1, fold_bias=form):
-                layer = Layer(shape)
+                layer = MeasuredLayer(shape)
                 if form in FORMS:
                     compiled: Any = mm.compile(layer.forward)
                     _keep_least(forward, form, partial(compiled, layer.below))

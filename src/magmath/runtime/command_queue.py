@@ -187,7 +187,7 @@ class CommandQueue:
     def compute(
         self,
         order: Sequence[Expression],
-        wanted: Sequence[Expression],
+        requested: Sequence[Expression],
         given: Mapping[Expression, int],
         outputs: Sequence[int],
     ) -> list[LocalArray]:
@@ -195,7 +195,7 @@ class CommandQueue:
         with self.lock, self.interrupts:
             self.check_open()
             released = self._take_released() if self._released else ()
-            return self._transport.compute(order, wanted, given, outputs, released)
+            return self._transport.compute(order, requested, given, outputs, released)
 
     def get(self, array: int) -> LocalArray:
         """Return the array of this number on the inline worker."""

@@ -18,12 +18,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO, Final
 
+from magmath.core.options import REMOTE_SHELL
 from magmath.errors import OptionError, WorkerError
 
 ANSWER_SECONDS: Final = 10.0
 """Seconds in which every host must have answered, before workers are started."""
 
-_SHELL_VARIABLE: Final = "MAGMATH_REMOTE_SHELL"
 _SSH_OPTIONS: Final = ("-o", "BatchMode=yes", "-o", f"ConnectTimeout={ANSWER_SECONDS:.0f}")
 _FORM: Final = 'hosts must be names, each with its number of workers or without, as ["a:2", "b:2"]'
 
@@ -88,7 +88,7 @@ def _parsed(word: str) -> tuple[str, int | None]:
 
 def remote_shell() -> str:
     """Return the program that starts a command on another host, called as `ssh -x HOST COMMAND`."""
-    return os.environ.get(_SHELL_VARIABLE, "ssh")
+    return REMOTE_SHELL.read()
 
 
 def check_hosts(hosts: HostList) -> None:
@@ -148,7 +148,7 @@ class _Call:
             self._output.close()
             raise WorkerError(
                 f"init: the remote shell {shell[0]!r} could not be started: {error.strerror}; "
-                f"install ssh, or name another program in {_SHELL_VARIABLE}"
+                f"install ssh, or name another program in {REMOTE_SHELL}"
             ) from error
 
     def failure(self, deadline: float) -> str | None:

@@ -93,7 +93,7 @@ class Transport(ABC):
     def compute(
         self,
         order: Sequence[Expression],
-        wanted: Sequence[Expression],
+        requested: Sequence[Expression],
         given: Mapping[Expression, int],
         outputs: Sequence[int],
         released: Sequence[int],

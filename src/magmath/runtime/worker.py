@@ -158,16 +158,16 @@ class Worker:
     def compute(
         self,
         order: Sequence[Expression],
-        wanted: Sequence[Expression],
+        requested: Sequence[Expression],
         given: Mapping[Expression, int],
         outputs: Sequence[int],
         released: Sequence[int],
     ) -> list[LocalArray]:
-        """Compute `wanted` without a program; only for an inline worker."""
+        """Compute `requested` without a program; only for an inline worker."""
         if released:
             self.drop(released)
         views = {node: self.arrays.get(array).view for node, array in given.items()}
-        made = self._compute(order, wanted, views)
+        made = self._compute(order, requested, views)
         for output, array in zip(outputs, made, strict=True):
             self.arrays.add(output, array)
         return made

@@ -83,7 +83,7 @@ class Checkpoint:
         """Write the state after an epoch of a training with this number of epochs."""
         trainer = self._trainer
         arrays = {_MODULE + k: v for k, v in trainer.module.state_dict().items()}
-        arrays |= {_OPTIMIZER + k: v.snapshot() for k, v in self._kept().items()}
+        arrays |= {_OPTIMIZER + k: v.snapshot() for k, v in self._optimizer_states().items()}
         arrays |= {_STRATEGY + k: v.snapshot() for k, v in self._own().items()}
         arrays |= {_LOSS_SCALE + k: v.snapshot() for k, v in self._scale().items()}
         schedules = self._encoded(_SCHEDULE, trainer.optimizer.schedule_states(), arrays)
@@ -121,7 +121,7 @@ class Checkpoint:
         content = self._content(metadata)
         trainer = self._trainer
         strategy, training = trainer.prepared()
-        kept, own = self._kept(), strategy.state(training)
+        kept, own = self._optimizer_states(), strategy.state(training)
         states = {k: v for k, v in tensors.items() if k.startswith(_OPTIMIZER)}
         saved = {k: v for k, v in tensors.items() if k.startswith(_STRATEGY)}
         if {_STRATEGY + k: v.shape for k, v in own.items()} != {
@@ -210,7 +210,7 @@ class Checkpoint:
         scale = self._trainer.loss_scale
         return {} if scale is None else scale.state()
 
-    def _kept(self) -> dict[str, Variable]:
+    def _optimizer_states(self) -> dict[str, Variable]:
         """Return the optimizer states by the path of the parameter."""
         strategy, training = self._trainer.prepared()
         paths = {id(v): path for path, v in training.module.named_parameters()}

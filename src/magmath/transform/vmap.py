@@ -153,7 +153,8 @@ def _examples(
         examples.append(example)
     if not sizes:
         raise MagmathError(
-            "vmap: needs an argument with an axis that numbers the examples; in_axes has none"
+            "vmap: needs an argument with an axis along which the examples are stored; "
+            "in_axes has none"
         )
     if len(sizes) > 1:
         shapes = " and ".join(sizes.values())

@@ -110,7 +110,10 @@ def test_gradients_are_never_wrong(kind: str, data: st.DataObject) -> None:
             slope, refusal = _slope(loss, source)
             if slope is None:
                 assert not histories.lossless
-                assert "cannot be computed again" in refusal or "was made too" in refusal
+                assert (
+                    "cannot be computed again" in refusal
+                    or "does not depend on this array" in refusal
+                )
             else:
                 np.testing.assert_allclose(slope, expected, rtol=1e-9, atol=1e-9)
 

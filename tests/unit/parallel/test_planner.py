@@ -17,10 +17,10 @@ from magmath.layout import Layout, Mesh, Split
 from magmath.layout import plan as redistribution
 from magmath.nn.zoo import NETWORKS
 from magmath.parallel.planner.costs import CostModel, CostTables
-from magmath.parallel.planner.elimination import Problem, best_assignment
+from magmath.parallel.planner.elimination import AssignmentProblem, best_assignment
 from magmath.parallel.planner.layer_graph import layer_graph
 from magmath.parallel.planner.mesh_search import (
-    Candidate,
+    MeshCandidate,
     assignment_problem,
     is_hybrid,
     search_meshes,
@@ -178,7 +178,9 @@ def problems(draw, *, series_parallel):
         draw(st.integers(1, 4 if series_parallel else 3)) for _ in range(1 + max(map(max, edges)))
     ]
     layers = [rng.uniform(0, 1, n) for n in sizes]
-    return Problem(layers, [(u, v, rng.uniform(0, 1, (sizes[u], sizes[v]))) for u, v in edges])
+    return AssignmentProblem(
+        layers, [(u, v, rng.uniform(0, 1, (sizes[u], sizes[v]))) for u, v in edges]
+    )
 
 
 @settings(deadline=None, max_examples=80)
@@ -236,7 +238,7 @@ def _without_ends(problem):
             layers[u] = layers[u] + (layers[last][None, :] + table).min(axis=1)
         else:
             edges.append((u - 1, v - 1, table))
-    return Problem(layers[1:-1], edges)
+    return AssignmentProblem(layers[1:-1], edges)
 
 
 # plans --------------------------------------------------------------------------------------------
@@ -318,7 +320,7 @@ def test_one_worker_stands_for_concurrent_groups_that_share_a_port(shape):
     graph = layer_graph(mm.nn.Sequential(mm.nn.Dense(512), mm.nn.Dense(512)), (64, 256))
     tables = CostTables(graph, PlannerMesh(shape), CostModel(K80))
     options = [("batch", "output") if layer.rows else ("batch",) * 2 for layer in graph.layers]
-    made = Candidate(tables, tuple(options), 0.0, 0.0, 0.0, 0.0)
+    made = MeshCandidate(tables, tuple(options), 0.0, 0.0, 0.0, 0.0)
     assert simulated_step(made).seconds == pytest.approx(
         simulated_step(made, every_worker=True).seconds
     )

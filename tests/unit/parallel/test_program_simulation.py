@@ -11,16 +11,18 @@ from magmath.errors import MagmathError
 from magmath.executor.call_times import CallTime
 from magmath.executor.isolated import isolated_times
 from magmath.layout import Layout, Mesh
-from magmath.parallel.simulator import Host, Task, simulate
+from magmath.parallel.simulator import Host, SimulatedTask, simulate
 from magmath.parallel.simulator.events import COMMUNICATE, COMPUTE
 from magmath.parallel.simulator.program_step import simulate_program
-from magmath.parallel.simulator.program_tasks import Network, program_tasks
+from magmath.parallel.simulator.program_tasks import WorkerNetwork, program_tasks
 from magmath.passes.environment import Environment
-from magmath.program.instructions import Barrier, Call, Move, Program, Slot
+from magmath.program.instructions import Barrier, Call, Program, Redistribute, Slot
 
-SHARED = Network(True, 0.25, 100.0, (Level("host", 0, 100.0, 0.5),))
-MESSAGES = Network(False, 0.0, 100.0, (Level("host", 0, 100.0, 0.5),))
-CLUSTER = Network(False, 0.0, 1.0, (Level("host", 2, 100.0, 0.5), Level("switch", 0, 10.0, 2.0)))
+SHARED = WorkerNetwork(True, 0.25, 100.0, (Level("host", 0, 100.0, 0.5),))
+MESSAGES = WorkerNetwork(False, 0.0, 100.0, (Level("host", 0, 100.0, 0.5),))
+CLUSTER = WorkerNetwork(
+    False, 0.0, 1.0, (Level("host", 2, 100.0, 0.5), Level("switch", 0, 10.0, 2.0))
+)
 
 
 def _layout(workers, rule=None):
@@ -62,20 +64,20 @@ def test_a_barrier_waits_for_the_slowest_worker():
 
 
 def test_a_copy_from_shared_memory_takes_the_bytes_of_the_peers_at_least():
-    program = _program(2, [_call(0, 1), Barrier(), Move(1, 3)])
+    program = _program(2, [_call(0, 1), Barrier(), Redistribute(1, 3)])
     # Each worker copies 8 elements of 4 bytes of its peer at 100 bytes/s.
     assert _seconds(program, _tiers(2, 1.0, 0.0, 0.0001), SHARED) == pytest.approx(2.25 + 0.32)
 
 
 def test_messages_pass_the_port_of_their_worker():
-    program = _program(4, [_call(0, 1), Move(1, 3), _call(1, 2)])
+    program = _program(4, [_call(0, 1), Redistribute(1, 3), _call(1, 2)])
     # Three messages of 4 elements: 3 · 0.5 s, and 48 bytes at 100 bytes/s.
     found = _seconds(program, _tiers(4, 1.0, 0.0, 1.0), MESSAGES)
     assert found == pytest.approx(4.0 + 1.5 + 0.48 + 4.0)
 
 
 def test_messages_between_hosts_share_the_port_of_their_host():
-    program = _program(4, [Move(0, 3)])
+    program = _program(4, [Redistribute(0, 3)])
     # Two workers of a host each send 16 bytes to two of the other: 64 bytes at 10 bytes/s. The
     # latency is that of the switch.
     assert _seconds(program, _tiers(4, 0.0), CLUSTER) == pytest.approx(3 * 2.0 + 6.4)
@@ -83,7 +85,7 @@ def test_messages_between_hosts_share_the_port_of_their_host():
 
 @pytest.mark.parametrize("overlapped", [0, 1])
 def test_an_asynchronous_move_hides_behind_the_next_computations(overlapped):
-    program = _program(2, [Move(0, 3, None, overlapped), _call(0, 1), _call(1, 2)])
+    program = _program(2, [Redistribute(0, 3, None, overlapped), _call(0, 1), _call(1, 2)])
     transfer = 0.5 + 0.32
     found = _seconds(program, _tiers(2, 0.0, 0.25, 1.0), MESSAGES)
     first = max(transfer, 0.5) if overlapped else transfer + 0.5
@@ -92,7 +94,7 @@ def test_an_asynchronous_move_hides_behind_the_next_computations(overlapped):
 
 def test_computations_share_processors_and_memory():
     def run(count, host, nbytes=0.0, seconds=1.0):
-        tasks = [Task("a", (w,), (COMPUTE,), seconds, nbytes=nbytes) for w in range(count)]
+        tasks = [SimulatedTask("a", (w,), (COMPUTE,), seconds, nbytes=nbytes) for w in range(count)]
         return [span.end for span in simulate(tasks, SHARED.levels, None, host).spans]
 
     assert run(2, Host(2)) == pytest.approx([1.0, 1.0])
@@ -103,8 +105,8 @@ def test_computations_share_processors_and_memory():
 
 
 def test_a_computation_that_needs_little_memory_is_not_slowed_down():
-    tasks = [Task("little", (0,), (COMPUTE,), 1.0, nbytes=2.0),
-             Task("much", (1,), (COMPUTE,), 1.0, nbytes=16.0)]  # fmt: skip
+    tasks = [SimulatedTask("little", (0,), (COMPUTE,), 1.0, nbytes=2.0),
+             SimulatedTask("much", (1,), (COMPUTE,), 1.0, nbytes=16.0)]  # fmt: skip
     spans = simulate(tasks, SHARED.levels, None, Host(2, bandwidth=10.0)).spans
     # In the first second 8 of the 16 bytes pass, then 8 at 10 bytes/s.
     assert [span.end for span in spans] == pytest.approx([1.0, 1.8])
@@ -119,7 +121,7 @@ def test_a_segment_is_one_task():
 
 
 def test_isolated_times_of_each_instruction():
-    program = _program(2, [_call(0, 1), Barrier(), Move(1, 3), _call(1, 2)])
+    program = _program(2, [_call(0, 1), Barrier(), Redistribute(1, 3), _call(1, 2)])
     for rank in range(2):
         found = isolated_times(
             program, rank, shares_memory=True, threads=1, rounds=1, compiled=False
@@ -147,7 +149,7 @@ def test_predicted_messages_count_once():
     link = Link(0.5, 100.0, False, 0.0)
     machine = Machine(messages=link, call_seconds=3.0)
     environment = Environment(Mesh((2,)), link, shares_memory=False, machine=machine)
-    program = _program(2, [Move(0, 3)])
+    program = _program(2, [Redistribute(0, 3)])
     found = simulate_program(program, environment, times="predicted", processors=2)
     assert found.seconds == pytest.approx(3.0 + 0.5 + 0.32)  # packs, then sends 32 bytes
 

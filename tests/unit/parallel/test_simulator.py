@@ -7,19 +7,19 @@ import pytest
 from magmath.cost import Group, Level
 from magmath.cost.collectives import fastest
 from magmath.errors import MagmathError
-from magmath.parallel.simulator import Task, perfetto, simulate, timeline_svg
+from magmath.parallel.simulator import SimulatedTask, perfetto, simulate, timeline_svg
 from magmath.parallel.simulator.events import COMMUNICATE, COMPUTE, PortStage, on_ports
 
 LEVELS = (Level("host", 0, 10.0, 0.5),)
 
 
 def _compute(name, worker, seconds, after=()):
-    return Task(f"{name} (forward)", (worker,), (COMPUTE,), seconds, (), after)
+    return SimulatedTask(f"{name} (forward)", (worker,), (COMPUTE,), seconds, (), after)
 
 
 def _send(name, workers, nbytes, after=(), streams=(COMMUNICATE,), port=0):
     stage = PortStage(0.5, (((0, port), nbytes),))
-    return Task(f"{name} (gradient)", workers, streams, 0.0, (stage,), after)
+    return SimulatedTask(f"{name} (gradient)", workers, streams, 0.0, (stage,), after)
 
 
 def _ends(tasks, **options):
@@ -76,7 +76,7 @@ def _collective(kind, group, workers, nbytes, after=(), streams=(COMMUNICATE,)):
     algorithm, seconds = fastest(HOSTS, kind, nbytes, group)
     ports = {0: list(workers), 1: sorted({worker // 4 for worker in workers})}
     stages = on_ports(algorithm.stages_for(nbytes), ports, {})
-    return Task(f"{kind} (gradient)", tuple(workers), streams, 0.0, stages, after), seconds
+    return SimulatedTask(f"{kind} (gradient)", tuple(workers), streams, 0.0, stages, after), seconds
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def _ends_of(tasks):
 
 def test_computation_hides_a_collective_except_its_rest():
     reduction, seconds = _collective("allreduce", Group(8, 1, 8), range(8), 100.0)
-    backward = [Task("b (backward)", (w,), (COMPUTE,), 10.0) for w in range(8)]
+    backward = [SimulatedTask("b (backward)", (w,), (COMPUTE,), 10.0) for w in range(8)]
     assert simulate([reduction, *backward], HOSTS).seconds == pytest.approx(seconds)
     waits, _ = _collective(
         "allreduce", Group(8, 1, 8), range(8), 100.0, streams=(COMPUTE, COMMUNICATE)

@@ -17,17 +17,17 @@ SETTLE_SECONDS = 10.0  # loops are also compiled to native code in the backgroun
 def eager() -> Contestant:
     """Return the contestant of eager expressions, evaluated at the end of a round (large: every
     time)."""
-    return Eager()
+    return MagmathEager()
 
 
 def compiled() -> Contestant:
     """Return the contestant of functions compiled by `mm.compile`."""
-    return Compiled()
+    return MagmathCompiled()
 
 
 def loop() -> Contestant:
     """Return the contestant of `mm.fori_loop`, in which the repeats also run on the workers."""
-    return Loop()
+    return MagmathLoop()
 
 
 class MagmathElementwise(ElementwiseContestant):
@@ -54,7 +54,7 @@ def _wait_for(array: mm.Array) -> mm.Array:
 
 
 @final
-class Eager(MagmathElementwise):
+class MagmathEager(MagmathElementwise):
     """Eager expressions."""
 
     def large(self, a: Any, b: Any, c: Any, d: Any) -> Work:
@@ -73,7 +73,7 @@ class Eager(MagmathElementwise):
         return work
 
 
-class Compiled(MagmathElementwise):
+class MagmathCompiled(MagmathElementwise):
     """Compiled functions."""
 
     def large(self, a: Any, b: Any, c: Any, d: Any) -> Work:
@@ -95,7 +95,7 @@ class Compiled(MagmathElementwise):
 
 
 @final
-class Loop(Compiled):
+class MagmathLoop(MagmathCompiled):
     """Loops on the workers; long arrays do not benefit and use the compiled function."""
 
     def small(self, x: Any, y: Any) -> Work:

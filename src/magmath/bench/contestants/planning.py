@@ -23,10 +23,10 @@ _BATCH = 64
 
 def plan() -> Contestant:
     """Return the contestant; the case names the kind of program, its size and the workers."""
-    return Plan()
+    return PlanningContestant()
 
 
-class Plan(Contestant):
+class PlanningContestant(Contestant):
     """A round forgets all plans and makes one; it counts processor seconds of this process."""
 
     def __init__(self) -> None:

@@ -13,8 +13,8 @@ from torch.nn.parallel import DistributedDataParallel
 from magmath.bench.peers.collective import CollectiveContestant
 from magmath.bench.peers.problem import Problem
 from magmath.bench.peers.service import Contestant, rank
-from magmath.bench.peers.torch import Network, set_weights
-from magmath.bench.peers.training import Trainer, TrainingContestant
+from magmath.bench.peers.torch import TorchMlp, set_weights
+from magmath.bench.peers.training import PeerTrainer, TrainingContestant
 
 
 def mlp() -> Contestant:
@@ -54,7 +54,7 @@ def _slowest(seconds: float) -> float:
     return float(value)
 
 
-def _variants(problem: Problem) -> dict[str, Callable[[], Trainer]]:
+def _variants(problem: Problem) -> dict[str, Callable[[], PeerTrainer]]:
     return {
         "plain": lambda: DdpTrainer(problem, tuned=False, bucket_megabytes=25),
         "static graph, gradients as bucket views": lambda: DdpTrainer(
@@ -64,13 +64,13 @@ def _variants(problem: Problem) -> dict[str, Callable[[], Trainer]]:
     }
 
 
-class DdpTrainer(Trainer):
+class DdpTrainer(PeerTrainer):
     """PyTorch's tutorial loop on this rank's share of each batch, fused SGD."""
 
     def __init__(self, problem: Problem, tuned: bool, bucket_megabytes: int) -> None:
         self.problem = problem
         self.images, self.labels = (torch.from_numpy(part) for part in problem.data())
-        self.network = Network(problem)
+        self.network = TorchMlp(problem)
         self.reset()
         self.parallel = DistributedDataParallel(
             self.network,

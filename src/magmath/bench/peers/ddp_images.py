@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from magmath.bench.peers.ddp import join
-from magmath.bench.peers.networks import NETWORKS, Conv, Dense, Flatten, Layers, Pool, forward
+from magmath.bench.peers.networks import NETWORKS, Conv, Dense, Flatten, Layers, Pooling, forward
 from magmath.bench.peers.service import Contestant, rank
 from magmath.bench.peers.torch_networks import TorchOperations
 
@@ -26,7 +26,7 @@ WARM_UP = 3
 LAYERS: dict[str, Layers] = {
     "alexnet_cifar": NETWORKS["alexnet_cifar"],
     "lenet5": (
-        Conv(6, (5, 5), 1, (2, 2)), Pool("max", 2, 2), Conv(16, (5, 5)), Pool("max", 2, 2),
+        Conv(6, (5, 5), 1, (2, 2)), Pooling("max", 2, 2), Conv(16, (5, 5)), Pooling("max", 2, 2),
         Flatten(), Dense(120, relu=True), Dense(84, relu=True), Dense(10),
     ),
     "mlp": (Flatten(), Dense(128, relu=True), Dense(128, relu=True), Dense(10)),

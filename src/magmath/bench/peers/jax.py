@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from magmath.bench.peers.problem import Problem
 from magmath.bench.peers.service import Contestant
-from magmath.bench.peers.training import Trainer, TrainingContestant
+from magmath.bench.peers.training import PeerTrainer, TrainingContestant
 
 Weights = Any
 
@@ -23,7 +23,7 @@ def mlp() -> Contestant:
     return TrainingContestant({"jax": jax.__version__}, Problem.of, _variants)
 
 
-def _variants(problem: Problem) -> dict[str, Callable[[], Trainer]]:
+def _variants(problem: Problem) -> dict[str, Callable[[], PeerTrainer]]:
     jax.clear_caches()
     return {
         "jit per step": lambda: JaxTrainer(problem, unroll=0),
@@ -41,7 +41,7 @@ def mean_loss(weights: Weights, images: Any, labels: Any) -> Any:
     return -jnp.mean(jnp.take_along_axis(logits, labels[:, None], 1))
 
 
-class JaxTrainer(Trainer):
+class JaxTrainer(PeerTrainer):
     """`unroll=0` calls a compiled step for each batch, otherwise a compiled epoch."""
 
     def __init__(self, problem: Problem, unroll: int) -> None:

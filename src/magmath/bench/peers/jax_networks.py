@@ -19,16 +19,16 @@ from magmath.bench.peers.networks import (
     LocalNorm,
     NetworkProblem,
     Norm,
-    Pool,
+    Pooling,
     forward,
 )
 from magmath.bench.peers.service import Contestant
-from magmath.bench.peers.training import Trainer, TrainingContestant
+from magmath.bench.peers.training import PeerTrainer, TrainingContestant
 
 
 def train() -> Contestant:
     """Training steps."""
-    return _contestant(JaxTrainer)
+    return _contestant(JaxNetworkTrainer)
 
 
 def infer() -> Contestant:
@@ -36,8 +36,8 @@ def infer() -> Contestant:
     return _contestant(JaxInference)
 
 
-def _contestant(make: Callable[[NetworkProblem, str], Trainer]) -> Contestant:
-    def variants(problem: NetworkProblem) -> dict[str, Callable[[], Trainer]]:
+def _contestant(make: Callable[[NetworkProblem, str], PeerTrainer]) -> Contestant:
+    def variants(problem: NetworkProblem) -> dict[str, Callable[[], PeerTrainer]]:
         jax.clear_caches()
         return {
             "jit, channels first": lambda: make(problem, "NCHW"),
@@ -80,7 +80,7 @@ class JaxOperations:
         y = x * self._per_channel(factor) + self._per_channel(shift - mean * factor)
         return jax.nn.relu(y) if layer.relu else y
 
-    def pool(self, x: Any, layer: Pool) -> Any:
+    def pool(self, x: Any, layer: Pooling) -> Any:
         padding = [(0, 0)] * 4
         for axis in self._space:
             rest = (x.shape[axis] + 2 * layer.padding - layer.kernel) % layer.stride
@@ -118,7 +118,7 @@ class JaxOperations:
         return jax.nn.relu(x + y)
 
 
-class _Network(Trainer):
+class _Network(PeerTrainer):
     """The weights, the batch and the loss of a problem."""
 
     training: bool
@@ -146,7 +146,7 @@ class _Network(Trainer):
         return float(self._mean_loss(self.weights, self.images, self.labels))
 
 
-class JaxTrainer(_Network):
+class JaxNetworkTrainer(_Network):
     """Steps of SGD on the batch."""
 
     training = True

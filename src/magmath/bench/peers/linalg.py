@@ -67,12 +67,12 @@ def _contestant(
 
 
 def numpy_linalg() -> Contestant:
-    """NumPy."""
+    """Return the contestant for numpy.linalg."""
     return _contestant({"numpy": np.__version__}, table(np.linalg), lambda x: x)
 
 
 def torch_linalg() -> Contestant:
-    """torch."""
+    """Return the contestant for torch.linalg."""
     import torch
 
     torch.set_num_threads(len(os.sched_getaffinity(0)))

@@ -40,7 +40,7 @@ class Norm:
 
 
 @dataclass(frozen=True)
-class Pool:
+class Pooling:
     """Maximum or mean of windows; `ceil`: the last window may begin within and end outside. Means
     count padding as zeros."""
 
@@ -91,7 +91,7 @@ class Residual:
     shortcut: Layers = ()
 
 
-Layer = Conv | Norm | Pool | LocalNorm | Flatten | GlobalPool | Dense | Parallel | Residual
+Layer = Conv | Norm | Pooling | LocalNorm | Flatten | GlobalPool | Dense | Parallel | Residual
 Layers = tuple[Layer, ...]
 
 
@@ -100,7 +100,7 @@ class Operations(Protocol):
 
     def conv(self, x: Any, weight: Any, bias: Any, layer: Conv) -> Any: ...
     def norm(self, x: Any, scale: Any, shift: Any, layer: Norm) -> Any: ...
-    def pool(self, x: Any, layer: Pool) -> Any: ...
+    def pool(self, x: Any, layer: Pooling) -> Any: ...
     def local_norm(self, x: Any, layer: LocalNorm) -> Any: ...
     def flatten(self, x: Any) -> Any: ...
     def global_pool(self, x: Any) -> Any: ...
@@ -117,7 +117,7 @@ def forward(layers: Layers, x: Any, weights: Iterator[Any], ops: Operations) -> 
                 x = ops.conv(x, next(weights), next(weights) if layer.bias else None, layer)
             case Norm():
                 x = ops.norm(x, next(weights), next(weights), layer)
-            case Pool():
+            case Pooling():
                 x = ops.pool(x, layer)
             case LocalNorm():
                 x = ops.local_norm(x, layer)
@@ -162,7 +162,7 @@ class _Draw:
         self.weights += [np.ones(x[0], np.float32), np.zeros(x[0], np.float32)]
         return x
 
-    def pool(self, x: Any, layer: Pool) -> Any:
+    def pool(self, x: Any, layer: Pooling) -> Any:
         sizes = [n + 2 * layer.padding - layer.kernel for n in x[1:]]
         return x[0], *[
             -(-n // layer.stride) + 1 if layer.ceil else n // layer.stride + 1 for n in sizes
@@ -212,8 +212,8 @@ def _square(channels: int, kernel: int, stride: int = 1, **options: Any) -> Conv
     return Conv(channels, (kernel, kernel), stride, (kernel // 2, kernel // 2), **options)
 
 
-def _pool(kernel: int, stride: int, padding: int = 0, ceil: bool = False) -> Pool:
-    return Pool("max", kernel, stride, padding, ceil)
+def _pool(kernel: int, stride: int, padding: int = 0, ceil: bool = False) -> Pooling:
+    return Pooling("max", kernel, stride, padding, ceil)
 
 
 def _head(units: Sequence[int], classes: int) -> Layers:
@@ -276,7 +276,7 @@ def _shrink(channels: int) -> Layers:
 
 
 _WIDE, _HIGH = (1, 7), (7, 1)
-_MEAN = Pool("mean", 3, 1, 1)
+_MEAN = Pooling("mean", 3, 1, 1)
 
 
 def _v3_a(pooled: int) -> Parallel:

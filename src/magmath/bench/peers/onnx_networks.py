@@ -16,11 +16,11 @@ from magmath.bench.peers.networks import (
     LocalNorm,
     NetworkProblem,
     Norm,
-    Pool,
+    Pooling,
     forward,
 )
 from magmath.bench.peers.service import Contestant
-from magmath.bench.peers.training import Trainer, TrainingContestant
+from magmath.bench.peers.training import PeerTrainer, TrainingContestant
 
 OPSET = 17
 IR_VERSION = 9
@@ -76,7 +76,7 @@ def _openvino(problem: NetworkProblem) -> Callable[[Any], Any]:
     return lambda images: request.infer({"images": images})[compiled.output(0)]
 
 
-class OnnxInference(Trainer):
+class OnnxInference(PeerTrainer):
     """Outputs of the batch, by a function of the images."""
 
     def __init__(self, problem: NetworkProblem, outputs: Callable[[Any], Any]) -> None:
@@ -132,7 +132,7 @@ class OnnxOperations:
         y = self._node("BatchNormalization", x, *inputs, epsilon=layer.epsilon)
         return self._relu(y, layer.relu)
 
-    def pool(self, x: Any, layer: Pool) -> Any:
+    def pool(self, x: Any, layer: Pooling) -> Any:
         more = {} if layer.kind == "max" else {"count_include_pad": 1}
         return self._node(
             "MaxPool" if layer.kind == "max" else "AveragePool",

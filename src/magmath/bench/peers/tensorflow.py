@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from magmath.bench.peers.problem import INPUTS, Problem
 from magmath.bench.peers.service import Contestant
-from magmath.bench.peers.training import Trainer, TrainingContestant
+from magmath.bench.peers.training import PeerTrainer, TrainingContestant
 
 
 def mlp() -> Contestant:
@@ -26,7 +26,7 @@ def mlp() -> Contestant:
     )
 
 
-def _variants(problem: Problem) -> dict[str, Callable[[], Trainer]]:
+def _variants(problem: Problem) -> dict[str, Callable[[], PeerTrainer]]:
     tf.keras.backend.clear_session()
     return {
         "fit": lambda: FitTrainer(problem, xla=False, steps=1),
@@ -48,7 +48,7 @@ def _set_weights(network: Any, problem: Problem) -> None:
     network.set_weights([array for pair in problem.weights() for array in pair])
 
 
-class FitTrainer(Trainer):
+class FitTrainer(PeerTrainer):
     """Keras's own training loop."""
 
     def __init__(self, problem: Problem, xla: bool, steps: int) -> None:
@@ -80,7 +80,7 @@ class FitTrainer(Trainer):
         return float(self.network.evaluate(self.images, self.labels, verbose=0))
 
 
-class StepTrainer(Trainer):
+class StepTrainer(PeerTrainer):
     """A step compiled by XLA as a whole, called for each batch."""
 
     def __init__(self, problem: Problem) -> None:

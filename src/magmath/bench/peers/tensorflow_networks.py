@@ -21,11 +21,11 @@ from magmath.bench.peers.networks import (
     LocalNorm,
     NetworkProblem,
     Norm,
-    Pool,
+    Pooling,
     forward,
 )
 from magmath.bench.peers.service import Contestant
-from magmath.bench.peers.training import Trainer, TrainingContestant
+from magmath.bench.peers.training import PeerTrainer, TrainingContestant
 
 
 def train() -> Contestant:
@@ -38,7 +38,7 @@ def infer() -> Contestant:
     return _contestant(TensorFlowInference)
 
 
-def _contestant(make: Callable[[NetworkProblem, bool], Trainer]) -> Contestant:
+def _contestant(make: Callable[[NetworkProblem, bool], PeerTrainer]) -> Contestant:
     threads = len(os.sched_getaffinity(0))
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(threads)
@@ -74,7 +74,7 @@ class TensorFlowOperations:
             y = tf.nn.batch_normalization(x, mean, variance, shift, scale, layer.epsilon)
         return tf.nn.relu(y) if layer.relu else y
 
-    def pool(self, x: Any, layer: Pool) -> Any:
+    def pool(self, x: Any, layer: Pooling) -> Any:
         ends = []
         for size in x.shape[1:3]:
             rest = (size + 2 * layer.padding - layer.kernel) % layer.stride
@@ -111,7 +111,7 @@ def _padded(x: Any, rows: tuple[int, int], columns: tuple[int, int], value: floa
     return tf.pad(x, ((0, 0), rows, columns, (0, 0)), constant_values=value)
 
 
-class _Network(Trainer, ABC):
+class _Network(PeerTrainer, ABC):
     """The weights, the batch and the loss of a problem."""
 
     training: bool

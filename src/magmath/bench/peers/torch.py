@@ -12,9 +12,9 @@ from torch.func import functional_call, grad
 
 from magmath.bench.peers.problem import Problem
 from magmath.bench.peers.service import Contestant
-from magmath.bench.peers.training import Trainer, TrainingContestant
+from magmath.bench.peers.training import PeerTrainer, TrainingContestant
 
-Builders = dict[str, Callable[[], Trainer]]
+Builders = dict[str, Callable[[], PeerTrainer]]
 
 
 def eager() -> Contestant:
@@ -50,7 +50,7 @@ def _compiled_variants(problem: Problem) -> Builders:
     }
 
 
-class Network(nn.Module):
+class TorchMlp(nn.Module):
     """The problem's MLP with its loss."""
 
     def __init__(self, problem: Problem) -> None:
@@ -66,14 +66,14 @@ class Network(nn.Module):
 
 
 @torch.no_grad()
-def set_weights(network: Network, problem: Problem) -> None:
+def set_weights(network: TorchMlp, problem: Problem) -> None:
     linear = [layer for layer in network.layers if isinstance(layer, nn.Linear)]
     for layer, (matrix, bias) in zip(linear, problem.weights(), strict=True):
         layer.weight.copy_(torch.from_numpy(matrix).T)
         layer.bias.copy_(torch.from_numpy(bias))
 
 
-class LoopTrainer(Trainer):
+class LoopTrainer(PeerTrainer):
     """The training loop of PyTorch's tutorials."""
 
     def __init__(
@@ -81,7 +81,7 @@ class LoopTrainer(Trainer):
     ) -> None:
         self.problem = problem
         self.images, self.labels = (torch.from_numpy(part) for part in problem.data())
-        self.network = Network(problem)
+        self.network = TorchMlp(problem)
         self.reset()
         self.optimizer = torch.optim.SGD(
             self.network.parameters(),
@@ -108,13 +108,13 @@ class LoopTrainer(Trainer):
         return float(self.network(self.images, self.labels))
 
 
-class WholeStepTrainer(Trainer):
+class WholeStepTrainer(PeerTrainer):
     """Forward, backward and update traced as one graph, so that they can be fused."""
 
     def __init__(self, problem: Problem, compiler: str) -> None:
         self.problem = problem
         self.images, self.labels = (torch.from_numpy(part) for part in problem.data())
-        self.network = Network(problem)
+        self.network = TorchMlp(problem)
         self.reset()
         self.parameters = {name: p.detach() for name, p in self.network.named_parameters()}
         self.step = torch.compile(self._step, mode=compiler)

@@ -16,13 +16,13 @@ from magmath.bench.peers.networks import (
     LocalNorm,
     NetworkProblem,
     Norm,
-    Pool,
+    Pooling,
     forward,
 )
 from magmath.bench.peers.service import Contestant
-from magmath.bench.peers.training import Trainer, TrainingContestant
+from magmath.bench.peers.training import PeerTrainer, TrainingContestant
 
-Variants = dict[str, Callable[[], Trainer]]
+Variants = dict[str, Callable[[], PeerTrainer]]
 
 
 def train_eager() -> Contestant:
@@ -60,7 +60,7 @@ def _contestant(variants: Callable[[NetworkProblem], Variants]) -> Contestant:
     return TrainingContestant({"torch": torch.__version__}, NetworkProblem.of, variants)
 
 
-def _compiled(make: Callable[..., Trainer]) -> Callable[[NetworkProblem], Variants]:
+def _compiled(make: Callable[..., PeerTrainer]) -> Callable[[NetworkProblem], Variants]:
     def variants(problem: NetworkProblem) -> Variants:
         torch.compiler.reset()
         return {
@@ -89,7 +89,7 @@ class TorchOperations:
         y = F.batch_norm(x, mean, variance, scale, shift, self.training, 0.1, layer.epsilon)
         return F.relu(y) if layer.relu else y
 
-    def pool(self, x: Any, layer: Pool) -> Any:
+    def pool(self, x: Any, layer: Pooling) -> Any:
         pool = F.max_pool2d if layer.kind == "max" else F.avg_pool2d
         return pool(x, layer.kernel, layer.stride, layer.padding, ceil_mode=layer.ceil)
 
@@ -113,7 +113,7 @@ class TorchOperations:
         return F.relu(x + y)
 
 
-class _Network(Trainer):
+class _Network(PeerTrainer):
     """The weights, the batch and the loss of a problem."""
 
     training: bool

@@ -17,7 +17,7 @@ from magmath.bench.peers.service import Contestant
 TRIALS = 3
 
 
-class Trainer(ABC):
+class PeerTrainer(ABC):
     """One formulation of the training of the problem's network, or of its inference."""
 
     @abstractmethod
@@ -56,7 +56,7 @@ class TrainingContestant(Contestant, Generic[P]):
         self,
         versions: dict[str, str],
         problem: Callable[[dict[str, Any]], P],
-        variants: Callable[[P], dict[str, Callable[[], Trainer]]],
+        variants: Callable[[P], dict[str, Callable[[], PeerTrainer]]],
         agree: Callable[[float], float] = float,
     ) -> None:
         self._versions = versions
@@ -64,7 +64,7 @@ class TrainingContestant(Contestant, Generic[P]):
         self._variants = variants
         self._agree = agree
         self._problem: P
-        self._trainer: Trainer
+        self._trainer: PeerTrainer
 
     def versions(self) -> dict[str, str]:
         return self._versions
@@ -102,13 +102,13 @@ class TrainingContestant(Contestant, Generic[P]):
         self._trainer.train(1)
         return {"loss": self._trainer.loss()}
 
-    def _try(self, trainer: Trainer) -> tuple[float, float]:
+    def _try(self, trainer: PeerTrainer) -> tuple[float, float]:
         """Return the seconds of the first epoch, and of a later one."""
         first = self._time(trainer, 1)
         later = [self._time(trainer, 1) for _ in range(TRIALS)]
         return self._agree(first), self._agree(median(later))
 
-    def _time(self, trainer: Trainer, epochs: int) -> float:
+    def _time(self, trainer: PeerTrainer, epochs: int) -> float:
         start = time.perf_counter()
         trainer.train(epochs)
         return time.perf_counter() - start

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 ROUNDS = 3  # timed calls of each candidate, after an untimed one that loads and compiles
-HOPELESS = 1.5  # ratio to the fastest timing from which a candidate is not measured further
+TIMING_LIMIT = 1.5  # ratio to the fastest timing from which a candidate is not measured further
 
 
 @dataclass
@@ -44,4 +44,4 @@ class Measurements:
         if not taken:
             return True
         fastest = min(min(other) for other in self.seconds.values() if other)
-        return len(taken) < ROUNDS and min(taken) <= HOPELESS * fastest
+        return len(taken) < ROUNDS and min(taken) <= TIMING_LIMIT * fastest

@@ -31,7 +31,8 @@ Call = Callable[[], object]
 ROUNDS = 5
 ROUND_SECONDS = 100e-6
 BUDGET_SECONDS = 15e-3  # default; no round starts after it
-HOPELESS = 3.0  # ratio to the fastest first timing above which a candidate is not measured further
+# Ratio to the fastest first timing above which a candidate is not measured further.
+FIRST_TIMING_LIMIT = 3.0
 ADVANTAGE = 0.95  # maximum ratio to the default candidate's time for replacing it
 DISTURBED = 1.5  # ratio of median to minimum from which other processes disturbed the measurement
 WORKSPACE_LIMIT = 256 * 2**20
@@ -197,7 +198,7 @@ def no_wait() -> None:
 
 def _rounds(calls: Mapping[str, Call], synchronize: Call, budget: float) -> dict[str, list[float]]:
     """Return several timings of each call, in seconds, measured in turn; two for calls that are
-    `HOPELESS` times slower than the fastest."""
+    `FIRST_TIMING_LIMIT` times slower than the fastest."""
 
     def seconds(call: Call, times: int) -> float:
         start = time.perf_counter()
@@ -211,7 +212,7 @@ def _rounds(calls: Mapping[str, Call], synchronize: Call, budget: float) -> dict
     start = time.perf_counter()
     taken = {name: [seconds(call, 1), seconds(call, 1)] for name, call in calls.items()}
     fastest = min(map(min, taken.values()))
-    left = [name for name in calls if min(taken[name]) <= HOPELESS * fastest]
+    left = [name for name in calls if min(taken[name]) <= FIRST_TIMING_LIMIT * fastest]
     repeats = {name: int(ROUND_SECONDS / max(min(taken[name]), 1e-7)) for name in left}
     for _ in range(ROUNDS):
         for name in left:

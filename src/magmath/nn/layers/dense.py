@@ -49,7 +49,10 @@ class Dense(Module):
 
     def _check(self, x: Array) -> None:
         if x.ndim == 0:
-            raise ShapeError("Dense: takes (…, inputs), was given a 0-d array")
+            raise ShapeError(
+                "Dense: takes (…, inputs), was given a 0-d array"
+                "; add a dimension with mm.reshape(x, (1,))"
+            )
         weight = self.weight
         if isinstance(weight, Parameter) and x.shape[-1] != weight.shape[0]:
             raise ShapeError(

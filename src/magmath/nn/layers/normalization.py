@@ -102,6 +102,7 @@ class BatchNorm(Module):
             raise ShapeError(
                 f"BatchNorm: takes (N, channels, …), with the channels at axis {self.axis}; was "
                 f"given {x.shape}"
+                "; move them there, or pass axis=…"
             )
         channels = (x.shape[self.axis],)
         self.materialize(
@@ -161,7 +162,10 @@ class GroupNorm(Module):
     def __call__(self, x: Array) -> Array:
         """(N, channels, …) → the same shape."""
         if x.ndim < 2:
-            raise ShapeError(f"GroupNorm: takes (N, channels, …), was given {x.shape}")
+            raise ShapeError(
+                f"GroupNorm: takes (N, channels, …), was given {x.shape}"
+                "; move the channels to axis 1 with mm.moveaxis"
+            )
         self.materialize(weight=(x.shape[1],), bias=(x.shape[1],))
         return group_norm(x, self.groups, self.weight, self.bias, self.epsilon)
 
@@ -186,7 +190,10 @@ class InstanceNorm(Module):
     def __call__(self, x: Array) -> Array:
         """(N, channels, *space) → the same shape."""
         if x.ndim < 3:
-            raise ShapeError(f"InstanceNorm: takes (N, channels, *space), was given {x.shape}")
+            raise ShapeError(
+                f"InstanceNorm: takes (N, channels, *space), was given {x.shape}"
+                "; move the channels to axis 1 with mm.moveaxis"
+            )
         self.materialize(weight=(x.shape[1],), bias=(x.shape[1],))
         return instance_norm(x, self.weight, self.bias, self.epsilon)
 

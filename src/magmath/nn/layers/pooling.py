@@ -1,4 +1,4 @@
-"""Pooling layers: windows, windows that divide the image, and whole images."""
+"""Pooling layers: over sliding windows, over adaptive windows, and over whole images."""
 
 from __future__ import annotations
 

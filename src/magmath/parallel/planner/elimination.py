@@ -23,7 +23,7 @@ Table = np.ndarray
 
 
 @dataclass
-class Problem:
+class AssignmentProblem:
     """The tables of an assignment problem.
 
     layers   seconds for each option of each layer
@@ -103,7 +103,7 @@ def _key(table: Table) -> Hashable:
 class _Network:
     """The remaining layers, with at most one table for each pair of them."""
 
-    def __init__(self, problem: Problem, memo: _Eliminated) -> None:
+    def __init__(self, problem: AssignmentProblem, memo: _Eliminated) -> None:
         self.own: dict[int, Table] = dict(enumerate(problem.layers))
         self.tables: dict[int, dict[int, Table]] = {i: {} for i in self.own}
         self._sums: dict[Hashable, Table] = {}
@@ -143,7 +143,7 @@ class _Network:
             self._join(neighbours[0], neighbours[1], cost)
         return _Removed(layer, neighbours, best)
 
-    def rest(self) -> Problem:
+    def rest(self) -> AssignmentProblem:
         """Return the remaining problem, its layers renumbered in the order of `own`."""
         number = {layer: i for i, layer in enumerate(self.own)}
         edges = [
@@ -152,10 +152,10 @@ class _Network:
             for v, table in row.items()
             if number[u] < number[v]
         ]
-        return Problem(list(self.own.values()), edges)
+        return AssignmentProblem(list(self.own.values()), edges)
 
 
-def best_assignment(problem: Problem) -> Assignment:
+def best_assignment(problem: AssignmentProblem) -> Assignment:
     """Return the cheapest assignment, or a good one with a lower bound (see `Assignment.gap`)."""
     network = _Network(problem, _Eliminated())
     removed: list[_Removed] = []

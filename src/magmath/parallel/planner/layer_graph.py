@@ -125,7 +125,10 @@ def layer_graph(module: Module, shape: Sequence[int], dtype: Any = None) -> Laye
     for node in topological(outputs):
         grouping.add(node)
     if not any(grouping.depends(node) for node in outputs):
-        raise MagmathError("plan: the output of the network does not depend on its input")
+        raise MagmathError(
+            "plan: the output of the network does not depend on its input"
+            "; compute the output in __call__ from its argument"
+        )
     grouping.finish([node for node in outputs if grouping.depends(node)])
     layers = tuple(draft.layer(grouping) for draft in grouping.drafts)
     return LayerGraph(layers, given.shape[0], given.dtype.itemsize)

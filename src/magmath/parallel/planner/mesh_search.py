@@ -15,7 +15,7 @@ import numpy as np
 
 from magmath.errors import MagmathError
 from magmath.parallel.planner.costs import CostModel, CostTables
-from magmath.parallel.planner.elimination import Problem, best_assignment
+from magmath.parallel.planner.elimination import AssignmentProblem, best_assignment
 from magmath.parallel.planner.layer_graph import BATCH, LayerGraph
 from magmath.parallel.planner.options import INPUT, OUTPUT, REPLICATED, Option, PlannerMesh, meshes
 from magmath.parallel.planner.step_program import step_program, tasks
@@ -32,7 +32,7 @@ _ROUNDS: Final = 30
 
 
 @dataclass(frozen=True)
-class Candidate:
+class MeshCandidate:
     """Options for all layers on a mesh.
 
     hidden   the assumed share of the exchange of gradients that is hidden
@@ -59,7 +59,9 @@ class Candidate:
         return max(0.0, (self.seconds - self.bound) / self.seconds) if self.seconds else 0.0
 
 
-def assignment_problem(tables: CostTables, hidden: float = 0.0, price: float = 0.0) -> Problem:
+def assignment_problem(
+    tables: CostTables, hidden: float = 0.0, price: float = 0.0
+) -> AssignmentProblem:
     """Return the assignment problem of the tables.
 
     hidden  share of the exchange of gradients that backward computation hides
@@ -74,7 +76,7 @@ def assignment_problem(tables: CostTables, hidden: float = 0.0, price: float = 0
             known[id(found)] = seconds + price * found.memory if price else seconds
         own.append(known[id(found)])
     edges = [(u, v, tables.edge_seconds(u, v, edge)) for u, v, edge in tables.graph.edges()]
-    return Problem(own, edges)
+    return AssignmentProblem(own, edges)
 
 
 def assignment_memory(tables: CostTables, options: Sequence[int]) -> float:
@@ -82,7 +84,7 @@ def assignment_memory(tables: CostTables, options: Sequence[int]) -> float:
     return sum(float(tables.layer_tables(i).memory[o]) for i, o in enumerate(options))
 
 
-def best_candidate(tables: CostTables, limit: float, hidden: float = 0.0) -> Candidate | None:
+def best_candidate(tables: CostTables, limit: float, hidden: float = 0.0) -> MeshCandidate | None:
     """Return the cheapest candidate of a mesh within a limit of memory, or None if none fits.
 
     The limit enters with a price for memory (Lagrangian relaxation), which bisection raises as far
@@ -123,14 +125,18 @@ def _price_that_fits(
 
 
 def _candidate(
-    tables: CostTables, numbers: Sequence[int], problem: Problem, bound: float, hidden: float
-) -> Candidate:
+    tables: CostTables,
+    numbers: Sequence[int],
+    problem: AssignmentProblem,
+    bound: float,
+    hidden: float,
+) -> MeshCandidate:
     options = tuple(tables.options[i][o] for i, o in enumerate(numbers))
     memory = assignment_memory(tables, numbers)
-    return Candidate(tables, options, hidden, problem.cost(numbers), bound, memory)
+    return MeshCandidate(tables, options, hidden, problem.cost(numbers), bound, memory)
 
 
-def uniform_candidate(tables: CostTables, choice: str) -> Candidate:
+def uniform_candidate(tables: CostTables, choice: str) -> MeshCandidate:
     """Return the candidate that divides every layer alike where that is possible: pure data
     parallelism for "batch", pure model parallelism for "output", one weird trick (Krizhevsky 2014)
     for "hybrid": the samples in convolutions, the outputs in dense layers."""
@@ -145,7 +151,7 @@ def uniform_candidate(tables: CostTables, choice: str) -> Candidate:
 
 
 @dataclass(frozen=True)
-class SimulatedStep:
+class SimulatedPlanStep:
     """A simulated training step: its seconds in the steady state, and the timeline of some steps
     of one worker that represents all."""
 
@@ -154,22 +160,22 @@ class SimulatedStep:
 
 
 def simulated_step(
-    candidate: Candidate,
+    candidate: MeshCandidate,
     *,
     every_worker: bool = False,
     overlap: bool = True,
     sharded: bool = False,
     slowdown: dict[int, float] | None = None,
-) -> SimulatedStep:
+) -> SimulatedPlanStep:
     """Simulate training steps of a candidate. See `step_program` and `tasks` for the options."""
     program = step_program(candidate.tables, candidate.options, sharded=sharded)
     found, ends = tasks(program, candidate.tables, every_worker=every_worker, overlap=overlap)
     levels = candidate.tables.model.machine.levels
     timeline = simulate(found, levels, slowdown)
     if len(ends) == 1 or not found:
-        return SimulatedStep(timeline.seconds, timeline)
+        return SimulatedPlanStep(timeline.seconds, timeline)
     last, former = (timeline.spans[end].end for end in (ends[-1], ends[-2]))
-    return SimulatedStep(last - former, timeline)
+    return SimulatedPlanStep(last - former, timeline)
 
 
 @dataclass(frozen=True)
@@ -178,9 +184,9 @@ class SearchResult:
     (None where one does not fit the memory), the largest gap of a mesh (None without a search), and
     the numbers of meshes and of simulated plans."""
 
-    best: Candidate
-    step: SimulatedStep
-    strategies: Mapping[str, SimulatedStep | None]
+    best: MeshCandidate
+    step: SimulatedPlanStep
+    strategies: Mapping[str, SimulatedPlanStep | None]
     gap: float | None
     meshes: int
     simulated: int
@@ -193,7 +199,7 @@ def search_meshes(graph: LayerGraph, model: CostModel, workers: int, limit: floa
     """
     all_tables = [CostTables(graph, mesh, model) for mesh in meshes(workers)]
     fixed = {name: uniform_candidate(all_tables[0], choice) for name, choice in STRATEGIES.items()}
-    chosen: dict[Hashable, Candidate] = {
+    chosen: dict[Hashable, MeshCandidate] = {
         (one.mesh, one.options): one for one in fixed.values() if one.memory <= limit
     }
     gap = 0.0
@@ -213,7 +219,7 @@ def search_meshes(graph: LayerGraph, model: CostModel, workers: int, limit: floa
     return SearchResult(chosen[best], steps[best], compared, gap, len(all_tables), len(steps))
 
 
-def is_hybrid(candidate: Candidate) -> bool:
+def is_hybrid(candidate: MeshCandidate) -> bool:
     """Return True if convolutions divide samples, and at least one dense layer its outputs or
     inputs."""
     products = [

@@ -18,9 +18,9 @@ from magmath.parallel.planner.costs import CostModel, CostTables
 from magmath.parallel.planner.layer_graph import LayerGraph, layer_graph
 from magmath.parallel.planner.mesh_search import (
     STRATEGIES,
-    Candidate,
+    MeshCandidate,
     SearchResult,
-    SimulatedStep,
+    SimulatedPlanStep,
     search_meshes,
     simulated_step,
     uniform_candidate,
@@ -62,7 +62,7 @@ class Plan:
     found: SearchResult
 
     @property
-    def candidate(self) -> Candidate:
+    def candidate(self) -> MeshCandidate:
         """The chosen options, with the tables of their costs."""
         return self.found.best
 
@@ -157,7 +157,7 @@ class Plan:
         every_worker: bool = False,
         overlap: bool = True,
         sharded: bool = False,
-    ) -> SimulatedStep:
+    ) -> SimulatedPlanStep:
         """Simulate training steps event by event.
 
         slowdown      worker → factor by which its computations take longer
@@ -209,7 +209,7 @@ class Plan:
         return plan_text(self)
 
 
-def _seconds(candidate: Candidate, moves: Sequence[Instruction]) -> float:
+def _seconds(candidate: MeshCandidate, moves: Sequence[Instruction]) -> float:
     found = [(one.exchange, one.nbytes) for one in moves]
     return sum(candidate.tables.exchange_seconds(e, n) for e, n in found if e is not None)
 

@@ -20,7 +20,7 @@ COLOURS: Final = {
 }
 
 
-class Row(Protocol):
+class LayerRow(Protocol):
     """The values of a layer's plan that the output shows. See `LayerPlan`."""
 
     @property
@@ -60,7 +60,7 @@ class Shown(Protocol):
     """The values of a plan that the output shows. See `Plan`."""
 
     @property
-    def layers(self) -> Sequence[Row]:
+    def layers(self) -> Sequence[LayerRow]:
         """The layers."""
 
     @property
@@ -94,19 +94,19 @@ def plan_text(plan: Shown) -> str:
     return "\n".join([*plan.heading, "", *rows, "", legend])
 
 
-def _label(one: Row) -> str:
+def _label(one: LayerRow) -> str:
     return one.name if one.name.startswith(one.kind) else f"{one.name} ({one.kind})"
 
 
-def _division(one: Row) -> str:
+def _division(one: LayerRow) -> str:
     return " × ".join(one.option)
 
 
-def _total(one: Row) -> float:
+def _total(one: LayerRow) -> float:
     return one.compute + one.exchange + one.gradient
 
 
-def _bar(one: Row, longest: float) -> str:
+def _bar(one: LayerRow, longest: float) -> str:
     parts = zip("█▓░", (one.compute, one.exchange, one.gradient), strict=True)
     return "".join(sign * round(BAR * seconds / longest) for sign, seconds in parts)
 
@@ -150,7 +150,7 @@ def plan_svg(plan: Shown) -> str:
     return "\n".join([*lines, "</svg>", ""])
 
 
-def _bars(one: Row, start: int, top: int, scale: float) -> list[str]:
+def _bars(one: LayerRow, start: int, top: int, scale: float) -> list[str]:
     found, x = [], float(start)
     for name, colour in _PARTS:
         width = getattr(one, name) * scale

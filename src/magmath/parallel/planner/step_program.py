@@ -25,7 +25,13 @@ from magmath.parallel.planner.options import (
     result_state,
     transfer,
 )
-from magmath.parallel.simulator.events import COMMUNICATE, COMPUTE, PortStage, Task, on_ports
+from magmath.parallel.simulator.events import (
+    COMMUNICATE,
+    COMPUTE,
+    PortStage,
+    SimulatedTask,
+    on_ports,
+)
 
 STEPS: Final = 3
 """Simulated steps, so that the last one shows the steady state."""
@@ -208,14 +214,14 @@ class _Writer:
 
 def tasks(
     program: StepProgram, tables: CostTables, *, every_worker: bool, overlap: bool = True
-) -> tuple[list[Task], list[int]]:
+) -> tuple[list[SimulatedTask], list[int]]:
     """Return the tasks of a program, and the tasks that end the backward pass of each step.
 
     every_worker   write out all workers; otherwise one worker represents all
     overlap        False: workers do not compute while they communicate
     """
     streams = (COMMUNICATE,) if overlap else (COMMUNICATE, COMPUTE)
-    found: list[Task] = []
+    found: list[SimulatedTask] = []
     made: list[dict[int, int]] = []
     known: dict[Hashable, tuple[PortStage, ...]] = {}
     workers = range(tables.mesh.workers) if every_worker else range(1)
@@ -229,13 +235,13 @@ def tasks(
             numbers.update(dict.fromkeys(group, len(found)))
             name = f"{one.name} ({one.phase})"
             if one.exchange is None:
-                found.append(Task(name, group, (COMPUTE,), one.seconds, (), after))
+                found.append(SimulatedTask(name, group, (COMPUTE,), one.seconds, (), after))
             else:
                 key = (one.exchange, one.nbytes, group)
                 if key not in known:
                     known[key] = _stages(tables, one, group, every_worker)
                 stages = known[key]
-                found.append(Task(name, group, streams, 0.0, stages, after))
+                found.append(SimulatedTask(name, group, streams, 0.0, stages, after))
         made.append(numbers)
     return found, [made[end][0] for end in program.ends]
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from magmath.parallel.simulator.events import Host, Task, Timeline, simulate
+from magmath.parallel.simulator.events import Host, SimulatedTask, Timeline, simulate
 from magmath.parallel.simulator.measured import measured_timeline
 from magmath.parallel.simulator.timeline import perfetto, save_timeline, timeline_svg
 
 __all__ = [
     "Host",
-    "Task",
+    "SimulatedTask",
     "Timeline",
     "measured_timeline",
     "perfetto",

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from magmath.cost.collectives import Level, Stage
+from magmath.cost.collectives import CollectiveStage, Level
 from magmath.errors import MagmathError
 
 COMPUTE: Final = "compute"
@@ -32,7 +32,7 @@ class PortStage(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Task:
+class SimulatedTask:
     """A computation or a communication of some workers.
 
     streams  the streams that it occupies, of each of its workers
@@ -64,7 +64,7 @@ class Host:
     bandwidth: float = float("inf")
     crowding: float = 1.0
 
-    def rates(self, tasks: Sequence[Task], slowdown: Mapping[int, float]) -> list[float]:
+    def rates(self, tasks: Sequence[SimulatedTask], slowdown: Mapping[int, float]) -> list[float]:
         """Return the share of each concurrent computation that is done per second.
 
         Processors are shared equally. A computation that needs less of the memory's bandwidth than
@@ -84,7 +84,7 @@ class Host:
         return rates
 
 
-def _slowest(task: Task, slowdown: Mapping[int, float]) -> float:
+def _slowest(task: SimulatedTask, slowdown: Mapping[int, float]) -> float:
     return max([slowdown.get(worker, 1.0) for worker in task.workers])
 
 
@@ -100,7 +100,7 @@ class Span(NamedTuple):
 class Timeline:
     """The result of a simulation: the spans, in the order of the tasks."""
 
-    tasks: tuple[Task, ...]
+    tasks: tuple[SimulatedTask, ...]
     spans: tuple[Span, ...]
 
     @property
@@ -129,7 +129,7 @@ class Timeline:
 
 
 def simulate(
-    tasks: Sequence[Task],
+    tasks: Sequence[SimulatedTask],
     levels: Sequence[Level],
     slowdown: Mapping[int, float] | None = None,
     host: Host | None = None,
@@ -161,7 +161,7 @@ class _Flow:
 class _Simulation:
     def __init__(
         self,
-        tasks: Sequence[Task],
+        tasks: Sequence[SimulatedTask],
         levels: Sequence[Level],
         slowdown: Mapping[int, float],
         host: Host | None,
@@ -186,7 +186,7 @@ class _Simulation:
                 self._queues[stream].append(number)
 
     @staticmethod
-    def _streams(task: Task) -> list[tuple[int, str]]:
+    def _streams(task: SimulatedTask) -> list[tuple[int, str]]:
         return [(worker, stream) for worker in task.workers for stream in task.streams]
 
     def run(self) -> Timeline:
@@ -304,7 +304,9 @@ class _Simulation:
 
 
 def on_ports(
-    stages: Sequence[Stage], ports: Mapping[int, Sequence[int]], sharing: Mapping[int, float]
+    stages: Sequence[CollectiveStage],
+    ports: Mapping[int, Sequence[int]],
+    sharing: Mapping[int, float],
 ) -> tuple[PortStage, ...]:
     """Return stages on the ports of units.
 

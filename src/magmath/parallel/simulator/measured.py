@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from magmath.diagnostics.explanation import Summed
 from magmath.errors import MagmathError
-from magmath.parallel.simulator.events import COMMUNICATE, COMPUTE, Span, Task, Timeline
+from magmath.parallel.simulator.events import COMMUNICATE, COMPUTE, SimulatedTask, Span, Timeline
 
 
 def measured_timeline(costs: Summed) -> Timeline:
@@ -20,7 +20,7 @@ def measured_timeline(costs: Summed) -> Timeline:
             "measured_timeline: needs the times of workers, which only profiled runs have; run the "
             "step in a `with mm.profile() as profile:` block, and give the profile"
         )
-    tasks: list[Task] = []
+    tasks: list[SimulatedTask] = []
     spans: list[Span] = []
     now: dict[int, float] = {}
     for step in costs.steps:
@@ -29,5 +29,7 @@ def measured_timeline(costs: Summed) -> Timeline:
             start = now.get(worker, 0.0)
             now[worker] = start + seconds
             spans.append(Span(len(tasks), start, now[worker]))
-            tasks.append(Task(f"{step.operation} ({step.phase})", (worker,), (stream,), seconds))
+            tasks.append(
+                SimulatedTask(f"{step.operation} ({step.phase})", (worker,), (stream,), seconds)
+            )
     return Timeline(tuple(tasks), tuple(spans))

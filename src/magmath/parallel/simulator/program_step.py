@@ -15,10 +15,10 @@ from magmath.diagnostics.explanation import duration
 from magmath.errors import MagmathError
 from magmath.executor.call_times import CallTime, Tier
 from magmath.parallel.simulator.events import COMMUNICATE, COMPUTE, Host, Timeline, simulate
-from magmath.parallel.simulator.program_tasks import Network, program_tasks
+from magmath.parallel.simulator.program_tasks import WorkerNetwork, program_tasks
 from magmath.parallel.simulator.timeline import perfetto, timeline_svg
 from magmath.passes.environment import Environment
-from magmath.program.instructions import Call, Move, Program
+from magmath.program.instructions import Call, Program, Redistribute
 
 STEPS: Final = 3
 """Simulated steps, so that the last one shows the steady state."""
@@ -95,7 +95,9 @@ def simulate_program(
     machine = environment.machine
     count = processor_count() if processors is None else processors
     priced = [step.seconds for step in explain_program(program, environment).steps]
-    network = Network.of(machine, program.workers, count, shares_memory=environment.shares_memory)
+    network = WorkerNetwork.of(
+        machine, program.workers, count, shares_memory=environment.shares_memory
+    )
     free = max(1, count // environment.threads)
     host = Host(free, machine.host_bandwidth, machine.crowding)
     forms = (
@@ -147,8 +149,8 @@ def _predicted(program: Program, priced: list[float], environment: Environment) 
     own."""
     found: Tier = []
     for i, one in enumerate(program.instructions):
-        seconds = priced[i] if isinstance(one, Call | Move) else 0.0
-        if isinstance(one, Move) and not environment.shares_memory:
+        seconds = priced[i] if isinstance(one, Call | Redistribute) else 0.0
+        if isinstance(one, Redistribute) and not environment.shares_memory:
             seconds = environment.machine.call_seconds
         found.append(CallTime(range(i, i + 1), seconds))
     return found[program.prologue :]

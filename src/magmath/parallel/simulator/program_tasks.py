@@ -21,9 +21,9 @@ from magmath.parallel.simulator.events import (
     COMPUTE,
     Port,
     PortStage,
-    Task,
+    SimulatedTask,
 )
-from magmath.program.instructions import Barrier, Call, Emit, Instruction, Move, Program
+from magmath.program.instructions import Barrier, Call, Emit, Instruction, Program, Redistribute
 
 KERNEL: Final = "kernel"
 COPY: Final = "copy"
@@ -32,7 +32,7 @@ WAIT: Final = "wait"
 
 
 @dataclass(frozen=True)
-class Network:
+class WorkerNetwork:
     """The connection of the workers of a program.
 
     shares_memory  True if workers copy from one another's memory
@@ -49,7 +49,9 @@ class Network:
     cache: float = 0.0
 
     @staticmethod
-    def of(machine: Machine, workers: int, processors: int, *, shares_memory: bool) -> Network:
+    def of(
+        machine: Machine, workers: int, processors: int, *, shares_memory: bool
+    ) -> WorkerNetwork:
         """Return the connection of some workers of a machine."""
         link = machine.shared if shares_memory else machine.messages
         crowded = shares_memory and workers > processors
@@ -58,7 +60,7 @@ class Network:
         if len(levels) == 1:  # the host of this process
             levels = (Level("host", 0, link.bandwidth, link.latency),)
         cache = machine.cache / workers
-        return Network(shares_memory, barrier, machine.shared.bandwidth, levels, cache)
+        return WorkerNetwork(shares_memory, barrier, machine.shared.bandwidth, levels, cache)
 
 
 @dataclass
@@ -66,9 +68,9 @@ class _Writer:
     """The state of writing out a program: tasks, and what the next tasks of workers wait for."""
 
     program: Program
-    network: Network
+    network: WorkerNetwork
     priced: Sequence[float]
-    tasks: list[Task] = field(default_factory=list)
+    tasks: list[SimulatedTask] = field(default_factory=list)
     due: list[tuple[int, int]] = field(default_factory=list)
     """Positions after which all workers wait for a task, and its number."""
     last: dict[int, int] = field(default_factory=dict)
@@ -98,11 +100,11 @@ class _Writer:
                 self._barrier()
             case Call() if instruction.workspace is not None:
                 seconds = self.priced[position]
-                self._add(Task(_name(instruction), self.workers, (COMPUTE,), seconds))
+                self._add(SimulatedTask(_name(instruction), self.workers, (COMPUTE,), seconds))
                 self._barrier()
-            case Call() | Move():
+            case Call() | Redistribute():
                 self._computations(position, times)
-                if isinstance(instruction, Move):
+                if isinstance(instruction, Redistribute):
                     self._messages(position, instruction)
                 elif _is_alone(self.program, instruction):
                     self._barrier()
@@ -117,7 +119,7 @@ class _Writer:
             nbytes = sum(self._bytes(worker, member) for member in members)
             seconds = max(one.seconds, self._read_seconds(worker, members))
             name = _name(members[0]) if len(members) == 1 else f"{len(members)} calls ({KERNEL})"
-            task = Task(name, (worker,), (COMPUTE,), seconds, nbytes=nbytes)
+            task = SimulatedTask(name, (worker,), (COMPUTE,), seconds, nbytes=nbytes)
             self.last[worker] = self._add(task)
 
     def _read_seconds(self, worker: int, members: Sequence[Instruction]) -> float:
@@ -126,7 +128,7 @@ class _Writer:
             return 0.0
         total = 0.0
         for one in members:
-            if isinstance(one, Move):
+            if isinstance(one, Redistribute):
                 for stage in self._stages(one):
                     traffic = stage.traffic.get(worker)
                     itemsize = self.program.slots[one.source].dtype.itemsize
@@ -138,7 +140,7 @@ class _Writer:
         match instruction:
             case Call(_, _, inputs, out):
                 touched = [*inputs, out]
-            case Move(source, target):
+            case Redistribute(source, target):
                 touched = [source, target]
             case _:
                 return 0.0
@@ -149,9 +151,9 @@ class _Writer:
     def _barrier(self) -> None:
         if len(self.workers) > 1:
             stage = PortStage(self.network.barrier, ())
-            self._add(Task(f"barrier ({WAIT})", self.workers, (COMPUTE,), 0.0, (stage,)))
+            self._add(SimulatedTask(f"barrier ({WAIT})", self.workers, (COMPUTE,), 0.0, (stage,)))
 
-    def _messages(self, position: int, move: Move) -> None:
+    def _messages(self, position: int, move: Redistribute) -> None:
         """Append the messages of a move between workers that share no memory."""
         if self.network.shares_memory or len(self.workers) == 1:
             return
@@ -168,7 +170,7 @@ class _Writer:
         kind = plan(*self._layouts(move)).kind
         streams = (COMMUNICATE,) if move.overlapped else (COMPUTE, COMMUNICATE)
         after = tuple(self.last.values()) if move.overlapped else ()
-        task = Task(f"{kind} ({MESSAGE})", self.workers, streams, 0.0, stages, after)
+        task = SimulatedTask(f"{kind} ({MESSAGE})", self.workers, streams, 0.0, stages, after)
         number = self._add(task)
         if move.overlapped:
             self.due.append((position + move.overlapped, number))
@@ -176,16 +178,16 @@ class _Writer:
     def _compute_wait(self, number: int) -> None:
         """Make the computations of all workers wait for a task of the other stream."""
         for worker in self.workers:
-            self._add(Task(f"wait ({WAIT})", (worker,), (COMPUTE,), after=(number,)))
+            self._add(SimulatedTask(f"wait ({WAIT})", (worker,), (COMPUTE,), after=(number,)))
 
-    def _layouts(self, move: Move) -> tuple[Layout, Layout]:
+    def _layouts(self, move: Redistribute) -> tuple[Layout, Layout]:
         slots = self.program.slots
         return slots[move.source].layout, slots[move.target].layout
 
-    def _stages(self, move: Move) -> tuple[Stage, ...]:
+    def _stages(self, move: Redistribute) -> tuple[Stage, ...]:
         return tuple(plan(*self._layouts(move)).stages)
 
-    def _add(self, task: Task) -> int:
+    def _add(self, task: SimulatedTask) -> int:
         self.tasks.append(task)
         return len(self.tasks) - 1
 
@@ -193,10 +195,10 @@ class _Writer:
 def program_tasks(
     program: Program,
     tiers: Sequence[Tier],
-    network: Network,
+    network: WorkerNetwork,
     priced: Sequence[float],
     steps: int = 1,
-) -> tuple[list[Task], list[int]]:
+) -> tuple[list[SimulatedTask], list[int]]:
     """Return the tasks of some steps of a program, and the number of tasks up to the end of each.
 
     tiers   the times of each worker's calls

@@ -67,7 +67,7 @@ class InlineTransport(Transport):
     def compute(
         self,
         order: Sequence[Expression],
-        wanted: Sequence[Expression],
+        requested: Sequence[Expression],
         given: Mapping[Expression, int],
         outputs: Sequence[int],
         released: Sequence[int],
@@ -75,7 +75,7 @@ class InlineTransport(Transport):
         self.traffic.messages += 1
         assert self._worker is not None
         try:
-            return self._worker.compute(order, wanted, given, outputs, released)
+            return self._worker.compute(order, requested, given, outputs, released)
         except Exception as error:
             add_user_line(error)
             raise

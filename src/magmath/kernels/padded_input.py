@@ -1,4 +1,4 @@
-"""The range of images that a convolution reads, surrounded by the zeros of its padding."""
+"""The range of images that a convolution reads, with the zeros of its padding."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def symmetric_padding(problem: ConvolutionProblem) -> list[int] | None:
     return padding
 
 
-class Surrounded:
+class PaddedInput:
     """The range of x that y needs, with zeros out of bounds, filled in each run.
 
     If torch can supply the zeros, `tensor` is x itself and `padding` is their number on both sides.

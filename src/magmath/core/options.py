@@ -1,0 +1,51 @@
+"""The environment variables that configure magmath: names, defaults and meaning, in one table.
+
+A value is read whenever it is needed, so a program may set a variable before the first use. The
+table in `docs/running.md` repeats `VARIABLES` for users. Variables by which magmath's processes
+pass data to each other are defined where they are used.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Final, final
+
+
+@final
+@dataclass(frozen=True)
+class EnvironmentVariable:
+    """An environment variable; as text it is its name."""
+
+    name: str
+    default: str
+    meaning: str
+
+    def read(self) -> str:
+        """Return the value in the environment, or the default."""
+        return os.environ.get(self.name, self.default)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+CACHE: Final = EnvironmentVariable(
+    "MAGMATH_CACHE", "", "the folder of compiled code and measurements"
+)
+CACHE_LIMIT: Final = EnvironmentVariable(
+    "MAGMATH_CACHE_LIMIT", "512", "the bound on its size in megabytes; 0 disables the cache"
+)
+COMPILE_AFTER: Final = EnvironmentVariable(
+    "MAGMATH_COMPILE_AFTER",
+    "0.3",
+    "seconds of steps before native code is compiled for them; inf compiles nothing",
+)
+DATA: Final = EnvironmentVariable("MAGMATH_DATA", "", "the folder of data sets")
+DEBUG: Final = EnvironmentVariable(
+    "MAGMATH_DEBUG", "", "switches that make latent faults visible: fill, delays=SEED"
+)
+REMOTE_SHELL: Final = EnvironmentVariable(
+    "MAGMATH_REMOTE_SHELL", "ssh", "the program that starts commands on other hosts"
+)
+
+VARIABLES: Final = (CACHE, CACHE_LIMIT, COMPILE_AFTER, DATA, DEBUG, REMOTE_SHELL)
