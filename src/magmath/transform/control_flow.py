@@ -18,12 +18,12 @@ from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
 from magmath.transform.branches import trace_branch
 from magmath.transform.compiled import compile
+from magmath.transform.function_argument import require_function
 from magmath.transform.loops import checked_states, state_of
 from magmath.transform.traced_function import (
     TracedFunction,
     assign_all,
     result_nodes,
-    shown,
     trace_function,
 )
 
@@ -49,8 +49,7 @@ def cond(
     are JAX's.
     """
     for function in (true_function, false_function):
-        if not callable(function) or isinstance(function, Array):
-            raise TypeError(f"cond: needs functions, was given {shown(function)}")
+        require_function("cond: needs functions", function)
     _check_predicate("cond", predicate)
     functions = true_function, false_function
     if not isinstance(predicate, Array):
@@ -163,8 +162,7 @@ def while_loop(cond: Callable[[Any], Any], body: Callable[[Any], Any], value: An
     are JAX's.
     """
     for function in (cond, body):
-        if not callable(function):
-            raise TypeError(f"while_loop: needs functions of the value, was given {function!r}")
+        require_function("while_loop: needs functions of the value", function)
     leaves, tree = flatten(value)
     states = [state_of(leaf) for leaf in leaves]
     if tracing.current() is not None:

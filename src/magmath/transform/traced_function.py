@@ -11,8 +11,6 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from magmath.api.creation import asarray
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.number_list import is_number
@@ -101,13 +99,6 @@ def _result(name: str, function: Callable[..., Any], value: Any) -> Node:
 
 def _name_of(function: Callable[..., Any]) -> str:
     return getattr(function, "__qualname__", repr(function))
-
-
-def shown(value: Any) -> str:
-    """Return how a message shows an object that is no function: an array by its shape and type."""
-    if isinstance(value, (Array, np.ndarray)):
-        return f"an array of shape {value.shape} and type {value.dtype}"
-    return repr(value)
 
 
 def assign_all(assigned: Mapping[Variable, Node]) -> None:

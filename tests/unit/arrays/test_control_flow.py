@@ -550,16 +550,28 @@ MISTAKES: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: mm.cond(mm.ones(()), one, one, 1.0), DTypeError, "cond: .*float32; compare"),
     (lambda: mm.cond("yes", one, one, 1.0), TypeError, "cond: .*truth value"),
     (lambda: mm.cond(True, 1, one, 1.0), TypeError, "cond: needs functions"),  # type: ignore[arg-type]
-    (
-        lambda: mm.compile(lambda x: mm.cond(x > 0, one, two, x))(mm.asarray(1.0)),
-        MagmathError,
-        "cond: both functions must return arrays nested alike",
-    ),
-    (
-        lambda: mm.compile(lambda x: mm.cond(x > 0, one, lambda x: mm.ones(2), x))(mm.asarray(1.0)),
-        ShapeError,
-        r"cond: .*\(\) float32, the other \(2,\) float32",
-    ),
+    *[
+        (
+            lambda run=run, choice=choice, both=functions: run(
+                lambda x: mm.cond(x > choice, *both, x)
+            ),
+            kind,
+            text,
+        )
+        for run in (lambda f: mm.compile(f)(mm.asarray(1.0)), lambda f: f(mm.asarray(1.0)))
+        for choice in (0, 9)
+        for functions, kind, text in [
+            ((one, two), MagmathError, "cond: both functions must return arrays nested alike"),
+            ((one, lambda x: None), MagmathError, "cond: both .* nested alike"),
+            ((one, lambda x: "text"), TypeError, "cond: .* must return arrays"),
+            ((one, lambda x: x > 0), DTypeError, "cond: .* float32, the other .* bool"),
+            (
+                (one, lambda x: mm.ones(2)),
+                ShapeError,
+                r"cond: .*\(\) float32, the other \(2,\) float32",
+            ),
+        ]
+    ],
     (lambda: mm.scan(lambda c, x: c, 0.0, mm.ones(2)), MagmathError, r"scan: .*\(carry, y\)"),
     (lambda: mm.scan(two, 0.0), MagmathError, "scan: needs xs, or the number of steps"),
     (
