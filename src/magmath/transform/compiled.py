@@ -38,6 +38,7 @@ from magmath.transform.call_arguments import (
     traced_arguments,
 )
 from magmath.transform.call_provenance import ProvenanceTemplate, Repetition
+from magmath.transform.function_argument import require_function
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
@@ -49,17 +50,16 @@ def compile(function: Callable[..., Any]) -> Callable[..., Any]:
 
     The default type (see `set_default_dtype`) is part of that combination. Arguments may be arrays,
     NumPy arrays, Python numbers, and lists, tuples and dictionaries of them; numbers become
-    parameters, so another number does not compile again. The function must return arrays (or lists,
-    tuples, dictionaries of them), must not read values inside, and runs as Python only while it is
-    traced.
+    parameters, so another number does not compile again. The function must return arrays, lists,
+    tuples or dictionaries of them, or None, must not read values inside, and runs as Python only
+    while it is traced.
 
     As without compilation, variables that it reads have their values at the time of the call,
     variables that it assigns (`v.assign(x)`, `v += x`) are assigned by the call, and each call
     draws new random numbers. An array that it reads, other than an argument, has the value that it
     has during tracing; after an in-place update (`a += 1`) the function is traced again.
     """
-    if not callable(function):
-        raise TypeError(f"compile: needs a function of arrays, was given {function!r}")
+    require_function("compile: needs a function of arrays", function)
     return _CompiledFunction(function)
 
 

@@ -20,6 +20,7 @@ from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import apply
 from magmath.ops import elementwise as e
+from magmath.transform.function_argument import require_function
 
 Argnums: TypeAlias = int | Sequence[int]
 Variables: TypeAlias = Variable | Iterable[Variable] | Mapping[Any, Variable]
@@ -115,8 +116,7 @@ def value_and_grad(
     result has another type, ShapeError if the result is not 0-d, DTypeError if the result, an
     argument or a variable is not real floating point.
     """
-    if not callable(function) or isinstance(function, Array):
-        raise TypeError(f"value_and_grad: needs a function, was given {function!r}")
+    require_function("value_and_grad: needs a function", function)
     if variables is not None and not _are_positions(variables):
         return _by_variables(function, variables, has_aux)
     by: Argnums = argnums if variables is None else variables

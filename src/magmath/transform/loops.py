@@ -24,6 +24,7 @@ from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Node
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
+from magmath.transform.function_argument import require_function
 from magmath.transform.loop_program import row_of, run_loop
 from magmath.transform.traced_function import placeholder
 
@@ -31,17 +32,17 @@ from magmath.transform.traced_function import placeholder
 def fori_loop(lower: int, upper: int, body: Callable[[Any, Any], Any], value: Any) -> Any:
     """Return the `value` after `for i in range(lower, upper): value = body(i, value)`.
 
-    `value` is an array, or lists, tuples and dictionaries of arrays; `body` is traced once and must
-    keep structure, shapes and types. The steps run as one program, in place, on the workers: one
-    message for all of them, and native code if there are many. `i` counts as a Python number.
-    Within a compiled function or another transformation the loop is unrolled. Gradients of the
-    result unroll the loop too, up to 20,000 operations in total.
+    `value` is an array, or lists, tuples and dictionaries of arrays, or None for a body that only
+    assigns variables; `body` is traced once and must keep structure, shapes and types. The steps
+    run as one program, in place, on the workers: one message for all of them, and native code if
+    there are many. `i` counts as a Python number. Within a compiled function or another
+    transformation the loop is unrolled. Gradients of the result unroll the loop too, up to 20,000
+    operations in total.
 
     Raises ShapeError, DTypeError or MagmathError if the body changes shapes, types or structure.
     Name and semantics are JAX's.
     """
-    if not callable(body):
-        raise TypeError(f"fori_loop: the body is a function of (i, value), was given {body!r}")
+    require_function("fori_loop: the body is a function of (i, value)", body)
     for bound in (lower, upper):
         if not hasattr(bound, "__index__"):
             raise TypeError(f"fori_loop: the bounds are integers, was given {bound!r}")
@@ -89,16 +90,15 @@ def scan(
     Raises ShapeError, DTypeError or MagmathError if f changes shapes, types or structure of the
     carry, or if the numbers of rows differ. Name and semantics are JAX's.
     """
-    if not callable(f):
-        raise TypeError(f"scan: needs a function of (carry, x), was given {f!r}")
-    rows, rows_tree = ([], None) if xs is None else flatten(xs)
+    require_function("scan: needs a function of (carry, x)", f)
+    rows, rows_tree = flatten(xs)
     rows = [state_of(x) for x in rows]
     steps = _steps(rows, xs, length)
     leaves, tree = flatten(init)
     states = [state_of(leaf) for leaf in leaves]
 
     def part(pick: Callable[[Array], Array]) -> Any:
-        return None if xs is None else unflatten(rows_tree, [pick(x) for x in rows])
+        return unflatten(rows_tree, [pick(x) for x in rows])
 
     def applied(carry: Any, x: Any) -> tuple[list[Node], list[Node], Hashable]:
         returned = f(carry, x)
@@ -107,9 +107,9 @@ def scan(
                 f"scan: the function must return (carry, y), it returned {type(returned).__name__}"
             )
         carry, y = returned
-        collected, own = ([], None) if y is None else flatten(y)
+        collected, own = flatten(y)
         results = [as_array("scan", v).node for v in collected]
-        return checked_states("scan", carry, tree, states), results, (y is None, own)
+        return checked_states("scan", carry, tree, states), results, own
 
     if tracing.current() is not None and steps:
         return _written_out(applied, part, unflatten(tree, states), tree, steps, reverse)
@@ -124,12 +124,12 @@ def scan(
     def step(values: Sequence[Array], i: Node) -> tuple[list[Node], list[Node]]:
         number = e.subtract(constant(steps - 1, int64), i) if reverse else i
         x = part(lambda row: Array(row_of(nodes[id(row)], number)))
-        following, collected, kind = applied(unflatten(tree, values), x)
-        returned_trees.append(kind)
+        following, collected, own = applied(unflatten(tree, values), x)
+        returned_trees.append(own)
         return following, collected
 
     found, ys = run_loop("scan", states, 0, steps, step, reverse=reverse)
-    return unflatten(tree, found), _nested(returned_trees[0], ys)
+    return unflatten(tree, found), unflatten(returned_trees[0], ys)
 
 
 def _steps(rows: Sequence[Array], xs: Any, length: int | None) -> int:
@@ -152,11 +152,6 @@ def _steps(rows: Sequence[Array], xs: Any, length: int | None) -> int:
     return next(iter(counts))
 
 
-def _nested(kind: Any, ys: Sequence[Array]) -> Any:
-    is_none, tree = kind
-    return None if is_none else unflatten(tree, list(ys))
-
-
 def _written_out(
     applied: Callable[..., Any],
     part: Callable[..., Any],
@@ -168,11 +163,11 @@ def _written_out(
     """Unroll the loop within a traced function; return the last carry and the stacked results."""
     ys: list[list[Node]] = []
     for i in range(steps)[::-1] if reverse else range(steps):
-        following, collected, kind = applied(carry, part(lambda x, i=i: x[i]))
+        following, collected, own = applied(carry, part(lambda x, i=i: x[i]))
         carry = unflatten(tree, [Array(node) for node in following])
         ys.append(collected)
     columns = zip(*(ys[::-1] if reverse else ys), strict=True)
-    return carry, _nested(kind, [stack([Array(y) for y in column]) for column in columns])
+    return carry, unflatten(own, [stack([Array(y) for y in column]) for column in columns])
 
 
 def _no_rows(
@@ -186,8 +181,8 @@ def _no_rows(
     with tracing.tracing(Trace()):
         carry = unflatten(tree, [Array(placeholder(s.shape, s.dtype)) for s in states])
         examples = [Array(placeholder(x.shape[1:], x.dtype)) for x in rows]
-        _, collected, kind = applied(carry, unflatten(rows_tree, examples) if rows else None)
-    return _nested(kind, [zeros((0, *y.shape), dtype=y.dtype) for y in collected])
+        _, collected, own = applied(carry, unflatten(rows_tree, examples))
+    return unflatten(own, [zeros((0, *y.shape), dtype=y.dtype) for y in collected])
 
 
 def state_of(value: Any) -> Array:
@@ -207,7 +202,7 @@ def checked_states(name: str, returned: Any, tree: Hashable, states: Sequence[Ar
     if returned_tree != tree:
         raise MagmathError(
             f"{name}: the body must return the structure of arrays that it receives; it returned "
-            f"{type(returned).__name__} of {len(leaves)}, for {len(states)}"
+            f"{_structure(returned, len(leaves))}, for {_counted(len(states))}"
         )
     arrays = [_next_state(name, leaf, state) for leaf, state in zip(leaves, states, strict=True)]
     for array, state in zip(arrays, states, strict=True):
@@ -217,6 +212,14 @@ def checked_states(name: str, returned: Any, tree: Hashable, states: Sequence[Ar
                 f"{array.shape} {array.dtype}; every step must return the same shape and type"
             )
     return [array.node for array in arrays]
+
+
+def _structure(returned: Any, count: int) -> str:
+    return "None" if returned is None else f"{type(returned).__name__} of {_counted(count)}"
+
+
+def _counted(count: int) -> str:
+    return f"{count} array{'' if count == 1 else 's'}"
 
 
 def _next_state(name: str, value: Any, state: Array) -> Array:

@@ -10,6 +10,7 @@ from magmath.arrays.traced_scalar import TracedScalar
 from magmath.arrays.tree import flatten
 from magmath.graph import Node, topological
 from magmath.ops.recomputation import checkpoint
+from magmath.transform.function_argument import require_function
 from magmath.transform.traced_function import assign_all, placeholder, trace_function
 
 
@@ -27,8 +28,7 @@ def remat(function: Callable[..., Any]) -> Callable[..., Any]:
     arguments, the values computed from them are recomputed. The semantics are those of
     `jax.checkpoint`.
     """
-    if not callable(function) or isinstance(function, Array):
-        raise TypeError(f"remat: needs a function of arrays, was given {function!r}")
+    require_function("remat: needs a function of arrays", function)
 
     def recomputed(*args: Any, **kwargs: Any) -> Any:
         leaves, tree = flatten((*args, kwargs))

@@ -15,6 +15,7 @@ from magmath.batching import BatchOperand, batched
 from magmath.errors import MagmathError, ShapeError
 from magmath.graph import Node
 from magmath.ops.manipulation import permute
+from magmath.transform.function_argument import require_function
 from magmath.transform.traced_function import assign_all, placeholder, trace_function
 
 Axes: TypeAlias = "int | Sequence[Any] | Mapping[Any, Any] | None"
@@ -25,7 +26,7 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) ->
 
     `mm.vmap(f)(xs)` equals `mm.stack([f(x) for x in xs])`, computed by the same operations on
     arrays with one more dimension: f is called once. Its arguments and results are arrays, or
-    lists, tuples and dictionaries of them.
+    lists, tuples and dictionaries of them, or None.
 
     in_axes   for each argument the axis of the examples, or None for an argument that all examples
               share; one value for all arguments, or a tuple with one for each. For an argument that
@@ -42,13 +43,12 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) ->
     Raises ShapeError if an array lacks the axis or the numbers of examples differ, MagmathError if
     a result without an axis, or the new value of a variable, differs between examples.
     """
-    if not callable(function) or isinstance(function, Array):
-        raise TypeError(f"vmap: needs a function of arrays, was given {function!r}")
+    require_function("vmap: needs a function of arrays", function)
 
     def mapped(*args: Any, **kwargs: Any) -> Any:
         leaves, tree = flatten((*args, kwargs))
         axes = _axes_of_arguments(in_axes, args, kwargs)
-        given, examples, size = _examples(leaves, axes)
+        given, examples, size = _examples(leaves, axes, _names(args, kwargs))
 
         def called(*values: Any) -> Any:
             return function(*values[:-1], **values[-1])
@@ -112,21 +112,41 @@ def _axes_of(name: str, axes: Any, value: Any) -> list[int | None]:
     )
 
 
+def _names(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
+    """Return the name of each leaf of the arguments, for errors."""
+    found = []
+    for i, value in enumerate(args):
+        found += _paths(f"argument {i}", value)
+    for name, value in kwargs.items():
+        found += _paths(f"argument {name}", value)
+    return found
+
+
+def _paths(name: str, value: Any) -> list[str]:
+    if isinstance(value, dict):
+        parts = list(value.items())
+    elif isinstance(value, (list, tuple)):
+        parts = list(enumerate(value))
+    else:
+        return [] if value is None else [name]
+    return [path for key, part in parts for path in _paths(f"{name}[{key!r}]", part)]
+
+
 def _examples(
-    leaves: Sequence[Any], axes: Sequence[int | None]
+    leaves: Sequence[Any], axes: Sequence[int | None], names: Sequence[str]
 ) -> tuple[dict[Node, Node], list[Any], int]:
     """Return the batches by the placeholders of one example, the leaves of the arguments for the
     trace, and the number of examples."""
     given: dict[Node, Node] = {}
     examples: list[Any] = []
     sizes: dict[int, str] = {}
-    for leaf, axis in zip(leaves, axes, strict=True):
+    for leaf, axis, name in zip(leaves, axes, names, strict=True):
         if axis is None:
             examples.append(asarray(leaf) if isinstance(leaf, (np.ndarray, np.generic)) else leaf)
             continue
-        node = _mapped_argument(leaf, axis)
+        node = _mapped_argument(name, leaf, axis)
         dim = axis % node.ndim
-        sizes.setdefault(node.shape[dim], f"{node.shape} along axis {dim}")
+        sizes.setdefault(node.shape[dim], f"{node.shape} along axis {dim} ({name})")
         order = (dim, *[d for d in range(node.ndim) if d != dim])
         example = placeholder(tuple(node.shape[d] for d in order[1:]), node.dtype)
         given[example] = permute(node, order)
@@ -144,16 +164,16 @@ def _examples(
     return given, examples, next(iter(sizes))
 
 
-def _mapped_argument(leaf: Any, axis: int) -> Node:
+def _mapped_argument(name: str, leaf: Any, axis: int) -> Node:
     if not isinstance(leaf, (Array, np.ndarray)):
         raise ShapeError(
-            f"vmap: an argument is {leaf!r}, which has no axis {axis}; give None in its place in "
+            f"vmap: {name} is {leaf!r}, which has no axis {axis}; give None in its place in "
             f"in_axes, or pass an array"
         )
     node = (leaf if isinstance(leaf, Array) else asarray(leaf)).node
     if not -node.ndim <= axis < node.ndim:
         raise ShapeError(
-            f"vmap: an argument has shape {node.shape}, which has no axis {axis} that numbers the "
+            f"vmap: {name} has shape {node.shape}, which has no axis {axis} that numbers the "
             f"examples; give its axis, or None for an argument that all examples share, in in_axes"
         )
     return node

@@ -537,6 +537,43 @@ def _while(x: mm.Array) -> mm.Array:
     return mm.while_loop(lambda x: x < 3, lambda x: x + 1, x)
 
 
+def test_functions_may_return_none(every_pool: object) -> None:
+    """They assign variables; None is an empty structure, also as an argument or a state."""
+    v, x = mm.variable("v", np.zeros(2)), mm.asarray(np.array([1.0, 2.0]))
+
+    def add(a: Any, times: Any = None) -> None:
+        v.assign(v + (a if times is None else a * times))
+
+    step, guarded = mm.compile(add), mm.compile(lambda a: mm.cond(a[0] > 0, add, lambda a: None, a))
+    runs: list[tuple[Callable[[], Any], Any]] = [
+        *[(lambda: step(x), 1)] * 3,
+        (lambda: step(x, None), 1),
+        *[(lambda: step(x, 2.0), 2)] * 2,
+        (lambda: guarded(x), 1),
+        (lambda: guarded(-x), 0),
+        (lambda: mm.cond(v[0] > 0, add, lambda a: None, x), 1),
+        (lambda: mm.vmap(lambda i: add(x))(mm.arange(3)), 1),
+        (lambda: mm.remat(add)(x), 1),
+        (lambda: mm.fori_loop(0, 3, lambda i, _: add(x, i), None), 3),
+        (lambda: mm.compile(lambda x: mm.fori_loop(0, 3, lambda i, _: add(x, i), None))(x), 3),
+        (lambda: mm.while_loop(lambda _: v[0] < 21, lambda _: add(x), None), 3),
+    ]
+    expected = 0
+    for run, times in runs:
+        assert run() is None
+        expected += times
+        np.testing.assert_allclose(v.numpy(), expected * x.numpy())
+    assert mm.compile(lambda x: None)(x) is None
+    assert mm.vmap(lambda x: {"a": None})(x) == {"a": None}
+    assert mm.scan(lambda c, y: (add(y), None), None, x) == (None, None)
+    nested = mm.compile(lambda x: (None, {"a": x * 2, "b": [None]}))(x)
+    assert (nested[0], nested[1]["b"]) == (None, [None])
+    check(nested[1]["a"], x.numpy() * 2)
+    slope = mm.grad(lambda given: mm.sum(given["x"] ** 2))({"x": x, "y": None})
+    assert slope["y"] is None
+    check(slope["x"], x.numpy() * 2)
+
+
 one, two = (lambda x: x), (lambda x: (x, x))
 MISTAKES: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: mm.compile(_while)(mm.asarray(1.0)), TracingError, "while_loop: .*fori_loop"),
@@ -572,6 +609,44 @@ MISTAKES: list[tuple[Callable[[], object], type[Exception], str]] = [
             ),
         ]
     ],
+    *[
+        (
+            lambda call=call: call(mm.zeros((4, 5))),
+            TypeError,
+            r"given an array of shape \(4, 5\) and type",
+        )
+        for call in (
+            mm.compile,
+            mm.vmap,
+            mm.remat,
+            mm.value_and_grad,
+            lambda x: mm.scan(x, x, x),
+            lambda x: mm.fori_loop(0, 1, x, x),
+            lambda x: mm.while_loop(x, x, x),
+            lambda x: mm.cond(True, x, x),
+        )
+    ],
+    (
+        lambda: mm.grad(lambda x: None)(1.0),
+        TypeError,
+        "must return a 0-d array, it returned NoneType",
+    ),
+    (
+        lambda: mm.fori_loop(0, 2, lambda i, x: None, mm.ones(2)),
+        MagmathError,
+        "fori_loop: the body must return .* it returned None, for 1 array",
+    ),
+    (
+        lambda: mm.vmap(lambda *a, **k: a)(mm.ones(2), {"b": [mm.ones(2), mm.ones(())]}),
+        ShapeError,
+        r"vmap: argument 1\['b'\]\[1\] has shape \(\)",
+    ),
+    (lambda: mm.vmap(two)(x=3.0), ShapeError, "vmap: argument x is 3.0, which has no axis 0"),
+    (
+        lambda: mm.vmap(lambda a, b: a)(mm.ones(2), b=mm.ones(3)),
+        ShapeError,
+        r"\(2,\) along axis 0 \(argument 0\) and \(3,\) along axis 0 \(argument b\)",
+    ),
     (lambda: mm.scan(lambda c, x: c, 0.0, mm.ones(2)), MagmathError, r"scan: .*\(carry, y\)"),
     (lambda: mm.scan(two, 0.0), MagmathError, "scan: needs xs, or the number of steps"),
     (
