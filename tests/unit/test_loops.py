@@ -91,7 +91,7 @@ def test_bodies_that_change_their_state_are_refused() -> None:
     with pytest.raises(DTypeError, match="returned .3,. float64"):
         mm.fori_loop(0, 3, lambda i, z: mm.astype(z, "float64"), x)
     with pytest.raises(
-        MagmathError, match="structure of arrays that it receives; it returned tuple of 2, for 1"
+        MagmathError, match="structure of arrays that it receives; it returned tuple of 2 arrays"
     ):
         mm.fori_loop(0, 3, lambda i, z: (z, z), x)
 

@@ -149,6 +149,10 @@ def test_images_between_convolutions_are_stored_channels_last(kind: str, workers
     assert owners
     assert all(slot.order == CHANNELS_LAST for slot in owners)
     assert decode(encode(program)).slots == program.slots
+    shown = [line.split(" = ")[0] for line in str(program).splitlines() if "[4, 8, 6, 5]" in line]
+    assert shown
+    assert all(f"order {CHANNELS_LAST}" in line for line in shown)
+    assert sum("order" in line for line in str(program).splitlines()) == len(shown)
     (found,), (expected,) = values(engine, output), numpy_values([output], dict(known))
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-10, atol=1e-10)
 

@@ -12,10 +12,12 @@ import pytest
 import magmath as mm
 from engines import current
 from magmath.arrays.array import Array
+from magmath.engine import session
 from magmath.errors import DTypeError, ShapeError
-from magmath.graph import Node, set_value
+from magmath.graph import Graph, Node, set_value
 from magmath.graph.operation import set_variable_layout
 from magmath.ops.leaves import parameter
+from magmath.passes.pipeline import run
 
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add,
@@ -99,6 +101,22 @@ def test_nodes_are_immutable(name: str) -> None:
         with pytest.raises(AttributeError, match=f"cannot delete {name}"):
             delattr(node, name)
         assert getattr(node, name) is before
+
+
+def test_attributes_of_nodes_are_immutable() -> None:
+    """Of leaves, operations, versions of variables, planned nodes, and unrolled loops."""
+    with current("planned"):
+        engine = session.engine()
+        x, v = mm.asarray(np.ones((4, 3))), mm.variable("v", np.ones(3))
+        scanned, _ = mm.scan(lambda c, row: (c * row, c), x[0], x)
+        made = [mm.sum(x.T @ (x * v), axis=0), mm.grad(mm.sum(scanned), x), mm.matmul(x, x[:3].T)]
+        graph = Graph(tuple(y.node for y in made))
+        planned = run(engine.cut(graph), engine.environment).graph
+    nodes = [*graph.nodes, *planned.nodes]
+    assert {"sum", "version", "window", "input", "gemm"} <= {node.name for node in nodes}
+    for node in nodes:
+        with pytest.raises(TypeError, match="does not support item assignment"):
+            node.attributes["axis"] = (0, 1)  # type: ignore[index]
 
 
 def test_only_the_evaluation_state_of_a_node_changes() -> None:

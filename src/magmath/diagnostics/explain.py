@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from magmath.cost import redistribution_seconds
@@ -16,7 +17,6 @@ from magmath.engine import session
 from magmath.engine.remote_array import remote_array_of
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node, make_node
-from magmath.graph.operation import NO_ATTRIBUTES
 from magmath.layout import plan
 from magmath.ops import OPERATIONS
 from magmath.ops.leaves import input_leaf
@@ -207,6 +207,6 @@ def _node(program: Program, call: Call) -> Node:
     slots = [program.slots[i] for i in call.inputs]
     inputs = tuple([input_leaf(s.shape, s.dtype, s.layout, None) for s in slots])
     out = program.slots[call.out]
-    attributes = call.attributes or NO_ATTRIBUTES
+    attributes = MappingProxyType({**call.attributes})
     operation = OPERATIONS[call.operation]
     return make_node(operation, inputs, attributes, out.shape, out.dtype, layout=out.layout)

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
+from types import MappingProxyType
 
 from magmath.core.index_set import IndexSet
 from magmath.graph import KernelCall, Node, make_node
 from magmath.graph.index_notation import LOGICAL_PARTS
+from magmath.graph.operation import NO_ATTRIBUTES
 from magmath.layout import even_cuts
 from magmath.ops import OPERATIONS
 from magmath.program.instructions import Call, Slot
@@ -94,5 +96,6 @@ def _narrowed(local: KernelCall, dim: int, extent: int) -> dict[str, object]:
 
 def node_of_call(call: Call, out: Slot, inputs: Sequence[Slot]) -> Node:
     """Return the node from which a call was lowered, without layouts."""
-    operands = tuple(Node(OPERATIONS["input"], (), {}, s.shape, s.dtype) for s in inputs)
-    return make_node(OPERATIONS[call.operation], operands, call.attributes, out.shape, out.dtype)
+    operands = tuple(Node(OPERATIONS["input"], (), NO_ATTRIBUTES, s.shape, s.dtype) for s in inputs)
+    attributes = MappingProxyType({**call.attributes})
+    return make_node(OPERATIONS[call.operation], operands, attributes, out.shape, out.dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from magmath.core.bounded_memo import store_bounded
@@ -55,7 +56,9 @@ def applied(
         signature = store_bounded(
             _signatures,
             key,
-            Signature(key, *operation.infer(*inputs, **attributes)),
+            Signature(
+                key, MappingProxyType({**attributes}), *operation.infer(*inputs, **attributes)
+            ),
             _MOST_SIGNATURES,
         )
     if line is None and inputs:
@@ -63,7 +66,7 @@ def applied(
     return make_node(
         operation,
         inputs,
-        attributes,
+        signature.attributes,
         signature.shape,
         signature.dtype,
         layout,

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
+from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn, final
 from weakref import ref
 
@@ -36,7 +37,7 @@ from magmath.graph.signature import Signature
 from magmath.layout import Layout, Mesh, Split
 
 Line = tuple[str, int] | None
-NO_ATTRIBUTES: Mapping[str, Any] = {}
+NO_ATTRIBUTES: Mapping[str, Any] = MappingProxyType({})
 
 
 class Node(Arithmetic, Struct, eq=False, weakref=True):
@@ -58,7 +59,7 @@ class Node(Arithmetic, Struct, eq=False, weakref=True):
     provenance  how the value of a leaf was computed (`provenance.provenance_of` returns it)
 
     In addition, `set_variable_layout` changes the layout of a variable's leaf. Assignments to
-    attributes raise AttributeError.
+    fields raise AttributeError, and `attributes` is read-only.
     """
 
     operation: Operation

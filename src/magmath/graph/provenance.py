@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from itertools import count
+from types import MappingProxyType
 from typing import Protocol, final
 from weakref import ref
 
@@ -150,7 +151,7 @@ class VersionOperand(WeakOperand):
         leaf = self.leaf()
         if leaf is None:
             return None
-        attributes = {"number": self.number}
+        attributes = MappingProxyType({"number": self.number})
         inputs = (self.variable, leaf)
         return make_node(self._version, inputs, attributes, leaf.shape, leaf.dtype, value=leaf)
 

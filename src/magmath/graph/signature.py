@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from itertools import count
 from math import prod
 from typing import Any
@@ -18,15 +18,17 @@ class Signature:
     """The common properties of all applications of an operation with the same attributes to
     operands of the same shapes and types.
 
-    These are the shape and type of the result, and, once they are computed, the index notation and
-    (`ready`) the prepared step that computes such a node eagerly. Signatures with the same `key`,
-    of operation, attributes and operands, are equal; most of them are identical, so that a graph of
-    many nodes is compared fast. `number` is unique: two signatures with one number are identical.
+    These are the attributes, read-only, the shape and type of the result, and, once they are
+    computed, the index notation and (`ready`) the prepared step that computes such a node eagerly.
+    Signatures with the same `key`, of operation, attributes and operands, are equal; most of them
+    are identical, so that a graph of many nodes is compared fast. `number` is unique: two
+    signatures with one number are identical.
     """
 
     __slots__ = (
         "_hash",
         "_key",
+        "attributes",
         "dtype",
         "index_notation",
         "nbytes",
@@ -35,8 +37,11 @@ class Signature:
         "shape",
     )
 
-    def __init__(self, key: Hashable, shape: Shape, dtype: DType) -> None:
+    def __init__(
+        self, key: Hashable, attributes: Mapping[str, Any], shape: Shape, dtype: DType
+    ) -> None:
         self._key, self._hash = key, hash(key)
+        self.attributes = attributes
         self.number = next(_numbers)
         self.shape = shape
         self.dtype = dtype

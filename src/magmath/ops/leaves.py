@@ -11,6 +11,7 @@ that line. A gradient with respect to the variable includes all of its versions.
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -96,7 +97,7 @@ def variable_leaf(shape: Shape, dtype: DType, layout: Layout, reference: Any) ->
 
 def version(variable: Node, value: Node, number: int, known: Node | None = None) -> Node:
     """Create a node for version `number` of a variable; `known` is the leaf with its value."""
-    attributes = {"number": number}
+    attributes = MappingProxyType({"number": number})
     return make_node(VERSION, (variable, value), attributes, value.shape, value.dtype, value=known)
 
 

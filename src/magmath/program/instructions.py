@@ -195,7 +195,12 @@ class Program(msgspec.Struct, frozen=True, dict=True):
     def _slot(self, index: int) -> str:
         slot = self.slots[index]
         alias = f" in %{slot.alias}" if slot.alias is not None else ""
-        return f"%{index}:{slot.dtype}{list(slot.shape)} {slot.layout}{alias}"
+        stored = slot
+        while stored.alias is not None and stored.shape == slot.shape:
+            stored = self.slots[stored.alias]
+        known = stored.order is not None and stored.shape == slot.shape
+        order = f" order {stored.order}" if known else ""
+        return f"%{index}:{slot.dtype}{list(slot.shape)} {slot.layout}{order}{alias}"
 
     def _describe(self, instruction: Instruction) -> str:
         match instruction:

@@ -147,7 +147,7 @@ class _Lowering:
             out = self.slot_of(node)
             workspace = self.workspace if _is_collective(node) else None
             again = node in self.first
-            call = Call(node.name, node.attributes, inputs, out, node.line, workspace, again)
+            call = Call(node.name, dict(node.attributes), inputs, out, node.line, workspace, again)
             self.instructions.append(call)
 
     @cached_property

@@ -8,6 +8,7 @@ structure of the body; gradients unroll the loop.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, final
 
 from msgspec.structs import replace
@@ -47,7 +48,7 @@ from magmath.ops.manipulation import RESHAPE
 if TYPE_CHECKING:
     from magmath.runtime.run_handle import RunHandle
 
-ROW: Mapping[str, Any] = {"axes": (0,), "extents": (None,), "steps": (1,)}
+ROW: Mapping[str, Any] = MappingProxyType({"axes": (0,), "extents": (None,), "steps": (1,)})
 Body = Callable[[Sequence[Array], Node], tuple[Sequence[Node], Sequence[Node]]]
 """States and step number → the next states, and values to collect."""
 
@@ -306,4 +307,5 @@ def _stack(long: list[Any], row: Sequence[int], shape: Shape, dtype: DType) -> i
 def _step(
     operation: Operation, attributes: Mapping[str, Any], shape: Shape, dtype: DType, positions: Any
 ) -> RecipeStep:
-    return RecipeStep(operation, attributes, shape, dtype, None, user_line(), None, positions)
+    frozen = MappingProxyType({**attributes})
+    return RecipeStep(operation, frozen, shape, dtype, None, user_line(), None, positions)
