@@ -6,6 +6,7 @@ binds layouts that users give to the current pool.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -60,10 +61,24 @@ def as_node(operation: str, value: Any) -> Node:
         return value.node
     if isinstance(value, (np.ndarray, np.generic, list, tuple)) or is_number(value):
         return leaf_of_values(value)
+    given = "None" if value is None else type(value).__name__
     raise TypeError(
-        f"{operation}: needs magmath or NumPy arrays, or lists, was given "
-        f"{type(value).__name__}; convert it with mm.asarray(x)"
+        f"{operation}: needs magmath or NumPy arrays, or lists, was given {given}; "
+        f"{_remedy_for(value)}"
     )
+
+
+def _remedy_for(value: Any) -> str:
+    """Return how to make an array of an object that is none."""
+    if any(hasattr(value, name) for name in ("__dlpack__", "__array__", "__array_interface__")):
+        return "convert it with mm.asarray(x)"
+    if isinstance(value, (str, bytes)):
+        return "convert text to a number with float(x)"
+    if isinstance(value, Mapping):
+        return "give a value of the dictionary"
+    if isinstance(value, Iterable):
+        return "convert it with mm.asarray(list(x))"
+    return "give an array, a number or nested lists of numbers"
 
 
 def default_layout(shape: Shape, nbytes: int) -> Layout:
@@ -144,11 +159,29 @@ def _numpy(obj: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
     if not hasattr(obj, "dtype"):
         values = _within(values, dtype)
     if values.dtype.kind not in "biufc" or values.dtype.name in ("float128", "complex256"):
+        if not hasattr(obj, "dtype"):
+            raise _no_numbers_error(obj, values)
         raise DTypeError(
             f"asarray: NumPy type {values.dtype} has no counterpart; convert it to one of the "
             f"array API's types first"
         )
     return np.asarray(values, dtype=values.dtype.name)  # in native byte order
+
+
+def _no_numbers_error(obj: Any, values: np.ndarray[Any, Any]) -> DTypeError:
+    """Return the error for an object, or for elements of nested lists, that are not numbers."""
+    elements = [*np.asarray(obj, dtype=object).flat]
+    other = next((x for x in elements if not is_number(x)), obj)
+    where = "" if other is obj else " in a list"
+    remedy = _remedy_for(other)
+    if other is None and where:
+        remedy = "a missing number is float('nan')"
+    elif isinstance(other, np.generic):
+        remedy = f"NumPy type {values.dtype} has no counterpart"
+    return DTypeError(
+        f"asarray: needs arrays, numbers or nested lists of numbers, was given "
+        f"{other!r:.40}{where}; {remedy}"
+    )
 
 
 def _within(values: np.ndarray[Any, Any], dtype: DType | None) -> np.ndarray[Any, Any]:

@@ -240,14 +240,22 @@ def _shape_of(name: str, value: Any) -> tuple[int, ...]:
 _KINDS = ("bool", "uint", "int", "float", "complex")
 
 
+def is_convertible(given: DType, own: DType) -> bool:
+    """Return True if values of the type `given` may be assigned to a variable of the type `own`.
+
+    Integers must not overflow, and fractions and imaginary parts must not be lost.
+    """
+    wider = given.is_integer and own.is_integer and given.itemsize > own.itemsize
+    return _KINDS.index(given.kind) <= _KINDS.index(own.kind) and not wider
+
+
 def _converted(variable: Variable, node: Node) -> Node:
     """Return a new value in the variable's element type.
 
     Raises DTypeError if integers could overflow, or fractions or imaginary parts could be lost.
     """
     given, own = node.dtype, variable.leaf.dtype
-    wider = given.is_integer and own.is_integer and given.itemsize > own.itemsize
-    if _KINDS.index(given.kind) > _KINDS.index(own.kind) or wider:
+    if not is_convertible(given, own):
         raise DTypeError(
             f"assign: variable {variable.name} is {own}, its new value would be {given} and lose "
             f"information; convert it with mm.astype(x, mm.{own.name})"

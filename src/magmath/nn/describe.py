@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from magmath.arrays.tree import flatten
 from magmath.arrays.variable import Variable
-from magmath.nn.abstract import inputs_of, trace_call
+from magmath.nn.abstract import AbstractArray, trace_call
 from magmath.nn.forward_hooks import forward_hook
 from magmath.nn.inventory import joined
 from magmath.nn.variables import Deferred
@@ -48,9 +48,14 @@ class Described(Protocol):
     def trainable(self) -> Sequence[Variable]:
         """Return the parameters that are not frozen."""
 
-    def _built(self, operation: str) -> Walked:
+    def _built(self, operation: str, called: Collection[int] | None = None) -> Walked:
         """Return the parts. Raises MagmathError, which names the operation, if a parameter has no
         shape yet."""
+
+    def _abstract_inputs(
+        self, operation: str, shapes: Sequence[Any], dtype: DTypeLike
+    ) -> tuple[AbstractArray, ...]:
+        """Return abstract arrays of these shapes."""
 
 
 def representation(module: Described, kind: type[Described]) -> str:
@@ -106,10 +111,10 @@ def summary(
     def record(called: object, outputs: Any) -> None:
         shown[id(called)] = outputs
 
-    inputs = inputs_of("summary", shapes, dtype)
+    inputs = module._abstract_inputs("summary", shapes, dtype)
     with forward_hook(record):
         trace_call(module, inputs)
-    inventory = module._built("summary")
+    inventory = module._built("summary", shown)
     rows = [("layer", "output", "parameters")]
     rows += [("input", str(x.shape), "0") for x in inputs]
     rows += [

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar, final
 from weakref import ref
 
+from magmath.arrays.array import Array
 from magmath.arrays.variable import Variable
+from magmath.arrays.variable_list import is_module
 from magmath.errors import MagmathError
 from magmath.nn.variables import Deferred
 
@@ -44,9 +46,10 @@ class Inventory(Generic[Kind]):
     variables  by path; `modules` likewise, the module itself under ""
     aliases    further paths of variables, and the path under which `variables` has them
     deferred    the variables without a shape so far
+    former      the inventory of an earlier walk
     """
 
-    def __init__(self, root: Kind, kind: type[Kind]) -> None:
+    def __init__(self, root: Kind, kind: type[Kind], former: Inventory[Kind] | None = None) -> None:
         self._kind = kind
         self.variables: dict[str, Variable] = {}
         self._root = ref(root)
@@ -57,8 +60,11 @@ class Inventory(Generic[Kind]):
         self._repeated: list[tuple[str, str]] = []  # paths of modules that were found again
         self._open: set[int] = set()  # modules that contain the current one
         self._containers: list[tuple[Any, list[Any]]] = []
+        known = () if former is None else former._containers
+        self._former = {id(container): items for container, items in known}
         self._generation = _generation
         self._visit(root, "")
+        self._former = {}
         self._add_aliases()
         self._check_names()
 
@@ -76,6 +82,15 @@ class Inventory(Generic[Kind]):
             _is_same(_items(container), items) for container, items in self._containers
         )
 
+    def _check_items(self, container: Any, path: str) -> None:
+        """Raise TypeError if an item of a list or dictionary is an array, and was a variable in the
+        former walk."""
+        items = self._former.get(id(container), ())
+        keys = list(container) if isinstance(container, dict) else range(len(items))
+        for key, former, item in zip(keys, items, _items(container), strict=False):
+            if isinstance(former, _VARIABLES) and _is_plain(item):
+                check_replacement(type(self._root()).__name__, f"{path}[{key!r}]", former, item)
+
     def _visit(self, part: Part, path: str) -> None:
         if isinstance(part, self._kind):
             self._visit_module(part, path)
@@ -83,6 +98,7 @@ class Inventory(Generic[Kind]):
             self._visit_variable(part, path)
         elif isinstance(part, (list, tuple, dict)):
             if not isinstance(part, tuple):
+                self._check_items(part, path)
                 self._containers.append((part, _items(part)))
             entries = part.items() if isinstance(part, dict) else enumerate(part)
             for key, item in entries:
@@ -123,6 +139,50 @@ class Inventory(Generic[Kind]):
         for alias in self.aliases:
             if alias in self.variables:
                 raise _twice(alias)
+
+
+_VARIABLES = (Variable, Deferred)
+
+
+def check_replacement(owner: str, name: str, former: Part, value: Part) -> None:
+    """Raise TypeError if a value that is not a variable would replace a variable of a module.
+
+    Such a module would lose a parameter: training and checkpoints would not include the value.
+    None, modules and other variables may replace a variable.
+    """
+    if isinstance(former, _VARIABLES):
+        if value is None or isinstance(value, (*_VARIABLES, list, tuple, dict)):
+            return
+        if is_module(value):
+            return
+        variable = former
+    else:
+        variables = [part for part in _leaves(former) if isinstance(part, _VARIABLES)]
+        if not variables or not any(map(_is_plain, _leaves(value))):
+            return
+        variable = variables[0]
+    kind = variable.kind.__name__ if isinstance(variable, Deferred) else type(variable).__name__
+    made = f"mm.nn.{kind}(x)" if kind != "Variable" else "mm.variable(name, x)"
+    built = "after module.build(shape) " if isinstance(variable, Deferred) else ""
+    raise TypeError(
+        f"{owner}: {name} is a {kind.lower()}, was given {type(value).__name__}, which training "
+        f"and checkpoints would not include; {built}assign its value with "
+        f"module.{name}.assign(x), or replace it by {made}"
+    )
+
+
+def _is_plain(part: Part) -> bool:
+    """Return True for an array that is not a variable."""
+    is_array = isinstance(part, Array) or hasattr(part, "__dlpack__")
+    return is_array and not isinstance(part, Variable)
+
+
+def _leaves(part: Part) -> Iterator[Part]:
+    if isinstance(part, (list, tuple, dict)):
+        for item in _items(part):
+            yield from _leaves(item)
+    else:
+        yield part
 
 
 def named(variables: Mapping[str, Variable]) -> Iterator[tuple[str, Variable]]:

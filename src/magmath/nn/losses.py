@@ -257,7 +257,24 @@ def _in_one_type(name: str, outputs: Any, targets: Any) -> tuple[Array, Array]:
 
 def _check_shapes(name: str, outputs: Array, targets: Array) -> None:
     if outputs.shape != targets.shape:
-        raise ShapeError(f"{name}: outputs {outputs.shape} and targets {targets.shape} differ")
+        raise ShapeError(
+            f"{name}: outputs {outputs.shape} and targets {targets.shape} differ; "
+            f"{_shape_remedy(outputs.shape, targets)}"
+        )
+
+
+def _shape_remedy(outputs: Shape, targets: Array) -> str:
+    """Return the likely remedy for outputs and targets that should have the same shape."""
+    if [n for n in outputs if n != 1] == [n for n in targets.shape if n != 1]:
+        return f"give mm.reshape(targets, {outputs})"
+    if outputs[:1] != targets.shape[:1]:
+        return "give a target for each sample"
+    if targets.ndim == 1 and targets.dtype.is_integer and len(outputs) == 2:
+        return (
+            f"for class labels use cross_entropy, or give mm.nn.functional.one_hot(targets, "
+            f"{outputs[1]})"
+        )
+    return f"the last layer must return {targets.shape[1:]} numbers for each sample"
 
 
 def _check_labels(name: str, outputs: Array, labels: Array) -> None:

@@ -10,10 +10,12 @@ step.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import partial, wraps
+from inspect import Parameter as InspectedParameter
+from inspect import Signature, signature
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from magmath.api.creation import asarray
@@ -25,14 +27,14 @@ from magmath.core.keyword_hints import KeywordHints
 from magmath.core.precision_state import PRECISION
 from magmath.engine import tracing
 from magmath.engine.captured_arrays import note_update
-from magmath.errors import DTypeError, MagmathError
-from magmath.nn.abstract import inputs_of, trace_call
+from magmath.errors import DTypeError, MagmathError, ShapeError
+from magmath.nn.abstract import AbstractArray, inputs_of, trace_call
 from magmath.nn.describe import representation, summary
-from magmath.nn.forward_hooks import active_hooks
-from magmath.nn.inventory import Inventory, named, note_change
+from magmath.nn.forward_hooks import active_hooks, forward_hook
+from magmath.nn.inventory import Inventory, check_replacement, named, note_change
 from magmath.nn.mixed_precision import called
 from magmath.nn.state_file import assign_state, load, save
-from magmath.nn.variables import Buffer, Deferred, Parameter, RngState
+from magmath.nn.variables import Buffer, Deferred, Parameter, RngState, is_layer
 
 if TYPE_CHECKING:
     from magmath.api.creation import DTypeLike
@@ -115,8 +117,7 @@ class Module(metaclass=KeywordHints):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "__call__" in vars(cls):
-            is_layer = cls.__module__.startswith("magmath.nn.layers.")
-            call = _with_hooks(vars(cls)["__call__"], is_layer)
+            call = _with_hooks(vars(cls)["__call__"], is_layer(cls))
             cls.__call__ = call  # type: ignore[method-assign]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -128,6 +129,10 @@ class Module(metaclass=KeywordHints):
 
     def __setattr__(self, name: str, value: Any) -> None:
         former = self.__dict__.get(name)
+        if isinstance(value, Deferred):
+            value.note_owner(type(self), name)
+        elif isinstance(former, _STRUCTURAL) and former is not value:
+            check_replacement(type(self).__name__, name, former, value)
         object.__setattr__(self, name, value)
         if former is value:  # as after self.count += 1
             return
@@ -170,24 +175,37 @@ class Module(metaclass=KeywordHints):
         """Return the parts, whether or not all are built."""
         found = self._inventory
         if found is None or not found.is_current:
-            found = Inventory(self, Module)
+            found = Inventory(self, Module, found)
             object.__setattr__(self, "_inventory", found)
             list(named(found.variables))
         return found
 
-    def _built(self, operation: str) -> Inventory[Module]:
+    def _built(self, operation: str, called: Collection[int] | None = None) -> Inventory[Module]:
         """Return the parts. Raises MagmathError, which names the operation, if a parameter has no
-        shape yet."""
+        shape yet.
+
+        called   the ids of the modules that a call of this one has called, if it was called just
+                 now
+        """
         found = self._walked()
         if found.deferred:
             path = next(iter(found.deferred))
             owner = path.rpartition(".")[0]
             layer = found.modules.get(owner, self)
             where = f" {owner!r}" if owner else ""
+            name, kind = path.rpartition(".")[2], type(layer)
+            reason = (
+                f"yet, because it has received no input; first call module.build(shape) with the "
+                f"shape of an input, or call the module{_materialize_hint(kind, name)}"
+            )
+            if called is not None and id(layer) in called:
+                reason = f"after its call; call self.materialize({name}=shape) in {kind.__name__}"
+                reason += ".__call__ before the variable is used"
+            elif called is not None:
+                reason = f"because the call of {type(self).__name__} does not call this layer; "
+                reason += "call it in __call__, or remove it"
             raise MagmathError(
-                f"{operation}: the layer{where} ({type(layer).__name__}) has no "
-                f"{path.rpartition('.')[2]} yet, because it has received no input; first call "
-                f"module.build(shape) with the shape of an input, or call the module"
+                f"{operation}: the layer{where} ({kind.__name__}) has no {name} {reason}"
             )
         return found
 
@@ -317,8 +335,35 @@ class Module(metaclass=KeywordHints):
         arguments or nested inputs use `nn.abstract.trace_call`. dtype: the type of the inputs, by
         default the default floating point type.
         """
-        trace_call(self, inputs_of("build", shapes, dtype))
-        self._built("build")
+        inputs = self._abstract_inputs("build", shapes, dtype)
+        called: set[int] = set()
+        with forward_hook(lambda module, _: called.add(id(module))):
+            trace_call(self, inputs)
+        self._built("build", called)
+        return self
+
+    def _abstract_inputs(
+        self, operation: str, shapes: Sequence[Any], dtype: DTypeLike
+    ) -> tuple[AbstractArray, ...]:
+        """Return abstract arrays of these shapes. Raises ShapeError if the module takes another
+        number of inputs."""
+        first = self._first_called()
+        parameters = [p.replace(annotation=p.empty) for p in _parameters_of(first)]
+        try:
+            Signature(parameters).bind(*shapes)
+            fits = bool(shapes) or all(p.kind != p.VAR_POSITIONAL for p in parameters)
+        except TypeError:
+            fits = False
+        if not fits:
+            raise ShapeError(
+                f"{operation}: {type(first).__name__} takes the inputs "
+                f"({', '.join(map(str, parameters))}), was given {len(shapes)} shapes; give the "
+                f"shape of each input, batch included, such as module.{operation}((1, 784))"
+            )
+        return inputs_of(operation, shapes, dtype)
+
+    def _first_called(self) -> Module:
+        """Return the module that receives the inputs first."""
         return self
 
     def summary(self, *shapes: Any, dtype: DTypeLike = None) -> str:
@@ -385,6 +430,18 @@ class Module(metaclass=KeywordHints):
         Raises WeightsError if the file is damaged or belongs to another module.
         """
         load(self, path, strict)
+
+
+def _parameters_of(module: Module) -> list[InspectedParameter]:
+    """Return the parameters of the `__call__` of a module, without `self`."""
+    return list(signature(type(module).__call__).parameters.values())[1:]
+
+
+def _materialize_hint(kind: type[Module], name: str) -> str:
+    """Return how the class of a user makes a variable."""
+    if is_layer(kind):
+        return ""
+    return f"; {kind.__name__}.__call__ makes it with self.materialize({name}=shape)"
 
 
 def _is_parameter(variable: Variable) -> bool:

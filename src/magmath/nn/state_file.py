@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from magmath.api.creation import asarray
 from magmath.api.input_output import save_on_controller
 from magmath.arrays.array import Array
-from magmath.arrays.variable import Variable, assign
-from magmath.errors import MagmathError, ShapeError, WeightsError
-from magmath.graph import Shape
+from magmath.arrays.variable import Variable, assign, is_convertible
+from magmath.errors import DTypeError, MagmathError, ShapeError, WeightsError
 
 if TYPE_CHECKING:
     import torch
@@ -48,13 +47,18 @@ class Stateful(Protocol):
 
 
 def assign_state(
-    own: Mapping[str, Variable], aliases: Mapping[str, str], state: Mapping[str, Any], strict: bool
+    own: Mapping[str, Variable], aliases: Mapping[str, str], state: Any, strict: bool
 ) -> tuple[list[str], list[str]]:
     """Assign values to variables by path; see `Module.load_state_dict`."""
     if not isinstance(state, Mapping):
+        remedy = "give the result of state_dict()"
+        if hasattr(state, "state_dict"):
+            remedy = "give x.state_dict()"
+        elif isinstance(state, (str, os.PathLike)):
+            remedy = "module.load(path) reads a file"
         raise TypeError(
             f"load_state_dict: needs a dictionary of arrays by path, was given a "
-            f"{type(state).__name__}"
+            f"{type(state).__name__}; {remedy}"
         )
     given = {aliases.get(path, path): value for path, value in state.items()}
     given |= {path: value for path, value in state.items() if path in own}
@@ -64,7 +68,7 @@ def assign_state(
     for path, variable in own.items():
         if path in given:
             try:
-                values[path] = _value(given[path], variable.shape)
+                values[path] = _value(given[path], variable)
             except (MagmathError, TypeError) as error:
                 problems.append(f"{path} {error}")
     if strict and missing:
@@ -79,17 +83,27 @@ def assign_state(
     return missing, unexpected
 
 
-def _value(given: Any, shape: Shape) -> Array:
-    """Return a value for a variable of this shape. Raises a MagmathError or TypeError, whose
-    message continues the path of the variable."""
+def _value(given: Any, variable: Variable) -> Array:
+    """Return a value for a variable. Raises a MagmathError or TypeError, whose message continues
+    the path of the variable."""
+    shape = variable.shape
     if hasattr(given, "shape") and tuple(given.shape) != shape:  # before anything is copied
         raise ShapeError(f"has shape {shape}, was given {tuple(given.shape)}")
     try:
         value = asarray(given)
     except (MagmathError, TypeError) as error:
-        raise TypeError(f"has no valid value: {error}") from None
+        problem = str(error).removeprefix("asarray: ")
+        raise TypeError(f"has no valid value: {problem}") from None
     if value.shape != shape:
         raise ShapeError(f"has shape {shape}, was given {value.shape}")
+    if not is_convertible(value.dtype, variable.dtype):
+        remedy = f"mm.astype(x, mm.{variable.dtype.name})"
+        if value.dtype.kind == "complex":
+            remedy = "mm.real(x) or mm.abs(x)"
+        raise DTypeError(
+            f"is {variable.dtype}, was given {value.dtype}, which would lose information: give "
+            f"{remedy}"
+        )
     return value
 
 

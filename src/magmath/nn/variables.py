@@ -135,6 +135,12 @@ def _first_value(
     layout: LayoutLike,
 ) -> RemoteArray:
     """Return the data of an initial value, which is computed outside of the current trace."""
+    if value is None:
+        raise TypeError(
+            f"{kind}: needs an array, a number, or a function f(shape, dtype=…) and a shape, was "
+            f"given None; if the shape follows from the input, write "
+            f"mm.nn.deferred(function{'' if kind == 'Parameter' else ', mm.nn.' + kind})"
+        )
     extents = None if shape is None else (shape,) if isinstance(shape, int) else tuple(shape)
     with tracing.suspended():
         if callable(value):
@@ -156,10 +162,18 @@ def _first_value(
     return made.data
 
 
-_NOT_MADE = (
-    "the variable does not exist yet, because its layer has received no input; first call "
-    "module.build(shape) with the shape of an input, or call the module"
-)
+def is_layer(kind: type) -> bool:
+    """Return True for a module class of magmath, False for one of a user."""
+    return kind.__module__.startswith("magmath.nn.")
+
+
+def _refused(operation: str) -> Callable[..., Any]:
+    """Return a method that raises MagmathError for an operator or conversion of this name."""
+
+    def refuse(self: Deferred, *_: Any, **__: Any) -> Any:
+        raise MagmathError(f"{operation}: {self.describe()}")
+
+    return refuse
 
 
 @final
@@ -172,21 +186,45 @@ class Deferred:
     def __init__(self, initial: Initial, kind: type[Parameter] | type[Buffer] = Parameter) -> None:
         self.initial = initial
         self.kind = kind
+        self._owner: type | None = None
+        self._attribute = ""
 
     def __repr__(self) -> str:
         return f"Deferred({self.kind.__name__})"
 
+    def note_owner(self, owner: type, attribute: str) -> None:
+        """Note the class of the module that has it as an attribute, for messages."""
+        self._owner, self._attribute = owner, attribute
+
+    def describe(self) -> str:
+        """Return the reason why the variable cannot be used, and the remedy."""
+        subject, own = "the variable", ""
+        if self._owner is not None:
+            subject = f"{self._attribute} of {self._owner.__name__}"
+            if not is_layer(self._owner):
+                own = f"in {self._owner.__name__}.__call__ first call "
+                own += f"self.materialize({self._attribute}=shape); elsewhere "
+        return (
+            f"{subject} does not exist yet, because its shape follows from the input; {own}first "
+            f"call module.build(shape) with the shape of an input, or call the module"
+        )
+
     def __getattr__(self, name: str) -> Any:
         """Raise AttributeError; the message says how the variable is made."""
-        raise AttributeError(f"{name}: {_NOT_MADE}")
+        if name.startswith("__"):  # protocols, such as those of copy and NumPy
+            raise AttributeError(name)
+        raise AttributeError(f"{name}: {self.describe()}")
 
-    def _refuse(self, *_: Any, **__: Any) -> Any:
-        """Raise MagmathError, for operators and conversions."""
-        raise MagmathError(_NOT_MADE)
-
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
-    __truediv__ = __rtruediv__ = __matmul__ = __rmatmul__ = __pow__ = __rpow__ = __neg__ = _refuse
-    __getitem__ = __setitem__ = __lt__ = __le__ = __gt__ = __ge__ = __float__ = __array__ = _refuse
+    __add__ = __radd__ = _refused("add")
+    __sub__ = __rsub__ = _refused("subtract")
+    __mul__ = __rmul__ = _refused("multiply")
+    __truediv__ = __rtruediv__ = _refused("divide")
+    __matmul__ = __rmatmul__ = _refused("matmul")
+    __pow__ = __rpow__ = _refused("pow")
+    __neg__ = _refused("negative")
+    __getitem__ = __setitem__ = _refused("indexing")
+    __lt__ = __le__ = __gt__ = __ge__ = _refused("comparison")
+    __float__ = __array__ = _refused("conversion")
 
     def make(self, shape: Shape, dtype: DTypeLike = None) -> Parameter | Buffer:
         """Return the variable with this shape."""

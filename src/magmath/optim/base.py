@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from magmath.api.creation import asarray, constant
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.variable import Variable, assign
+from magmath.arrays.variable_list import checked_variables, is_module, remedy_for
 from magmath.core.dtypes import compute_dtype, float64, int64
 from magmath.core.integers import require_integer
 from magmath.core.keyword_hints import KeywordHints
@@ -238,16 +239,10 @@ class Optimizer(metaclass=KeywordHints):
         One program computes all of them; within a compiled function the step is part of its
         program. With a loss scale the step is skipped unless all gradients, which are unscaled
         (`LossScale.value_and_grad`), are finite, and the scale is adjusted. Raises ShapeError if a
-        gradient has another shape than its variable.
+        gradient has another shape than its variable, MagmathError without any gradient.
         """
+        gradients = _checked_gradients(gradients)
         variables = list(gradients)
-        _check_variables("update", variables)
-        gradients = {v: as_array("update", gradient) for v, gradient in gradients.items()}
-        for v, gradient in gradients.items():
-            if gradient.shape != v.shape:
-                raise ShapeError(
-                    f"update: variable {v.name} has shape {v.shape}, its gradient {gradient.shape}"
-                )
         entries = self.variable_states.of(variables)
         owners = [v for entry in entries for v in entry.variables()]
         read = {v.node: v for v in owners}
@@ -304,7 +299,11 @@ class Optimizer(metaclass=KeywordHints):
         Raises ShapeError if the expression is not 0-d, NonFiniteLoss if it becomes nan or infinite
         (not with `check_finite=False`).
         """
-        _check_variables("minimize", variables)
+        if not checked_variables("minimize", variables):
+            raise MagmathError(
+                "minimize: needs at least one variable, was given an empty list; if all parameters "
+                "are frozen, call module.unfreeze()"
+            )
         _check_expression(expression)
         steps = require_integer("minimize: steps", steps, 1)
         if tracing.current() is not None:
@@ -345,13 +344,19 @@ class Optimizer(metaclass=KeywordHints):
             state |= {f"{_RATE}.{i}.{name}": _as_array(x) for name, x in found.items()}
         return {**state, "steps": constant(self._steps, dtype=int64)}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Any) -> None:
         """Load states that `state_dict` returned; the values may be arrays of any library.
 
         The state of a variable is used when the optimizer next updates a variable of that name,
         which raises ShapeError if the shapes differ. Variables without a loaded state start from
         zero states.
         """
+        if not isinstance(state, Mapping):
+            own = "; give x.state_dict()" if hasattr(state, "state_dict") else ""
+            raise TypeError(
+                f"load_state_dict: needs the dictionary that state_dict returned, was given "
+                f"{type(state).__name__}{own}"
+            )
         given = dict(state)
         if "steps" not in given:
             raise MagmathError(
@@ -393,13 +398,53 @@ def _check_expression(expression: Array) -> None:
         raise DTypeError(f"minimize: needs real floating point, was given {expression.dtype}")
 
 
-def _check_variables(what: str, variables: Sequence[Variable]) -> None:
-    """Raise TypeError for anything but a sequence of variables."""
-    single = isinstance(variables, Array) or not isinstance(variables, Sequence)
-    given: Sequence[object] = [variables] if single else variables
-    if single or not all(isinstance(v, Variable) for v in given):
-        kinds = ", ".join([type(v).__name__ for v in given])
+def _checked_gradients(gradients: Any) -> dict[Variable, Array]:
+    """Return the gradients of an update as arrays, by the variables.
+
+    Raises TypeError for anything but a dictionary of arrays by variable, DTypeError for complex
+    gradients, ShapeError for other shapes than those of the variables, MagmathError if it is empty.
+    """
+    if not isinstance(gradients, Mapping):
+        remedy = "write optimizer.update(dict(zip(variables, gradients)))"
+        if isinstance(gradients, tuple) and any(isinstance(x, Mapping) for x in gradients):
+            remedy = (
+                "mm.value_and_grad returns a tuple of value and gradients: give its second element"
+            )
+        elif is_module(gradients):
+            remedy = "loss, gradients = mm.value_and_grad(f, module.trainable()) computes it"
         raise TypeError(
-            f"{what}: needs a sequence of variables, was given {kinds}"
-            f"{' alone' if single else ''}; make them with mm.variable(name, value)"
+            f"update: needs a dictionary of gradients by variable, was given "
+            f"{type(gradients).__name__}; {remedy}"
         )
+    for v in gradients:
+        if not isinstance(v, Variable):
+            raise TypeError(
+                f"update: the keys of the dictionary must be variables, was given "
+                f"{type(v).__name__}; {remedy_for(v)}"
+            )
+    if not gradients:
+        raise MagmathError(
+            "update: needs the gradient of at least one variable, was given an empty dictionary; "
+            "if all parameters are frozen, call module.unfreeze()"
+        )
+    return {v: _checked_gradient(v, gradient) for v, gradient in gradients.items()}
+
+
+def _checked_gradient(v: Variable, gradient: Any) -> Array:
+    if gradient is None:
+        raise TypeError(
+            f"update: the gradient of variable {v.name} must be an array, was given None; leave "
+            f"the variable out to keep its value"
+        )
+    array = as_array(f"update of variable {v.name}", gradient)
+    if array.shape != v.shape:
+        raise ShapeError(
+            f"update: variable {v.name} has shape {v.shape}, its gradient {array.shape}; give the "
+            f"gradient by this variable: mm.grad(loss, v)"
+        )
+    if array.dtype.kind == "complex":
+        raise DTypeError(
+            f"update: the gradient of variable {v.name} must be real, was given {array.dtype}; "
+            f"give the gradient of a real loss"
+        )
+    return array

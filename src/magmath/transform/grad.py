@@ -14,6 +14,7 @@ from magmath.arrays.number_list import is_number
 from magmath.arrays.traced_scalar import TracedScalar
 from magmath.arrays.tree import flatten, unflatten
 from magmath.arrays.variable import Variable
+from magmath.arrays.variable_list import is_module, remedy_for
 from magmath.autodiff import gradients
 from magmath.engine.kept_expressions import keeping_expressions
 from magmath.engine.user_line import user_line
@@ -69,9 +70,14 @@ def grad(y: Any, xs: Any = None, *, argnums: Argnums = 0, has_aux: bool = False)
     sources: list[Array] = list(xs) if several else [xs]
     for array in (y, *sources):
         if not isinstance(array, Array):
+            remedy = (
+                "compute the result from the array object by which you differentiate: "
+                "x = mm.asarray(x)"
+            )
+            if is_module(xs):
+                array, remedy = xs, remedy_for(xs)
             raise TypeError(
-                f"grad: needs magmath arrays, was given {type(array).__name__}; compute the result "
-                "from the array object by which you differentiate: x = mm.asarray(x)"
+                f"grad: needs magmath arrays, was given {type(array).__name__}; {remedy}"
             )
     nodes = [x.leaf if isinstance(x, Variable) else x.node for x in sources]
     found = [Array(node) for node in gradients(y.node, nodes)]
@@ -107,7 +113,8 @@ def value_and_grad(
 
     With respect to variables: `mm.value_and_grad(f, variables)`, with variables in a list, a tuple
     or the values of a dictionary, calls `f()` and returns `(value, {variable: gradient})`, the
-    argument of `optimizer.update`. f may assign variables and draw random numbers.
+    argument of `optimizer.update`. f may assign variables and draw random numbers. Without
+    variables, as those of a module whose parameters are all frozen, the dictionary is empty.
 
     With `has_aux`, f returns `(value, auxiliary)`, and this pair replaces the value in the result;
     the gradient is that of the value alone. Name and semantics are JAX's.
@@ -151,13 +158,12 @@ def _by_variables(
 ) -> tuple[Any, dict[Variable, Array]]:
     if isinstance(variables, Variable):
         variables = [variables]
+    if not isinstance(variables, Iterable) or is_module(variables):
+        raise _variables_error(variables)
     chosen = list(variables.values() if isinstance(variables, Mapping) else variables)
     for v in chosen:
         if not isinstance(v, Variable):
-            raise TypeError(
-                f"value_and_grad: needs variables (mm.variable), or positions of arguments, was "
-                f"given {type(v).__name__}; for arrays: mm.value_and_grad(f)(x)"
-            )
+            raise _variables_error(v)
         if not v.dtype.is_floating:
             raise DTypeError(
                 f"value_and_grad: variable {v.name} is {v.dtype}; a gradient needs real floating "
@@ -167,6 +173,16 @@ def _by_variables(
         result, value = _called(function, (), {}, has_aux)
         slopes = gradients(value.node, [v.leaf for v in chosen])
     return result, {v: Array(slope) for v, slope in zip(chosen, slopes, strict=True)}
+
+
+def _variables_error(given: Any) -> TypeError:
+    remedy = remedy_for(given)
+    if isinstance(given, Array):
+        remedy = "for the gradient by an argument write mm.value_and_grad(f)(x)"
+    return TypeError(
+        f"value_and_grad: needs variables (mm.variable), or positions of arguments, was given "
+        f"{type(given).__name__}; {remedy}"
+    )
 
 
 def _called(

@@ -41,6 +41,9 @@ class Sequential(Module):
                 raise ShapeError(f"layer {i} ({name}): {error}") from None
         return outputs
 
+    def _first_called(self) -> Module:
+        return self.layers[0]._first_called() if self.layers else self
+
     def append(self, layer: Any) -> Sequential:
         """Append a module; return this one."""
         self.layers = (*self.layers, _as_module("Sequential", layer))

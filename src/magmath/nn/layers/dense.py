@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import final
 
 from magmath.arrays.array import Array
@@ -55,7 +56,14 @@ class Dense(Module):
             )
         weight = self.weight
         if isinstance(weight, Parameter) and x.shape[-1] != weight.shape[0]:
+            features = weight.shape[0]
+            remedy = (
+                "put Flatten() before it"
+                if x.ndim > 2 and prod(x.shape[1:]) == features
+                else f"give {features} features in the last axis, or make a new layer, whose "
+                f"inputs follow from its first call"
+            )
             raise ShapeError(
-                f"Dense: {weight.name} {weight.shape} takes {weight.shape[0]} inputs, was given "
-                f"{x.shape}; put Flatten() before it if these are several axes of a sample"
+                f"Dense: {weight.name} {weight.shape} takes {features} inputs, was given "
+                f"{x.shape}; {remedy}"
             )
