@@ -350,3 +350,58 @@ def test_each_metric_has_its_own_name() -> None:
         assert min(history.steps) < figures["loss"] == history.loss[0] < max(history.steps) < 3
         assert len(figures) == 2 * (len(expected) + 2)
         assert trainer.evaluate(X, Y).keys() == {"loss", "accuracy", *expected}
+
+
+@pytest.mark.parametrize(("kind", "workers"), POOLS[:2])
+@pytest.mark.parametrize("strategy", ["data", "auto"])
+def test_what_a_callback_changes_takes_effect_in_the_next_epoch(
+    kind: str, workers: int, strategy: str
+) -> None:
+    """A training with changes in callbacks is that of one `fit` for each state."""
+
+    def change(trainer: Trainer, epoch: int) -> None:
+        if epoch == 1:
+            trainer.module.unfreeze()
+        if epoch == 2:
+            trainer.module.freeze("0")
+            trainer.module[0].weight.assign(np.ones((6, 8)))  # type: ignore[index]
+        if epoch == 3:
+            trainer.optimizer = mm.optim.Momentum(0.1)
+        if epoch == 4:
+            trainer.module[2].rate = 0.0  # type: ignore[index]
+            trainer.module.unfreeze()
+
+    class Changes(Callback):
+        def on_epoch_end(self, trainer: Trainer, record: Any) -> None:
+            change(trainer, trainer.epochs_done)
+
+    class Counted(nn.Module):
+        def __init__(self) -> None:
+            self.rate = 0.5
+
+        def __call__(self, x: mm.Array) -> mm.Array:
+            traced.append(self.rate)
+            return x * self.rate
+
+    traced: list[float] = []
+    with current(kind, workers):
+        ends, losses = [], []
+        for calls in ([6], [1] * 6):
+            made = nn.Sequential(nn.Dense(8), nn.BatchNorm(), Counted(), nn.Dense(4)).build((1, 6))
+            for path, v in made.named_parameters():
+                v.assign(np.random.default_rng(len(path)).normal(size=v.shape).astype(np.float32))
+            made.freeze("3")
+            trainer = Trainer(made, optimizer=mm.optim.Adam(0.05), seed=1, strategy=strategy)
+            found: list[float] = []
+            for epochs in calls:
+                changes = [Changes()] if calls == [6] else []
+                found += trainer.fit(X, Y, epochs=epochs, callbacks=changes).loss
+                if calls != [6]:
+                    change(trainer, trainer.epochs_done)
+            ends.append(state(trainer.module))
+            losses.append(found)
+            count = len(traced)
+            trainer.fit(X, Y, epochs=3)
+            assert len(traced) == count, "without a change the step is not traced again"
+        assert losses[0] == losses[1]
+        check_same(*ends)

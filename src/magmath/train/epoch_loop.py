@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, final
 
 from magmath.arrays.array import Array
@@ -50,21 +50,26 @@ class EpochOwner(Protocol):
 
 @final
 class EpochLoop:
-    """The loop over epochs of one call of `fit`."""
+    """The loop over epochs of one call of `fit`.
+
+    step_now   returns the training step of the module and the optimizer as they are now. Another
+               step replaces it if a callback has changed them, such as by `freeze`
+    """
 
     def __init__(
         self,
         trainer: EpochOwner,
-        step: TrainingStep,
+        step_now: Callable[[], TrainingStep],
         feed: Feed,
         validation: Feed | None,
         checkpoint: Checkpoint | None,
         listeners: Sequence[Listener[Any]],
     ) -> None:
-        self._trainer, self._step, self._feed = trainer, step, feed
+        self._trainer, self._step_now, self._feed = trainer, step_now, feed
+        self._step = step_now()
         self._validation, self._checkpoint = validation, checkpoint
         self._listeners = listeners
-        self._steps = math.ceil(feed.count / step.batch_size)
+        self._steps = self._step.steps
 
     def run(self, first: int, last: int, history: History) -> None:
         """Train the epochs from `first`, counted from 0, up to but not including `last`."""
@@ -100,7 +105,10 @@ class EpochLoop:
 
     def _epoch(self, epoch: int, history: History) -> EpochRecord:
         """Train one epoch, advance the counters, and return its record."""
-        trainer, step = self._trainer, self._step
+        trainer = self._trainer
+        if not self._step.is_current_for(trainer.optimizer):  # a callback has changed the module
+            self._step = self._step_now()
+        step = self._step
         scale = trainer.loss_scale
         skipped = 0 if scale is None else scale.skipped
         start = time.perf_counter()

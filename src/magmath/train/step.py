@@ -167,6 +167,10 @@ class TrainingStep:
             and _are_same(self._leaves, self._leaves_of_module())
         )
 
+    def is_current_for(self, optimizer: Optimizer) -> bool:
+        """True if another trace with this optimizer would give the same program."""
+        return self._optimizer is optimizer and self.is_current
+
     def _leaves_of_module(self) -> list[Node]:
         """Return the leaves of all variables, which are others after a conversion."""
         pairs = [*self._module.named_parameters(), *self._module.named_buffers()]

@@ -268,10 +268,14 @@ class Trainer(metaclass=KeywordHints):
         listeners += [Reporting(console_reporter())] if verbose else []
         saved = None if checkpoint is None else Checkpoint(self, checkpoint, listeners)
         history = (saved.restore() if saved is not None and resume else None) or History()
-        step, self._last_feed = self._step(feed, weights), feed
-        history.strategy = ", ".join(f"{k}: {v}" for k, v in step.choice.items())
-        self.history = history
-        loop = EpochLoop(self, step, feed, held_out, saved, listeners)
+
+        def step_now() -> TrainingStep:
+            step = self._step(feed, weights)
+            history.strategy = ", ".join(f"{k}: {v}" for k, v in step.choice.items())
+            return step
+
+        self.history, self._last_feed = history, feed
+        loop = EpochLoop(self, step_now, feed, held_out, saved, listeners)
         loop.run(len(history.records), epochs, history)
         return history
 
