@@ -78,7 +78,7 @@ def _propagate(
     Propagation stops at the `ends`.
     """
     useful = _depending_on(order, sources)
-    branches = _Branches(order, useful, ends, recomputation)
+    branches = _Branches(order, useful, ends)
     for node in reversed(order):
         cotangent = cotangents.get(node)
         if node in branches.results:
@@ -105,13 +105,9 @@ class _Branches:
     """
 
     def __init__(
-        self,
-        order: Sequence[Node],
-        useful: Collection[Node],
-        ends: Collection[Node],
-        recomputation: _Recomputation,
+        self, order: Sequence[Node], useful: Collection[Node], ends: Collection[Node]
     ) -> None:
-        self._useful, self._recomputation = useful, recomputation
+        self._useful = useful
         self.results = {x: x.inputs[1] for x in order if _is_result(x) and x not in ends}
         """The results of branches, and their branches."""
         self._first: dict[Node, Node] = {}
@@ -132,7 +128,8 @@ class _Branches:
         cotangents = self._reached.pop(of)
         given = list(cotangents.values())
         order = topological_until(cotangents, inputs)
-        _propagate(order, cotangents, sources, set(inputs), self._recomputation)
+        # Its own recomputation: values of others come after cotangents that it does not read.
+        _propagate(order, cotangents, sources, set(inputs), _Recomputation())
         backwards = branch(predicate, [*inputs, *given])
         return [
             (x, where(predicate, branch_result(slope, backwards), constant(0, slope.dtype)))

@@ -282,7 +282,7 @@ MISTAKES: list[tuple[Callable[[], object], type[Exception], str]] = [
     (
         lambda: mm.vmap(lambda x, y: x + y)(mm.ones(3), mm.ones(4)),
         ShapeError,
-        r"vmap: .*\(3,\) along axis 0 and \(4,\) along axis 0",
+        r"vmap: .*\(3,\) along axis 0 \(argument 0\) and \(4,\) along axis 0",
     ),
     (lambda: mm.vmap(lambda x: x, None)(mm.ones(3)), MagmathError, "vmap: needs an argument"),
     (lambda: mm.vmap(lambda x: x, (0, 0))(mm.ones(3)), MagmathError, "in_axes has 2 entries"),

@@ -1,0 +1,89 @@
+"""Random functions with branches and loops: their values against Python's control flow, and their
+derivatives against finite differences, eager, compiled and in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, example, given, settings
+from hypothesis import strategies as st
+
+import magmath as mm
+from engines import current
+from random_flow import Function, numpy_gradient, numpy_value, random_function
+
+POOLS = [("inline", 1), ("planned", 1), ("shared", 2)]
+found_first = [Phase.explicit, Phase.reuse, Phase.generate]
+few = settings(max_examples=8, suppress_health_check=list(HealthCheck), phases=found_first)
+seeds = st.integers(0, 1 << 30)
+
+
+def slopes(f: Function, order: int) -> Callable[[Any, Any], tuple[Any, Any]]:
+    """Return the gradients of the sum, or of a sum of its gradients."""
+    gradient: Callable[[Any, Any], Any] = mm.grad(lambda x, w: mm.sum(f(mm, x, w)), (0, 1))
+    if order == 1:
+        return gradient
+
+    def weighted(x: Any, w: Any) -> Any:
+        by_x, by_w = gradient(x, w)
+        return mm.sum(by_x * w) + mm.sum(by_w * x)
+
+    return mm.grad(weighted, (0, 1))
+
+
+def same(found: Any, expected: Any) -> None:
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+@given(seed=seeds)
+@example(seed=45)  # a recomputation that two branches share
+@few
+def test_compiled_and_batched_functions(kind: str, workers: int, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    f = random_function(draw, 3)
+    numbers, w = draw.normal(size=(4, 3)), draw.normal(size=3)
+    with current(kind, workers):
+        xs, weight = mm.asarray(numbers), mm.asarray(w)
+        values = np.stack([numpy_value(f, x, w)[0] for x in numbers])
+        value = mm.compile(lambda x, w: f(mm, x, w))
+        for row, expected in zip(numbers, values, strict=True):
+            same(value(mm.asarray(row), weight), expected)
+        same(mm.vmap(lambda x, w: f(mm, x, w), (0, None))(xs, weight), values)
+        for order in (1, 2):
+            gradient = slopes(f, order)
+            eager = [[x.numpy() for x in gradient(mm.asarray(x), weight)] for x in numbers]
+            by_x, by_w = (np.stack([one[part] for one in eager]) for part in (0, 1))
+            compiled = mm.compile(gradient)
+            for row, expected in zip(numbers, eager, strict=True):
+                for one, other in zip(compiled(mm.asarray(row), weight), expected, strict=True):
+                    same(one, other)
+            one, other = mm.compile(mm.vmap(gradient, (0, None)))(xs, weight)
+            same(one, by_x)
+            same(other, by_w)
+        summed = mm.grad(lambda xs, w: mm.sum(mm.vmap(lambda x: f(mm, x, w))(xs)), (0, 1))
+        one, other = mm.compile(summed)(xs, weight)
+        eager = [[slope.numpy() for slope in slopes(f, 1)(x, weight)] for x in xs]
+        same(one, np.stack([x for x, _ in eager]))
+        same(other, np.sum([w for _, w in eager], axis=0))
+
+
+@given(seed=seeds)
+@settings(few, max_examples=40)
+def test_gradients_are_finite_differences(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    f = random_function(draw, 3, loops=True)
+    x, w = draw.normal(size=3), draw.normal(size=3)
+    expected = numpy_gradient(f, x, w)
+    with current("inline"):
+        given = mm.asarray(x), mm.asarray(w)
+        same(f(mm, *given), numpy_value(f, x, w)[0])
+        if (
+            expected is None or not np.abs(expected).max() < 1e3
+        ):  # a decision changes nearby, or nan
+            return
+        for found, slope in zip(slopes(f, 1)(*given), expected, strict=True):
+            np.testing.assert_allclose(found.numpy(), slope, rtol=1e-3, atol=1e-4)
