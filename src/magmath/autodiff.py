@@ -99,7 +99,7 @@ def _propagate(
 class _Branches:
     """The branches of `mm.cond` among the nodes of one propagation.
 
-    A branch receives the full cotangents of its results, and the cotangents of what it reads are
+    A branch receives the full cotangents of its results, and the cotangents of its operands are
     zero if it is not taken: selected there, they do not become nan if the branch has infinite
     derivatives. They are results of a branch themselves, for second derivatives.
     """
@@ -116,7 +116,7 @@ class _Branches:
         self._reached: dict[Node, dict[Node, Node]] = {}
 
     def cotangents(self, result: Node, cotangent: Node | None) -> Iterable[tuple[Node, Node]]:
-        """Add the cotangent of a result; return those of what the branch reads, if no other result
+        """Add the cotangent of a result; return those of its operands, if no other result
         of the branch follows: all of its results then have their whole cotangents."""
         of = self.results[result]
         if cotangent is not None:

@@ -25,7 +25,7 @@ def apply_along_axis(
     outer = lines.shape[:-1]
     if 0 in outer:
         raise ShapeError(
-            f"apply_along_axis: needs extents of 1 or more beside axis {axis}, "
+            f"apply_along_axis: needs extents of 1 or more in all axes but {axis}, "
             f"was given shape {x.shape}; leave empty arrays out"
         )
     results = [

@@ -77,7 +77,7 @@ def trace_function(
 def result_nodes(
     name: str, function: Callable[..., Any], returned: Any
 ) -> tuple[list[Node], Hashable]:
-    """Return the nodes of what a function returned, and their structure.
+    """Return the nodes of the results of a function, and their structure.
 
     Raises TypeError, with the public name of the transformation, if it returned anything but arrays
     and numbers.
