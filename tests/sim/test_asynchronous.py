@@ -327,12 +327,16 @@ def test_a_loss_scale_skips_the_same_steps(kind: str, workers: int) -> None:
 def test_a_straggler_stops_others_only_at_the_bound(
     kind: str, workers: int, staleness: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first step of worker 1 lasts until the others have made all the updates they may."""
-    reached, waits = threading.Event(), [True]
+    """The first step of worker 1 lasts until the others have made all the updates they may. They
+    begin when it has begun, since enough updates must be left then."""
+    begun, reached, waits = threading.Event(), threading.Event(), [True]
 
     def computing(rank: int, log: Log) -> None:
-        if rank == 1 and waits:
+        if rank != 1:
+            begun.wait(30)
+        elif waits:
             waits.clear()
+            begun.set()
             copied = log.complete[1]
             deadline = time.monotonic() + 30
             while len(log.updates) < copied + staleness and time.monotonic() < deadline:

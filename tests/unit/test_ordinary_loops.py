@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import magmath as mm
+from arrays import programs
 from engines import current
 from magmath.bench.programs import conjugate_gradients
 from magmath.errors import LinAlgError
@@ -48,6 +49,33 @@ def test_an_update_is_computed_with_the_values_that_it_reads() -> None:
         assert len(profile.runs) <= steps + 1, "reading the solution computes at most the last step"
         assert written == 4 * steps, "no direction is computed again"
         assert _operations(profile)["set_slice"] == written
+
+
+def test_a_long_loop_of_small_arrays_plans_few_programs(pool: Pool) -> None:
+    """A pending expression of a thousand operations is computed with the arrays that it contains
+    and that the next lines read; otherwise each further line computes the whole expression."""
+
+    def slope(lib: Any, y: Any) -> Any:
+        return lib.stack(
+            [10 * (y[1] - y[0]), y[0] * (28 - y[2]) - y[1], y[0] * y[1] - 8 / 3 * y[2]]
+        )
+
+    def integrated(lib: Any) -> Any:
+        y, h = lib.ones(3), 0.01
+        for _ in range(80):
+            k1 = slope(lib, y)
+            k2 = slope(lib, y + h / 2 * k1)
+            k3 = slope(lib, y + h / 2 * k2)
+            k4 = slope(lib, y + h * k3)
+            y = y + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
+        return y
+
+    before = programs(pool)
+    with mm.profile() as profile:
+        found = integrated(mm).numpy()
+    np.testing.assert_allclose(found, integrated(np), rtol=1e-10)
+    assert len(profile.runs) <= 20
+    assert programs(pool) - before <= 20
 
 
 def _solve(lib: Any, b: Any, steps: int) -> tuple[Any, Any]:

@@ -126,6 +126,11 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         references = sys.getrefcount(self)
         return int(self._scalar("int", references))
 
+    def __round__(self, digits: int | None = None) -> int | float:
+        """Return the value of a 0-d array as a number that is rounded as `round` does."""
+        rounded: int | float = round(self._scalar("item"), digits)
+        return rounded
+
     def __complex__(self) -> complex:
         references = sys.getrefcount(self)
         return complex(self._scalar("complex", references))

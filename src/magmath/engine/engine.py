@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from magmath.runtime.run_handle import RunHandle
 
 MAX_PROGRAMS = 512
-MAX_INTERMEDIATE_SEARCH = 1000  # nodes of the largest expression that is searched for these
 EAGER_WRITES = 64
 """Depth of a pending expression from which small writes (`x[i] = v`) are computed."""
 EAGER_BYTES = 32 << 10  # size of the largest array for which eager execution beats planning
@@ -326,7 +325,7 @@ class Engine:
             order = topological(requested, cut=True)
         held, results = live_intermediates(order, requested), requested
         expression = order
-        if len(order) <= MAX_INTERMEDIATE_SEARCH and self.pool.memory_limit is None:
+        if self.pool.memory_limit is None:
             requested = results = (*requested, *worthwhile_intermediates(order, held))
         if [x for x in order if x.operation.lower_to is not None and x.value is None]:
             simpler = expand(self.cut(Graph(requested)))

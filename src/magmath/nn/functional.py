@@ -64,7 +64,7 @@ def tanh(x: Array) -> Array:
 def leaky_relu(x: Array, negative_slope: float = 0.01) -> Array:
     """Return x where x ≥ 0, otherwise negative_slope · x."""
     x = floating("leaky_relu", x)
-    return where(x >= 0, x, negative_slope * x)
+    return where(x > 0, x, negative_slope * x)
 
 
 def prelu(x: Array, weight: Array) -> Array:
@@ -89,16 +89,21 @@ def hardtanh(x: Array, minimum: float = -1.0, maximum: float = 1.0) -> Array:
     return elementwise.clip(floating("hardtanh", x), minimum, maximum)
 
 
+def _without_positive(x: Array) -> Array:
+    """Return x with 0 for positive elements; the slope at 0 is 1, where `minimum` has 0."""
+    return where(x > 0, 0.0, x)
+
+
 def elu(x: Array, alpha: float = 1.0) -> Array:
     """Return x where x > 0, otherwise alpha · (exp(x) - 1)."""
     x = floating("elu", x)
-    return where(x > 0, x, alpha * elementwise.expm1(elementwise.minimum(x, 0.0)))
+    return where(x > 0, x, alpha * elementwise.expm1(_without_positive(x)))
 
 
 def celu(x: Array, alpha: float = 1.0) -> Array:
     """Return x where x > 0, otherwise alpha · (exp(x / alpha) - 1)."""
     x = floating("celu", x)
-    return where(x > 0, x, alpha * elementwise.expm1(elementwise.minimum(x, 0.0) / alpha))
+    return where(x > 0, x, alpha * elementwise.expm1(_without_positive(x) / alpha))
 
 
 def selu(x: Array) -> Array:
@@ -115,11 +120,7 @@ def silu(x: Array) -> Array:
 
 def softplus(x: Array, beta: float = 1.0) -> Array:
     """log(1 + exp(beta · x)) / beta, which does not overflow."""
-    x = floating("softplus", x)
-    return (
-        elementwise.maximum(beta * x, 0.0)
-        + elementwise.log1p(elementwise.exp(-elementwise.abs(beta * x)))
-    ) / beta
+    return elementwise.logaddexp(0.0, beta * floating("softplus", x)) / beta
 
 
 def log_sigmoid(x: Array) -> Array:

@@ -4,8 +4,9 @@ program."""
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import update_wrapper
-from typing import TYPE_CHECKING, Any
+from functools import update_wrapper, wraps
+from typing import TYPE_CHECKING, Any, final
+from weakref import finalize, ref
 
 import numpy as np
 
@@ -52,7 +53,7 @@ def compile(function: Callable[..., Any]) -> Callable[..., Any]:
     NumPy arrays, Python numbers, and lists, tuples and dictionaries of them; numbers become
     parameters, so another number does not compile again. The function must return arrays, lists,
     tuples or dictionaries of them, or None, must not read values inside, and runs as Python only
-    while it is traced.
+    while it is traced. A method is traced for each of its instances.
 
     As without compilation, variables that it reads have their values at the time of the call,
     variables that it assigns (`v.assign(x)`, `v += x`) are assigned by the call, and each call
@@ -78,11 +79,30 @@ class _CompiledFunction:
         self._function = function
         self._traces: dict[Hashable, _Specialization] = {}
         self._last: _Specialization | None = None
+        self._methods: dict[int, _CompiledFunction] = {}  # by the instances' identities
         update_wrapper(self, function, updated=())  # the attributes of a module are its own
 
     def __reduce__(self) -> str:
         """Return the name of the function, for pickle and copy, as for Python functions."""
         return str(self._function.__qualname__)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """Return the method of an instance, which is traced for this instance alone."""
+        return self if instance is None else _CompiledMethod(instance, self._of(instance))
+
+    def _of(self, instance: Any) -> _CompiledFunction:
+        """Return the compiled method of an instance, which holds no reference to it."""
+        number = id(instance)
+        if number not in self._methods:
+            function, owner = self._function, ref(instance)
+            finalize(instance, self._methods.pop, number, None)
+
+            @wraps(function)
+            def method(*args: Any, **kwargs: Any) -> Any:
+                return function(owner(), *args, **kwargs)
+
+            self._methods[number] = _CompiledFunction(method)
+        return self._methods[number]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if tracing.current() is not None:
@@ -131,6 +151,22 @@ class _CompiledFunction:
                 "explain: call the compiled function first; its program depends on its arguments"
             )
         return explain_run(last)
+
+
+@final
+class _CompiledMethod:
+    """A compiled method and its instance."""
+
+    __slots__ = ("__self__", "_method")
+
+    def __init__(self, instance: Any, method: _CompiledFunction) -> None:
+        self.__self__, self._method = instance, method
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._method(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._method, name)
 
 
 class _Specialization:

@@ -3,6 +3,8 @@ compiled."""
 
 from __future__ import annotations
 
+import copy
+import weakref
 from typing import Any
 
 import numpy as np
@@ -35,6 +37,37 @@ def test_compiled_function_is_traced_once(every_pool: Pool) -> None:
     assert programs(every_pool) == known
     check(f(GRID[:2], 1.0), GRID[:2].sum(0))
     assert len(traced) == 3, "another shape"
+
+
+def test_methods_are_compiled_for_each_instance(every_pool: Pool) -> None:
+    traced = []
+
+    class Scaled:
+        def __init__(self, factor: float) -> None:
+            self.factor = factor
+
+        @mm.compile
+        def step(self, x: mm.Array, shift: float = 0.0) -> mm.Array:
+            """Scale x."""
+            traced.append(self)
+            return x * self.factor + shift
+
+    x = mm.asarray(GRID)
+    first, second = Scaled(2.0), Scaled(3.0)
+    for i in range(3):
+        check(first.step(x, float(i)), GRID * 2 + i)
+        check(second.step(x, shift=float(i)), GRID * 3 + i)
+    again = copy.deepcopy(first)
+    again.factor = 5.0
+    check(again.step(x), GRID * 5)
+    check(Scaled(7.0).step(x), GRID * 7)
+    assert first.step.__name__ == "step"
+    assert first.step.__self__ is first
+    assert len(traced) == 4, "once for each instance"
+    gone = weakref.ref(second)
+    del second
+    traced.clear()
+    assert gone() is None, "a compiled method holds no instance"
 
 
 def test_compiled_function_takes_and_gives_nested_structures() -> None:

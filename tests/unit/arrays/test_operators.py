@@ -224,6 +224,7 @@ def test_numbers_that_must_be_known_are_asked_for(function: Any) -> None:
 def test_values_as_python_numbers() -> None:
     x = mm.asarray(2.5)
     assert (float(x), int(x), complex(x), bool(x), x.item()) == (2.5, 2, 2.5 + 0j, True, 2.5)
+    assert (round(x), round(x, 1), type(round(x))) == (2, 2.5, int)
     assert [10, 20, 30][mm.asarray(1)] == 20
     assert mm.asarray([[1, 2]]).tolist() == [[1, 2]]
     assert [float(v) for v in mm.asarray([1.0, 2.0])] == [1.0, 2.0]
