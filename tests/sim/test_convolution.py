@@ -20,13 +20,15 @@ from magmath.ops.convolution import correlation
 from operation_bodies import leaf, placements
 
 POOLS = [("inline", 1), ("shared", 2), ("messages", 3)]
-TOLERANCE = 10 * winograd.ERROR_BOUND[4]  # of sums of 10 times as many numbers, and larger ones
+TOLERANCE = {  # of sums of 10 times as many numbers, and larger ones, by the stride
+    method.stride: 10 * bound for method, bound in winograd.ERROR_BOUND.items() if method.tile == 4
+}
 
 
-def conv2d(x: Array, w: Array) -> Array:
+def conv2d(x: Array, w: Array, stride: int = 1) -> Array:
     a, b = operands("conv2d", x, w)
     pads = ((1, 1), (1, 1))
-    return Array(correlation(a, b, stride=(1, 1), padding=pads, dilation=(1, 1)))
+    return Array(correlation(a, b, stride=(stride, stride), padding=pads, dilation=(1, 1)))
 
 
 @pytest.fixture
@@ -37,35 +39,36 @@ def executed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     bound = winograd.bind
 
     def choice(tuner: Tuner, key: str, names: tuple[str, ...]) -> str:
-        return "winograd 4×4" if "winograd 4×4" in names else names[0]
+        return next((name for name in names if name.startswith("winograd 4×4")), names[0])
 
-    def bind(problem: Any, tile: int) -> Any:
+    def bind(problem: Any, method: winograd.Method) -> Any:
         made.append(problem.direction)
-        return bound(problem, tile)
+        return bound(problem, method)
 
     monkeypatch.setattr(Tuner, "known_choice", choice)
     monkeypatch.setattr(winograd, "bind", bind)
     return made
 
 
-def gradients(x: Any, w: Any, g: Any) -> list[Any]:
+def gradients(x: Any, w: Any, g: Any, stride: int) -> list[Any]:
     """Return y and both gradients in float64, by torch."""
     a, b = (torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (x, w))
-    y = torch.nn.functional.conv2d(a, b, padding=1)
+    y = torch.nn.functional.conv2d(a, b, stride=stride, padding=1)
     y.backward(torch.tensor(g, dtype=torch.float64))
     return [tensor.detach().numpy() for tensor in (y, a.grad, b.grad) if tensor is not None]
 
 
 @pytest.mark.parametrize(("kind", "workers"), POOLS, ids=[f"{n}-{k}" for k, n in POOLS])
+@pytest.mark.parametrize("stride", [1, 2])
 def test_winograd_in_any_layout_agrees_with_one_worker(
-    kind: str, workers: int, executed: list[str]
+    kind: str, workers: int, stride: int, executed: list[str]
 ) -> None:
     random = np.random.default_rng(5)
     numbers = [
         random.standard_normal(shape).astype("float32")
-        for shape in ((3, 32, 22, 19), (40, 32, 3, 3), (3, 40, 22, 19))
+        for shape in ((3, 32, 22, 19), (40, 32, 3, 3), (3, 40, -(-22 // stride), -(-19 // stride)))
     ]
-    expected = gradients(*numbers)
+    expected = gradients(*numbers, stride)
 
     @given(st.data())
     @settings(max_examples=6, deadline=None)
@@ -78,11 +81,11 @@ def test_winograd_in_any_layout_agrees_with_one_worker(
                 Array(leaf(engine, tensor, layout))
                 for tensor, layout in zip(tensors, placed, strict=True)
             )
-            y = conv2d(x, w)
+            y = conv2d(x, w, stride)
             results = [y, *mm.grad(mm.sum(y * g), [x, w])]
             for result, exact in zip(results, expected, strict=True):
                 error = np.abs(np.asarray(result) - exact).max() / exact.std()
-                assert error <= TOLERANCE
+                assert error <= TOLERANCE[stride]
 
     check()
     assert workers > 1 or {"forward", "data", "filter"} <= set(executed)

@@ -33,7 +33,7 @@ from magmath.optim.groups import Groups
 from magmath.optim.loss_scale import LossScale, is_finite
 from magmath.optim.minimizing import Minimizer, check_finite_losses, rate_dtype
 from magmath.optim.rates import LearningRate, check_learning_rate, rate_at
-from magmath.optim.schedules import Monitoring, Schedule, Stateful, after_warm_up
+from magmath.optim.schedules import Monitoring, Schedule, StatefulSchedule, after_warm_up
 from magmath.optim.states import MASTER, Needs, OptimizerSlot, States
 
 if TYPE_CHECKING:
@@ -221,12 +221,12 @@ class Optimizer(metaclass=KeywordHints):
     def schedule_states(self) -> dict[str, Mapping[str, Any]]:
         """Return the states of learning rates that have one, by the index of the rate."""
         rates = enumerate(map(after_warm_up, self._groups.learning_rates))
-        return {str(i): one.state_dict() for i, one in rates if isinstance(one, Stateful)}
+        return {str(i): one.state_dict() for i, one in rates if isinstance(one, StatefulSchedule)}
 
     def load_schedule_states(self, states: Mapping[str, Mapping[str, Any]]) -> None:
         """Load what `schedule_states` returned. Rates without a state in it do not change."""
         for i, one in enumerate(map(after_warm_up, self._groups.learning_rates)):
-            if isinstance(one, Stateful) and str(i) in states:
+            if isinstance(one, StatefulSchedule) and str(i) in states:
                 one.load_state_dict(states[str(i)])
 
     # steps ------------------------------------------------------------------------------------

@@ -2,8 +2,8 @@
 
 A schedule is a small object that maps a step number, from 0, to a learning rate. Optimizers accept
 it as `learning_rate=`. Any other function of the step is one too; if it depends on the past, it has
-the methods of `Stateful`, so that it is saved with the optimizer. A rate is a parameter of the
-compiled step, so a schedule does not recompile it. In user loops (`update`, `minimize`) the
+the methods of `StatefulSchedule`, so that it is saved with the optimizer. A rate is a parameter of
+the compiled step, so a schedule does not recompile it. In user loops (`update`, `minimize`) the
 optimizer counts its steps. In `fit` a schedule counts epochs, or with `per="step"` steps.
 
 If PyTorch has a corresponding scheduler, the values are equal.
@@ -273,7 +273,7 @@ class Plateau(Schedule):
 
 
 @runtime_checkable
-class Stateful(Protocol):
+class StatefulSchedule(Protocol):
     """A learning rate that depends on the past of the training, such as `Plateau`."""
 
     def state_dict(self) -> Mapping[str, Any]:
