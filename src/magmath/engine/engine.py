@@ -500,9 +500,7 @@ class Engine:
     def _compute(
         self, order: Sequence[Node], requested: Sequence[Node], given: dict[Node, int]
     ) -> list[RemoteArray]:
-        different = list(
-            dict.fromkeys(requested)
-        )  # marks and their values are expanded to one node
+        different = list(dict.fromkeys(requested))  # a mark and its value are the same node now
         made = self.pool.compute(order, different, given)
         note_bytes(self.at_once_bytes * len(different))  # at most
         found = [

@@ -94,7 +94,13 @@ class _CompiledFunction:
         """Return the compiled method of an instance, which holds no reference to it."""
         number = id(instance)
         if number not in self._methods:
-            function, owner = self._function, ref(instance)
+            function, kind = self._function, type(instance)
+            if not kind.__weakrefoffset__:
+                raise TypeError(
+                    f"compile: a method needs instances with weak references, {kind.__name__} has "
+                    f'none; add "__weakref__" to its __slots__'
+                )
+            owner = ref(instance)
             finalize(instance, self._methods.pop, number, None)
 
             @wraps(function)

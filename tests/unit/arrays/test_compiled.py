@@ -70,6 +70,18 @@ def test_methods_are_compiled_for_each_instance(every_pool: Pool) -> None:
     assert gone() is None, "a compiled method holds no instance"
 
 
+def test_a_method_of_instances_without_weak_references_is_refused() -> None:
+    class Slotted:
+        __slots__ = ()
+
+        @mm.compile
+        def step(self, x: mm.Array) -> mm.Array:
+            return x
+
+    with pytest.raises(TypeError, match="Slotted has none; add"):
+        Slotted().step(mm.ones(2))
+
+
 def test_compiled_function_takes_and_gives_nested_structures() -> None:
     @mm.compile
     def f(state: dict[str, Any], pair: tuple[Any, Any], flag: str) -> Any:
