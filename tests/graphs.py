@@ -22,7 +22,7 @@ from magmath.ops import OPERATIONS
 from magmath.ops.contraction import matmul
 from magmath.ops.leaves import constant, input_leaf, parameter
 from magmath.ops.manipulation import permute, reshape
-from magmath.ops.reductions import broadcast_to
+from magmath.ops.sums import broadcast_to
 from operation_bodies import placements
 
 SHAPES = [(4, 6), (6, 4), (6,), (1, 6), (4, 1), (), (6, 6)]

@@ -22,7 +22,7 @@ from magmath.ops import OPERATIONS
 from magmath.ops.elementwise import multiply
 from magmath.ops.leaves import input_leaf
 from magmath.ops.redistribute import redistribute
-from magmath.ops.reductions import sum_
+from magmath.ops.sums import sum_
 from operation_table import Case
 
 # Relative to the result, and absolute for results of size 1: several units in the last place.

@@ -77,7 +77,8 @@ _NAMES = {
     # NumPy's names; names that do not concern arrays are NumPy's own objects.
     "magmath.api.applied_functions": "apply_along_axis apply_over_axes",
     "magmath.api.calculus": "convolve correlate ediff1d gradient interp trapezoid",
-    "magmath.api.comparison": "allclose array_equal array_equiv isclose may_share_memory",
+    "magmath.api.comparison": "allclose array_equal array_equiv isclose may_share_memory "
+    "shares_memory",
     "magmath.api.complex_functions": (
         "angle iscomplex iscomplexobj isreal isrealobj real_if_close sort_complex"
     ),
@@ -293,7 +294,7 @@ if TYPE_CHECKING:
     )  # fmt: skip
     from magmath.api.comparison import (
         allclose as allclose, array_equal as array_equal, array_equiv as array_equiv,
-        isclose as isclose, may_share_memory as may_share_memory,
+        isclose as isclose, may_share_memory as may_share_memory, shares_memory as shares_memory,
     )  # fmt: skip
     from magmath.api.complex_functions import (
         angle as angle, iscomplex as iscomplex, iscomplexobj as iscomplexobj, isreal as isreal,

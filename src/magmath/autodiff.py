@@ -21,7 +21,7 @@ from magmath.ops.elementwise import where
 from magmath.ops.leaves import constant
 from magmath.ops.predication import BRANCH_RESULT, branch, branch_result
 from magmath.ops.recomputation import CHECKPOINT, recompute
-from magmath.ops.reductions import sum_to
+from magmath.ops.sums import sum_to
 
 
 @paused_gc()

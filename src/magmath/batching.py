@@ -25,8 +25,9 @@ from magmath.ops.infer_rules import LETTERS
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import permute, reshape
 from magmath.ops.predication import BRANCH, BRANCH_RESULT, branch, branch_result
-from magmath.ops.reductions import broadcast_to, reduce
+from magmath.ops.reductions import reduce
 from magmath.ops.slicing import slice_along
+from magmath.ops.sums import broadcast_to
 
 
 @dataclass(frozen=True)

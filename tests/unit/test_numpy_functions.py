@@ -128,6 +128,7 @@ OWN_TESTS = {
     *("get_printoptions", "set_printoptions", "printoptions", "geterr", "seterr"),  # NumPy's own
     *("format_float_positional", "format_float_scientific"),
     "may_share_memory",  # unit/test_numpy_behaviours.py
+    "shares_memory",  # unit/arrays/test_views.py
 }
 
 

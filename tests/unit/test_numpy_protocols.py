@@ -71,7 +71,10 @@ def x() -> Iterator[mm.Array]:
     ("call", "words"),
     [
         (lambda x: np.isnat(x), r"numpy\.isnat: magmath has no such function: dates"),
-        (lambda x: np.shares_memory(x, x), r"numpy\.shares_memory: .*np\.asarray\(x\)"),
+        (
+            lambda x: np.savez_compressed("file", x),
+            r"savez_compressed: .*np\.asarray\(x\)",
+        ),
         (lambda x: np.add.reduceat(x, [0]), r"numpy\.add\.reduceat: .*np\.asarray\(x\)"),
         (
             lambda x: np.add(M, x, out=M.copy()),

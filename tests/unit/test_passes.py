@@ -30,7 +30,7 @@ from magmath.ops.contraction import matmul
 from magmath.ops.leaves import constant, input_leaf, parameter, variable_leaf
 from magmath.ops.manipulation import permute, reshape
 from magmath.ops.redistribute import redistribute
-from magmath.ops.reductions import broadcast_to
+from magmath.ops.sums import broadcast_to
 from magmath.passes import pipeline
 from magmath.passes.candidate_cost import cost_cache_of
 from magmath.passes.fuse import fuse

@@ -22,6 +22,7 @@ from magmath.api.manipulation import broadcast_shapes
 from magmath.api.statistics import all
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.operands import operands
+from magmath.arrays.views import share_elements
 from magmath.core.promotion import floating_dtype
 from magmath.errors import ShapeError
 
@@ -70,6 +71,14 @@ def _pair(name: str, a: Any, b: Any) -> tuple[Array, Array]:
 
 
 def may_share_memory(a: Any, b: Any, max_work: Any = None) -> bool:
-    """Return True if an assignment to elements of one array may change the other: if they are the
-    same object. Values are immutable, so no two arrays share what is assigned."""
+    """Return True if a write into one array may change the other: the same array, or views of
+    it."""
+    return shares_memory(a, b)
+
+
+def shares_memory(a: Any, b: Any, max_work: Any = None) -> bool:
+    """Return True if a write into one array can change the other: the same array, or views with
+    elements in common."""
+    if isinstance(a, Array) and isinstance(b, Array):
+        return share_elements(a, b)
     return a is b

@@ -30,7 +30,7 @@ from magmath.engine.remote_array import remote_array_of
 from magmath.engine.user_line import user_line
 from magmath.errors import RangeError, ShapeError, TracingError
 from magmath.graph import Node, Shape, apply
-from magmath.ops import creation, manipulation, reductions
+from magmath.ops import creation, manipulation, sums
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant as constant_leaf
 from magmath.ops.leaves import parameter
@@ -453,5 +453,5 @@ def meshgrid(
     grids = []
     for x, dim in zip(given, dims, strict=True):
         column = manipulation.reshape(x.node, (1,) * dim + x.shape + (1,) * (ndim - dim - 1))
-        grids.append(made_array(column if sparse else reductions.broadcast_to(column, shape)))
+        grids.append(made_array(column if sparse else sums.broadcast_to(column, shape)))
     return tuple(grids)

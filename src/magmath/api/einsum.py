@@ -27,7 +27,7 @@ from magmath.ops.creation import iota
 from magmath.ops.infer_rules import LETTERS
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import permute, reshape
-from magmath.ops.reductions import sum_
+from magmath.ops.sums import sum_
 
 
 @dataclass(frozen=True)

@@ -166,8 +166,10 @@ def logaddexp2(x1: Any, x2: Any, /) -> Array:
 def sinc(x: Any, /) -> Array:
     """sin(πx) / (πx), 1 at 0."""
     x = floating("sinc", x)
-    turned = multiply(where(equal(x, 0), 1.0, x), math.pi)
-    return where(equal(x, 0), 1.0, divide(sin(turned), turned))
+    turned = multiply(x, math.pi)
+    safe, square = where(equal(x, 0), 1.0, turned), multiply(turned, turned)
+    series = 1.0 - square / 6.0 * (1.0 - square / 20.0)  # its derivatives at 0
+    return where(equal(x, 0), series, divide(sin(safe), safe))
 
 
 @takes_out
@@ -297,7 +299,8 @@ def _chebyshev(x: Array, coefficients: tuple[float, ...]) -> Array:
 
 def i0(x: Any, /) -> Array:
     """Return the modified Bessel function of the first kind, of order 0."""
-    size = abs(floating("i0", x))
+    x = floating("i0", x)
+    size = where(x < 0, -x, x)  # the function is smooth at 0, abs is not
     near, far = minimum(size, 8.0), maximum(size, 8.0)
     inner = exp(near) * _chebyshev(near / 2.0 - 2.0, _NEAR)
     outer = exp(far) * _chebyshev(32.0 / far - 2.0, _FAR) / sqrt(far)

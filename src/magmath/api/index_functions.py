@@ -231,9 +231,8 @@ def put(a: Array, ind: Any, v: Any, mode: str = "raise") -> None:
     repeated."""
     a = target("put", a)
     positions = ravel(within("put", as_array("put", ind), a.size, mode))
-    flat = ravel(a)
+    flat = a.flat
     flat[positions] = _cycled(v, positions.size)
-    stored("put", reshape(flat, a.shape), a)
 
 
 def putmask(a: Array, mask: Any, values: Any) -> None:
@@ -270,9 +269,8 @@ def put_along_axis(arr: Array, indices: Any, values: Any, axis: int | None) -> N
     """Write values along an axis, each to the position that an array of indices gives for it."""
     arr, positions = target("put_along_axis", arr), as_array("put_along_axis", indices)
     if axis is None:
-        flat = ravel(arr)
+        flat = arr.flat
         flat[positions] = values
-        stored("put_along_axis", reshape(flat, arr.shape), arr)
         return
     d = normalize_axis("put_along_axis", axis, arr.ndim)
     key: list[Any] = []

@@ -51,8 +51,8 @@ from magmath.ops import elementwise as e
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.lapack import check_matrix
 from magmath.ops.matrix_algebra import DIAGONAL, columns, rows
-from magmath.ops.reductions import broadcast_to, sum_
 from magmath.ops.slicing import slice_along
+from magmath.ops.sums import broadcast_to, sum_
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 

@@ -27,8 +27,8 @@ from magmath.ops.lapack import check_matrix, check_type
 from magmath.ops.leaves import parameter
 from magmath.ops.manipulation import permute, reshape
 from magmath.ops.matrix_algebra import identity_matrix
-from magmath.ops.reductions import broadcast_to, sum_
 from magmath.ops.slicing import slice_along
+from magmath.ops.sums import broadcast_to, sum_
 from magmath.ops.triangular import SOLVE_TRIANGULAR
 
 

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from magmath.api.creation import normal_shape
-from magmath.arrays.array import Array, as_array
+from magmath.arrays.array import Array, as_array, rearranged
 from magmath.arrays.lazy_array import evaluate
 from magmath.arrays.number_list import is_number
 from magmath.arrays.operands import operands
 from magmath.arrays.output import stored
+from magmath.arrays.views import Permuted, Reshaped, is_reshaped_in_place, link
 from magmath.core.dtypes import as_dtype, int64
 from magmath.core.keyword_hints import keyword_hints
 from magmath.core.shapes import broadcast, normalize_axes, normalize_axis
@@ -22,13 +23,14 @@ from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import Node, Shape, apply
 from magmath.ops import elementwise as e
-from magmath.ops import manipulation, reductions
+from magmath.ops import manipulation, sums
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.gather_scatter import SCATTER_ADD, take
 from magmath.ops.leaves import constant
-from magmath.ops.reductions import reduce, sum_
+from magmath.ops.reductions import reduce
 from magmath.ops.scans import CUMULATIVE_SUM
-from magmath.ops.slicing import SLICE, slice_along
+from magmath.ops.slicing import slice_along
+from magmath.ops.sums import sum_
 
 
 def _resolved(shape: Sequence[int], size: int) -> Shape:
@@ -54,20 +56,30 @@ def reshape(
     """Return the same elements in another shape; one extent may be -1.
 
     order: "C" reads and writes the elements with the last index changing fastest, "F" with the
-    first. Arrays are immutable, so `copy` makes no difference, and "A" means "C".
+    first; "A" means "C".
+    copy: if False, the result is a view, and a ValueError is raised where NumPy would copy; if
+    True, it is no view. By default it is one where it is one in NumPy.
     """
     x = as_array("reshape", x)
     alone = hasattr(shape, "__index__") and not hasattr(shape, "__len__")
     given: Any = (shape,) if alone else shape
     extents = _resolved(given, x.size)
     if check_order("reshape", order) == "C":
-        return Array(manipulation.reshape(x.node, extents))
-    turned = manipulation.reshape(_reversed(x.node), extents[::-1])
-    return Array(_reversed(turned))
+        return _reshaped(x, extents, copy)
+    return _reshaped(x.T, extents[::-1], copy).T
 
 
-def _reversed(node: Node) -> Node:
-    return manipulation.permute(node, tuple(range(node.ndim))[::-1])
+def _reshaped(x: Array, extents: Shape, copy: bool | None) -> Array:
+    made = Array(manipulation.reshape(x.node, extents))
+    if copy is not True:
+        if is_reshaped_in_place(x, extents):
+            link(x, made, Reshaped(extents))
+        elif copy is False:
+            raise ValueError(
+                f"reshape: an array of shape {x.shape} that is such a view cannot have the shape "
+                f"{extents} without a copy; leave `copy` out"
+            )
+    return made
 
 
 def check_order(operation: str, order: str) -> str:
@@ -79,7 +91,8 @@ def check_order(operation: str, order: str) -> str:
 
 
 def ravel(x: Array, /, order: str = "C") -> Array:
-    """Return the elements as an array of one dimension; see `reshape` for the order."""
+    """Return the elements as an array of one dimension, a view where it is one in NumPy; see
+    `reshape` for the order."""
     return reshape(x, (-1,), order)
 
 
@@ -125,7 +138,7 @@ def permute_dims(x: Array, /, axes: Sequence[int]) -> Array:
         raise ShapeError(
             f"permute_dims: {tuple(axes)} is not an ordering of {x.ndim} axes; name each axis once"
         )
-    return Array(manipulation.permute(x.node, order))
+    return rearranged(x, Permuted(order))
 
 
 def moveaxis(x: Array, /, source: int | Sequence[int], destination: int | Sequence[int]) -> Array:
@@ -171,7 +184,7 @@ def squeeze(x: Array, /, axis: int | tuple[int, ...] | None = None) -> Array:
 def broadcast_to(x: Array, /, shape: int | Sequence[int]) -> Array:
     """Return x stretched to a larger shape."""
     x = as_array("broadcast_to", x)
-    return Array(reductions.broadcast_to(x.node, normal_shape("broadcast_to", shape)))
+    return Array(sums.broadcast_to(x.node, normal_shape("broadcast_to", shape)))
 
 
 def broadcast_arrays(*arrays: Array) -> tuple[Array, ...]:
@@ -237,20 +250,15 @@ def unstack(x: Array, /, axis: int = 0) -> tuple[Array, ...]:
     """Return the sub-arrays along an axis as a tuple; they lack that axis."""
     x = as_array("unstack", x)
     position = normalize_axis("unstack", axis, x.ndim)
-    parts = [_sliced(x, {position: slice(i, i + 1)}) for i in range(x.shape[position])]
-    return tuple(squeeze(part, position) for part in parts)
-
-
-def _sliced(x: Array, slices: dict[int, slice]) -> Array:
-    """Return x with some of its axes sliced."""
-    bounds = [slices.get(d, slice(None)).indices(extent) for d, extent in enumerate(x.shape)]
-    return Array(apply(SLICE, x.node, bounds=tuple(bounds), line=user_line()))
+    before = (slice(None),) * position
+    return tuple(x[(*before, i)] for i in range(x.shape[position]))
 
 
 def flip(x: Array, /, axis: int | tuple[int, ...] | None = None) -> Array:
     """Return x with its elements in reverse order along one axis, several, or (for None) all."""
     x = as_array("flip", x)
-    return _sliced(x, dict.fromkeys(normalize_axes("flip", axis, x.ndim), slice(None, None, -1)))
+    axes, turned = normalize_axes("flip", axis, x.ndim), slice(None, None, -1)
+    return x[tuple([turned if d in axes else slice(None) for d in range(x.ndim)])]
 
 
 def roll(
@@ -274,7 +282,8 @@ def roll(
         d = normalize_axis("roll", one, x.ndim)
         cut = -by % max(x.shape[d], 1)
         if cut:
-            x = concat([_sliced(x, {d: slice(cut, None)}), _sliced(x, {d: slice(cut)})], axis=d)
+            front, back = slice_along(x.node, d, 0, cut), slice_along(x.node, d, cut, x.shape[d])
+            x = Array(apply(CONCAT, back, front, axis=d, line=user_line()))
     return x
 
 

@@ -25,7 +25,7 @@ from magmath.ops import elementwise as e
 from magmath.ops.contraction import matmul
 from magmath.ops.leaves import constant
 from magmath.ops.matrix_algebra import matrix_transpose
-from magmath.ops.reductions import broadcast_to
+from magmath.ops.sums import broadcast_to
 
 
 def _vector(name: str, what: str, value: Any) -> Node:

@@ -34,8 +34,18 @@ def vector_norm(x: Array, /, *, axis: Axis = None, keepdims: bool = False, ord: 
             f"vector_norm: ord must be a number, inf or -inf, was given {ord!r}"
             "; choose one of these, or use mm.linalg.matrix_norm"
         )
-    norm = _vector_norm(e.call("abs", a), axes, keepdims, ord)
+    if ord == 2:
+        norm = e.call("root", reduce("sum", _squares(a), axes, keepdims))
+    else:
+        norm = _vector_norm(e.call("abs", a), axes, keepdims, ord)
     return Array(e.astype(norm, real_dtype(a.dtype)))
+
+
+def _squares(x: Node) -> Node:
+    """Return the squares of absolute values, which are smooth at 0; half types give float32."""
+    if x.dtype.kind == "complex":
+        return _squares(e.call("real", x)) + _squares(e.call("imag", x))
+    return e.call("square", e.astype(x, compute_dtype(x.dtype)))
 
 
 def _vector_norm(size: Node, axes: tuple[int, ...], keepdims: bool, ord: float) -> Node:
@@ -47,8 +57,6 @@ def _vector_norm(size: Node, axes: tuple[int, ...], keepdims: bool, ord: float) 
     size = e.astype(size, compute_dtype(size.dtype))
     if ord in (0, 1):
         return reduce("sum", size, axes, keepdims)
-    if ord == 2:
-        return e.call("root", reduce("sum", e.call("square", size), axes, keepdims))
     powers = e.call("power", size, parameter(float(ord), size.dtype))
     total = reduce("sum", powers, axes, keepdims)
     inverse = parameter(1.0 / ord, size.dtype)

@@ -12,7 +12,7 @@ from magmath.core.shapes import broadcast, normalize_axis
 from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError
 from magmath.graph import Node
-from magmath.ops import contraction, matrix_algebra
+from magmath.ops import contraction
 from magmath.ops import elementwise as e
 from magmath.ops.infer_rules import LETTERS
 from magmath.ops.manipulation import reshape
@@ -30,7 +30,7 @@ def matmul(x1: Operand, x2: Operand, /, out: Any = None) -> Array:
 
 def matrix_transpose(x: Array, /) -> Array:
     """Return x with its last two axes exchanged."""
-    return Array(matrix_algebra.matrix_transpose(as_array("matrix_transpose", x).node))
+    return as_array("matrix_transpose", x).mT
 
 
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:

@@ -22,7 +22,7 @@ from magmath.ops import creation, samplers
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import parameter
 from magmath.ops.redistribute import redistribute
-from magmath.ops.reductions import broadcast_to
+from magmath.ops.sums import broadcast_to
 
 Size = int | tuple[int, ...] | None
 """A shape by NumPy's name."""

@@ -45,8 +45,8 @@ from magmath.errors import ShapeError
 from magmath.graph import Operation, Shape, apply
 from magmath.ops import elementwise as e
 from magmath.ops import reductions, scans
-from magmath.ops.reductions import broadcast_to
 from magmath.ops.slicing import slice_along
+from magmath.ops.sums import broadcast_to
 
 Axis = int | tuple[int, ...] | None
 

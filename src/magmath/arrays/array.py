@@ -26,13 +26,13 @@ from magmath.arrays.operands import OPERANDS, operands, written_operand
 from magmath.arrays.operators import Operators
 from magmath.arrays.pickling import restored_leaf, values_of
 from magmath.arrays.subscripts import getitem, setitem
+from magmath.arrays.views import ComplexPart, Permuted, Reshaped, ViewStep, base_of, link, sharing
 from magmath.core.dtypes import DType, as_dtype, bool_, float64, real_dtype
 from magmath.core.foreign_names import METHODS, hint
 from magmath.core.numpy_aliases import alias_hint
 from magmath.core.promotion import floating_dtype
 from magmath.diagnostics.explain import explain_node
 from magmath.engine import session, tracing
-from magmath.engine.captured_arrays import note_update
 from magmath.engine.devices import check_device
 from magmath.engine.donation import (
     TEMPORARY,
@@ -47,7 +47,6 @@ from magmath.ops import contraction, leaves
 from magmath.ops import elementwise as e
 from magmath.ops.creation import full
 from magmath.ops.infer_rules import require_kind
-from magmath.ops.manipulation import permute
 from magmath.ops.matrix_algebra import matrix_transpose
 from magmath.ops.redistribute import redistribute
 
@@ -221,14 +220,22 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         return self.size * self.dtype.itemsize
 
     @property
+    def base(self) -> Array | None:
+        """The array whose elements this one shares, if it is a view of an array with a name."""
+        found = base_of(self)
+        return found if isinstance(found, Array) else None
+
+    @property
     def flat(self) -> Array:
-        """The elements as an array of one dimension."""
-        return self.ravel()
+        """The elements as an array of one dimension; a view, whose elements can be written."""
+        return rearranged(self, Reshaped((self.size,)))
 
     @property
     def real(self) -> Array:
         """The real parts."""
-        return unary("real", self)
+        if self.dtype.kind == "complex":
+            return rearranged(self, ComplexPart("real"))
+        return self
 
     @real.setter
     def real(self, value: Any) -> None:
@@ -239,6 +246,8 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
     @property
     def imag(self) -> Array:
         """The imaginary parts; 0 for real numbers."""
+        if self.dtype.kind == "complex":
+            return rearranged(self, ComplexPart("imag"))
         return unary("imag", self)
 
     @imag.setter
@@ -330,26 +339,35 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
     @property
     def T(self) -> Array:
         """The axes in reverse order: of a matrix, its transpose."""
-        return (
-            self.mT if self.ndim == 2 else Array(permute(self.node, tuple(range(self.ndim))[::-1]))
-        )
+        return rearranged(self, Permuted(tuple(range(self.ndim))[::-1]))
 
     @property
     def mT(self) -> Array:
         """The array with its last two axes exchanged."""
-        return Array(matrix_transpose(self.node))
+        node = matrix_transpose(self.node)
+        transposed = Array(node)
+        link(self, transposed, Permuted((*range(self.ndim - 2), self.ndim - 1, self.ndim - 2)))
+        return transposed
 
     def __getitem__(self, key: Any) -> Array:
-        return Array(getitem(self.node, key))
+        node, part = getitem(self.node, key)
+        selected = Array(node)
+        if part is not None and part.is_view:
+            link(self, selected, part)
+        return selected
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if sys.getrefcount(self) <= TEMPORARY_TARGET:
+        if sys.getrefcount(self) <= TEMPORARY_TARGET and (
+            self.view_of is None or len(self.view_of.storage.arrays()) == 1
+        ):
             raise MagmathError(
-                "x[i] = v: no name refers to the array x, so what is written could not be read; "
-                "x[i][j] = v writes into x[i], another array than x: write x[i, j] = v, or give "
-                "the array a name"
+                "x[i] = v: no name refers to the array x, so what is written could not be read; if "
+                "x is y[k] for an array of positions or a mask k, it is a copy of elements of y: "
+                "write into y with one key, or give x a name"
             )
         unnamed = isinstance(value, Array) and sys.getrefcount(value) <= TEMPORARY
+        if unnamed:
+            value.view_of = None  # nobody reads it after the write
         self._updated(setitem(self.node, key, written_operand(self.dtype, value)))
         if session.engine().should_evaluate_now([self.node, *([value.node] if unnamed else [])]):
             written = ref(self._node)
@@ -384,6 +402,8 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         return Array(node) if isinstance(node, Node) else node
 
     def _update(self, operation: str, other: Any) -> Array:
+        if self.view_of is not None and sys.getrefcount(self) <= TEMPORARY_UPDATE:
+            self.view_of = None  # the x[i] of x[i] += v, which Python writes into x itself
         node = self._combined(operation, other)
         return self._updated(node) if isinstance(node, Node) else node
 
@@ -418,17 +438,37 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         old = self._node
         if node.shape != old.shape or node.dtype is not old.dtype:
             raise _update_error(old, node)
-        trace = tracing.current()
-        if trace is not None:
-            trace.note_update(self, old)
-        else:
-            note_update(old)
-        self._replaced(old, node)
         del old  # an evaluation counts references
-        self._refer_to(node)
-        if trace is None and self._leaf is None:
+        share = None if self.view_of is None else sharing(self)
+        self.refer_to_updated(node)
+        if share is not None:
+            share()
+        if self._leaf is None and tracing.current() is None:
             session.engine().note_update(self, node)
         return self
+
+
+class _Probe(Operators[Any]):
+    """Counts the references to the x[i] of `x[i] += v`."""
+
+    def _update(self, operation: str, other: Any) -> int:
+        return sys.getrefcount(self)
+
+
+class _Item:
+    """An object whose items have no name."""
+
+    references: int
+
+    def __getitem__(self, key: Any) -> _Probe:
+        return _Probe()
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        _Item.references = value
+
+
+_Item()[0] += 0
+TEMPORARY_UPDATE = _Item.references
 
 
 # building expressions ---------------------------------------------------------------------------
@@ -439,6 +479,13 @@ def copy_of(array: Array, layout: Layout | None = None) -> Array:
     return redistributed(
         Array(apply(e.ASTYPE, array.node, dtype=array.dtype, line=user_line())), layout
     )
+
+
+def rearranged(array: Array, step: ViewStep) -> Array:
+    """Return the view of an array that a step selects."""
+    view = Array(step.read(array.node))
+    link(array, view, step)
+    return view
 
 
 def redistributed(array: Array, layout: Layout | None) -> Array:

@@ -16,7 +16,7 @@ import numpy as np
 from magmath.core.dtypes import DType
 from magmath.core.shapes import size_of
 from magmath.engine import pending_arrays, session, tracing
-from magmath.engine.captured_arrays import note_evaluation
+from magmath.engine.captured_arrays import note_evaluation, note_update
 from magmath.engine.donation import bytes_held_alone
 from magmath.engine.kept_expressions import keep_expression
 from magmath.engine.pending_arrays import ArrayHandle
@@ -29,6 +29,8 @@ from magmath.ops import leaves
 
 if TYPE_CHECKING:
     import torch
+
+    from magmath.arrays.views import ArrayView
 
 MAX_PENDING = 1000
 """Maximum depth of a pending expression, in operations."""
@@ -45,12 +47,18 @@ MOST_HELD = 2
 class LazyArray(ArrayHandle):
     """A handle on a node and, once it is computed, on its value; the base class of `Array`."""
 
-    __slots__ = ("__weakref__", "_formers", "_leaf", "_node", "_operands", "_values")
+    __slots__ = ("__weakref__", "_formers", "_leaf", "_node", "_operands", "_values", "view_of")
     is_weak = False
     """True for a weakly typed number, which takes the element type of arrays."""
+    is_variable = False
+    """True for a variable, whose parts cannot be written through their own names."""
+    view_of: ArrayView | None
+    """Where the array's elements are among those that it shares with others; None if it shares
+    none."""
 
     def __init__(self, node: Node) -> None:
         self._formers: list[ref[Node] | None] | None = None
+        self.view_of = None
         self._refer_to(node)
         if node.reads_version:
             note_reader(self)
@@ -214,6 +222,18 @@ class LazyArray(ArrayHandle):
         if formers is None or self._leaf is self._node:
             formers = self._formers = []
         formers.append(None if new.inputs and new.inputs[0] is node else ref(node))
+
+    def refer_to_updated(self, node: Node) -> None:
+        """Refer to the node of another value, after an update in place."""
+        old = self._node
+        trace = tracing.current()
+        if trace is not None:
+            trace.note_update(self, old)
+        else:
+            note_update(old)
+        self._replaced(old, node)
+        del old  # an evaluation counts references
+        self._refer_to(node)
 
     def replace_node(self, node: Node) -> None:
         """Refer to another node with the same value."""

@@ -16,7 +16,7 @@ _SAME = (
     "cumprod cumsum diagonal dot max mean min nonzero prod put ravel repeat round searchsorted "
     "squeeze std sum swapaxes take trace var"
 )
-METHODS = {name: name for name in _SAME.split()} | {"flatten": "ravel"}
+METHODS = {name: name for name in _SAME.split()}
 """The methods, each with the function of the namespace that implements it."""
 
 
@@ -44,6 +44,11 @@ class Methods(Generic[A]):
         """Return the same elements in another shape: x.reshape(2, 3) or x.reshape((2, 3))."""
         extents = shape[0] if len(shape) == 1 else shape
         made: A = array_namespace().reshape(self, extents, order, copy=copy)
+        return made
+
+    def flatten(self, order: str = "C") -> A:
+        """Return a copy of the elements as an array of one dimension."""
+        made: A = array_namespace().reshape(self, (-1,), order, copy=True)
         return made
 
     def transpose(self, *axes: Any) -> A:
@@ -116,7 +121,6 @@ class Methods(Generic[A]):
         def cumsum(self, axis: int | None = None, dtype: Any = None, out: Any = None) -> A: ...
         def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> A: ...
         def dot(self, b: Any, out: Any = None) -> A: ...
-        def flatten(self, order: str = "C") -> A: ...
         def max(
             self,
             axis: Axis = None,

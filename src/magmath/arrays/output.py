@@ -16,7 +16,7 @@ from magmath.core.shapes import broadcast
 from magmath.errors import DTypeError, ShapeError
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
-from magmath.ops.reductions import broadcast_to
+from magmath.ops.sums import broadcast_to
 
 _KINDS = ("bool", "uint", "int", "float", "complex")
 

@@ -30,22 +30,27 @@ from magmath.ops.manipulation import reshape
 from magmath.ops.slicing import SET_SLICE, SLICE, Bounds
 
 
-def getitem(x: Node, key: Any) -> Node:
-    """Return x[key]. Raises IndexError for indices that do not fit or are out of range."""
+def getitem(x: Node, key: Any) -> tuple[Node, Part | None]:
+    """Return x[key], and the part of x that it is, None for a copy of elements.
+
+    Raises IndexError for indices that do not fit or are out of range.
+    """
     part = _part_of(x, key)
     if part is not None:
-        selected = _read(x, part.region)
-        return selected if selected.shape == part.shape else reshape(selected, part.shape)
+        return part.read(x), part
     if _is_truth(key):
         return getitem(reshape(x, (1, *x.shape)), _listed(key))
     parsed = parse(x, key)
+    if parsed.mask is None and not parsed.indices:
+        part = _part(x, parsed, key)
+        return part.read(x), part
     selected = _read(x, _region(x, parsed.cuts))
     if parsed.mask is not None:
         selected = parsed.mask.counted.compress(selected, parsed.mask.axis)
-    elif parsed.indices:
+    else:
         indices = parsed.indices.values()
         selected = apply(TAKE, selected, *indices, **_places(parsed), line=user_line())
-    return reshape(selected, tuple(n for _, n in parsed.result()))
+    return reshape(selected, tuple(n for _, n in parsed.result())), None
 
 
 def setitem(x: Node, key: Any, values: Node) -> Node:
@@ -55,9 +60,7 @@ def setitem(x: Node, key: Any, values: Node) -> Node:
     """
     known = _part_of(x, key)
     if known is not None:
-        if values.shape and values.shape != known.fitting:
-            values = _fitted(values, known.result)
-        return _written(x, values, known.region)
+        return known.write(x, values)
     if _is_truth(key):
         return reshape(setitem(reshape(x, (1, *x.shape)), _listed(key), values), x.shape)
     parsed = parse(x, key)
@@ -105,22 +108,69 @@ class _Region(NamedTuple):
     starts: list[int | Node]
 
 
-class _Part(NamedTuple):
-    """The result of a key without arrays: its region, the kind and extent of each dimension, its
-    shape, and the shape of written values that fit as they are: the same, if no dimension is new.
+class Part(NamedTuple):
+    """The part of an array that a key without arrays selects, a step of `views`.
+
+    cuts     the cuts of single dimensions, in order
+    result   the kind and extent of each dimension of the result
+    shape    the shape of the result
+    fitting  the shape of written values that fit as they are: the same, if no dimension is new
+    key      the key, with 0 for computed positions
+    is_view  False for a single element, which is a number in NumPy
     """
 
     region: _Region
+    cuts: tuple[Cut, ...]
     result: list[tuple[str, int]]
     shape: Shape
     fitting: Shape | None
+    key: tuple[Any, ...]
+    is_view: bool
+
+    def read(self, x: Node) -> Node:
+        """Return this part of x."""
+        selected = _read(x, self.region)
+        return selected if selected.shape == self.shape else reshape(selected, self.shape)
+
+    def write(self, x: Node, values: Node) -> Node:
+        """Return x with this part replaced by values, which are broadcast. Raises ShapeError if
+        they do not fit."""
+        if values.shape and values.shape != self.fitting:
+            values = _fitted(values, self.result)
+        return _written(x, values, self.region)
+
+    @property
+    def is_fixed(self) -> bool:
+        """False if the selected positions are computed."""
+        return all(isinstance(cut.start, int) for cut in self.cuts)
+
+    def strided(self, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Return this part of a NumPy array."""
+        found: np.ndarray[Any, Any] = x[self.key]
+        return found
 
 
 _MOST_PARTS = 4096
-_parts: dict[Hashable, _Part] = {}
+_parts: dict[Hashable, Part] = {}
 
 
-def _part_of(x: Node, key: Any) -> _Part | None:
+def _part(x: Node, parsed: Key, key: Any) -> Part:
+    """Return the part that a parsed key without arrays selects."""
+    result = parsed.result()
+    shape = tuple([extent for _, extent in result])
+    fitting = None if any(kind is NEW for kind, _ in result) else shape
+    items = [_without_node(item) for item in (key if isinstance(key, tuple) else (key,))]
+    cuts = tuple(parsed.cuts)
+    is_view = bool(shape) or Ellipsis in items
+    return Part(_region(x, cuts), cuts, result, shape, fitting, tuple(items), is_view)
+
+
+def _without_node(item: Any) -> Any:
+    known = item is None or item is Ellipsis or isinstance(item, slice)
+    return item if known or type(item) is int else 0
+
+
+def _part_of(x: Node, key: Any) -> Part | None:
     """Return the part that a key of Python integers, slices of these, `...` and None selects; None
     for other keys. It is the same for all arrays of a shape, and parsed once."""
     items: list[Hashable] = []
@@ -137,11 +187,7 @@ def _part_of(x: Node, key: Any) -> _Part | None:
     place = (x.shape, x.dtype.itemsize, session.engine().environment.workers, *items)
     part = _parts.get(place)
     if part is None:
-        parsed = parse(x, key)
-        result = parsed.result()
-        shape = tuple([extent for _, extent in result])
-        fitting = None if any(kind is NEW for kind, _ in result) else shape
-        part = _Part(_region(x, parsed.cuts), result, shape, fitting)
+        part = _part(x, parse(x, key), key)
         store_bounded(_parts, place, part, _MOST_PARTS)
     return part
 

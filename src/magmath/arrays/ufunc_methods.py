@@ -24,10 +24,11 @@ from magmath.ops.concatenation import CONCAT
 from magmath.ops.gather_scatter import SCATTER_ADD
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import reshape
-from magmath.ops.reductions import broadcast_to, reduction_of
 from magmath.ops.reductions import reduce as reduced
+from magmath.ops.reductions import reduction_of
 from magmath.ops.scans import CUMULATIVE_PROD, CUMULATIVE_SUM
 from magmath.ops.slicing import slice_along
+from magmath.ops.sums import broadcast_to
 
 Axis = int | tuple[int, ...] | None
 

@@ -49,6 +49,7 @@ class Variable(Array):
     """
 
     __slots__ = ("_value", "_version", "data", "leaf", "name", "number")
+    is_variable = True
 
     def __init__(self, name: str, data: RemoteArray) -> None:
         self.name = name
@@ -56,6 +57,7 @@ class Variable(Array):
         self.number = 0
         """Version number of the current value."""
         self._formers = None
+        self.view_of = None
         self.set_value(data)
 
     @property

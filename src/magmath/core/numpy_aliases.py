@@ -31,7 +31,6 @@ EXCLUDED = {
     "savez_compressed": "mm.savez writes the same format without compression",
     "setbufsize": _BUILD,
     "seterrcall": "workers report no floating point errors; test with mm.isfinite(x)",
-    "shares_memory": _MEMORY,
     "show_config": _BUILD,
     "show_runtime": _BUILD,
     "test": _BUILD,
@@ -68,7 +67,7 @@ EXCLUDED_OBJECTS = {
 
 EXCLUDED_METHODS = {
     **dict.fromkeys(
-        ("base", "byteswap", "ctypes", "data", "flags", "getfield", "setfield", "setflags",
+        ("byteswap", "ctypes", "data", "flags", "getfield", "setfield", "setflags",
          "strides"), _MEMORY,
     ),
     **dict.fromkeys(("dump", "dumps"), "write pickle.dumps(x)"),

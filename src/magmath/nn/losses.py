@@ -154,9 +154,9 @@ def huber(
     if not delta > 0:
         raise MagmathError(f"huber: delta must be positive, was given {delta}")
     outputs, targets = _in_one_type("huber", outputs, targets)
-    size = elementwise.abs(outputs - targets)
-    near = elementwise.minimum(size, delta)
-    return _reduced(near * (size - 0.5 * near), reduction)
+    distance = outputs - targets
+    near = elementwise.clip(distance, -delta, delta)
+    return _reduced(near * (distance - 0.5 * near), reduction)
 
 
 def hinge(

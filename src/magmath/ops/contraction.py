@@ -30,7 +30,7 @@ from magmath.ops.infer_rules import LETTERS, require_kind
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import permute, reshape
 from magmath.ops.panel_products import in_panels
-from magmath.ops.reductions import sum_
+from magmath.ops.sums import sum_
 
 if TYPE_CHECKING:
     import torch

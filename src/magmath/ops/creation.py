@@ -15,7 +15,7 @@ from magmath.core.dtypes import DType, int64
 from magmath.graph import KernelCall, Node, Operation, Shape, applied, apply
 from magmath.graph.operation import Kernel, Line
 from magmath.ops.infer_rules import LETTERS, no_gradient, numpy_name, same_bits_always
-from magmath.ops.reductions import sum_
+from magmath.ops.sums import sum_
 
 
 def _created(*_: Node, shape: Shape, dtype: DType, **__: Any) -> tuple[Shape, DType]:

@@ -233,8 +233,8 @@ def _one_plus_square(x: Node) -> Node:
 def _power_vjp(node: Node, g: Node) -> Gradients:
     x, y = node.inputs
     one, zero = _c(1, x), _c(0, x)
-    by_x = g * (y * x ** (y - 1))
-    by_x = where(call("equal", y, zero), zero, by_x)  # x**0 is 1 even at x = 0
+    exponent = where(call("equal", y, _c(0, y)), _c(0, y), y - 1)  # x**0 is 1 even at x = 0
+    by_x = g * (y * x**exponent)
     if _is_number(y):
         return by_x, None
     safe = where(call("greater", x, zero), x, one)  # d/dy needs log x, defined for x > 0
@@ -266,14 +266,19 @@ def _extremum_vjp(comparison: str) -> Vjp:
 
 def _atan2_vjp(node: Node, g: Node) -> Gradients:
     y, x = node.inputs
-    scale = g / (_square(x) + _square(y))
+    scale = g / _nonzero(_square(x) + _square(y))
     return scale * x, -(scale * y)
 
 
 def _hypot_vjp(node: Node, g: Node) -> Gradients:
     x, y = node.inputs
-    scale = g / node
+    scale = g / _nonzero(node)
     return scale * x, scale * y
+
+
+def _nonzero(x: Node) -> Node:
+    """Return x with 1 for 0, as a divisor of numbers that are 0 there."""
+    return where(call("equal", x, constant(0, x.dtype)), constant(1, x.dtype), x)
 
 
 def _logaddexp_vjp(node: Node, g: Node) -> Gradients:

@@ -21,8 +21,8 @@ from magmath.ops.elementwise import astype, call, conj, real, where
 from magmath.ops.infer_rules import LETTERS
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import reshape, transpose
-from magmath.ops.reductions import broadcast_to
 from magmath.ops.slicing import slice_along
+from magmath.ops.sums import broadcast_to
 
 
 def adjoint(x: Node) -> Node:

@@ -28,7 +28,7 @@ from magmath.ops.infer_rules import (
     same_bits_always,
 )
 from magmath.ops.leaves import constant
-from magmath.ops.reductions import sum_, sum_to
+from magmath.ops.sums import sum_, sum_to
 
 if TYPE_CHECKING:
     import torch

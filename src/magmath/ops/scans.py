@@ -23,7 +23,6 @@ from magmath.core.dtypes import (
     float16,
     float32,
     float64,
-    int64,
 )
 from magmath.core.shapes import size_of
 from magmath.errors import DTypeError
@@ -41,7 +40,6 @@ from magmath.ops.axis_segments import (
     split_of_segments,
 )
 from magmath.ops.elementwise import call as pointwise
-from magmath.ops.elementwise import where
 from magmath.ops.infer_rules import (
     LETTERS,
     as_signed,
@@ -51,8 +49,8 @@ from magmath.ops.infer_rules import (
     reference_call,
     require_kind,
 )
-from magmath.ops.leaves import constant
-from magmath.ops.reductions import sum_
+from magmath.ops.products_of_others import gradient_of_running_product
+from magmath.ops.sums import sum_
 
 if TYPE_CHECKING:
     import torch
@@ -111,23 +109,8 @@ def _cumulative_sum_vjp(node: Node, g: Node) -> Gradients:
 
 
 def _cumulative_prod_vjp(node: Node, g: Node) -> Gradients:
-    """Return, for each element, the products without it, summed over the results that contain it.
-
-    Such a product is result / element before the first zero. At the first zero it is the product
-    without that zero; elements after it occur only in products that are 0.
-    """
-    (x,), axis = node.inputs, node.attributes["axis"]
-    one, zero = constant(1, x.dtype), constant(0, x.dtype)
-    is_zero = pointwise("equal", x, zero)
-    number = apply(
-        CUMULATIVE_SUM, where(is_zero, constant(1, int64), constant(0, int64)), axis=axis
-    )
-    first = pointwise("logical_and", is_zero, pointwise("equal", number, constant(1, int64)))
-    rest = apply(CUMULATIVE_PROD, where(first, one, x), axis=axis)
-    before = _from_each_on(g * node, axis) / where(is_zero, one, x)
-    at_first = _from_each_on(g * rest, axis)
-    after = pointwise("greater", number, constant(0, int64))
-    return (where(first, at_first, where(after, zero, before)),)
+    (x,) = node.inputs
+    return (gradient_of_running_product(x, g, node.attributes["axis"]),)
 
 
 def _cumulative(name: str, vjp: Vjp) -> Operation:

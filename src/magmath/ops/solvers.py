@@ -33,8 +33,9 @@ from magmath.ops.leaves import constant
 from magmath.ops.lu import lu, lu_solve
 from magmath.ops.manipulation import reshape, transpose
 from magmath.ops.matrix_algebra import diagonal, identity_matrix, rows
-from magmath.ops.reductions import BY_NAME, sum_
+from magmath.ops.reductions import BY_NAME
 from magmath.ops.slicing import slice_along
+from magmath.ops.sums import sum_
 
 
 def no_kernel(call: KernelCall) -> Callable[[], object]:

@@ -30,7 +30,7 @@ from magmath.graph.operation import Gradients, Inference
 from magmath.layout import Layout, Mesh
 from magmath.ops.infer_rules import no_gradient, whole_letters
 from magmath.ops.manipulation import reshape
-from magmath.ops.reductions import broadcast_to
+from magmath.ops.sums import broadcast_to
 
 ALGORITHMS = ("ring", "tree")
 

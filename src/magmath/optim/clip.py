@@ -12,7 +12,7 @@ from magmath.errors import MagmathError
 from magmath.graph import Node
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
-from magmath.ops.reductions import sum_
+from magmath.ops.sums import sum_
 
 LEAST_NORM = 1e-6  # added to the norm, as in PyTorch, to avoid a division by zero
 

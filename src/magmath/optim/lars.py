@@ -8,7 +8,7 @@ from typing import ClassVar, final
 from magmath.graph import Node
 from magmath.ops.elementwise import call, sqrt, where
 from magmath.ops.leaves import constant
-from magmath.ops.reductions import sum_
+from magmath.ops.sums import sum_
 from magmath.optim.base import Optimizer, State
 from magmath.optim.rates import LearningRate
 

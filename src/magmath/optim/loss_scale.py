@@ -23,7 +23,7 @@ from magmath.errors import MagmathError
 from magmath.graph import Node
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
-from magmath.ops.reductions import sum_
+from magmath.ops.sums import sum_
 from magmath.transform.grad import value_and_grad
 
 Pairs = Sequence[tuple[Node, Node]]

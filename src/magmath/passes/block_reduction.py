@@ -17,7 +17,8 @@ from magmath.layout import Layout
 from magmath.ops.block_reduction import REDUCE_BLOCKS, ExpressionStep
 from magmath.ops.creation import BITS, FULL, IOTA, NORMAL, UNIFORM
 from magmath.ops.redistribute import REDISTRIBUTE
-from magmath.ops.reductions import BROADCAST, REDUCTIONS
+from magmath.ops.reductions import REDUCTIONS
+from magmath.ops.sums import BROADCAST
 from magmath.passes.environment import Environment
 
 STORED_SHARE: Final = 8

@@ -1,0 +1,289 @@
+"""Views: arrays that share elements with another array, as NumPy's slices do.
+
+`x[1:]`, `x.T` and `x.reshape(…)` are views of `x`. Values are immutable, so a view has no memory in
+common with `x`: a storage records which arrays share elements, and how each is cut from the first
+one. A write into one of them gives the others new expressions, which are computed when they are
+read. An array that nobody refers to any more is not updated, so views of temporary values cost
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, takewhile
+from operator import mul
+from typing import Any, ClassVar, Protocol, final
+from weakref import ref
+
+import numpy as np
+
+from magmath.arrays.lazy_array import LazyArray
+from magmath.errors import MagmathError
+from magmath.graph import Node, Shape
+from magmath.ops import elementwise as e
+from magmath.ops.manipulation import permute, reshape
+
+FEWEST = 8
+"""Number of references of a storage above which those to arrays that are gone are dropped."""
+MOST_WORK: Any = 1000  # NumPy's annotation names two of the values only
+"""Steps of the search for an element that two views have in common."""
+
+
+class ViewStep(Protocol):
+    """A part or another arrangement of the elements of an array."""
+
+    def read(self, x: Node, /) -> Node:
+        """Return the elements of x that the step selects."""
+
+    def write(self, x: Node, values: Node, /) -> Node:
+        """Return x with these elements replaced."""
+
+    @property
+    def is_fixed(self) -> bool:
+        """False if the selected positions are computed."""
+
+    def strided(self, x: np.ndarray[Any, Any], /) -> np.ndarray[Any, Any]:
+        """Return the view of a NumPy array that the step selects. Raises ValueError if NumPy would
+        copy the elements."""
+
+
+Path = tuple[ViewStep, ...]
+
+
+@dataclass(frozen=True)
+class Permuted:
+    """The axes in another order."""
+
+    order: tuple[int, ...]
+    is_fixed: ClassVar[bool] = True
+
+    def read(self, x: Node) -> Node:
+        """Return x with its axes in this order."""
+        return permute(x, self.order)
+
+    def write(self, x: Node, values: Node) -> Node:
+        """Return the values with the axes of x."""
+        return permute(values, tuple(map(self.order.index, range(len(self.order)))))
+
+    def strided(self, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Return a NumPy array with its axes in this order."""
+        return x.transpose(self.order)
+
+
+@dataclass(frozen=True)
+class Reshaped:
+    """The elements in another shape, in the same order."""
+
+    shape: Shape
+    is_fixed: ClassVar[bool] = True
+
+    def read(self, x: Node) -> Node:
+        """Return x in this shape."""
+        return reshape(x, self.shape)
+
+    def write(self, x: Node, values: Node) -> Node:
+        """Return the values in the shape of x."""
+        return reshape(values, x.shape)
+
+    def strided(self, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Return a NumPy array in this shape. Raises ValueError if NumPy would copy it."""
+        return np.reshape(x, self.shape, copy=False)
+
+
+@dataclass(frozen=True)
+class ComplexPart:
+    """The real or the imaginary parts of complex numbers."""
+
+    part: str
+    is_fixed: ClassVar[bool] = True
+
+    def read(self, x: Node) -> Node:
+        """Return the parts of x."""
+        return e.call(self.part, x)
+
+    def write(self, x: Node, values: Node) -> Node:
+        """Return complex numbers with these parts, and the other parts of x."""
+        other = e.call("imag" if self.part == "real" else "real", x)
+        return e.call("complex", *((values, other) if self.part == "real" else (other, values)))
+
+    def strided(self, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Return every other element of a NumPy array of bytes: strides of such parts."""
+        return x.real if self.part == "real" else x.imag
+
+
+@final
+class ArrayView:
+    """The place of an array in a storage: how it is cut from the first array."""
+
+    __slots__ = ("_elements", "path", "storage")
+
+    def __init__(self, storage: ElementStorage, path: Path) -> None:
+        self.storage, self.path = storage, path
+        self._elements: np.ndarray[Any, Any] | None = None
+
+    @property
+    def elements(self) -> np.ndarray[Any, Any]:
+        """The elements that the array may share, as a view of a NumPy array that has no memory."""
+        if self._elements is None:
+            self._elements = self.strided(tuple(takewhile(lambda x: x.is_fixed, self.path)))
+        return self._elements
+
+    def strided(self, path: Path) -> np.ndarray[Any, Any]:
+        """Return the view at a path of a NumPy array that has the storage's shape and no memory.
+
+        Only its address, shape and strides mean something. Raises ValueError if NumPy would copy.
+        """
+        shape = self.storage.shape
+        strides = accumulate([max(extent, 1) for extent in shape[:0:-1]], mul, initial=_BYTES)
+        found = np.lib.stride_tricks.as_strided(_ADDRESS, shape, [*strides][: len(shape)][::-1])
+        for step in path:
+            found = step.strided(found)
+        return found
+
+    def overlaps(self, other: ArrayView) -> bool:
+        """Return True if another array of the same storage may have elements of this one."""
+        try:
+            return np.shares_memory(self.elements, other.elements, max_work=MOST_WORK)
+        except np.exceptions.TooHardError:
+            return True
+
+
+_ADDRESS = np.empty(1, np.complex64)  # numbers that have parts
+_BYTES = _ADDRESS.itemsize
+
+
+@final
+class ElementStorage:
+    """Arrays that share elements.
+
+    The paths of all of them begin at the first array, which may be gone: then the array whose path
+    begins all the others takes its place.
+    """
+
+    __slots__ = ("_most", "_references", "shape")
+
+    def __init__(self, first: LazyArray) -> None:
+        self.shape = first.shape
+        self._references: list[ref[LazyArray]] = [ref(first)]
+        self._most = FEWEST
+        first.view_of = ArrayView(self, ())
+
+    def add(self, array: LazyArray, path: Path) -> None:
+        """Record an array that is cut from the first one."""
+        if len(self._references) >= self._most:
+            self._references = [ref(x) for x in self.arrays()]
+            self._most = max(FEWEST, 2 * len(self._references))
+        self._references.append(ref(array))
+        array.view_of = ArrayView(self, path)
+
+    def arrays(self) -> list[LazyArray]:
+        """Return the arrays that still exist."""
+        found = [array for one in self._references if (array := one()) is not None]
+        return [x for x in found if x.view_of is not None and x.view_of.storage is self]
+
+    def base_of(self, arrays: Sequence[LazyArray]) -> LazyArray | None:
+        """Return the array from which all others are cut, None if it is gone."""
+        shortest = min(arrays, key=lambda x: len(_view_of(x).path))
+        path = _view_of(shortest).path
+        cut = all(_view_of(x).path[: len(path)] == path for x in arrays)
+        return shortest if cut else None
+
+
+def _view_of(array: LazyArray) -> ArrayView:
+    assert array.view_of is not None
+    return array.view_of
+
+
+def link(base: LazyArray, view: LazyArray, step: ViewStep) -> None:
+    """Record that `view` is cut from `base` by a step."""
+    own = base.view_of
+    if own is None:
+        ElementStorage(base).add(view, (step,))
+    else:
+        own.storage.add(view, (*own.path, step))
+
+
+def base_of(view: LazyArray) -> LazyArray | None:
+    """Return the array from which a view is cut, None if it is gone or the array is no view."""
+    own = view.view_of
+    base = None if own is None else own.storage.base_of(own.storage.arrays())
+    return None if base is view else base
+
+
+def sharing(written: LazyArray) -> Callable[[], None] | None:
+    """Prepare a write into an array; return a function that updates the arrays which share
+    elements with it, None if there are none.
+
+    Raises MagmathError for views of variables, and for arrays of which the common base is gone.
+    """
+    view = written.view_of
+    assert view is not None
+    arrays = view.storage.arrays()
+    if len(arrays) == 1:
+        written.view_of = None
+        return None
+    base = view.storage.base_of(arrays)
+    others = [x for x in arrays if x is not written and view.overlaps(_view_of(x))]
+    if base is None:
+        if not others:
+            return None
+        raise MagmathError(
+            f"update in place: the array of shape {written.shape} shares elements with another "
+            f"view of an array that has no name any more, so that cannot be updated; keep a name "
+            f"for the array of which both are views, or copy one: y = x.copy()"
+        )
+    if base.is_variable:
+        raise MagmathError(
+            f"update in place: the array of shape {written.shape} is a part of a variable; write "
+            f"v[i] = … for the variable v, or copy the part first: x = v[i].copy()"
+        )
+    return lambda: _share(written, base, others)
+
+
+def _share(written: LazyArray, base: LazyArray, others: Sequence[LazyArray]) -> None:
+    """Update the arrays that share elements with a written one."""
+    skip = len(_view_of(base).path)
+    if written is not base:
+        base.refer_to_updated(_written(base.node, _view_of(written).path[skip:], written.node))
+    for other in others:
+        if other is not base:
+            node = base.node
+            for step in _view_of(other).path[skip:]:
+                node = step.read(node)
+            other.refer_to_updated(node)
+
+
+def _written(x: Node, path: Path, values: Node) -> Node:
+    """Return x with the elements at a path replaced."""
+    step, *rest = path
+    if rest:
+        values = _written(step.read(x), tuple(rest), values)
+    return step.write(x, values)
+
+
+def share_elements(x: LazyArray, y: LazyArray) -> bool:
+    """Return True if two arrays share elements, or may do so."""
+    if x is y:
+        return True
+    if x.view_of is None or y.view_of is None or x.view_of.storage is not y.view_of.storage:
+        return False
+    return x.view_of.overlaps(y.view_of)
+
+
+def is_reshaped_in_place(array: LazyArray, shape: Shape) -> bool:
+    """Return True if NumPy's `reshape` of an array that was made in this way would be a view.
+
+    NumPy copies the elements if no strides lead from each one to the next, as in the transpose of a
+    matrix.
+    """
+    view = array.view_of
+    if view is None or not view.path or array.ndim == 1:
+        return True
+    if [n for n in array.shape if n != 1] == [n for n in shape if n != 1]:
+        return True
+    try:
+        view.strided((*view.path, Reshaped(shape)))
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,212 @@
+"""Sums and broadcasts, each of which is in the gradient of the other, and what all reductions have
+in common.
+
+Partial results of workers that store different parts of a reduced axis are combined by the same
+reduction, so each record names itself as the pending reduction of its missing letters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from magmath.codegen.emit import IndexMap, emit_reduction
+from magmath.core.dtypes import DType, accumulator_dtype
+from magmath.core.shapes import broadcast, normalize_axes, reduced_shape
+from magmath.errors import ShapeError
+from magmath.graph import KernelCall, Node, Operation, Shape, apply
+from magmath.graph.operation import Gradients, Infer, Kernel, Vjp, any_memory_order
+from magmath.ops.infer_rules import (
+    LETTERS,
+    is_numpy_only,
+    pointwise_axes,
+    reference_call,
+    require_kind,
+    same_bits_always,
+)
+from magmath.ops.manipulation import reshape
+
+if TYPE_CHECKING:
+    import torch
+
+Axis = tuple[int, ...]
+
+
+def _infer(name: str, domain: str, result: Callable[[DType], DType]) -> Infer:
+    def infer(x: Node, *, axis: Axis, keepdims: bool) -> tuple[Shape, DType]:
+        require_kind(name, domain, x.dtype)
+        if name in ("max", "min") and any(x.shape[d] == 0 for d in axis):
+            raise ShapeError(
+                f"{name}: axis of extent 0 in shape {x.shape} has no {name}imum"
+                "; leave empty arrays out, or choose another axis"
+            )
+        return reduced_shape(x.shape, axis, keepdims), result(x.dtype)
+
+    return infer
+
+
+def reduction_axes(node: Node) -> str:
+    """Return index notation whose result lacks the reduced letters (`.` for kept dimensions)."""
+    (x,), axis = node.inputs, node.attributes["axis"]
+    letters = LETTERS[: x.ndim]
+    if node.attributes["keepdims"]:
+        return f"{letters}->{''.join('.' if d in axis else c for d, c in enumerate(letters))}"
+    return f"{letters}->{''.join(c for d, c in enumerate(letters) if d not in axis)}"
+
+
+IDENTITY: dict[str, float] = {
+    "sum": 0,
+    "prod": 1,
+    "max": -np.inf,
+    "min": np.inf,
+    "any": 0,
+    "all": 1,
+}
+
+
+def identity_element(reduction: str, dtype: DType) -> float:
+    """Return the identity element of a reduction of `dtype`."""
+    value = IDENTITY[reduction]
+    if not dtype.is_integer or not np.isinf(value):
+        return value
+    limits = np.iinfo(dtype.name)
+    return int(limits.min if reduction == "max" else limits.max)
+
+
+def _kernel(name: str, torch_name: str, reference: Callable[..., Any]) -> Kernel:
+    def bind(call: KernelCall) -> Callable[[], object]:
+        import torch
+
+        (x,), out = call.inputs, call.out
+        axis, keepdims = call.attributes["axis"], call.attributes["keepdims"]
+        if any(x.shape[d] == 0 for d in axis):  # this worker stores no part of the reduced axis
+            from magmath.memory.torch_dtypes import from_torch
+
+            value = identity_element(name, from_torch(out.dtype))
+            return lambda: out.fill_(value)
+        if not axis:
+            return lambda: out.copy_(x)
+        if is_numpy_only(x, out):
+            return reference_call(call, reference)
+        if name == "prod":
+            return _prod_call(x, out, axis)
+        if name in ("any", "all") and x.device.type == "cpu" and len(axis) == x.ndim:
+            return partial(reference, x.numpy(), axis, out=out.numpy(), keepdims=keepdims)
+        function = getattr(torch, torch_name)
+        extra = {"dtype": out.dtype} if name == "sum" else {}
+        return lambda: function(x, axis, keepdim=keepdims, out=out, **extra)
+
+    return bind
+
+
+def _prod_call(x: torch.Tensor, out: torch.Tensor, axis: Axis) -> Callable[[], object]:
+    """Bind a product over several axes.
+
+    torch multiplies along one dimension only: the reduced axes are moved last and joined.
+    """
+
+    def run() -> None:
+        kept = [d for d in range(x.ndim) if d not in axis]
+        joined = x.permute(*kept, *axis).reshape(*(x.shape[d] for d in kept), -1)
+        out.copy_(joined.prod(-1, dtype=out.dtype).reshape(out.shape))
+
+    return run
+
+
+def expand_reduced(node: Node, value: Node) -> Node:
+    """Broadcast `value`, which has the result's shape, back to the operand's shape."""
+    (x,), axis = node.inputs, node.attributes["axis"]
+    return broadcast_to(reshape(value, reduced_shape(x.shape, axis, True)), x.shape)
+
+
+def _sum_vjp(node: Node, g: Node) -> Gradients:
+    return (expand_reduced(node, g),)
+
+
+def reduction_record(
+    name: str,
+    domain: str,
+    result: Callable[[DType], DType],
+    vjp: Vjp,
+    reference: Callable[..., Any],
+    torch_name: str,
+) -> Operation:
+    """Return the record of a reduction: its name, the kinds of its operand, the type of its result,
+    its gradient, and NumPy's and torch's function."""
+    return Operation(
+        name=name,
+        infer=_infer(name, domain, result),
+        axes=reduction_axes,
+        reduction=name,
+        vjp=vjp,
+        kernel=_kernel(name, torch_name, reference),
+        native=partial(emit_reduction, name=name, start=IDENTITY[name]),
+        reference=reference,
+        flops=lambda node: float(node.inputs[0].size),
+        memory_orders=any_memory_order,
+    )
+
+
+SUM = reduction_record("sum", "any", accumulator_dtype, _sum_vjp, np.sum, "sum")
+
+
+def sum_(x: Node, axis: int | Axis | None = None, keepdims: bool = False) -> Node:
+    """Return the sum over `axis`."""
+    return apply(SUM, x, axis=normalize_axes("sum", axis, x.ndim), keepdims=keepdims)
+
+
+def sum_to(x: Node, shape: Shape) -> Node:
+    """Sum `x` over the dimensions in which `shape` was broadcast to x's shape."""
+    if x.shape == shape:
+        return x
+    extra = x.ndim - len(shape)
+    stretched = [d for d in range(extra, x.ndim) if shape[d - extra] == 1 and x.shape[d] != 1]
+    axes = (*range(extra), *stretched)
+    return reshape(sum_(x, axes), shape) if axes else reshape(x, shape)
+
+
+# broadcasts ---------------------------------------------------------------------------------
+
+
+def _broadcast_infer(x: Node, *, shape: Shape) -> tuple[Shape, DType]:
+    if broadcast("broadcast_to", x.shape, shape) != shape:
+        raise ShapeError(
+            f"broadcast_to: {x.shape} cannot be stretched to {shape}"
+            "; extents must be equal, or 1 in the array, counted from the right"
+        )
+    return shape, x.dtype
+
+
+def _broadcast_kernel(call: KernelCall) -> Callable[[], object]:
+    view, out = call.inputs[0].expand(call.out.shape), call.out
+    return lambda: out.copy_(view)
+
+
+def _broadcast_vjp(node: Node, g: Node) -> Gradients:
+    return (sum_to(g, node.inputs[0].shape),)
+
+
+BROADCAST = Operation(
+    name="broadcast_to",
+    infer=_broadcast_infer,
+    axes=pointwise_axes,
+    reduction=None,
+    vjp=_broadcast_vjp,
+    kernel=_broadcast_kernel,
+    native=IndexMap(
+        lambda w, call: lambda indices: indices, lambda call, x: x.expand(call.out.shape)
+    ),
+    reference=lambda x, *, shape: np.broadcast_to(x, shape),
+    numpy_copy=lambda node: lambda x, out: np.copyto(out, x),
+    flops=lambda node: 0.0,
+    same_bits=same_bits_always,
+    memory_orders=any_memory_order,
+)
+
+
+def broadcast_to(x: Node, shape: Shape) -> Node:
+    """Broadcast x to a larger shape."""
+    return x if x.shape == shape else apply(BROADCAST, x, shape=shape)

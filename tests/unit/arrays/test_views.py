@@ -1,0 +1,352 @@
+"""Views: programs that write through them give NumPy's results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import magmath as mm
+from magmath.errors import MagmathError
+
+Program = Callable[[Any, Any], Any]
+
+
+pytestmark = pytest.mark.usefixtures("every_pool")
+
+
+# random programs ------------------------------------------------------------------------------
+
+
+def _keys(draw: st.DrawFn, shape: tuple[int, ...]) -> Any:
+    """Return a basic key, in which a dimension may be cut, picked, or preceded by a new one."""
+    key: list[Any] = []
+    for extent in shape[: draw(st.integers(0, len(shape)))]:
+        if draw(st.integers(0, 5)) == 0:
+            key.append(None)
+        if extent and draw(st.integers(0, 3)) == 0:
+            key.append(draw(st.integers(-extent, extent - 1)))
+        else:
+            bounds = st.none() | st.integers(-extent - 1, extent + 1)
+            step = draw(st.sampled_from([None, 1, 2, -1, -2]))
+            key.append(slice(draw(bounds), draw(bounds), step))
+    if draw(st.booleans()):
+        key.append(Ellipsis)
+    return tuple(key)
+
+
+def _view(draw: st.DrawFn, shape: tuple[int, ...]) -> Callable[[Any], Any]:
+    """Return a function that makes a view, or a copy where NumPy makes one, of such an array."""
+    size = int(numpy.prod(shape))
+    kind = draw(st.sampled_from(["key", "key", "key", "T", "reshape", "swap", "flip", "copy"]))
+    if kind == "key":
+        key = _keys(draw, shape)
+        return lambda x: x[key]
+    if kind == "T":
+        return lambda x: x.T
+    if kind == "reshape":
+        rows = draw(st.sampled_from([n for n in range(1, size + 1) if size % n == 0] or [0]))
+        new = draw(st.sampled_from([(size,), (rows, size // max(rows, 1))]))
+        return lambda x: x.reshape(new)
+    if kind == "swap" and len(shape) > 1:
+        return lambda x: x.swapaxes(0, -1)
+    if kind == "flip":
+        return lambda x: x[(slice(None, None, -1),) * len(shape)]
+    return lambda x: x.copy()
+
+
+def _write(draw: st.DrawFn, shape: tuple[int, ...], others: list[int]) -> Any:
+    """Return a function of an array and a list of arrays that writes into the array."""
+    number = float(draw(st.integers(-9, 9)))
+    kind = draw(st.sampled_from(["add", "key", "out", "fill", "array", "augmented"]))
+    key = _keys(draw, shape)
+    source = draw(st.sampled_from(others)) if others else None
+
+    def write(np: Any, x: Any, arrays: list[Any]) -> None:
+        if kind == "add":
+            x += number
+        elif kind == "out" and x.shape:
+            np.multiply(x, 0.5, out=x)
+        elif kind == "fill":
+            x.fill(number)
+        elif kind == "array" and source is not None:
+            x[...] = arrays[source]
+        elif kind == "augmented":
+            x[key] += number
+        else:
+            x[key] = number
+
+    return write
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> tuple[tuple[int, ...], list[Any]]:
+    """Draw the shape of an array, and steps that make views of it and write into them."""
+    shape = tuple(draw(st.lists(st.integers(1, 5), min_size=1, max_size=3)))
+    arrays = [numpy.zeros(shape)]
+    steps: list[Any] = []
+    for _ in range(draw(st.integers(2, 12))):
+        position = draw(st.integers(0, len(arrays) - 1))
+        if draw(st.booleans()):
+            view = _view(draw, arrays[position].shape)
+            made = view(arrays[position])
+            if not isinstance(made, numpy.ndarray):
+                continue  # a number
+            steps.append(("view", position, view))
+            arrays.append(made)
+        else:
+            shaped = [i for i, x in enumerate(arrays) if x.shape == arrays[position].shape]
+            steps.append(("write", position, _write(draw, arrays[position].shape, shaped)))
+        if draw(st.integers(0, 4)) == 0:
+            steps.append(("read", position, None))
+    return shape, steps
+
+
+@given(programs())
+@settings(max_examples=150)
+def test_random_programs(program: tuple[tuple[int, ...], list[Any]]) -> None:
+    shape, steps = program
+    first = numpy.arange(float(numpy.prod(shape))).reshape(shape)
+    ours: list[Any] = [mm.asarray(first, copy=True)]
+    expected: list[Any] = [first]
+    for kind, position, action in steps:
+        if kind == "view":
+            ours.append(action(ours[position]))
+            expected.append(action(expected[position]))
+        elif kind == "write":
+            action(mm, ours[position], ours)
+            action(numpy, expected[position], expected)
+        else:
+            numpy.testing.assert_array_equal(ours[position], expected[position])
+    for x, y in zip(ours, expected, strict=True):
+        numpy.testing.assert_array_equal(x, y)
+
+
+# ordinary code --------------------------------------------------------------------------------
+
+
+def rows_of_a_loop(np: Any, y: Any) -> Any:
+    for row in y:
+        row *= 2
+    return y
+
+
+def elimination(np: Any, y: Any) -> Any:
+    y[:, :4] += 9 * np.eye(4)
+    for k in range(3):
+        pivot = y[k]
+        for row in y[k + 1 :]:
+            row -= row[k] / pivot[k] * pivot
+    return y
+
+
+def arguments_without_a_name(np: Any, y: Any) -> Any:
+    np.multiply(y[1], 2, out=y[0])
+    y[2].fill(3)
+    y[:, 1][::-1].sort()
+    np.copyto(y[3], y[0])
+    np.put(y[0], [1, 2], 5)
+    np.putmask(y[1], y[1] > 14, 0)
+    np.add.at(y[3], [0, 0], 1)
+    np.fill_diagonal(y[1:], 7)
+    y[0][1] = 4
+    y[2][1:3][0] = 9
+    y.T[5] = 1
+    y.flat[3] = 77
+    return y
+
+
+def neighbours(np: Any, y: Any) -> Any:
+    even, odd = y.ravel()[::2], y.ravel()[1::2]
+    for _ in range(3):
+        even += odd
+        odd *= 0.5
+    return y, even, odd
+
+
+def halves(np: Any, y: Any) -> Any:
+    upper, lower = np.split(y, 2)
+    upper -= 1
+    lower[:] = upper
+    return y, upper, lower
+
+
+def numbers_are_copies(np: Any, y: Any) -> Any:
+    total = y[0, 0]
+    total += 5
+    picked = y[[0, 1]]
+    picked[0] = 9
+    flat, turned = y.flatten(), y.T.reshape(-1)
+    flat += 1
+    turned += 1
+    return y, total, picked, flat, turned
+
+
+def names_that_change(np: Any, y: Any) -> Any:
+    x = y[1:]
+    x = x[1:]
+    x = x[:, 1:]
+    x *= 3
+    y = y[::-1]
+    y[0] = 0
+    return x, y
+
+
+def stencil(np: Any, y: Any) -> Any:
+    u = y.copy()
+    inner, left, right = u[:, 1:-1], u[:, :-2], u[:, 2:]
+    for _ in range(4):
+        inner += 0.1 * (left - 2 * inner + right)
+    return u, inner
+
+
+def new_axes_and_turns(np: Any, y: Any) -> Any:
+    column = y[:, None]
+    column[1, 0, 2] = 8
+    np.flip(y, 1)[0, 0] = 3
+    np.moveaxis(y, 0, 1)[2, 2] = -1
+    np.expand_dims(y, 0)[0, 3] = -2
+    np.rot90(y)[0, 0] = -3
+    np.atleast_3d(y)[1, 1] = -4
+    np.hsplit(y, 3)[1][0] = -5
+    return y, column
+
+
+PROGRAMS: list[Program] = [
+    rows_of_a_loop,
+    elimination,
+    arguments_without_a_name,
+    neighbours,
+    halves,
+    numbers_are_copies,
+    names_that_change,
+    stencil,
+    new_axes_and_turns,
+]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda x: x.__name__)
+def test_programs(program: Program) -> None:
+    values = numpy.arange(24.0).reshape(4, 6)
+    given_array, given_values = mm.asarray(values, copy=True), values.copy()
+    ours, expected = program(mm, given_array), program(numpy, given_values)
+    if not isinstance(expected, tuple):
+        ours, expected = (ours,), (expected,)
+    for x, y in zip((given_array, *ours), (given_values, *expected), strict=True):
+        numpy.testing.assert_allclose(x, y, rtol=1e-14)
+
+
+def test_parts_of_complex_numbers() -> None:
+    values = numpy.arange(6) * (1 + 2j)
+    x = mm.asarray(values, copy=True)
+    for z in (x, values):
+        z.real[2] = 9
+        z[1:3].imag = 4
+        z.imag *= 2
+        z[::2].real[:] = z.imag[::2]
+    numpy.testing.assert_array_equal(x, values)
+
+
+# what they are ----------------------------------------------------------------------------------
+
+
+def test_bases_and_shared_memory() -> None:
+    x = mm.arange(12.0).reshape(3, 4).copy()
+    row, column, other = x[0], x[:, 1], x[1:]
+    assert row.base is x
+    assert x.base is None
+    assert mm.shares_memory(row, column)
+    assert not mm.shares_memory(row, other)
+    assert not mm.shares_memory(row, x.copy())
+    assert numpy.may_share_memory(x, other)
+    assert not numpy.shares_memory(x[::2, ::2], x[:, 1::2])
+
+
+def test_reshape_with_and_without_a_copy() -> None:
+    x = mm.arange(12.0).reshape(3, 4).copy()
+    assert x.reshape(4, 3, copy=False).base is x
+    assert x.reshape(4, 3, copy=True).base is None
+    assert x[1:].reshape(-1).base is x
+    assert x.T.reshape(-1).base is None
+    with pytest.raises(ValueError, match="cannot have the shape .* without a copy"):
+        x.T.reshape(-1, copy=False)
+
+
+def test_views_whose_base_has_no_name() -> None:
+    x = mm.arange(6.0)
+    left, right, apart = x[:3], x[2:5], x[5:]
+    del x
+    apart += 1
+    with pytest.raises(MagmathError, match=r"keep a name for the array of which both are views"):
+        left += 1
+    del right, apart
+    left += 1
+    assert left.tolist() == [1, 2, 3]
+
+
+def test_the_longest_view_takes_the_place_of_its_base() -> None:
+    x = mm.arange(6.0)
+    x = x[1:]
+    part = x[:2]
+    part += 10
+    assert x.tolist() == [11, 12, 3, 4, 5]
+
+
+def test_parts_of_variables_are_not_written_through() -> None:
+    v = mm.variable("v", mm.zeros((2, 3)))
+    row = v[0]
+    with pytest.raises(MagmathError, match=r"part of a variable; write v\[i\] = …"):
+        row += 1
+    v[0] += 1
+    copied = v[0].copy()
+    copied += 1
+    assert v.tolist() == [[1, 1, 1], [0, 0, 0]]
+    assert copied.tolist() == [2, 2, 2]
+
+
+# functions --------------------------------------------------------------------------------------
+
+
+def test_compiled_functions_write_through_views() -> None:
+    @mm.compile
+    def doubled(x: mm.Array) -> mm.Array:
+        row = x[0]
+        row *= 2
+        for other in x[1:]:
+            other += row
+        return x.sum()
+
+    x = mm.ones((3, 2))
+    for _ in range(2):
+        doubled(x)
+    assert x.tolist() == [[4, 4], [7, 7], [7, 7]]
+    whole = mm.ones((2, 3, 2))
+    assert float(doubled(whole[1])) == 16
+    assert whole.tolist() == [[[1, 1]] * 3, [[2, 2], [3, 3], [3, 3]]]
+
+
+def test_gradients_through_written_views() -> None:
+    def loss(x: mm.Array) -> mm.Array:
+        y = x * 1.0
+        row = y[0]
+        row *= x[1]
+        return (y * y).sum()
+
+    x = mm.asarray([[1.0, 2.0], [3.0, 4.0]])
+    slope = mm.grad(loss)(x)
+    assert slope.tolist() == [[18, 64], [2 * 3 + 2 * 3, 2 * 4 + 4 * 8]]
+
+
+def test_a_failed_write_leaves_all_views_as_they_were() -> None:
+    x = mm.arange(6.0).reshape(2, 3).copy()
+    row = x[0]
+    with pytest.raises(MagmathError):
+        row += mm.ones(4)
+    with pytest.raises(IndexError):
+        row[7] = 1
+    assert x.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert row.tolist() == [0, 1, 2]
