@@ -1,4 +1,5 @@
-"""Extrema of truth values, as NumPy has them, and vectors with nan in convolutions."""
+"""Extrema and arithmetic of truth values, as NumPy has them, and other arguments that programs for
+NumPy use: axes of numbers, vectors with nan in convolutions."""
 
 from __future__ import annotations
 
@@ -65,3 +66,54 @@ def test_correlation_of_complex_vectors(mode: str) -> None:
 def check(found: mm.Array, expected: Any) -> None:
     np.testing.assert_array_equal(found.numpy(), expected)
     assert found.numpy().dtype == np.asarray(expected).dtype
+
+
+ARITHMETIC = """m + m; m * m; m // m[:1]; m % m[:1]; m ** m; m << m; m >> m; m / m[:1]; 1 + m; m + 1; m * 2.5; True * m
+m - 1; abs(m); np.isnan(m); np.isinf(m); np.isfinite(m); np.square(m); np.floor(m); np.conj(m); np.real(m); np.diff(m)
+np.power(m, 2); m.dot(m); m @ m; np.add.reduce(m); np.average(m); np.trapezoid(m); np.maximum(m, m); np.minimum(m, 1)
+m & (m + m); np.outer(m, m); np.signbit(m)"""
+
+
+@pytest.mark.parametrize("text", [x.strip() for x in ARITHMETIC.replace("\n", ";").split(";")])
+def test_arithmetic_of_truth_values(text: str) -> None:
+    values = np.array([True, False, True])
+    expected = eval(text, {"np": np, "m": values})
+    found = eval(text, {"np": mm, "m": mm.asarray(values)})
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert found.dtype.name == expected.dtype.name or expected.dtype.kind == "f"
+
+
+def test_truth_values_are_not_subtracted() -> None:
+    m = mm.asarray([True, False])
+    for wrong in (lambda: m - m, lambda: -m):
+        with pytest.raises(TypeError, match="takes numeric types, was given bool"):
+            wrong()
+
+
+def test_numbers_written_into_truth_values() -> None:
+    visited = mm.zeros(4, dtype=mm.bool)
+    visited[1], visited[2] = 1, 0.0
+    visited += mm.asarray([True, False, False, False])
+    assert visited.tolist() == [True, True, False, False]
+
+
+REDUCTIONS = """np.sum(x, axis=-1); np.sum(x, axis=0); np.max(x, axis=0); np.argmax(x, axis=0); np.any(x, axis=0)
+np.cumsum(x); np.cumsum(x, axis=0); np.cumprod(x, axis=-1); np.count_nonzero(x, axis=0); np.ptp(x, axis=0)"""
+
+
+@pytest.mark.parametrize("text", [x.strip() for x in REDUCTIONS.replace("\n", ";").split(";")])
+def test_a_number_has_one_element_along_its_axis(text: str) -> None:
+    expected = eval(text, {"np": np, "x": np.array(3.0)})
+    found = eval(text, {"np": mm, "x": mm.asarray(3.0)})
+    np.testing.assert_array_equal(found, expected)
+    assert found.shape == expected.shape
+
+
+OTHERS = """np.triu(np.arange(3)); np.tril(np.arange(3), 1); np.full((2, 2), [1, 2]); np.full(3, np.asarray([1.5, 2, 3]))
+np.gradient(np.arange(5.0), np.asarray(2.0)); np.roll(np.arange(4), np.asarray(1)); bool(np.asarray([1]))
+bool(np.asarray([[0.0]]))"""
+
+
+@pytest.mark.parametrize("text", [x.strip() for x in OTHERS.replace("\n", ";").split(";")])
+def test_arrays_where_numbers_are_usual(text: str) -> None:
+    np.testing.assert_array_equal(eval(text, {"np": mm}), eval(text, {"np": np}))

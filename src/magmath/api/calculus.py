@@ -104,9 +104,10 @@ def _slope(f: Array, d: int, steps: Any, edge_order: int) -> Array:
         return f[(*(slice(None),) * d, slice(start, stop))]
 
     def step(i: int) -> Any:
-        return steps if not isinstance(steps, Array) else steps[i % (extent - 1)][None]
+        return steps[i % (extent - 1)][None] if is_uneven else steps
 
-    if isinstance(steps, Array):
+    is_uneven = isinstance(steps, Array) and steps.ndim > 0
+    if is_uneven:
         one, two = steps[:-1], steps[1:]
         inner = (
             -two / (one * (one + two)) * at(0, extent - 2)

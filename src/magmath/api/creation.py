@@ -186,19 +186,23 @@ def full(
     layout: LayoutLike = None,
     device: object = None,
 ) -> Array:
-    """Return an array filled with one number, or with the value of a 0-d array. Arrays have no
-    order in memory: `order` has no effect, here and in the functions below."""
+    """Return an array filled with one number, or with values that broadcast to its shape. Arrays
+    have no order in memory: `order` has no effect, here and in the functions below."""
+    if isinstance(fill_value, (Array, np.ndarray, list, tuple)):
+        values = as_array("full", fill_value)
+        if values.ndim:
+            stretched = sums.broadcast_to(values.node, normal_shape("full", shape))
+            element = values.dtype if dtype is None else as_dtype(dtype)
+            return _divided(e.astype(stretched, element), layout, device)
+        fill_value = values
     if isinstance(fill_value, Array):
-        if fill_value.shape != ():
-            raise ShapeError(
-                f"full: needs a number or a 0-d array, was given shape {fill_value.shape}; stretch "
-                f"it with mm.broadcast_to(x, shape)"
-            )
         element = fill_value.dtype if dtype is None else as_dtype(dtype)
         value = e.astype(fill_value.node, element)
     else:
         if not isinstance(fill_value, (bool, int, float, complex, np.generic)):
-            raise TypeError(f"full: needs a number or a 0-d array, was given {fill_value!r}")
+            raise TypeError(
+                f"full: needs a number or an array, was given {fill_value!r}; convert it first"
+            )
         element = common_dtype(number_kind(fill_value)) if dtype is None else as_dtype(dtype)
         value = parameter(python_number(fill_value), element, "full")
     filled = creation.full(normal_shape("full", shape), value, user_line())
@@ -419,11 +423,13 @@ def triu(x: Array, /, k: int = 0) -> Array:
 
 def _triangle(name: str, x: Array, comparison: str, k: int) -> Array:
     x = as_array(name, x)
-    if x.ndim < 2:
+    if x.ndim == 0:
         raise ShapeError(
-            f"{name}: needs 2 or more dimensions, was given {x.shape}"
-            "; add one with mm.expand_dims(x, 0)"
+            f"{name}: needs 1 or more dimensions, was given {x.shape}"
+            "; add them with mm.reshape(x, (1, 1))"
         )
+    if x.ndim == 1:  # a vector stands for equal rows
+        x = Array(sums.broadcast_to(x.node, (x.size, x.size)))
     kept = e.call(comparison, _diagonal_number(x.shape), _diagonal(k, x.shape))
     return made_array(e.where(kept, x.node, constant_leaf(0, x.dtype)))
 

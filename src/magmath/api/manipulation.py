@@ -272,7 +272,8 @@ def roll(
     if axis is None:
         return reshape(roll(reshape(x, (-1,)), shift, axis=0), x.shape)
     axes = (axis,) if isinstance(axis, int) else axis
-    shifts = (shift,) * len(axes) if isinstance(shift, int) else _integers("roll: shifts", shift)
+    one = hasattr(shift, "__index__") and not getattr(shift, "ndim", 0)
+    shifts = (index(shift),) * len(axes) if one else _integers("roll: shifts", shift)
     if len(shifts) != len(axes):
         raise ShapeError(
             f"roll: {len(shifts)} shifts {shift} for {len(axes)} axes {axis}"

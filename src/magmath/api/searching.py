@@ -47,6 +47,8 @@ def where(condition: Any, x1: Any = None, x2: Any = None, /) -> Any:
 def _arg(name: str, x: Array, axis: int | None, keepdims: bool) -> Array:
     x = as_array(name, x)
     x = astype(x, uint8) if x.dtype.kind == "bool" else x
+    if not x.ndim and axis in (0, -1):
+        axis = None
     node = x.node if axis is not None else manipulation.reshape(x.node, (x.size,))
     position = 0 if axis is None else normalize_axis(name, axis, x.ndim)
     if x.dtype.kind == "complex":

@@ -39,7 +39,13 @@ from magmath.core.dtypes import (
 from magmath.core.integers import require_integer
 from magmath.core.keyword_hints import keyword_hints
 from magmath.core.promotion import floating_dtype
-from magmath.core.shapes import broadcast, normalize_axes, normalize_axis, size_of
+from magmath.core.shapes import (
+    broadcast,
+    normalize_axes,
+    normalize_axis,
+    reduced_axes,
+    size_of,
+)
 from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError
 from magmath.graph import Operation, Shape, apply
@@ -68,7 +74,7 @@ def _reduction(
         x = _selected(name, x, where, initial)
     if name in _EXTREMA and x.dtype.kind == "complex" and initial is None:
         return stored(name, Array(complex_extremum(name, x.node, axis, keepdims)), out)
-    axes = normalize_axes(name, axis, x.ndim)
+    axes = reduced_axes(name, axis, x.ndim)
     record = reductions.BY_NAME[reductions.reduction_of(name, x.dtype)]
     if initial is not None and name in _EXTREMA:
         x, axes = _with_initial(name, x, axes, initial)
@@ -388,7 +394,7 @@ def cumprod(x: Array, /, axis: int | None = None, dtype: Any = None, out: Any = 
 
 def _flat_or_along(name: str, x: Array, axis: int | None) -> tuple[Array, int]:
     x = as_array(name, x)
-    return (reshape(x, (-1,)), 0) if axis is None else (x, axis)
+    return (reshape(x, (-1,)), 0) if axis is None or not x.ndim else (x, axis)
 
 
 def _cumulative(
@@ -414,8 +420,7 @@ def _cumulative(
 def count_nonzero(x: Array, /, axis: Axis = None, *, keepdims: bool = False) -> Array:
     """Return the number of elements along `axis` that are true or not zero, as int64."""
     truth = _truth("count_nonzero", x)
-    axes = normalize_axes("count_nonzero", axis, truth.ndim)
-    return sum(truth, axis=axes, keepdims=keepdims)
+    return sum(truth, axis=axis, keepdims=keepdims)
 
 
 @keyword_hints
@@ -434,10 +439,11 @@ def diff(
     line = (*x.shape[:d], 1, *x.shape[d + 1 :])
     parts = [_joined(part, line) for part in (prepend, x, append) if part is not None]
     node = concat(parts, axis=d).node if len(parts) > 1 else x.node
+    difference = "not_equal" if x.dtype.kind == "bool" else "subtract"
     for _ in range(require_integer("diff: n", n, 0)):
         last = node.shape[d] - 1 if node.shape[d] else 0
         upper, lower = slice_along(node, d, 1, last + 1), slice_along(node, d, 0, last)
-        node = apply(e.OPERATIONS["subtract"], upper, lower, line=user_line())
+        node = apply(e.OPERATIONS[difference], upper, lower, line=user_line())
     return Array(node)
 
 

@@ -22,12 +22,12 @@ from magmath.arrays.lazy_array import LazyArray, evaluate
 from magmath.arrays.methods import Methods
 from magmath.arrays.namespace import array_namespace
 from magmath.arrays.numpy_protocols import call_function, call_ufunc
-from magmath.arrays.operands import OPERANDS, operands, written_operand
+from magmath.arrays.operands import OPERANDS, combined, operands, written_operand
 from magmath.arrays.operators import Operators
 from magmath.arrays.pickling import restored_leaf, values_of
 from magmath.arrays.subscripts import getitem, setitem
 from magmath.arrays.views import ComplexPart, Permuted, Reshaped, ViewStep, base_of, link, sharing
-from magmath.core.dtypes import DType, as_dtype, bool_, float64, real_dtype
+from magmath.core.dtypes import DType, as_dtype, bool_, float64, int8, real_dtype
 from magmath.core.foreign_names import METHODS, hint
 from magmath.core.numpy_aliases import alias_hint
 from magmath.core.promotion import floating_dtype
@@ -105,7 +105,7 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
     def _scalar(self, kind: str, references: int = NAMED) -> Any:
         """Return the value of a 0-d array as a number; that of an array without a name, which has
         few references, is not kept."""
-        if self.size != 1 or self.ndim != 0:
+        if self.size != 1 or (self.ndim and kind != "bool"):
             reduced = "mm.any(x) or mm.all(x)" if kind == "bool" else "mm.sum(x)"
             raise ScalarError(
                 f"{kind}(): needs a 0-d array, this one has shape {self.shape}; take one element, "
@@ -418,13 +418,13 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
             return NotImplemented
         if operation == "power" and type(other) is int and other == 2 and self.dtype is not bool_:
             return applied(e.OPERATIONS["square"], (self._node,), user_line(4))  # rounded exactly
-        return applied(e.OPERATIONS[operation], operands(operation, self, other), user_line(4))
+        return combined(operation, operands(operation, self, other), user_line(4))
 
     def _reflected(self, operation: str, other: Any) -> Array:
         if not isinstance(other, OPERANDS):
             return NotImplemented  # type: ignore[no-any-return]
         inputs = operands(operation, other, self)
-        return Array(applied(e.OPERATIONS[operation], inputs, user_line(3)))
+        return Array(combined(operation, inputs, user_line(3)))
 
     def _compared_to_non_number(self, differs: bool) -> Node:
         """Return the node of `==` or `!=` with None or text, which no number equals.
@@ -507,7 +507,12 @@ def binary(operation: str, x: Any, y: Any) -> Array:
 
     One operand may be a number.
     """
-    return Array(applied(e.OPERATIONS[operation], operands(operation, x, y), user_line()))
+    return Array(combined(operation, operands(operation, x, y), user_line()))
+
+
+_SAME_TRUTH = frozenset(("abs", "ceil", "floor", "real", "trunc"))
+_INTEGERS_OF_TRUTH = frozenset(("conj", "isfinite", "isinf", "isnan", "signbit", "square"))
+"""Functions of truth values that, as in NumPy, return them, or take them as small integers."""
 
 
 def unary(operation: str, x: Array) -> Array:
@@ -515,6 +520,11 @@ def unary(operation: str, x: Array) -> Array:
     node = x.node
     if operation in e.FLOATING:
         node = e.astype(node, floating_dtype(node.dtype))
+    elif node.dtype is bool_:
+        if operation in _SAME_TRUTH:
+            return Array(node)
+        if operation in _INTEGERS_OF_TRUTH:
+            node = e.astype(node, int8)
     return Array(applied(e.OPERATIONS[operation], (node,), user_line()))
 
 

@@ -11,10 +11,11 @@ from magmath.arrays.conversion import as_node, leaf_of_values
 from magmath.arrays.integer_compare import comparable_operands
 from magmath.arrays.lazy_array import LazyArray
 from magmath.arrays.number_list import NumberList, is_number, number_list
-from magmath.core.dtypes import PYTHON_NUMBERS, DType, float64
+from magmath.core.dtypes import PYTHON_NUMBERS, DType, bool_, float64, int8
 from magmath.core.promotion import DEFAULT, common_dtype, floating_dtype
 from magmath.errors import DTypeError
-from magmath.graph import Node
+from magmath.graph import Node, applied
+from magmath.graph.operation import Line
 from magmath.ops import elementwise as e
 from magmath.ops import leaves
 from magmath.ops.torch_gaps import negative_power
@@ -24,6 +25,22 @@ _NUMBER_CLASSES = frozenset(PYTHON_NUMBERS)
 _COMPARING = frozenset(
     ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "isin", "searchsorted")
 )  # the operations that only compare operands
+
+
+_TRUTH = {"add": "logical_or", "multiply": "logical_and"}
+"""Operations of truth values that are others than those of numbers."""
+_INTEGERS_OF_TRUTH = frozenset(
+    ("floor_divide", "remainder", "power", "bitwise_left_shift", "bitwise_right_shift")
+)
+"""Operations of truth values that, as in NumPy, give small integers."""
+
+
+def combined(operation: str, inputs: tuple[Node, ...], line: Line) -> Node:
+    """Return the node of an element-wise operation on operands of one type; of truth values the
+    sum is their disjunction, and the product their conjunction."""
+    if inputs[0].dtype is bool_:
+        operation = _TRUTH.get(operation, operation)
+    return applied(e.OPERATIONS[operation], inputs, line)
 
 
 def operands(operation: str, *values: Any) -> tuple[Node, ...]:
@@ -101,6 +118,8 @@ def written_operand(dtype: DType, value: Any) -> Node:
     Raises DTypeError if the common type of value and array is not the array's type.
     """
     given = value if isinstance(value, OPERANDS) else leaf_of_values(value)
+    if dtype is bool_ and is_number(given):
+        given = bool(given)  # as in NumPy: visited[i] = 1
     value, kind = operand("indexing", given)
     if (common := common_dtype(dtype, kind)) is not dtype:
         offered = kind if isinstance(kind, DType) else common
@@ -127,6 +146,8 @@ def _operand_type(default: DType, operation: str, *kinds: DType | type) -> DType
         raise DTypeError(f"{operation}: {error}") from None
     if operation in e.FLOATING and not dtype.is_floating and dtype.kind != "complex":
         return floating_dtype(dtype)  # integer operands
+    if dtype is bool_ and operation in _INTEGERS_OF_TRUTH:
+        return int8
     if operation in _COMPARING and dtype.is_floating and not inexact:
         return float64  # integers and a Python float: the result has another type anyway
     return dtype
