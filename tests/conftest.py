@@ -16,7 +16,8 @@ from hypothesis import settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
 from magmath.codegen import background_build
-from magmath.kernels import free_processors, lapack_candidates
+from magmath.kernels import free_processors
+from magmath.kernels.linalg import lapack_candidates
 
 # A slow or busy machine is no failure: the only clock is the watchdog in pyproject.toml.
 # The database is named because where CI is set it is None, which Hypothesis looks up along a

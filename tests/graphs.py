@@ -19,9 +19,9 @@ from magmath.errors import ShapeError
 from magmath.graph import Graph, Node, apply, topological
 from magmath.layout import Layout
 from magmath.ops import OPERATIONS
-from magmath.ops.contraction import matmul
 from magmath.ops.leaves import constant, input_leaf, parameter
 from magmath.ops.manipulation import permute, reshape
+from magmath.ops.product.contraction import matmul
 from magmath.ops.sums import broadcast_to
 from operation_bodies import placements
 

@@ -19,8 +19,8 @@ from magmath.graph import Node, Shape, applied
 from magmath.ops import OPERATIONS
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.creation import full, iota
-from magmath.ops.dynamic_slice import window
 from magmath.ops.elementwise import add, astype, call, multiply, where
+from magmath.ops.indexing.dynamic_slice import window
 from magmath.ops.infer_rules import LETTERS
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import permute, reshape

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
-from magmath.ops.dynamic_slice import window_shape
+from magmath.ops.indexing.dynamic_slice import window_shape
 from operation_table.draws import ANY, FLOATS, Case, Draws, Row, Shape
 
 

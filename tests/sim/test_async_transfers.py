@@ -21,9 +21,9 @@ from magmath.engine import session
 from magmath.errors import MagmathError, WorkerLost
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
-from magmath.ops.contraction import matmul
 from magmath.ops.elementwise import call
 from magmath.ops.leaves import input_leaf
+from magmath.ops.product.contraction import matmul
 from magmath.ops.redistribute import REDISTRIBUTE, redistribute
 from magmath.passes.place import place
 from magmath.passes.schedule import schedule

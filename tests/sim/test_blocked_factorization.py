@@ -20,9 +20,9 @@ from magmath.errors import LinAlgError
 from magmath.graph import Node
 from magmath.kernels import fortran
 from magmath.layout import Layout
-from magmath.ops.block_cyclic import block_cyclic_layout
-from magmath.ops.lu import lu, lu_solve
-from magmath.ops.qr import qr
+from magmath.ops.linalg.block_cyclic import block_cyclic_layout
+from magmath.ops.linalg.lu import lu, lu_solve
+from magmath.ops.linalg.qr import qr
 from magmath.runtime import Pool, start_pool
 from matrices import TYPES, adjoint, bound, check_lu, check_qr, check_zero, normal
 from operation_bodies import check_any_layout

@@ -14,9 +14,9 @@ import magmath as mm
 from engines import current, engine_of
 from magmath.arrays.array import Array
 from magmath.arrays.operands import operands
-from magmath.kernels import winograd
+from magmath.kernels.conv import winograd
 from magmath.kernels.dispatch.tuner import Tuner
-from magmath.ops.convolution import correlation
+from magmath.ops.conv.convolution import correlation
 from operation_bodies import leaf, placements
 
 POOLS = [("inline", 1), ("shared", 2), ("messages", 3)]

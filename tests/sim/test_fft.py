@@ -19,7 +19,7 @@ from magmath.arrays.array import Array
 from magmath.engine import session
 from magmath.graph import Graph, Node
 from magmath.layout import Layout, Rule
-from magmath.ops.bluestein import next_smooth
+from magmath.ops.fft.bluestein import next_smooth
 from magmath.passes.pipeline import run
 from magmath.passes.place import _Placing
 from operation_bodies import leaf, placements

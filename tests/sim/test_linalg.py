@@ -19,7 +19,7 @@ from layouts import layouts, meshes
 from magmath.arrays.array import unary
 from magmath.comm.local_group import LocalGroup
 from magmath.errors import DTypeError, LinAlgError, MagmathError, ShapeError
-from magmath.kernels.tall_skinny_qr import distributed_tall_qr
+from magmath.kernels.linalg.tall_skinny_qr import distributed_tall_qr
 from matrices import (
     TYPES,
     Matrix,

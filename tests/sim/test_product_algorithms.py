@@ -17,8 +17,8 @@ from magmath.diagnostics.candidate_tables import describe_candidates
 from magmath.engine.engine import Engine
 from magmath.graph import Graph, Node
 from magmath.layout import Layout, Mesh, Split, plan
-from magmath.ops import panel_products
-from magmath.ops.contraction import contraction, matmul
+from magmath.ops.product import panel_products
+from magmath.ops.product.contraction import contraction, matmul
 from magmath.passes.candidate_cost import EvaluatedCandidate
 from magmath.passes.candidates import algorithm
 from magmath.passes.default_reduction import default_reduction

@@ -23,7 +23,7 @@ from magmath.graph import Graph, Node, apply
 from magmath.graph.distributed import is_distributed
 from magmath.layout import Layout
 from magmath.ops import OPERATIONS
-from magmath.ops.gather_scatter import PUT
+from magmath.ops.indexing.gather_scatter import PUT
 from magmath.passes import candidate_cost
 from magmath.runtime import Pool
 from magmath.runtime.transport.threads import ThreadTransport

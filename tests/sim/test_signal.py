@@ -17,7 +17,7 @@ from magmath.arrays.array import Array
 from magmath.core.dtypes import float32
 from magmath.graph import Graph
 from magmath.layout import Layout
-from magmath.ops.convolution import correlation
+from magmath.ops.conv.convolution import correlation
 from magmath.ops.leaves import input_leaf
 from magmath.passes.place import place
 from operation_bodies import leaf, placements

@@ -22,8 +22,8 @@ from magmath.engine.engine import Engine
 from magmath.graph import Graph
 from magmath.layout import Mesh, even_cuts
 from magmath.memory.torch_dtypes import to_torch
-from magmath.ops import sorting
-from magmath.ops.sorting import ARGSORT, SORT
+from magmath.ops.sort import sorting
+from magmath.ops.sort.sorting import ARGSORT, SORT
 from operation_table import BOOL, REAL, Case
 
 POOLS = [("shared", 2), ("shared", 3), ("messages", 2), ("messages", 4), ("shared", 7)]

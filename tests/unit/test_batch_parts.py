@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 
 import magmath as mm
-from magmath.kernels import batch_parts
-from magmath.kernels.convolution_candidates import CANDIDATES
-from magmath.kernels.convolution_problem import ConvolutionProblem
+from magmath.kernels.conv import batch_parts
+from magmath.kernels.conv.convolution_candidates import CANDIDATES
+from magmath.kernels.conv.convolution_problem import ConvolutionProblem
+from magmath.kernels.conv.padded_input import PaddedInput
 from magmath.kernels.epilogue import NO_EPILOGUE, Epilogue
-from magmath.kernels.padded_input import PaddedInput
 
 IMAGES, IN, OUT = 7, 3, 5
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from magmath.kernels.bidiagonal_svd import Bidiagonal
+from magmath.kernels.linalg.bidiagonal_svd import Bidiagonal
 
 random = np.random.default_rng(0)
 HALF = np.arange(100) < 50

@@ -13,17 +13,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from magmath.kernels import depthwise, winograd
-from magmath.kernels.convolution import bind_convolution, candidates_for
-from magmath.kernels.convolution_candidates import CANDIDATES
-from magmath.kernels.convolution_problem import PASSES, ConvolutionProblem, key
+from magmath.kernels.conv import depthwise, winograd
+from magmath.kernels.conv.convolution import bind_convolution, candidates_for
+from magmath.kernels.conv.convolution_candidates import CANDIDATES
+from magmath.kernels.conv.convolution_problem import PASSES, ConvolutionProblem, key
+from magmath.kernels.conv.winograd import ERROR_BOUND, Method
+from magmath.kernels.conv.winograd_transforms import ALGORITHMS, TAPS, WinogradAlgorithm
 from magmath.kernels.dispatch.measurements import ROUNDS
 from magmath.kernels.dispatch.online import OnlineCall, Option
 from magmath.kernels.dispatch.registry import Candidate, candidates, is_always_ready
 from magmath.kernels.dispatch.tuner import Call, Tuner
-from magmath.kernels.gemm import bind_gemm
-from magmath.kernels.winograd import ERROR_BOUND, Method
-from magmath.kernels.winograd_transforms import ALGORITHMS, TAPS, WinogradAlgorithm
+from magmath.kernels.gemm.gemm import bind_gemm
 
 OFF = Tuner(enabled=False)
 # images, channels, outputs, rows, columns, padding: 1×1 images, odd sizes, channels that fill no

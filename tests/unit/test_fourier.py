@@ -8,7 +8,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from magmath.kernels import fft, mkl_fft
+from magmath.kernels.fft import fft, mkl_fft
 
 PROVIDERS = ["dfti", "torch"]
 SHAPES = st.lists(st.integers(1, 7), min_size=1, max_size=4)

@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 
 from magmath.codegen import runtime_library
 from magmath.errors import DTypeError, ShapeError
-from magmath.kernels import blas, divided_gemv, gemm_candidates
 from magmath.kernels.dispatch.registry import ROWS, Candidate
 from magmath.kernels.dispatch.tuner import Call, Tuner
-from magmath.kernels.gemm import bind_gemm
-from magmath.kernels.gemm_candidates import CANDIDATES, candidates_for
-from magmath.kernels.gemm_problem import (
+from magmath.kernels.gemm import blas, divided_gemv, gemm_candidates
+from magmath.kernels.gemm.gemm import bind_gemm
+from magmath.kernels.gemm.gemm_candidates import CANDIDATES, candidates_for
+from magmath.kernels.gemm.gemm_problem import (
     GemmProblem,
     _measured_extents,
     dummy_operands,
@@ -539,7 +539,7 @@ CACHED = """
 import sys
 import numpy as np
 from magmath.codegen import runtime_library as library
-from magmath.kernels import blas
+from magmath.kernels.gemm import blas
 ready = library.is_ready("gemm_float32")
 a = np.ones((3, 3), np.float32); c = np.empty_like(a)
 gemm = blas.code("float32").function("gemm")
@@ -600,7 +600,7 @@ LATE = """
 import threadpoolctl, torch
 from magmath.kernels.thread_count import set_threads
 set_threads(1)
-from magmath.kernels import blas
+from magmath.kernels.gemm import blas
 blas.code("float32").address("gemm")
 print(*{x["num_threads"] for x in threadpoolctl.threadpool_info() if x["user_api"] == "blas"})
 """

@@ -16,7 +16,7 @@ from magmath.arrays import subscripts
 from magmath.core.index_set import IndexSet
 from magmath.engine import session
 from magmath.errors import DTypeError, ShapeError, TracingError
-from magmath.ops.local_index import Locator
+from magmath.ops.indexing.local_index import Locator
 from operation_bodies import leaf, placements
 
 KINDS = [("inline", 1), ("shared", 3), ("messages", 2)]

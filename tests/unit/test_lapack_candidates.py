@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from magmath.core.index_set import IndexSet
 from magmath.errors import LinAlgError
 from magmath.graph import KernelCall
-from magmath.kernels import fortran, lapack, lapack_candidates
+from magmath.kernels import fortran
 from magmath.kernels.dispatch.tuner import Tuner
-from magmath.kernels.lapack_candidates import (
+from magmath.kernels.linalg import lapack, lapack_candidates
+from magmath.kernels.linalg.lapack_candidates import (
     ADD_PRODUCT,
     CHOLESKY,
     DIVIDE,

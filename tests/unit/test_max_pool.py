@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from magmath.kernels import max_pool
+from magmath.kernels.conv import max_pool
 
 pools = st.tuples(
     st.sampled_from([(1, 1), (2, 3), (3, 33), (2, 300)]),  # images, channels

@@ -19,7 +19,7 @@ from magmath.autodiff import gradients
 from magmath.engine.remote_array import remote_array_of
 from magmath.graph import Graph, Node, apply
 from magmath.ops import OPERATIONS
-from magmath.ops.convolution import correlation
+from magmath.ops.conv.convolution import correlation
 from magmath.ops.leaves import constant
 from magmath.passes import memory_order, pipeline
 from magmath.program.instructions import Program, Redistribute, decode, encode

@@ -16,7 +16,7 @@ from magmath.codegen import background_build as programs
 from magmath.codegen.aot_cache import AotModule
 from magmath.codegen.memory_copy import COPY_SOURCE, INSIDE
 from magmath.comm import barrier
-from magmath.kernels import microkernel, packed_gemm
+from magmath.kernels.gemm import microkernel, packed_gemm
 
 MACHINE = sorted(Path(object_cache.__file__).parent.glob("*.py"))
 PROGRAM = "from magmath.codegen.runtime_library import wait\n"
@@ -24,7 +24,7 @@ NAMES: dict[str, tuple[Callable[[], str], list[Path]]] = {
     "a program": (lambda: object_cache.cache_key(PROGRAM), MACHINE),
     "a library": (lambda: AotModule(barrier.BARRIER_SOURCE, ["wait"])._name, MACHINE),
     "tiles": (
-        lambda: AotModule("", [], inside=["magmath.kernels.microkernel"])._name, [*MACHINE, Path(microkernel.__file__)],
+        lambda: AotModule("", [], inside=["magmath.kernels.gemm.microkernel"])._name, [*MACHINE, Path(microkernel.__file__)],
     ),
 }  # fmt: skip
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from magmath.codegen.vectors import VECTOR_BYTES
-from magmath.kernels import packed_gemm
+from magmath.kernels.gemm import packed_gemm
 
 TOLERANCE = {np.float32: 2e-4, np.float64: 1e-12}
 FORMS = [(False, False), (False, True), (True, False)]

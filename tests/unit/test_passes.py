@@ -26,9 +26,9 @@ from magmath.graph import Graph, Node, apply
 from magmath.layout import Layout, Mesh
 from magmath.nn import Dense, NeuralNetwork
 from magmath.ops import OPERATIONS
-from magmath.ops.contraction import matmul
 from magmath.ops.leaves import constant, input_leaf, parameter, variable_leaf
 from magmath.ops.manipulation import permute, reshape
+from magmath.ops.product.contraction import matmul
 from magmath.ops.redistribute import redistribute
 from magmath.ops.sums import broadcast_to
 from magmath.passes import pipeline

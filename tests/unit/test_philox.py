@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from magmath.core.index_set import IndexSet, Tile, tile_shape
 from magmath.errors import DTypeError
-from magmath.kernels import philox, portable_math
+from magmath.kernels.random import philox, portable_math
 
 Fill = Callable[[torch.Tensor, Tile, tuple[int, ...], int, int], None]
 

@@ -18,9 +18,10 @@ from magmath.engine import session
 from magmath.graph import Graph, Node, apply
 from magmath.layout import Layout
 from magmath.nn import BatchNorm, Conv2d, Dense, Flatten, MaxPool2d, NeuralNetwork
-from magmath.ops import OPERATIONS, panel_products
-from magmath.ops.contraction import matmul
+from magmath.ops import OPERATIONS
 from magmath.ops.leaves import variable_leaf
+from magmath.ops.product import panel_products
+from magmath.ops.product.contraction import matmul
 from magmath.optim import Adam, GradientDescent, Momentum
 from magmath.parallel import per_layer
 from magmath.passes import parameter_layouts

@@ -9,11 +9,11 @@ from magmath.errors import ShapeError
 from magmath.graph import Node, apply
 from magmath.ops import argreduce
 from magmath.ops import elementwise as e
-from magmath.ops.along_axis import TAKE_ALONG
+from magmath.ops.indexing.along_axis import TAKE_ALONG
 from magmath.ops.manipulation import permute, reshape
 from magmath.ops.reductions import reduce
 from magmath.ops.slicing import slice_along
-from magmath.ops.sorting import ARGSORT
+from magmath.ops.sort.sorting import ARGSORT
 
 
 def complex_argsort(x: Node, axis: int, descending: bool) -> Node:

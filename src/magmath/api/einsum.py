@@ -22,11 +22,11 @@ from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError
 from magmath.graph import Node, Shape
 from magmath.ops import elementwise as e
-from magmath.ops.contraction import contraction
 from magmath.ops.creation import iota
 from magmath.ops.infer_rules import LETTERS
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import permute, reshape
+from magmath.ops.product.contraction import contraction
 from magmath.ops.sums import sum_
 
 

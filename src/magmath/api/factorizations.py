@@ -13,16 +13,16 @@ from magmath.core.integers import require_integer
 from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError
 from magmath.graph import Node, apply
-from magmath.ops import eigen
 from magmath.ops import elementwise as e
-from magmath.ops.cholesky import CHOLESKY
-from magmath.ops.contraction import matmul as product
-from magmath.ops.lapack import check_matrix, check_type
-from magmath.ops.lu import LU, lu_parts
+from magmath.ops.linalg import eigen
+from magmath.ops.linalg.cholesky import CHOLESKY
+from magmath.ops.linalg.lapack import check_matrix, check_type
+from magmath.ops.linalg.lu import LU, lu_parts
+from magmath.ops.linalg.matrix_algebra import adjoint, columns, rows
+from magmath.ops.linalg.qr import QR, qr_parts
+from magmath.ops.linalg.qr import qr as packed_qr
 from magmath.ops.manipulation import reshape, transpose
-from magmath.ops.matrix_algebra import adjoint, columns, rows
-from magmath.ops.qr import QR, qr_parts
-from magmath.ops.qr import qr as packed_qr
+from magmath.ops.product.contraction import matmul as product
 
 
 class QRResult(NamedTuple):

@@ -23,8 +23,9 @@ from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node
 from magmath.ops import elementwise as e
-from magmath.ops import fourier, slicing
+from magmath.ops import slicing
 from magmath.ops.creation import iota
+from magmath.ops.fft import fourier
 from magmath.ops.leaves import constant, parameter
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name

@@ -25,7 +25,7 @@ from magmath.core.integers import require_integer
 from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, OptionError, RangeError, ShapeError
 from magmath.graph import apply
-from magmath.ops.gather_scatter import SCATTER_ADD
+from magmath.ops.indexing.gather_scatter import SCATTER_ADD
 
 
 def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Array:

@@ -12,8 +12,8 @@ from magmath.core.shapes import broadcast, normalize_axis
 from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import apply
-from magmath.ops.along_axis import TAKE_ALONG
-from magmath.ops.gather_scatter import TAKE
+from magmath.ops.indexing.along_axis import TAKE_ALONG
+from magmath.ops.indexing.gather_scatter import TAKE
 from magmath.ops.manipulation import reshape
 
 

@@ -49,8 +49,8 @@ from magmath.errors import LinAlgError, ShapeError
 from magmath.graph import Node, apply
 from magmath.ops import elementwise as e
 from magmath.ops.concatenation import CONCAT
-from magmath.ops.lapack import check_matrix
-from magmath.ops.matrix_algebra import DIAGONAL, columns, rows
+from magmath.ops.linalg.lapack import check_matrix
+from magmath.ops.linalg.matrix_algebra import DIAGONAL, columns, rows
 from magmath.ops.slicing import slice_along
 from magmath.ops.sums import broadcast_to, sum_
 

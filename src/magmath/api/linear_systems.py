@@ -20,16 +20,16 @@ from magmath.core.shapes import broadcast, normalize_axis, size_of
 from magmath.engine.user_line import user_line
 from magmath.errors import MatrixShapeError, ShapeError
 from magmath.graph import Node, apply
-from magmath.ops import eigen, least_squares, solvers
 from magmath.ops import elementwise as e
-from magmath.ops.contraction import matmul as product
-from magmath.ops.lapack import check_matrix, check_type
 from magmath.ops.leaves import parameter
+from magmath.ops.linalg import eigen, least_squares, solvers
+from magmath.ops.linalg.lapack import check_matrix, check_type
+from magmath.ops.linalg.matrix_algebra import identity_matrix
+from magmath.ops.linalg.triangular import SOLVE_TRIANGULAR
 from magmath.ops.manipulation import permute, reshape
-from magmath.ops.matrix_algebra import identity_matrix
+from magmath.ops.product.contraction import matmul as product
 from magmath.ops.slicing import slice_along
 from magmath.ops.sums import broadcast_to, sum_
-from magmath.ops.triangular import SOLVE_TRIANGULAR
 
 
 class SlogdetResult(NamedTuple):

@@ -25,7 +25,7 @@ from magmath.graph import Node, Shape, apply
 from magmath.ops import elementwise as e
 from magmath.ops import manipulation, sums
 from magmath.ops.concatenation import CONCAT
-from magmath.ops.gather_scatter import SCATTER_ADD, take
+from magmath.ops.indexing.gather_scatter import SCATTER_ADD, take
 from magmath.ops.leaves import constant
 from magmath.ops.reductions import reduce
 from magmath.ops.scans import CUMULATIVE_SUM
@@ -272,8 +272,9 @@ def roll(
     if axis is None:
         return reshape(roll(reshape(x, (-1,)), shift, axis=0), x.shape)
     axes = (axis,) if isinstance(axis, int) else axis
-    one = hasattr(shift, "__index__") and not getattr(shift, "ndim", 0)
-    shifts = (index(shift),) * len(axes) if one else _integers("roll: shifts", shift)
+    alone = hasattr(shift, "__index__") and not getattr(shift, "ndim", 0)
+    given: Any = (shift,) * len(axes) if alone else shift
+    shifts = _integers("roll: shifts", given)
     if len(shifts) != len(axes):
         raise ShapeError(
             f"roll: {len(shifts)} shifts {shift} for {len(axes)} axes {axis}"

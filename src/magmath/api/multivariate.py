@@ -20,11 +20,12 @@ from magmath.core.dtypes import float64, int64
 from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import Node, apply
-from magmath.ops import creation, eigen, samplers
+from magmath.ops import creation, samplers
 from magmath.ops import elementwise as e
-from magmath.ops.contraction import matmul
 from magmath.ops.leaves import constant
-from magmath.ops.matrix_algebra import matrix_transpose
+from magmath.ops.linalg import eigen
+from magmath.ops.linalg.matrix_algebra import matrix_transpose
+from magmath.ops.product.contraction import matmul
 from magmath.ops.sums import broadcast_to
 
 

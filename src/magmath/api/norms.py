@@ -11,9 +11,9 @@ from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError
 from magmath.graph import Node, apply
 from magmath.ops import elementwise as e
-from magmath.ops.eigen import SVDVALS
-from magmath.ops.lapack import check_matrix
 from magmath.ops.leaves import constant, parameter
+from magmath.ops.linalg.eigen import SVDVALS
+from magmath.ops.linalg.lapack import check_matrix
 from magmath.ops.manipulation import permute, reshape
 from magmath.ops.reductions import reduce
 

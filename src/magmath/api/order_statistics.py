@@ -1,7 +1,7 @@
 """Order statistics: medians, quantiles, partitions.
 
-One operation (`ops/order_statistics.py`) returns the elements at the positions that are needed, and
-these elements are interpolated.
+One operation (`ops/sort/order_statistics.py`) returns the elements at the positions that are
+needed, and these elements are interpolated.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from magmath.core.shapes import normalize_axes, normalize_axis, size_of
 from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, RangeError, ShapeError
 from magmath.graph import apply
-from magmath.ops.order_statistics import ORDER_STATISTICS
+from magmath.ops.sort.order_statistics import ORDER_STATISTICS
 
 CONTINUOUS = {  # position n·q + α + q·(1 - α - β) - 1: Hyndman and Fan (1996), methods 4 to 9
     "interpolated_inverted_cdf": (0.0, 1.0),

@@ -12,10 +12,10 @@ from magmath.core.shapes import broadcast, normalize_axis
 from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError
 from magmath.graph import Node
-from magmath.ops import contraction
 from magmath.ops import elementwise as e
 from magmath.ops.infer_rules import LETTERS
 from magmath.ops.manipulation import reshape
+from magmath.ops.product import contraction
 
 
 def matmul(x1: Operand, x2: Operand, /, out: Any = None) -> Array:

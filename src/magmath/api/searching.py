@@ -21,8 +21,8 @@ from magmath.errors import OptionError, ShapeError
 from magmath.graph import apply
 from magmath.ops import argreduce, manipulation
 from magmath.ops import elementwise as e
-from magmath.ops.gather_scatter import take
-from magmath.ops.sorting import SEARCHSORTED
+from magmath.ops.indexing.gather_scatter import take
+from magmath.ops.sort.sorting import SEARCHSORTED
 
 
 @overload

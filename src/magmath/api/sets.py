@@ -19,12 +19,12 @@ from magmath.graph import Node, apply
 from magmath.ops import elementwise as e
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.creation import full, iota
-from magmath.ops.gather_scatter import PUT, take
+from magmath.ops.indexing.gather_scatter import PUT, take
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import reshape
 from magmath.ops.scans import CUMULATIVE_SUM
 from magmath.ops.slicing import slice_along
-from magmath.ops.sorting import ARGSORT, SEARCHSORTED, SORT
+from magmath.ops.sort.sorting import ARGSORT, SEARCHSORTED, SORT
 
 MOST_PACKED = 1 << 31
 """Number of elements below which two positions are packed into one int64."""

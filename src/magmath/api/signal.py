@@ -20,8 +20,8 @@ from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, OptionError, ShapeError
 from magmath.graph import Node, Shape, apply
 from magmath.ops import elementwise as e
-from magmath.ops.convolution import by_spectra, correlation
-from magmath.ops.fourier import COMPLEX_OF, REAL_OF
+from magmath.ops.conv.convolution import by_spectra, correlation
+from magmath.ops.fft.fourier import COMPLEX_OF, REAL_OF
 from magmath.ops.manipulation import reshape
 from magmath.ops.slicing import SLICE
 

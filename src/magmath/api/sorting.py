@@ -8,7 +8,7 @@ from magmath.core.shapes import normalize_axis
 from magmath.engine.user_line import user_line
 from magmath.graph import Operation, apply
 from magmath.ops.manipulation import reshape
-from magmath.ops.sorting import ARGSORT, SORT
+from magmath.ops.sort.sorting import ARGSORT, SORT
 
 
 def _along(record: Operation, x: Array, axis: int | None, descending: bool) -> Array:

@@ -18,6 +18,7 @@ from magmath.arrays import printing
 from magmath.arrays.conversion import as_node, bind_layout
 from magmath.arrays.dlpack import CPU, to_dlpack
 from magmath.arrays.element_reads import element_of
+from magmath.arrays.element_storage import ViewStep
 from magmath.arrays.lazy_array import LazyArray, evaluate
 from magmath.arrays.methods import Methods
 from magmath.arrays.namespace import array_namespace
@@ -26,7 +27,7 @@ from magmath.arrays.operands import OPERANDS, combined, operands, written_operan
 from magmath.arrays.operators import Operators
 from magmath.arrays.pickling import restored_leaf, values_of
 from magmath.arrays.subscripts import getitem, setitem
-from magmath.arrays.views import ComplexPart, Permuted, Reshaped, ViewStep, base_of, link, sharing
+from magmath.arrays.views import ComplexPart, Permuted, Reshaped, base_of, link, sharing
 from magmath.core.dtypes import DType, as_dtype, bool_, float64, int8, real_dtype
 from magmath.core.foreign_names import METHODS, hint
 from magmath.core.numpy_aliases import alias_hint
@@ -43,11 +44,12 @@ from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, MagmathError, ScalarError, ShapeError
 from magmath.graph import Node, applied, apply
 from magmath.layout import Layout, Rule
-from magmath.ops import contraction, leaves
 from magmath.ops import elementwise as e
+from magmath.ops import leaves
 from magmath.ops.creation import full
 from magmath.ops.infer_rules import require_kind
-from magmath.ops.matrix_algebra import matrix_transpose
+from magmath.ops.linalg.matrix_algebra import matrix_transpose
+from magmath.ops.product import contraction
 from magmath.ops.redistribute import redistribute
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any
 from magmath.arrays.conversion import SMALL_BYTES
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.graph import Node
-from magmath.ops.dynamic_slice import WINDOW
+from magmath.ops.indexing.dynamic_slice import WINDOW
 from magmath.ops.leaves import INPUT, PARAMETER
 
 

@@ -21,8 +21,8 @@ from magmath.core.shapes import broadcast
 from magmath.graph import Node, Shape
 from magmath.layout import Layout
 from magmath.ops.creation import full
+from magmath.ops.indexing.local_index import out_of_range
 from magmath.ops.leaves import constant, parameter
-from magmath.ops.local_index import out_of_range
 
 NEW, KEPT, PICKED, BETWEEN = "new", "kept", "picked", "between"
 

@@ -13,6 +13,7 @@ from weakref import ref
 
 import numpy as np
 
+from magmath.arrays.element_storage import ArrayView
 from magmath.core.dtypes import DType
 from magmath.core.shapes import size_of
 from magmath.engine import pending_arrays, session, tracing
@@ -29,8 +30,6 @@ from magmath.ops import leaves
 
 if TYPE_CHECKING:
     import torch
-
-    from magmath.arrays.views import ArrayView
 
 MAX_PENDING = 1000
 """Maximum depth of a pending expression, in operations."""

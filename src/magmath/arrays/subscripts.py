@@ -23,8 +23,8 @@ from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError
 from magmath.graph import Node, Shape, applied, apply
 from magmath.ops import elementwise as e
-from magmath.ops.dynamic_slice import SET_WINDOW, WINDOW
-from magmath.ops.gather_scatter import PUT, TAKE
+from magmath.ops.indexing.dynamic_slice import SET_WINDOW, WINDOW
+from magmath.ops.indexing.gather_scatter import PUT, TAKE
 from magmath.ops.leaves import parameter
 from magmath.ops.manipulation import reshape
 from magmath.ops.slicing import SET_SLICE, SLICE, Bounds

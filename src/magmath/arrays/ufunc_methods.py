@@ -21,7 +21,7 @@ from magmath.errors import OptionError, ShapeError
 from magmath.graph import Node, apply
 from magmath.ops import elementwise as e
 from magmath.ops.concatenation import CONCAT
-from magmath.ops.gather_scatter import SCATTER_ADD
+from magmath.ops.indexing.gather_scatter import SCATTER_ADD
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import reshape
 from magmath.ops.reductions import reduce as reduced

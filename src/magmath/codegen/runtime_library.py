@@ -49,11 +49,11 @@ def _words(count: int) -> tuple[str, ...]:
 
 EXPORTS: dict[str, Export] = {
     "wait": Export("magmath.comm.barrier", "wait", _words(3), "int64"),
-    "uniform32": Export("magmath.kernels.philox", "uniform32", _words(3), "float32"),
+    "uniform32": Export("magmath.kernels.random.philox", "uniform32", _words(3), "float32"),
     **_of_both(
         "tiled_gemm",
         lambda t: Export(
-            "magmath.kernels.packed_gemm",
+            "magmath.kernels.gemm.packed_gemm",
             "gemm",
             (*_words(5), t, *_words(4), t, *_words(4)),
             number=t,
@@ -62,7 +62,7 @@ EXPORTS: dict[str, Export] = {
     **_of_both(
         "gemm_tile",
         lambda t: Export(
-            "magmath.kernels.packed_gemm",
+            "magmath.kernels.gemm.packed_gemm",
             "tile",
             ("int64", "int64", t, *_words(4), t, *_words(5)),
             number=t,
@@ -71,7 +71,10 @@ EXPORTS: dict[str, Export] = {
     **_of_both(
         "gemm",
         lambda t: Export(
-            "magmath.kernels.blas", "gemm", (*_words(5), t, *_words(4), t, *_words(2)), number=t
+            "magmath.kernels.gemm.blas",
+            "gemm",
+            (*_words(5), t, *_words(4), t, *_words(2)),
+            number=t,
         ),
     ),
 }

@@ -14,7 +14,7 @@ from functools import cache, partial
 import torch
 
 from magmath.kernels.dispatch.tuner import wake_thread_pool
-from magmath.kernels.gemm import bind_gemm, tuner_for
+from magmath.kernels.gemm.gemm import bind_gemm, tuner_for
 from magmath.kernels.realignment import bind_shift_right
 
 MOST_EXTENT = 2048

@@ -82,8 +82,8 @@ class Context:
         accumulate: bool = False,
     ) -> Callable[[], object]:
         """Return a ready call of a product: out = activation(a·b + bias), or out += alpha·a·b."""
-        from magmath.kernels.deterministic_gemm import bind_deterministic
-        from magmath.kernels.gemm import bind_gemm, tuner_for
+        from magmath.kernels.gemm.deterministic_gemm import bind_deterministic
+        from magmath.kernels.gemm.gemm import bind_gemm, tuner_for
 
         tuner = tuner_for(self.deterministic)
         ready = bind_deterministic if self.deterministic else bind_gemm
@@ -110,15 +110,15 @@ class Context:
         activation: str = "none",
     ) -> Callable[[], object]:
         """Return a ready call of one pass of a convolution: "forward" computes y, "data" x, and
-        "filter" w (`kernels/convolution_problem.py`).
+        "filter" w (`kernels/conv/convolution_problem.py`).
 
         y = activation(y + bias + residual); `version` is the same number as long as w is the same.
 
         Results that several workers compute must have the same bits, so only the default candidate
         computes them.
         """
-        from magmath.kernels.convolution import bind_convolution
-        from magmath.kernels.convolution_problem import ConvolutionProblem
+        from magmath.kernels.conv.convolution import bind_convolution
+        from magmath.kernels.conv.convolution_problem import ConvolutionProblem
         from magmath.kernels.dispatch.tuner import tuner_for
         from magmath.kernels.epilogue import Epilogue
 

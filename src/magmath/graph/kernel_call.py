@@ -62,7 +62,7 @@ class KernelContext(Protocol):
         activation: str = "none",
     ) -> Callable[[], object]:
         """Return a ready call of one pass of a convolution: "forward" computes y, "data" x, and
-        "filter" w (`kernels/convolution_problem.py`). `repeated`: other workers compute the
+        "filter" w (`kernels/conv/convolution_problem.py`). `repeated`: other workers compute the
         same."""
 
 

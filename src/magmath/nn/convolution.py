@@ -17,7 +17,7 @@ from magmath.engine.user_line import user_line
 from magmath.errors import MagmathError, ShapeError
 from magmath.graph import Shape, apply
 from magmath.nn.windows import Padding, Pads, Size, check_covered, check_images, pads, sizes
-from magmath.ops.convolution import CORRELATION_INPUT, correlation
+from magmath.ops.conv.convolution import CORRELATION_INPUT, correlation
 
 
 def conv(

@@ -44,9 +44,9 @@ from magmath.nn.resampling import pad as pad
 from magmath.nn.resampling import pixel_shuffle as pixel_shuffle
 from magmath.nn.resampling import pixel_unshuffle as pixel_unshuffle
 from magmath.ops import creation, realignment
-from magmath.ops.local_index import not_from_the_end
+from magmath.ops.conv.pooling import SUM_POOL
+from magmath.ops.indexing.local_index import not_from_the_end
 from magmath.ops.normalization import affine, centred_squares
-from magmath.ops.pooling import SUM_POOL
 
 # activations --------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from magmath.engine.user_line import user_line
 from magmath.errors import MagmathError, ShapeError
 from magmath.graph import Shape, apply
 from magmath.nn.windows import Padding, Pads, Size, pads, sizes
-from magmath.ops.pooling import MAX_POOL, SUM_POOL
+from magmath.ops.conv.pooling import MAX_POOL, SUM_POOL
 
 
 def max_pool(

@@ -5,34 +5,18 @@ The table `OPERATIONS` contains all records by name.
 
 from magmath.graph import Operation
 from magmath.ops import (
-    along_axis,
     argreduce,
     bits,
     block_reduction,
-    cholesky,
     concatenation,
-    contraction,
-    convolution,
     creation,
-    dynamic_slice,
-    eigen,
     elementwise,
-    four_step_fft,
-    fourier,
-    gather_scatter,
-    gemm,
     joint_sums,
-    least_squares,
     leaves,
-    lu,
     manipulation,
     masking,
-    matrix_algebra,
     normalization,
-    order_statistics,
-    pooling,
     predication,
-    qr,
     realignment,
     recomputation,
     redistribute,
@@ -40,11 +24,23 @@ from magmath.ops import (
     samplers,
     scans,
     slicing,
-    solvers,
-    sorting,
     summands,
+)
+from magmath.ops.conv import convolution, pooling
+from magmath.ops.fft import four_step_fft, fourier
+from magmath.ops.indexing import along_axis, dynamic_slice, gather_scatter
+from magmath.ops.linalg import (
+    cholesky,
+    eigen,
+    least_squares,
+    lu,
+    matrix_algebra,
+    qr,
+    solvers,
     triangular,
 )
+from magmath.ops.product import contraction, gemm
+from magmath.ops.sort import order_statistics, sorting
 
 OPERATIONS: dict[str, Operation] = {
     **leaves.OPERATIONS,

@@ -20,7 +20,6 @@ from magmath.errors import DTypeError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Infer, Kernel
 from magmath.layout import Layout
-from magmath.ops.along_axis import TAKE_ALONG
 from magmath.ops.axis_segments import (
     Cuts,
     cuts_along,
@@ -29,6 +28,7 @@ from magmath.ops.axis_segments import (
     local_number,
     split_of_segments,
 )
+from magmath.ops.indexing.along_axis import TAKE_ALONG
 from magmath.ops.infer_rules import (
     LETTERS,
     as_signed,

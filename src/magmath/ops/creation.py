@@ -106,7 +106,7 @@ def iota(shape: Shape, axis: int, dtype: DType = int64) -> Node:
 
 def _random_kernel(fill: str) -> Kernel:
     def bind(call: KernelCall) -> Callable[[], object]:
-        from magmath.kernels import philox
+        from magmath.kernels.random import philox
 
         (seed, stream), out, tile, shape = call.inputs, call.out, call.tile, call.shape
         function = getattr(philox, fill)
@@ -122,7 +122,7 @@ def _random_reference(fill: str) -> Callable[..., Any]:
         import torch
 
         from magmath.core.index_set import IndexSet
-        from magmath.kernels import philox
+        from magmath.kernels.random import philox
         from magmath.memory.torch_dtypes import to_torch
 
         out = torch.empty(shape, dtype=to_torch(dtype))
@@ -167,7 +167,7 @@ BITS = _random("random_bits", "fill_bits", None, 20)
 
 
 def _permutation_kernel(call: KernelCall) -> Callable[[], object]:
-    from magmath.kernels import philox
+    from magmath.kernels.random import philox
 
     (seed, stream), out = call.inputs, call.out
     extent = call.shape[0]
@@ -175,7 +175,7 @@ def _permutation_kernel(call: KernelCall) -> Callable[[], object]:
 
 
 def _permutation_reference(seed: Any, stream: Any, *, shape: Shape, dtype: DType) -> Any:
-    from magmath.kernels import philox
+    from magmath.kernels.random import philox
 
     return philox.permutation(shape[0], int(seed), int(stream)).numpy()
 

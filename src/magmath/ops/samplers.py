@@ -43,7 +43,7 @@ def _axes(node: Node) -> str:
 
 def _kernel(sampler: str, ranges: tuple[ParameterRange, ...]) -> Kernel:
     def bind(call: KernelCall) -> Callable[[], object]:
-        from magmath.kernels import samplers
+        from magmath.kernels.random import samplers
 
         (seed, stream, *given), out, tile, shape = call.inputs, call.out, call.tile, call.shape
         return lambda: samplers.fill(
@@ -60,7 +60,7 @@ def _reference(sampler: str, ranges: tuple[ParameterRange, ...]) -> Callable[...
         import torch
 
         from magmath.core.index_set import IndexSet
-        from magmath.kernels import samplers
+        from magmath.kernels.random import samplers
         from magmath.memory.torch_dtypes import to_torch
 
         out = torch.empty(shape, dtype=to_torch(dtype))

@@ -12,7 +12,7 @@ from magmath.arrays.variable import Variable
 from magmath.core.dtypes import DType
 from magmath.errors import MagmathError
 from magmath.graph import Node, set_value
-from magmath.ops.dynamic_slice import window
+from magmath.ops.indexing.dynamic_slice import window
 from magmath.ops.leaves import parameter
 from magmath.ops.manipulation import reshape
 from magmath.ops.slicing import slice_along

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from magmath.cost import DEFAULT_MACHINE, Link, Machine
 from magmath.layout import Layout, Mesh
-from magmath.ops.panel_products import PANEL_BYTES
+from magmath.ops.product.panel_products import PANEL_BYTES
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ from magmath.graph import Graph, Node, applied
 from magmath.layout import Layout, Split
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.creation import FULL
-from magmath.ops.gemm import GEMM
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import RESHAPE
+from magmath.ops.product.gemm import GEMM
 from magmath.ops.realignment import INSERT_COLUMN
 from magmath.ops.slicing import SLICE
 from magmath.passes.aliasing import is_slice_view

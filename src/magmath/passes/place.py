@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from magmath.graph import Graph, Node
 from magmath.graph.operation import Line
 from magmath.layout import Layout
-from magmath.ops.panel_products import panels_of
+from magmath.ops.product.panel_products import panels_of
 from magmath.ops.redistribute import redistribute
 from magmath.passes.aliasing import is_materialised
 from magmath.passes.candidate_cost import (

@@ -13,10 +13,10 @@ from collections.abc import Hashable, Sequence
 from magmath.core.dtypes import compute_dtype
 from magmath.core.shapes import broadcast
 from magmath.graph import Graph, Node, apply, rewrite, topological
-from magmath.ops.contraction import CONTRACT, Subscripts, subscripts_of
+from magmath.ops.conv.pooling import MAX_POOL, MAX_POOL_SCATTER
 from magmath.ops.elementwise import call
-from magmath.ops.gemm import gemm
-from magmath.ops.pooling import MAX_POOL, MAX_POOL_SCATTER
+from magmath.ops.product.contraction import CONTRACT, Subscripts, subscripts_of
+from magmath.ops.product.gemm import gemm
 from magmath.ops.redistribute import redistribute
 from magmath.passes.expand import expand
 

@@ -19,8 +19,9 @@ from magmath.data.loader import Loader
 from magmath.engine import session
 from magmath.graph import Node, apply
 from magmath.nn.abstract import AbstractArray
-from magmath.ops import creation, dynamic_slice, gather_scatter
+from magmath.ops import creation
 from magmath.ops import elementwise as e
+from magmath.ops.indexing import dynamic_slice, gather_scatter
 from magmath.ops.leaves import constant, input_leaf
 from magmath.train.resident_data import ResidentData, check_classes, check_labels
 

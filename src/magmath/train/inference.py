@@ -13,7 +13,7 @@ from magmath.core.shapes import size_of
 from magmath.nn.abstract import call
 from magmath.nn.mixed_precision import in_compute_type, precision
 from magmath.nn.module import Module
-from magmath.ops import dynamic_slice
+from magmath.ops.indexing import dynamic_slice
 from magmath.train.metric_choice import Metric
 from magmath.train.resident_data import ResidentData
 from magmath.transform.compiled import compile

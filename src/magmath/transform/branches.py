@@ -15,7 +15,7 @@ from magmath.engine.data_failures import checked_indices, may_fail
 from magmath.graph import Node, recording_nodes
 from magmath.ops.elementwise import where
 from magmath.ops.leaves import constant
-from magmath.ops.matrix_algebra import identity_matrix
+from magmath.ops.linalg.matrix_algebra import identity_matrix
 from magmath.ops.predication import BRANCH, branch, branch_result
 from magmath.transform.traced_function import TracedFunction, trace_function
 

@@ -41,7 +41,7 @@ from magmath.graph import (
 from magmath.graph.recipe import NumberStep, RecipeStep, number_node
 from magmath.ops import elementwise as e
 from magmath.ops.concatenation import CONCAT
-from magmath.ops.dynamic_slice import SET_WINDOW, WINDOW
+from magmath.ops.indexing.dynamic_slice import SET_WINDOW, WINDOW
 from magmath.ops.leaves import constant, input_leaf, parameter
 from magmath.ops.manipulation import RESHAPE
 

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 import magmath as mm
 from engines import current
 from magmath import nn
-from magmath.kernels import packed_convolution
-from magmath.kernels.convolution import _bound, candidates_for
-from magmath.kernels.convolution_problem import ConvolutionProblem
+from magmath.kernels.conv import packed_convolution
+from magmath.kernels.conv.convolution import _bound, candidates_for
+from magmath.kernels.conv.convolution_problem import ConvolutionProblem
 from magmath.kernels.dispatch.tuner import Tuner
 from magmath.kernels.epilogue import Epilogue
-from magmath.kernels.gemm import bind_gemm
+from magmath.kernels.gemm.gemm import bind_gemm
 from magmath.program.instructions import Call
 from torch_twins import Twin
 

@@ -14,12 +14,12 @@ from magmath.bench.peers.convolution import check, operands
 from magmath.bench.peers.repeated import RepeatedContestant, Work
 from magmath.bench.peers.service import Contestant
 from magmath.core.resources import processor_count
-from magmath.kernels import winograd_loops
-from magmath.kernels.convolution import bind_convolution, candidates_for
-from magmath.kernels.convolution_problem import ConvolutionProblem
+from magmath.kernels.conv import winograd_loops
+from magmath.kernels.conv.convolution import bind_convolution, candidates_for
+from magmath.kernels.conv.convolution_problem import ConvolutionProblem
+from magmath.kernels.conv.winograd_transforms import ALGORITHMS
 from magmath.kernels.dispatch.measurements import ROUNDS
 from magmath.kernels.dispatch.tuner import tuner_for
-from magmath.kernels.winograd_transforms import ALGORITHMS
 
 
 def kernel() -> Contestant:

@@ -1,11 +1,11 @@
 """The registry of kernels: operation × device × type → candidates, in order of preference.
 
 `ROWS` is the table. A candidate is an entry of its module's `CANDIDATES`, which the module of the
-operation binds: `kernels/gemm.py` for products, `kernels/convolution.py` for convolutions,
-`kernels/lapack_candidates.py` for LAPACK. The
-tuner (`kernels/dispatch/tuner.py`) measures all candidates of an operation that accept its
-operands. The first candidate is the default, and the only one in deterministic mode. A kernel for
-another device needs a module with a candidate, and a row here.
+operation binds: `kernels/gemm/gemm.py` for products, `kernels/conv/convolution.py` for
+convolutions, `kernels/linalg/lapack_candidates.py` for LAPACK. The tuner
+(`kernels/dispatch/tuner.py`) measures all candidates of an operation that accept its operands. The
+first candidate is the default, and the only one in deterministic mode. A kernel for another device
+needs a module with a candidate, and a row here.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class Row:
     module: str
 
 
-_PRODUCTS = "magmath.kernels.gemm_candidates"
-_CONVOLUTIONS = "magmath.kernels.convolution_candidates"
+_PRODUCTS = "magmath.kernels.gemm.gemm_candidates"
+_CONVOLUTIONS = "magmath.kernels.conv.convolution_candidates"
 _FORTRAN = "magmath.kernels.fortran"
 
 

@@ -1,0 +1,128 @@
+"""Which arrays share elements: a storage lists them, each with the steps that cut it from the first
+one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, takewhile
+from operator import mul
+from typing import Any, Protocol, final
+from weakref import ref
+
+import numpy as np
+
+from magmath.graph import Node, Shape
+
+FEWEST = 8
+"""Number of references of a storage above which those to arrays that are gone are dropped."""
+MOST_WORK: Any = 1000  # NumPy's annotation names two of the values only
+"""Steps of the search for an element that two views have in common."""
+
+
+class ViewStep(Protocol):
+    """A part or another arrangement of the elements of an array."""
+
+    def read(self, x: Node, /) -> Node:
+        """Return the elements of x that the step selects."""
+
+    def write(self, x: Node, values: Node, /) -> Node:
+        """Return x with these elements replaced."""
+
+    @property
+    def is_fixed(self) -> bool:
+        """False if the selected positions are computed."""
+
+    def strided(self, x: np.ndarray[Any, Any], /) -> np.ndarray[Any, Any]:
+        """Return the view of a NumPy array that the step selects. Raises ValueError if NumPy would
+        copy the elements."""
+
+
+Path = tuple[ViewStep, ...]
+
+
+class SharingArray(Protocol):
+    """The attributes of an array that a storage uses."""
+
+    view_of: ArrayView | None
+
+    @property
+    def shape(self) -> Shape:
+        """The extent of each dimension."""
+
+
+@final
+class ArrayView:
+    """The place of an array in a storage: how it is cut from the first array."""
+
+    __slots__ = ("_elements", "path", "storage")
+
+    def __init__(self, storage: ElementStorage, path: Path) -> None:
+        self.storage, self.path = storage, path
+        self._elements: np.ndarray[Any, Any] | None = None
+
+    @property
+    def elements(self) -> np.ndarray[Any, Any]:
+        """The elements that the array may share, as a view of a NumPy array that has no memory."""
+        if self._elements is None:
+            self._elements = self.strided(tuple(takewhile(lambda x: x.is_fixed, self.path)))
+        return self._elements
+
+    def strided(self, path: Path) -> np.ndarray[Any, Any]:
+        """Return the view at a path of a NumPy array that has the storage's shape and no memory.
+
+        Only its address, shape and strides mean something. Raises ValueError if NumPy would copy.
+        """
+        shape = self.storage.shape
+        strides = accumulate([max(extent, 1) for extent in shape[:0:-1]], mul, initial=_BYTES)
+        found = np.lib.stride_tricks.as_strided(_ADDRESS, shape, [*strides][: len(shape)][::-1])
+        for step in path:
+            found = step.strided(found)
+        return found
+
+    def overlaps(self, other: ArrayView) -> bool:
+        """Return True if another array of the same storage may have elements of this one."""
+        try:
+            return np.shares_memory(self.elements, other.elements, max_work=MOST_WORK)
+        except np.exceptions.TooHardError:
+            return True
+
+
+_ADDRESS = np.empty(1, np.complex64)  # numbers that have parts
+_BYTES = _ADDRESS.itemsize
+
+
+@final
+class ElementStorage:
+    """Arrays that share elements.
+
+    The paths of all of them begin at the first array, which may be gone: then the array whose path
+    begins all the others takes its place.
+    """
+
+    __slots__ = ("_most", "_references", "shape")
+
+    def __init__(self, first: SharingArray) -> None:
+        self.shape = first.shape
+        self._references: list[ref[SharingArray]] = [ref(first)]
+        self._most = FEWEST
+        first.view_of = ArrayView(self, ())
+
+    def add(self, array: SharingArray, path: Path) -> None:
+        """Record an array that is cut from the first one."""
+        if len(self._references) >= self._most:
+            self._references = [ref(x) for x in self.arrays()]
+            self._most = max(FEWEST, 2 * len(self._references))
+        self._references.append(ref(array))
+        array.view_of = ArrayView(self, path)
+
+    def arrays(self) -> list[Any]:
+        """Return the arrays that still exist."""
+        found = [array for one in self._references if (array := one()) is not None]
+        return [x for x in found if x.view_of is not None and x.view_of.storage is self]
+
+    def base_of(self, arrays: Sequence[Any]) -> Any | None:
+        """Return the array from which all others are cut, None if it is gone."""
+        shortest = min(arrays, key=lambda x: len(x.view_of.path))
+        path = shortest.view_of.path
+        cut = all(x.view_of.path[: len(path)] == path for x in arrays)
+        return shortest if cut else None

@@ -1,0 +1,1 @@
+"""Convolutions, pooling: direct, Winograd, depthwise, and the choice between them."""

@@ -1,0 +1,72 @@
+"""The local convolution of replayed programs.
+
+`bind_convolution` returns a call without arguments. Its first runs execute one candidate each and
+are timed (`kernels/dispatch/online.py`); from then on it executes the fastest one. Binding measures
+nothing, so that the first step of a large network starts at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import torch
+
+from magmath.kernels.conv.convolution_problem import ConvolutionProblem, key
+from magmath.kernels.dispatch.online import OnlineCall, Option
+from magmath.kernels.dispatch.registry import Candidate, candidates
+from magmath.kernels.dispatch.tuner import Call, Tuner, no_wait
+from magmath.kernels.epilogue import NO_EPILOGUE, blocks, finish
+from magmath.kernels.gemm.gemm import bind_gemm
+from magmath.kernels.gemm.gemm_candidates import sequence
+
+__all__ = ["bind_convolution", "candidates_for"]
+
+MIN_FLOPS = 1 << 20
+"""Below, the cost of the call dominates, and only the default is offered."""
+
+
+def candidates_for(
+    problem: ConvolutionProblem, workspace_limit: int, *, winograd: bool = True
+) -> list[Candidate]:
+    """Return the candidates that accept a problem, the default first, at least one.
+
+    Candidates that need more than `workspace_limit` bytes are omitted; if all do, the default
+    remains. `winograd=False` omits Winograd's algorithms.
+    """
+    offered = candidates("convolution", problem.x.device.type, problem.x.dtype)
+    able: list[Candidate] = [candidate for candidate in offered if candidate.takes(problem)]
+    if not winograd:
+        able = [candidate for candidate in able if not candidate.name.startswith("winograd")]
+    if problem.flops < MIN_FLOPS:
+        return able[:1]
+    small = [candidate for candidate in able if candidate.workspace(problem) <= workspace_limit]
+    return small or able[:1]
+
+
+def bind_convolution(problem: ConvolutionProblem, *, tuner: Tuner, winograd: bool = True) -> Call:
+    """Return a ready call that computes one pass of a convolution.
+
+    The operands have one floating-point or complex type, one to three spatial dimensions and any
+    strides; the result must not overlap them. The call reads and writes the tensors' memory at the
+    time of the call; it must not run on several threads concurrently. Different candidates round
+    differently; a tuner that is not enabled always executes torch's direct convolution.
+    """
+    offered = candidates_for(problem, tuner.workspace_limit, winograd=winograd)
+    inner = partial(bind_gemm, tuner=tuner)
+    if len(offered) == 1 or not tuner.enabled:
+        return _bound(offered[0], problem, inner)
+    options = {c.name: Option(partial(_bound, c, problem, inner), c.is_ready) for c in offered}
+    wait = torch.cuda.synchronize if problem.x.is_cuda else no_wait
+    return OnlineCall(tuner, key(problem), options, wait)
+
+
+def _bound(candidate: Candidate, problem: ConvolutionProblem, inner: Callable[..., Call]) -> Call:
+    """Bind a candidate, with the epilogue after it if the candidate does not apply it itself."""
+    epilogue, y = problem.epilogue, problem.y
+    if candidate.fuses or not epilogue:
+        return candidate.bind(problem, inner)
+    source = torch.empty_like(y) if epilogue.accumulates(y) else y
+    call = candidate.bind(replace(problem, y=source, epilogue=NO_EPILOGUE), inner)
+    return sequence(call, partial(finish, source, y, epilogue, blocks(y)))

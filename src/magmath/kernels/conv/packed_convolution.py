@@ -1,0 +1,104 @@
+"""oneDNN's convolution with filters that are kept in oneDNN's own memory order.
+
+A convolution with plain filters reorders them in each call, which takes longer than the arithmetic
+if the images are few and small. Frozen filters (`passes/frozen.py`) are reordered once, and again
+if their version has changed. Bias, ReLU and the addition to a residual in the memory of the result
+are oneDNN's post-operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final, final
+from weakref import WeakValueDictionary
+
+import torch
+
+from magmath.kernels.conv.convolution_problem import ConvolutionProblem, key
+from magmath.kernels.conv.padded_input import PaddedInput
+from magmath.kernels.epilogue import NO_EPILOGUE, blocks, finish
+
+_ACTIVATIONS: Final = {"none": "none", "relu": "relu"}
+
+
+@final
+class _Filters:
+    """Reordered filters, and the version of the values from which they were made."""
+
+    __slots__ = ("__weakref__", "tensor", "version")
+
+    def __init__(self) -> None:
+        self.version: int | None = None
+        self.tensor: Any = None
+
+
+_filters: WeakValueDictionary[tuple[int, str], _Filters] = WeakValueDictionary()
+"""Shared by the bindings of a program to different images."""
+
+
+def takes(problem: ConvolutionProblem) -> bool:
+    """Return True for images with frozen filters."""
+    frozen = problem.version is not None and problem.direction == "forward"
+    known = problem.epilogue.activation in _ACTIVATIONS and torch._C._has_mkldnn
+    return frozen and known and problem.x.ndim == 4 and problem.x.numel() > 0
+
+
+def workspace(problem: ConvolutionProblem) -> int:
+    """Return the bytes of the reordered filters and of oneDNN's result."""
+    return problem.w.nbytes + problem.y.nbytes
+
+
+def bind(problem: ConvolutionProblem, inner: object) -> Callable[[], object]:
+    """Return a ready call."""
+    around, version, w = PaddedInput(problem), problem.version, problem.w
+    assert version is not None
+    place = w.data_ptr(), key(problem)
+    filters = _filters.setdefault(place, _Filters())
+    shape = around.padding, problem.stride, problem.dilation, problem.groups
+    compute = _computation(problem, around, shape)
+
+    def run() -> None:
+        around.fill()
+        current = int(version.item())
+        if filters.version != current:
+            size = list(around.tensor.shape)
+            filters.tensor = torch.ops.mkldnn._reorder_convolution_weight(
+                w.contiguous(), *shape, size
+            )
+            filters.version = current
+        compute(filters.tensor)
+
+    return run
+
+
+def _computation(
+    problem: ConvolutionProblem, around: PaddedInput, shape: tuple[Any, ...]
+) -> Callable[[Any], object]:
+    """Return a function of the reordered filters that computes y."""
+    epilogue, y = problem.epilogue, problem.y
+    bias = None if epilogue.bias is None else epilogue.bias.reshape(-1)
+    activation = _ACTIVATIONS[epilogue.activation]
+    if epilogue.accumulates(y):
+        unary = None if activation == "none" else activation
+
+        def accumulate(w: Any) -> None:
+            made = torch.ops.mkldnn._convolution_pointwise_.binary(
+                y, around.tensor, w, bias, *shape, "add", 1.0, unary, [], None
+            )
+            if made.data_ptr() != y.data_ptr():
+                y.copy_(made)
+
+        return accumulate
+    first, rest = (activation, NO_EPILOGUE)
+    if epilogue.residual is not None:
+        first, rest = "none", replace(epilogue, bias=None)
+    parts = blocks(y) if rest else [(slice(None),)]
+
+    def compute(w: Any) -> None:
+        made = torch.ops.mkldnn._convolution_pointwise(
+            around.tensor, w, bias, *shape, first, [], None
+        )
+        finish(made, y, rest, parts)
+
+    return compute

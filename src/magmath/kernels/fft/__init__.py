@@ -1,0 +1,1 @@
+"""Fourier transforms of the tiles of one worker."""

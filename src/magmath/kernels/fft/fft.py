@@ -1,0 +1,64 @@
+"""Discrete Fourier transforms of the tensors of one worker: by MKL's routines where they can be
+called directly (`kernels/fft/mkl_fft.py`), otherwise by `torch.fft`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from magmath.kernels.fft.mkl_fft import routine, same
+
+Call = Callable[[], object]
+
+
+def transform(out: Tensor, x: Tensor, axes: Sequence[int], *, inverse: bool, norm: str) -> Call:
+    """Return a ready call that stores the transform of complex x over `axes` in out, which may be
+    x itself."""
+    scale = _scale(norm, inverse, math.prod([x.shape[d] for d in axes]))
+    before: list[Call] = []
+    source = x
+    if not same(out, x) and all(out.stride(d) > 1 for d in axes):  # strided: copy, then in place
+        before, source = [partial(out.copy_, x)], out
+    if calls := routine(out, source, axes, inverse=inverse, scale=scale):
+        return partial(_each, [*before, *calls])
+    function = torch.fft.ifftn if inverse else torch.fft.fftn
+    if same(out, x):
+        return lambda: out.copy_(function(x, dim=axes, norm=norm))
+    return lambda: function(x, dim=axes, norm=norm, out=out)
+
+
+def transform_of_real(out: Tensor, x: Tensor, axis: int, *, inverse: bool, norm: str) -> Call:
+    """Return a ready call that stores the first n // 2 + 1 coefficients of the transform of real x
+    along an axis. Those of the inverse transform are their conjugates."""
+    scale = _scale(norm, inverse, x.shape[axis])
+    if calls := routine(out, x, (axis,), inverse=False, scale=scale):
+        return partial(_each, [*calls, out.imag.neg_] if inverse else calls)
+    function = torch.fft.ihfft if inverse else torch.fft.rfft
+    return lambda: function(x, dim=axis, norm=norm, out=out)
+
+
+def transform_to_real(out: Tensor, x: Tensor, axis: int, *, inverse: bool, norm: str) -> Call:
+    """Return a ready call that stores the real array whose first coefficients along an axis are
+    x."""
+    n = out.shape[axis]
+    if inverse and (calls := routine(out, x, (axis,), inverse=True, scale=_scale(norm, True, n))):
+        return partial(_each, calls)
+    function = torch.fft.irfft if inverse else torch.fft.hfft
+    return lambda: function(x, n=n, dim=axis, norm=norm, out=out)
+
+
+def _scale(norm: str, inverse: bool, size: int) -> float:
+    """Return the factor of a normalisation for this direction."""
+    if norm == "ortho":
+        return 1 / math.sqrt(size)
+    return 1 / size if inverse == (norm == "backward") else 1.0
+
+
+def _each(calls: Sequence[Call]) -> None:
+    for call in calls:
+        call()

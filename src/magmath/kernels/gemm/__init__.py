@@ -1,0 +1,1 @@
+"""Matrix products: libraries, own microkernels, and the choice between them."""

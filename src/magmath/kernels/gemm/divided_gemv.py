@@ -1,0 +1,216 @@
+"""Products of a matrix and a vector on all threads of a worker.
+
+The BLAS libraries that torch calls divide such a product between threads of their own, which
+compete with torch's for the processors, or compute it with one thread. The product reads each
+element of the matrix once, so simple loops reach the speed of the memory. In this module each of
+torch's threads multiplies some of the rows. If the vector multiplies from the other side, each part
+of the rows gives partial sums, which are added in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+import torch
+
+from magmath.codegen.aot_cache import AotModule
+from magmath.codegen.background_build import compile_in_background
+from magmath.kernels.gemm.gemm_problem import Number
+from magmath.kernels.parallel_region import run_on_threads
+from magmath.kernels.scratch import shared_workspace
+
+LEAST_BYTES: Final = 256 << 10
+"""Bytes of a matrix from which threads are worth the time to start them."""
+PART_BYTES: Final = 64 << 10
+MOST_PARTS: Final = 16
+LONG_PART: Final = 512
+"""Minimum elements of a part of a row. For Aᵀ·x, rows that are long enough are divided themselves
+(`cut`): each part is then a part of the result, and no partial sums are added."""
+
+JOB: Final = (
+    "a", "lda", "rows", "columns", "x", "y", "y_step", "parts", "next_part", "sums", "pitch",
+    "cut", "alpha", "beta",
+)  # fmt: skip
+"""The argument of the exported functions, 64-bit words.
+
+a, x, y     addresses; A is (rows, columns), `lda` the distance of its rows in elements; x is
+            contiguous
+parts       the number of parts; next_part is the counter of those that are taken
+sums        partial results, at distances of `pitch` elements
+cut         for Aᵀ·x: whether the columns of A are divided, and not its rows
+alpha, beta y = alpha · A·x + beta · y, in float64
+"""
+
+_SOURCE: Final = '''
+def store_{T}(numbers: float64[1], y: {T}[1], at: int64, value: {T}):
+    """Store alpha · value + beta · y; y is not read if beta is 0."""
+    scaled = {T}(numbers[ALPHA]) * value
+    if numbers[BETA] == 0:
+        y[at] = scaled
+    else:
+        y[at] = scaled + {T}(numbers[BETA]) * y[at]
+
+def rows_{T}(record: int64):
+    """Compute one thread's share of y = alpha · A·x + beta · y."""
+    job: int64[1] = record
+    numbers: float64[1] = record
+    x: {T}[1] = job[X]
+    y: {T}[1] = job[Y]
+    pitch = job[LDA] * {itemsize}
+    part = fetch_add(job, NEXT_PART, 1)
+    while part < job[PARTS]:
+        i = quotient(part * job[ROWS], job[PARTS])
+        end = quotient((part + 1) * job[ROWS], job[PARTS])
+        while i + 4 <= end:
+            r0: {T}[1] = job[A] + i * pitch
+            r1: {T}[1] = job[A] + (i + 1) * pitch
+            r2: {T}[1] = job[A] + (i + 2) * pitch
+            r3: {T}[1] = job[A] + (i + 3) * pitch
+            s0 = {T}(0)
+            s1 = {T}(0)
+            s2 = {T}(0)
+            s3 = {T}(0)
+            for j in range(job[COLUMNS]):
+                s0 = s0 + r0[j] * x[j]
+                s1 = s1 + r1[j] * x[j]
+                s2 = s2 + r2[j] * x[j]
+                s3 = s3 + r3[j] * x[j]
+            store_{T}(numbers, y, i * job[Y_STEP], s0)
+            store_{T}(numbers, y, (i + 1) * job[Y_STEP], s1)
+            store_{T}(numbers, y, (i + 2) * job[Y_STEP], s2)
+            store_{T}(numbers, y, (i + 3) * job[Y_STEP], s3)
+            i += 4
+        while i < end:
+            row: {T}[1] = job[A] + i * pitch
+            s = {T}(0)
+            for j in range(job[COLUMNS]):
+                s = s + row[j] * x[j]
+            store_{T}(numbers, y, i * job[Y_STEP], s)
+            i += 1
+        part = fetch_add(job, NEXT_PART, 1)
+
+def columns_{T}(record: int64):
+    """Add one thread's share of Aᵀ·x to partial sums: of some rows, or some columns."""
+    job: int64[1] = record
+    x: {T}[1] = job[X]
+    pitch = job[LDA] * {itemsize}
+    part = fetch_add(job, NEXT_PART, 1)
+    while part < job[PARTS]:
+        i = 0
+        end = job[ROWS]
+        first = 0
+        count = job[COLUMNS]
+        target = job[SUMS]
+        if job[CUT] != 0:
+            first = quotient(part * job[COLUMNS], job[PARTS])
+            count = quotient((part + 1) * job[COLUMNS], job[PARTS]) - first
+            target = target + first * {itemsize}
+        else:
+            i = quotient(part * job[ROWS], job[PARTS])
+            end = quotient((part + 1) * job[ROWS], job[PARTS])
+            target = target + part * job[PITCH] * {itemsize}
+        sums: {T}[1] = target
+        for j in range(count):
+            sums[j] = 0
+        start = job[A] + first * {itemsize}
+        while i + 4 <= end:
+            r0: {T}[1] = start + i * pitch
+            r1: {T}[1] = start + (i + 1) * pitch
+            r2: {T}[1] = start + (i + 2) * pitch
+            r3: {T}[1] = start + (i + 3) * pitch
+            x0 = x[i]
+            x1 = x[i + 1]
+            x2 = x[i + 2]
+            x3 = x[i + 3]
+            for j in range(count):
+                sums[j] = sums[j] + r0[j] * x0 + r1[j] * x1 + (r2[j] * x2 + r3[j] * x3)
+            i += 4
+        while i < end:
+            row: {T}[1] = start + i * pitch
+            factor = x[i]
+            for j in range(count):
+                sums[j] = sums[j] + row[j] * factor
+            i += 1
+        part = fetch_add(job, NEXT_PART, 1)
+
+def total_{T}(record: int64):
+    """Add the partial sums, in order, and store y = alpha · Aᵀ·x + beta · y."""
+    job: int64[1] = record
+    numbers: float64[1] = record
+    sums: {T}[1] = job[SUMS]
+    y: {T}[1] = job[Y]
+    if job[CUT] == 0:
+        for part in range(1, job[PARTS]):
+            for i in range(job[COLUMNS]):
+                sums[i] = sums[i] + sums[part * job[PITCH] + i]
+    for i in range(job[COLUMNS]):
+        store_{T}(numbers, y, i * job[Y_STEP], sums[i])
+'''
+_SIZES: Final = {"float32": 4, "float64": 8}
+CODE: Final = AotModule(
+    "".join(_SOURCE.format(T=number, itemsize=size) for number, size in _SIZES.items()),
+    tuple(f"{name}_{number}" for name in ("rows", "columns", "total") for number in _SIZES),
+    constants={name.upper(): i for i, name in enumerate(JOB)},
+    arithmetic="fast",
+)
+"""The compiled functions."""
+
+
+def code() -> AotModule:
+    """Return the code, for the compiler in the background."""
+    return CODE
+
+
+def is_ready() -> bool:
+    """Return True if the code is on disk; otherwise start to compile it in the background."""
+    if CODE.is_cached():
+        return True
+    compile_in_background(__name__)
+    return False
+
+
+def bind(
+    number: str,
+    a: tuple[int, int, int, int],
+    x: int,
+    y: tuple[int, int],
+    *,
+    transposed: bool,
+    alpha: Number | Callable[[], Number],
+    beta: Number,
+) -> Callable[[], None]:
+    """Return a ready call of y = alpha · A·x + beta · y, or with Aᵀ if `transposed`.
+
+    number   "float32" or "float64"
+    a        address, rows, columns and distance of the rows in elements, of a row-major matrix
+    x        the address of a contiguous vector
+    y        address, and distance of the elements
+    """
+    address, rows, columns, lda = a
+    itemsize = _SIZES[number]
+    parts = max(1, min(rows * columns * itemsize // PART_BYTES, MOST_PARTS, rows))
+    cut = transposed and columns >= parts * LONG_PART
+    pitch = -(-columns * itemsize // 64) * 64 // itemsize
+    nbytes = (1 if cut else parts) * pitch * itemsize
+    job = np.array([address, lda, rows, columns, x, *y, parts, 0, 0, pitch, cut, 0, 0], np.int64)
+    numbers, record = job.view(np.float64), int(job.ctypes.data)
+    at = {name: i for i, name in enumerate(JOB)}
+    numbers[at["alpha"]], numbers[at["beta"]] = (1.0 if callable(alpha) else alpha), beta
+    share = CODE.address(f"{'columns' if transposed else 'rows'}_{number}")
+    total = CODE.function(f"total_{number}") if transposed else None
+    next_part, sums, scale = at["next_part"], at["sums"], at["alpha"]
+
+    def run() -> None:
+        job[next_part] = 0
+        if callable(alpha):
+            numbers[scale] = alpha()
+        if total is None:
+            run_on_threads(share, record, min(parts, torch.get_num_threads()))
+            return
+        job[sums] = shared_workspace(nbytes).data_ptr()
+        run_on_threads(share, record, min(parts, torch.get_num_threads()))
+        total(record)
+
+    return run

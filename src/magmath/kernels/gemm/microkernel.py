@@ -1,0 +1,242 @@
+"""The microkernel of a matrix product: a block of C in registers, and a transposed block.
+
+The scheme is that of GotoBLAS and BLIS (Goto and van de Geijn, ACM TOMS 34(3), 2008; Van Zee and
+van de Geijn, ACM TOMS 41(3), 2015): a few rows and a few vectors of columns of C stay in registers
+from the first summand to the last. Each size of register block ("tile" in this file) is a separate
+function, so that no function spills registers. The outer loops are in
+`kernels/gemm/packed_gemm.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from llvmlite import ir
+
+from magmath.codegen.vectors import REGISTERS, VECTOR_BYTES, WORD, Vectors
+
+VECTORS = 3  # maximum width of a tile
+ROWS = 8 if REGISTERS == 32 else 4  # maximum height: its sums, a row of B and an element of A fit
+_UNROLL = 4  # summands per iteration
+_AHEAD = 8  # rows of B between the prefetched row and the current one
+
+
+class _Tile(Vectors):
+    """The code for one size of tile."""
+
+    def __init__(self, number: str, rows: int, vectors: int, down: bool) -> None:
+        super().__init__(number, f"tile_{rows}_{vectors}_{'down' if down else 'along'}")
+        self.rows, self.vectors, self.down = rows, vectors, down
+
+    def write(
+        self, k: Any, alpha: Any, a: Any, lda: Any, b: Any, ldb: Any, beta: Any, c: Any, ldc: Any,
+        last: Any, bias: Any, relu: Any,
+    ) -> None:  # fmt: skip
+        """Emit C = alpha · A·B + beta · C, then the epilogue: add the row `bias` unless it is 0,
+        and replace negative results by 0 unless `relu` is 0."""
+        at = self.builder
+        scale, mask = self.splat(alpha), self.first(last)
+        addresses = [self.plus(c, at.mul(ldc, self.word(i))) for i in range(self.rows)]
+        for address in addresses:
+            self._fetch(address)
+        sums = [at.fmul(x, scale) for x in self._products(k, a, lda, b, ldb)]
+
+        def with_former() -> list[Any]:
+            held = [x for address in addresses for x in self._row(address, mask)]
+            keep = self.splat(beta)
+            return [self.fma(x, keep, y) for x, y in zip(held, sums, strict=True)]
+
+        sums = self.when(
+            at.fcmp_unordered("!=", beta, ir.Constant(self.element, 0.0)), sums, with_former
+        )
+
+        def moved() -> list[Any]:
+            row = self._row(bias, mask) * self.rows
+            return [at.fadd(x, y) for x, y in zip(sums, row, strict=True)]
+
+        sums = self.when(at.icmp_signed("!=", bias, self.word(0)), sums, moved)
+
+        def cut() -> list[Any]:  # keeps NaN, which is not below 0
+            below = [at.fcmp_ordered("<=", x, self.zero) for x in sums]
+            return [at.select(low, self.zero, x) for low, x in zip(below, sums, strict=True)]
+
+        sums = self.when(at.icmp_signed("!=", relu, self.word(0)), sums, cut)
+        for i, address in enumerate(addresses):
+            for v in range(self.vectors):
+                target = self.plus(address, v * self.width)
+                masked = mask if v == self.vectors - 1 else None
+                self.store(sums[i * self.vectors + v], target, masked)
+
+    def _row(self, address: Any, mask: Any) -> list[Any]:
+        """Load a row of the tile's width; the mask applies to its last vector."""
+        *others, last = [self.plus(address, v * self.width) for v in range(self.vectors)]
+        return [*map(self.load, others), self.load(last, mask)]
+
+    def _fetch(self, address: Any) -> None:
+        """Prefetch a row of the tile's width."""
+        for v in range(self.vectors):
+            self.prefetch(self.plus(address, v * self.width))
+
+    def _products(self, k: Any, a: Any, lda: Any, b: Any, ldb: Any) -> list[Any]:
+        """Return the sums over k, row by row."""
+        at = self.builder
+        starts = [a]
+        if not self.down:
+            rows = [self.plus(a, at.mul(lda, self.word(i))) for i in range(self.rows)]
+            starts = [self.opaque(row) for row in rows]
+        ahead = self.opaque(at.mul(ldb, self.word(_AHEAD * self.itemsize)))
+        state = [*starts, b, *[self.zero] * (self.rows * self.vectors)]
+        unroll = self.word(_UNROLL)
+        for count, steps in ((at.sdiv(k, unroll), _UNROLL), (at.srem(k, unroll), 1)):
+            with self.loop(count, state) as held:
+                self._add(held, lda, ldb, ahead, steps)
+            state = held
+        return state[len(starts) + 1 :]
+
+    def _add(self, state: list[Any], lda: Any, ldb: Any, ahead: Any, steps: int) -> None:
+        """Add `steps` products to the sums. `state`: the addresses in A, the address in B, the
+        sums."""
+        count = 1 if self.down else self.rows
+        starts, b, sums = state[:count], state[count], state[count + 1 :]
+        for step in range(steps):
+            self._fetch(self.builder.add(b, ahead))
+            row = [self.load(self.plus(b, v * self.width)) for v in range(self.vectors)]
+            for i in range(self.rows):
+                address = self.plus(starts[0], i) if self.down else self.plus(starts[i], step)
+                value = self.number_at(address)
+                for v, column in enumerate(row):
+                    j = i * self.vectors + v
+                    sums[j] = self.fma(value, column, sums[j])
+            b = self.plus(b, ldb)
+            if self.down:
+                starts = [self.plus(starts[0], lda)]
+        if not self.down:
+            starts = [self.plus(start, steps) for start in starts]
+        state[:] = [*starts, b, *sums]
+
+
+class _Copy(Vectors):
+    """The code that copies rows of a number of vectors."""
+
+    def __init__(self, number: str, vectors: int) -> None:
+        super().__init__(number, f"copy_{vectors}")
+        self.vectors = vectors
+
+    def write(self, k: Any, source: Any, lds: Any, target: Any, ldt: Any, last: Any) -> None:
+        mask = self.first(last)
+        with self.loop(k, [source, target]) as addresses:
+            for v in range(self.vectors):
+                have, want = (self.plus(address, v * self.width) for address in addresses)
+                masked = mask if v == self.vectors - 1 else None
+                self.store(self.load(have, masked), want)
+            addresses[:] = [self.plus(addresses[0], lds), self.plus(addresses[1], ldt)]
+
+
+class _OneOf(Vectors):
+    """The code that calls one of several functions, selected by number at run time."""
+
+    def __init__(self, number: str, name: str, forms: Mapping[int, Vectors]) -> None:
+        super().__init__(number, f"any_{name}")
+        self.forms = forms
+
+    def write(self, which: Any, *arguments: Any) -> None:
+        builder = self.builder
+        done = builder.append_basic_block("done")
+        switch = builder.switch(which, done)
+        for number, code in self.forms.items():
+            block = builder.append_basic_block("form")
+            switch.add_case(ir.Constant(WORD, number), block)
+            builder.position_at_end(block)
+            builder.call(code.function(builder.module, [x.type for x in arguments]), arguments)
+            builder.branch(done)
+        builder.position_at_end(done)
+
+
+class _Transpose(Vectors):
+    """The code that transposes a block in registers."""
+
+    def write(
+        self, rows: Any, columns: Any, source: Any, lds: Any, beta: Any, target: Any, ldt: Any,
+        lanes: Any,
+    ) -> None:  # fmt: skip
+        at = self.builder
+        lines = self._lines(source, lds, rows, columns)
+        block = [self.load(address, mask) for address, mask in lines]
+        block = self.transposed(block)
+        lines = self._lines(target, ldt, columns, lanes)
+
+        def with_former() -> list[Any]:
+            held, keep = [self.load(address, mask) for address, mask in lines], self.splat(beta)
+            return [self.fma(x, keep, y) for x, y in zip(held, block, strict=True)]
+
+        zero = ir.Constant(self.element, 0.0)
+        block = self.when(at.fcmp_unordered("!=", beta, zero), block, with_former)
+        for row, (address, mask) in zip(block, lines, strict=True):
+            self.store(row, address, mask)
+
+    def _lines(self, start: Any, pitch: Any, rows: Any, columns: Any) -> list[tuple[Any, Any]]:
+        """Return the address and the mask of each row of a block."""
+        at, found = self.builder, []
+        for i in range(self.width):
+            inside = at.icmp_signed("<", self.word(i), rows)
+            mask = self.first(at.select(inside, columns, self.word(0)))
+            found.append((self.plus(start, at.mul(pitch, self.word(i))), mask))
+        return found
+
+
+def _tiles(number: str) -> _OneOf:
+    """Return the code for all sizes and forms of tiles."""
+    return _OneOf(
+        number,
+        "tile",
+        {
+            (down * (ROWS + 1) + rows) * (VECTORS + 1) + vectors: _Tile(
+                number, rows, vectors, bool(down)
+            )
+            for down in (0, 1)
+            for rows in range(1, ROWS + 1)
+            for vectors in range(1, VECTORS + 1)
+        },
+    )
+
+
+def _copies(number: str) -> _OneOf:
+    return _OneOf(number, "copy", {v: _Copy(number, v) for v in range(1, VECTORS + 1)})
+
+
+_I = "int64"
+
+INSIDE: Final = {
+    name: functions
+    for number in ("float32", "float64")
+    for name, functions in {
+        f"tile_{number}": (
+            _tiles(number), (_I, _I, number, _I, _I, _I, _I, number, _I, _I, _I, _I, _I),
+        ),
+        f"copy_rows_{number}": (_copies(number), (_I,) * 7),
+        f"transpose_block_{number}": (
+            _Transpose(number, "transpose"), (_I, _I, _I, _I, number, _I, _I, _I),
+        ),
+    }.items()
+}  # fmt: skip
+"""The functions that the outer loops call. Matrices are given by address and by row stride in
+elements.
+
+`tile(form, k, alpha, a, lda, b, ldb, beta, c, ldc, last, bias, relu)`: a tile of a product, of 1 to
+ROWS rows and 1 to VECTORS vectors; `form` is (down · (ROWS + 1) + rows) · (VECTORS + 1) + vectors.
+Element (i, k) of A is read at i · lda + k, or with `down` = 1 (A transposed) at k · lda + i. Whole
+vectors of B are read; only the first `last` lanes of the last vector of C and of bias are accessed.
+bias = 0 adds no row; relu = 0 applies no ReLU.
+
+`copy_rows(vectors, k, source, lds, target, ldt, last)`: copies k rows of 1 to VECTORS vectors, with
+`last` lanes of the last vector; its other lanes become 0.
+
+`transpose_block(rows, columns, source, lds, beta, target, ldt, lanes)`: target = sourceᵀ + beta ·
+target, for a block of `rows` by `columns` numbers of the source, each at most the vector width.
+Nothing outside the block is read. `lanes` numbers of each row of the target are written; beyond
+`rows`, the source counts as 0.
+"""
+
+CONSTANTS: Final = {"ROWS": ROWS, "VECTORS": VECTORS, "VECTOR_BYTES": VECTOR_BYTES}
+"""Constants for the outer loops."""

@@ -1,0 +1,1 @@
+"""Factorisations of one worker and of several."""

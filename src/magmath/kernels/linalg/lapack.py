@@ -1,0 +1,409 @@
+"""Factorisations of the matrices of one worker, by LAPACK from the faster of two libraries.
+
+torch computes stacks of small matrices, and all matrices on other devices. Large matrices on the
+CPU use the routines of SciPy's or torch's library, called by pointer; the tuner selects the faster
+library for each routine (`kernels/linalg/lapack_candidates.py`). Fortran stores matrices by
+columns, so a routine reads the transpose of a row-major matrix. All routines here except QR are
+used such that this needs no transposed copy.
+
+The results of a factorisation are packed into one array, horizontally or vertically, since an
+operation has one result. Data that cannot be factorised raise LinAlgError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from magmath.core.block_cyclic import is_tall
+from magmath.errors import LinAlgError
+from magmath.kernels.dispatch.tuner import Tuner
+from magmath.kernels.fortran import invoke
+from magmath.kernels.linalg.lapack_candidates import (
+    CHOLESKY,
+    DIVIDE,
+    EIGEN,
+    INVERSE,
+    LU,
+    NOT_A_NUMBER,
+    REFLECTIONS,
+    SINGULAR,
+    copy_single_threaded,
+)
+from magmath.kernels.linalg.tall_skinny_qr import tall_qr
+
+DIRECT = 96
+"""Minimum extent for calls by pointer: smaller matrices use torch, whose loop over a stack is
+cheaper."""
+
+
+def cholesky(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
+    """Compute out = L with a = L·Lᴴ from the lower triangle of a; both are (…, n, n)."""
+    if _is_direct(a):
+        copy_single_threaded(out, a)
+        for matrix in _each(out):
+            _check_definite(CHOLESKY(tuner, matrix))
+            values = matrix.numpy()
+            for i in range(len(values) - 1):
+                values[i, i + 1 :] = 0
+        return
+    factor, info = torch.linalg.cholesky_ex(a)
+    _check_definite(int(info.max()) if info.numel() else 0)
+    out.copy_(factor)
+
+
+def lu(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
+    """Factorise a[:, order] = L·U, with partial pivoting of columns: out is `order` above [L\\U].
+
+    a: (…, m, n); out: (…, m + 1, n). L is lower triangular, (m, k); U is upper triangular with a
+    diagonal of ones, (k, n). A singular matrix gives a zero on the diagonal of L.
+    """
+    order, factors = out[..., 0, :], out[..., 1:, :]
+    n = a.shape[-1]
+    index = torch.arange(n, device=a.device).to(a.dtype)
+    if not _is_direct(a):
+        packed, pivots = torch.linalg.lu_factor_ex(a.mT)[:2]
+        factors.copy_(packed.mT)
+        exchanges = torch.lu_unpack(packed, pivots, unpack_data=False)[0]
+        order.copy_((index[:, None] * exchanges).sum(-2))
+        return
+    copy_single_threaded(factors, a)
+    copy_single_threaded(order, index.expand(order.shape))
+    for matrix, row in zip(_each(factors), order.reshape(-1, n), strict=True):
+        pivots, _ = LU(tuner, matrix)
+        invoke("laswp", matrix, 1, row, n, 1, len(pivots), pivots, 1)
+
+
+def lu_solve(out: Tensor, factors: Tensor, b: Tensor, *, transpose: bool, tuner: Tuner) -> None:
+    """Compute out = a⁻¹·b, or a⁻ᵀ·b, from `factors`, the result of `lu`: (…, n + 1, n); b and out
+    are (…, n, k).
+
+    Raises LinAlgError for a singular matrix.
+    """
+    order, triangles = factors[..., 0, :].real.long(), factors[..., 1:, :]
+    check_diagonal("solve", triangles)
+    rows = order[..., None].expand(b.shape)
+    x = torch.gather(b, -2, rows) if transpose else b.clone()
+    for system in lu_systems(transpose):
+        x = _solved(system, triangles, x, tuner)
+    if transpose:
+        out.copy_(x)
+    else:
+        out.scatter_(-2, rows, x)
+
+
+def inv(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
+    """Compute out = a⁻¹. Raises LinAlgError for a singular matrix."""
+    if not _is_direct(a):
+        inverse, info = torch.linalg.inv_ex(a)
+        _check_pivots("inv", bool(info.any()))
+        out.copy_(inverse)
+        return
+    copy_single_threaded(out, a)
+    for matrix in _each(out):
+        _check_pivots("inv", bool(INVERSE(tuner, matrix)))
+
+
+def parity(out: Tensor, order: Tensor) -> None:
+    """Store 1 for even and -1 for odd permutations; order is (…, n), out is (…)."""
+    from magmath.kernels.linalg.permutations import parities
+
+    flat = order.reshape(out.numel(), order.shape[-1]).cpu().long().numpy()
+    out.copy_(torch.from_numpy(parities(flat)).reshape(out.shape))
+
+
+def solve_triangular(
+    out: Tensor,
+    a: Tensor,
+    b: Tensor,
+    *,
+    lower: bool,
+    transpose: bool,
+    unit: bool,
+    tuner: Tuner,
+) -> None:
+    """Compute out = op(a)⁻¹·b from one triangle of a, (…, n, n); b and out are (…, n, k).
+
+    Raises LinAlgError if the diagonal of a contains a zero and `unit` is False.
+    """
+    if not unit:
+        check_diagonal("solve_triangular", a)
+    out.copy_(b)
+    solved = _solved(Triangle(lower, transpose, unit), a, out, tuner)
+    if solved is not out:
+        out.copy_(solved)
+
+
+class Triangle(NamedTuple):
+    """The form of a system op(a)·x = b with one triangle of a; `unit`: the diagonal counts as
+    ones."""
+
+    lower: bool
+    transpose: bool
+    unit: bool
+
+    @property
+    def letters(self) -> str:
+        """The character arguments of trsm for the transposed system, xᵀ·op(a)ᵀ = bᵀ."""
+        return "R" + "LU"[self.lower] + "NT"[self.transpose] + "NU"[self.unit]
+
+    def by_torch(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return x, computed by torch."""
+        matrix, upper = (a.mT, self.lower) if self.transpose else (a, not self.lower)
+        solve: Callable[..., Tensor] = torch.linalg.solve_triangular
+        return solve(matrix, b, upper=upper, unitriangular=self.unit)
+
+
+def lu_systems(transpose: bool) -> tuple[Triangle, Triangle]:
+    """Return the triangular systems of L·U·x = b, or of its transpose, in the order of solution."""
+    lower = Triangle(lower=True, transpose=transpose, unit=False)
+    upper = Triangle(lower=False, transpose=transpose, unit=True)
+    return (upper, lower) if transpose else (lower, upper)
+
+
+def _solved(system: Triangle, a: Tensor, b: Tensor, tuner: Tuner) -> Tensor:
+    """Return op(a)⁻¹·b; the solution overwrites b if both are dense, large and on the CPU."""
+    dense = a.stride()[-2:] == (a.shape[-1], 1) and b.is_contiguous()
+    if not (_is_direct(a) and dense and b.numel()):
+        return system.by_torch(a, b)
+    for matrix, columns in zip(_each(a), _each(b), strict=True):
+        DIVIDE(tuner, columns, matrix, letters=system.letters)
+    return b
+
+
+def qr(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
+    """Factorise a = Q·R with a non-negative diagonal of R: out is Q (…, m, j) above R (…, j, n).
+
+    out is (…, m + j, max(j, n)); its unused elements are zero. j is min(m, n), or m for all of Q.
+    """
+    m, n = a.shape[-2:]
+    j = out.shape[-2] - m
+    if max(j, n) > min(j, n):
+        out.zero_()
+    q, r = out[..., :m, :j], out[..., m:, :n]
+    if a.ndim == 2 and is_tall(m, n) and j == n and tall_qr(q, r, a):
+        return
+    if _is_direct(a):
+        for matrix, some_q, some_r in zip(_each(a), _each(q), _each(r), strict=True):
+            _reflect(some_q, some_r, matrix, tuner)
+        return
+    found_q, found_r = torch.linalg.qr(a, mode="complete" if j > min(m, n) else "reduced")
+    sign = torch.sgn(found_r.diagonal(dim1=-2, dim2=-1))
+    sign = torch.where(sign == 0, 1, sign)
+    k = sign.shape[-1]
+    q.copy_(found_q)
+    r.copy_(found_r)
+    q[..., :k] *= sign[..., None, :]
+    r[..., :k, :] *= sign.conj()[..., :, None]
+
+
+def _reflect(q: Tensor, r: Tensor, a: Tensor, tuner: Tuner) -> None:
+    """Factorise a = q·r for one matrix, with LAPACK."""
+    (m, n), k = a.shape, min(a.shape)
+    columns = a.new_empty(max(q.shape[1], n), m)
+    high = REFLECTIONS(tuner, a, columns)
+    sign = torch.sgn(high.diagonal())
+    sign = torch.where(sign == 0, 1, sign)
+    columns[:k] *= sign[:, None]
+    q.copy_(columns[: q.shape[1]].mT)
+    r[:k] = high * sign.conj()[:, None]
+    r[k:] = 0
+
+
+def eigh(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
+    """Factorise a = V·diag(λ)·Vᴴ, λ ascending, from a's lower triangle: out is the row λ above V.
+
+    a: (…, n, n); out: (…, n + 1, n).
+    """
+    _check_lower("eigh", a)
+    values, vectors = out[..., 0, :], out[..., 1:, :]
+    if not _is_direct(a):
+        with _converging("eigh"):
+            found = torch.linalg.eigh(a)
+        values.copy_(found[0])
+        vectors.copy_(found[1])
+        return
+    for matrix, λ, v in zip(_each(a), values.reshape(-1, a.shape[-1]), _each(vectors), strict=True):
+        work = _copied(matrix)
+        λ.copy_(_eigen(work, "V", tuner))
+        v.copy_(work.mH)
+
+
+def eigvalsh(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
+    """Compute the eigenvalues of Hermitian matrices (…, n, n), ascending: out is (…, n)."""
+    _check_lower("eigvalsh", a)
+    if not _is_direct(a):
+        with _converging("eigvalsh"):
+            out.copy_(torch.linalg.eigvalsh(a))
+        return
+    for matrix, λ in zip(_each(a), out.reshape(-1, a.shape[-1]), strict=True):
+        λ.copy_(_eigen(_copied(matrix), "N", tuner))
+
+
+def svd(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
+    """Factorise a = U·diag(s)·Vᴴ, s descending: out is U (…, m, j) above the row s above (Vᴴ)ᵀ
+    (…, n, i).
+
+    out is (…, m + 1 + n, max(i, j)); its unused elements are zero. i and j are min(m, n), or n and
+    m for all of V and U.
+    """
+    _check_numbers("svd", a)
+    m, n = a.shape[-2:]
+    k, width = min(m, n), out.shape[-1]
+    full = width > k
+    if width > k or not k:
+        out.zero_()
+    tall, row, flat = out[..., :m, :], out[..., m, :k], out[..., m + 1 :, :]
+    if not _is_direct(a):
+        with _converging("svd"):
+            u, s, vh = torch.linalg.svd(a, full_matrices=full)
+        tall[..., : u.shape[-1]] = u
+        row.copy_(s)
+        flat[..., : vh.shape[-2]] = vh.mT
+        return
+    packed = zip(_each(a), _each(tall), row.reshape(-1, k), _each(flat), strict=True)
+    for matrix, above, middle, below in packed:
+        s, u, v = _singular(matrix, "A" if full else "S", tuner)
+        above[:, : u.shape[1]] = u
+        middle.copy_(s)
+        below[:, : v.shape[1]] = v
+
+
+def svdvals(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
+    """Compute the singular values of matrices (…, m, n), descending: out is (…, min(m, n))."""
+    _check_numbers("svdvals", a)
+    if not _is_direct(a):
+        with _converging("svdvals"):
+            out.copy_(torch.linalg.svdvals(a))
+        return
+    for matrix, s in zip(_each(a), out.reshape(-1, out.shape[-1]), strict=True):
+        s.copy_(_singular(matrix, "N", tuner)[0])
+
+
+def eig(out: Tensor, a: Tensor) -> None:
+    """Compute a·V = V·diag(λ), both complex, with columns of V of norm 1: out is the row λ above
+    V."""
+    with _converging("eig"):
+        values, vectors = torch.linalg.eig(a)
+    out[..., 0, :] = values
+    out[..., 1:, :] = vectors
+
+
+def eigvals(out: Tensor, a: Tensor) -> None:
+    """Compute the complex eigenvalues of general square matrices (…, n, n): out is (…, n)."""
+    with _converging("eigvals"):
+        out.copy_(torch.linalg.eigvals(a))
+
+
+# LAPACK by pointer --------------------------------------------------------------------------------
+
+
+def _is_direct(a: Tensor) -> bool:
+    """Return True for matrices that are factorised by LAPACK routines called by pointer."""
+    return a.device.type == "cpu" and min(a.shape[-2:]) >= DIRECT and a.numel() > 0
+
+
+def _copied(source: Tensor) -> Tensor:
+    """Return a dense copy, made by this thread only (see `put`)."""
+    return torch.from_numpy(np.array(source.numpy(), order="C"))
+
+
+def _each(stack: Tensor) -> Tensor:
+    """Return a stack with its batch dimensions flattened, as a view of contiguous memory."""
+    return stack.reshape(-1, *stack.shape[-2:])
+
+
+def _eigen(matrix: Tensor, job: str, tuner: Tuner) -> Tensor:
+    """Return the eigenvalues of a Hermitian matrix (n, n); its conjugate eigenvectors become the
+    rows of `matrix`.
+
+    job: "V", or "N" for eigenvalues only, for which the final content of `matrix` is undefined.
+    """
+    values: Tensor
+    values, info = EIGEN(tuner, matrix, job=job)
+    _check_converged("eigh", info)
+    return values
+
+
+def _singular(matrix: Tensor, job: str, tuner: Tuner) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the singular values of a matrix (m, n), U (m, …) and (Vᴴ)ᵀ (n, …).
+
+    job: "S" for the first min(m, n) vectors, "A" for all, "N" for values only.
+    """
+    s, u, v, info = SINGULAR(tuner, _copied(matrix), job=job)
+    _check_converged("svd", info)
+    return s, u, v
+
+
+# errors for invalid data --------------------------------------------------------------------------
+
+
+def _check_definite(info: int) -> None:
+    if info == NOT_A_NUMBER:
+        raise not_a_number("cholesky")
+    if info:
+        raise not_definite(info)
+
+
+def not_definite(order: int) -> LinAlgError:
+    """Return the error for a matrix whose leading minor of this order is not positive."""
+    return LinAlgError(
+        f"cholesky: the matrix is not positive definite: its leading minor of order {order} "
+        f"is not positive"
+    )
+
+
+def _check_pivots(name: str, singular: bool) -> None:
+    if singular:
+        raise LinAlgError(
+            f"{name}: the matrix is singular: a pivot is exactly zero"
+            "; solve in the sense of least squares with mm.linalg.lstsq or pinv"
+        )
+
+
+def check_diagonal(name: str, triangles: Tensor) -> None:
+    """Raise LinAlgError if a diagonal contains a zero."""
+    _check_pivots(name, bool((triangles.diagonal(dim1=-2, dim2=-1) == 0).any()))
+
+
+def _check_converged(routine: str, info: int) -> None:
+    if info:
+        raise LinAlgError(f"{routine} did not converge (info {info}); has the matrix NaN or inf?")
+
+
+def _check_numbers(name: str, values: Tensor) -> None:
+    """Raise LinAlgError for NaN and infinity, which some routines ignore and with which others do
+    not terminate."""
+    if not _are_numbers(values):
+        raise not_a_number(name)
+
+
+def _check_lower(name: str, a: Tensor) -> None:
+    """Raise LinAlgError for NaN and infinity in the lower triangles of matrices."""
+    if not _are_numbers(a):
+        _check_numbers(name, a.tril())
+
+
+def _are_numbers(values: Tensor) -> bool:
+    on_cpu = values.device.type == "cpu"  # checked by this thread only, as in `put`
+    finite = np.isfinite(values.numpy()) if on_cpu else torch.isfinite(values)
+    return bool(finite.all())
+
+
+def not_a_number(name: str) -> LinAlgError:
+    """Return the error for a matrix with NaN or infinity."""
+    return LinAlgError(f"{name}: the matrix has NaN or inf")
+
+
+@contextmanager
+def _converging(name: str) -> Iterator[None]:
+    """Convert torch's error to magmath's."""
+    try:
+        yield
+    except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
+        raise LinAlgError(f"{name} did not converge; has the matrix NaN or inf?") from error

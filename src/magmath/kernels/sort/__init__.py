@@ -1,0 +1,1 @@
+"""Sorting keys of any type, on one worker and on several."""

@@ -1,0 +1,331 @@
+"""Correlation over spatial dimensions, of signals and of network inputs, and its two transposes.
+
+All three relate x (batch, channels, *space), w (outputs, channels / groups, *kernel) and
+y (batch, outputs, *space') by  y[n,k,o] = Σ_c,j x[n,c, stride·o - padding + dilation·j] w[k,c,j],
+where x is zero outside its bounds. `correlation` computes y, `correlation_input` the cotangent of x
+(the transposed convolution of deep learning), and `correlation_kernel` the cotangent of w: the
+gradients of each are the other two. Deep learning calls `correlation` a convolution;
+`mm.signal.convolve` reverses the kernel first.
+
+Batch, channels, outputs and space may all be split over workers. A segment of y depends on the
+segment of x that the kernel covers: the split of x derives from the split of y, with a halo of the
+kernel's length. `correlation_input` derives the split of y from the split of x.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, TypeAlias
+
+from magmath.core.dtypes import DType
+from magmath.errors import DTypeError, ShapeError
+from magmath.graph import Node, Operation, Shape, apply
+from magmath.graph.operation import Gradients, MemoryOrder
+from magmath.layout import Layout, Split
+from magmath.ops.conv import convolution_kernels as kernels
+from magmath.ops.conv.sliding_windows import reached, seen
+from magmath.ops.fft.fourier import COMPLEX_OF, REAL_OF, fft, fft_of_real, fft_to_real
+from magmath.ops.infer_rules import LETTERS, require_kind
+from magmath.ops.slicing import SLICE, padded, slice_along
+
+Numbers: TypeAlias = tuple[int, ...]
+
+_N, _C, _K = tuple(LETTERS[:3])  # batch, channels, outputs; the letters after these are space
+_SPACE = LETTERS[3:]
+
+
+OPTIONAL = ("frozen", "bias", "residual")
+"""The operands that a correlation has in addition if its attribute of the same name is True, in
+this order; the passes set them.
+
+frozen    a number, equal in two runs only if w is
+bias      a number for each output, (1, outputs, 1, …), which is added
+residual  an array like y, which is added
+"""
+
+# shapes -----------------------------------------------------------------------------------------
+
+
+def _check(name: str, a: Node, b: Node, *, fits: bool) -> None:
+    require_kind(name, "numeric", a.dtype)
+    if a.dtype is not b.dtype:
+        raise DTypeError(
+            f"{name}: operands have types {a.dtype} and {b.dtype}; convert one with mm.astype"
+        )
+    if not fits:
+        raise ShapeError(f"{name}: operands of shapes {a.shape} and {b.shape} do not fit")
+
+
+def _correlation_infer(
+    x: Node, w: Node, *more: Node, groups: int, stride: Numbers, **attributes: Any
+) -> tuple[Shape, DType]:
+    fits = x.ndim == w.ndim == len(stride) + 2 and x.shape[1] == w.shape[1] * groups
+    fits = fits and len(more) == sum(attributes.get(name, False) for name in OPTIONAL)
+    _check("correlation", x, w, fits=fits and w.shape[0] % groups == 0 and min(w.shape[2:]) > 0)
+    space = []
+    for d, n in enumerate(x.shape[2:]):
+        (low, high), dilation = attributes["padding"][d], attributes["dilation"][d]
+        reach = dilation * (w.shape[2 + d] - 1)
+        if n + low + high <= reach:
+            raise ShapeError(
+                f"correlation: the kernel of shape {w.shape[2:]} reaches over {reach + 1} elements "
+                f"of dimension {d}, which has {n} and padding {low} and {high}"
+                "; use larger images, a smaller kernel or more padding"
+            )
+        space.append((n + low + high - reach - 1) // stride[d] + 1)
+    return (x.shape[0], w.shape[0], *space), x.dtype
+
+
+def _input_infer(
+    y: Node, w: Node, *, space: Numbers, groups: int, **attributes: Any
+) -> tuple[Shape, DType]:
+    _check("correlation_input", y, w, fits=y.ndim == w.ndim and y.shape[1] == w.shape[0])
+    return (y.shape[0], w.shape[1] * groups, *space), y.dtype
+
+
+def _kernel_infer(
+    x: Node, y: Node, *, kernel: Numbers, groups: int, **attributes: Any
+) -> tuple[Shape, DType]:
+    _check("correlation_kernel", x, y, fits=x.ndim == y.ndim and x.shape[0] == y.shape[0])
+    return (y.shape[1], x.shape[1] // groups, *kernel), x.dtype
+
+
+# index notation and splits ----------------------------------------------------------------------
+
+
+def _letters(node: Node, channels: int) -> tuple[str, str, str]:
+    """Return the letters of the channels of x, w and y."""
+    groups = node.attributes["groups"]
+    if groups == 1:
+        return _C, _K + _C, _K
+    if groups == channels:  # the split of the outputs derives from the split of the channels
+        return _C, _C.upper() + ".", _C.upper()
+    return ".", "..", "."
+
+
+def _correlation_axes(node: Node) -> str:
+    space = _SPACE[: node.ndim - 2]
+    x, w, y = _letters(node, node.inputs[0].shape[1])
+    of_y = f"{_N}{y}{space}"
+    more = {"frozen": "", "bias": f".{y}{'.' * len(space)}", "residual": of_y}
+    operands = [f"{_N}{x}{space.upper()}", f"{w}{'.' * len(space)}"]
+    epilogue = ("bias", "residual", "activation")
+    folded = any(node.attributes.get(name) for name in epilogue)
+    if folded and y == _K:  # an epilogue must not apply to each partial sum
+        operands = [text.replace(_C, ".") for text in operands]
+    operands += [more[name] for name in OPTIONAL if node.attributes.get(name)]
+    return f"{','.join(operands)}->{of_y}"
+
+
+def _input_axes(node: Node) -> str:
+    space = _SPACE[: node.ndim - 2]
+    x, w, y = _letters(node, node.shape[1])
+    return f"{_N}{y}{space.upper()},{w}{'.' * len(space)}->{_N}{x}{space}"
+
+
+def _kernel_axes(node: Node) -> str:
+    space = _SPACE[: node.ndim - 2]
+    x, w, y = _letters(node, node.inputs[0].shape[1])
+    return f"{_N}{x}{space.upper()},{_N}{y}{space}->{w}{'.' * len(space)}"
+
+
+def _derived_split(node: Node, letter: str, split: Split, operand: int | None) -> Split | None:
+    if letter == _C:
+        outputs = node.shape[0] if node.name == "correlation_kernel" else node.inputs[1].shape[0]
+        return split.map_positions(lambda cut: cut * (outputs // node.attributes["groups"]))
+    d = 2 + _SPACE.index(letter)
+    kernel = node.shape[d] if node.name == "correlation_kernel" else node.inputs[1].shape[d]
+    needed = reached if node.name == "correlation_input" else seen
+    return split.with_halo(needed(node.attributes, d - 2, kernel), node.inputs[0].shape[d])
+
+
+def _flops(kernel: Shape, y: Shape) -> float:
+    """Return two flops for each element of y and each kernel element that contributes to it."""
+    return 2.0 * prod(y) * prod(kernel[1:])
+
+
+def _channels_last(x: Node) -> MemoryOrder | None:
+    """Return the memory order with adjacent channels for images and volumes."""
+    return (0, *range(2, x.ndim), 1) if x.ndim in (4, 5) and x.dtype.is_floating else None
+
+
+def _map_orders(node: Node) -> Sequence[MemoryOrder | None]:
+    """Prefer adjacent channels in the maps; the kernel w, the second operand, has few elements."""
+    more = [_channels_last(x) if x.shape == node.shape else None for x in node.inputs[2:]]
+    return _channels_last(node.inputs[0]), None, *more, _channels_last(node)
+
+
+def _kernel_orders(node: Node) -> Sequence[MemoryOrder | None]:
+    return _channels_last(node.inputs[0]), _channels_last(node.inputs[1]), None
+
+
+def _efficiency(node: Node, shape: Shape) -> float:
+    """Return the share of full speed: few outputs use the vector registers badly.
+
+    The same is true for few columns of a matrix product.
+    """
+    outputs = shape[0] if node.name == "correlation_kernel" else shape[1]
+    return (outputs + 1.0) / (outputs + 16.0)
+
+
+# gradients --------------------------------------------------------------------------------------
+
+
+def _common(node: Node) -> dict[str, Any]:
+    return {name: node.attributes[name] for name in ("stride", "padding", "dilation", "groups")}
+
+
+def _correlation_vjp(node: Node, g: Node) -> Gradients:
+    x, w = node.inputs
+    return (
+        apply(CORRELATION_INPUT, g, w, space=x.shape[2:], **_common(node)),
+        apply(CORRELATION_KERNEL, x, g, kernel=w.shape[2:], **_common(node)),
+    )
+
+
+def _input_vjp(node: Node, g: Node) -> Gradients:
+    y, w = node.inputs
+    return (
+        apply(CORRELATION, g, w, direct=True, **_common(node)),
+        apply(CORRELATION_KERNEL, g, y, kernel=w.shape[2:], **_common(node)),
+    )
+
+
+def _kernel_vjp(node: Node, g: Node) -> Gradients:
+    x, y = node.inputs
+    return (
+        apply(CORRELATION_INPUT, y, g, space=x.shape[2:], **_common(node)),
+        apply(CORRELATION, x, g, direct=True, **_common(node)),
+    )
+
+
+# correlation by Fourier transforms --------------------------------------------------------------
+
+
+def _correlation_decompositions(node: Node, layouts: Sequence[Layout]) -> list[Node]:
+    """Return the product of spectra, for one signal and one kernel, unless `direct` is set.
+
+    The result has other rounding errors than the direct sum.
+    """
+    x, w, *_ = node.inputs
+    attributes = node.attributes
+    one = x.shape[:2] == w.shape[:2] == (1, 1)
+    dense = set(attributes["stride"]) == set(attributes["dilation"]) == {1}
+    within = all(max(pads) < k for pads, k in zip(attributes["padding"], w.shape[2:], strict=True))
+    transformed = x.dtype in (*COMPLEX_OF, *REAL_OF)
+    if attributes["direct"] or not (one and dense and within and transformed):
+        return []
+    return [by_spectra(node)]
+
+
+def by_spectra(node: Node) -> Node:
+    """Return the correlation of one signal with one kernel as the product of their spectra."""
+    from scipy.fft import next_fast_len
+
+    x, w = node.inputs
+    kernel = w.shape[2:]
+    turned = apply(SLICE, w, bounds=((0, 1, 1), (0, 1, 1), *[(k - 1, -1, -1) for k in kernel]))
+    full = [n + k - 1 for n, k in zip(x.shape[2:], kernel, strict=True)]
+    extents = tuple(next_fast_len(n, real=x.dtype.is_floating) for n in full)
+    result = _convolved(x, turned, extents)
+    for d, k in enumerate(kernel):
+        start = k - 1 - node.attributes["padding"][d][0]
+        result = slice_along(result, 2 + d, start, start + node.shape[2 + d])
+    return result.at_line(node.line)
+
+
+def _convolved(x: Node, w: Node, extents: Shape) -> Node:
+    """Return the circular convolution over space of x and w, zero-padded to these extents."""
+    shape, start = (1, 1, *extents), (0,) * x.ndim
+    x, w = padded(x, shape, start), padded(w, shape, start)
+    space, last = tuple(range(2, x.ndim)), x.ndim - 1
+    if not x.dtype.is_floating:
+        of_x, of_w = [fft(a, space, inverse=False, norm="backward") for a in (x, w)]
+        return fft(of_x * of_w, space, inverse=True, norm="backward")
+    halves = [fft_of_real(a, last, inverse=False, norm="backward") for a in (x, w)]
+    of_x, of_w = [fft(half, space[:-1], inverse=False, norm="backward") for half in halves]
+    half = fft(of_x * of_w, space[:-1], inverse=True, norm="backward")
+    return fft_to_real(half, last, extents[-1], inverse=True, norm="backward")
+
+
+# the records ------------------------------------------------------------------------------------
+
+CORRELATION: Operation = Operation(
+    name="correlation",
+    infer=_correlation_infer,
+    axes=_correlation_axes,
+    reduction="sum",
+    vjp=_correlation_vjp,
+    kernel=kernels.bind_correlation,
+    native=None,
+    reference=kernels.correlation_reference,
+    flops=lambda node: _flops(node.inputs[1].shape, node.shape),
+    efficiency=_efficiency,
+    decompositions=_correlation_decompositions,
+    derived_split=_derived_split,
+    memory_orders=_map_orders,
+    epilogues=frozenset({"bias", "residual", "relu"}),
+    bias_axis=1,
+)
+
+CORRELATION_INPUT: Operation = Operation(
+    name="correlation_input",
+    infer=_input_infer,
+    axes=_input_axes,
+    reduction="sum",
+    vjp=_input_vjp,
+    kernel=kernels.bind_input,
+    native=None,
+    reference=kernels.input_reference,
+    flops=lambda node: _flops(node.inputs[1].shape, node.inputs[0].shape),
+    efficiency=_efficiency,
+    derived_split=_derived_split,
+    memory_orders=_map_orders,
+)
+
+CORRELATION_KERNEL: Operation = Operation(
+    name="correlation_kernel",
+    infer=_kernel_infer,
+    axes=_kernel_axes,
+    reduction="sum",
+    vjp=_kernel_vjp,
+    kernel=kernels.bind_kernel,
+    native=None,
+    reference=kernels.kernel_reference,
+    flops=lambda node: _flops(node.shape, node.inputs[1].shape),
+    efficiency=_efficiency,
+    derived_split=_derived_split,
+    memory_orders=_kernel_orders,
+)
+
+
+def correlation(
+    x: Node,
+    w: Node,
+    *,
+    stride: Numbers,
+    padding: tuple[tuple[int, int], ...],
+    dilation: Numbers,
+    groups: int = 1,
+    direct: bool = True,
+) -> Node:
+    """Return y of the module's equation.
+
+    Unless `direct` is set, Fourier transforms compute it where they are faster.
+    """
+    return apply(
+        CORRELATION,
+        x,
+        w,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+        direct=direct,
+    )
+
+
+OPERATIONS = {
+    record.name: record for record in (CORRELATION, CORRELATION_INPUT, CORRELATION_KERNEL)
+}

@@ -1,0 +1,247 @@
+"""Local kernels of a correlation and its transposes (`ops/conv/convolution.py`).
+
+`kernels/conv/convolution.py` computes floating-point and complex numbers in one to three spatial
+dimensions; for all other cases the kernels add the contributions of one kernel element after
+another. A worker's segment of x is the part within bounds of the range that its segment of y needs;
+zeros surround it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from magmath.graph import KernelCall
+from magmath.ops.conv.sliding_windows import Attributes
+from magmath.ops.conv.sliding_windows import PaddedRange as _Surrounded
+from magmath.ops.conv.sliding_windows import extents_of as _extents
+from magmath.ops.conv.sliding_windows import needs as _needs
+from magmath.ops.conv.sliding_windows import offsets as _offsets
+from magmath.ops.conv.sliding_windows import overlap as _overlap
+from magmath.ops.conv.sliding_windows import ranges_held as _held
+from magmath.ops.infer_rules import is_numpy_only
+
+if TYPE_CHECKING:
+    import torch
+
+    from magmath.core.index_set import IndexSet
+
+# sums over kernel elements, for NumPy arrays and torch tensors ----------------------------------
+
+
+def _grouped(array: Any, groups: int, dim: int) -> Any:
+    """Return the array with dimension `dim` divided into groups, a new dimension before it."""
+    shape = tuple(array.shape)
+    return array.reshape((*shape[:dim], groups, shape[dim] // groups, *shape[dim + 1 :]))
+
+
+def _flat(array: Any, ndim: int) -> Any:
+    """Return the array with all dimensions after the first `ndim` joined."""
+    return array.reshape((*array.shape[:ndim], -1))
+
+
+def _add_correlation(einsum: Any, x: Any, w: Any, y: Any, attributes: Attributes) -> None:
+    """Add the correlation of w with x, which includes its padding, to y."""
+    groups = attributes["groups"]
+    a, b, total = _grouped(x, groups, 1), _grouped(w, groups, 0), _grouped(y, groups, 1)
+    for element, where in _offsets(w.shape[2:], y.shape[2:], attributes):
+        part = einsum("ngco,gkc->ngko", _flat(a[(..., *where)], 3), b[(..., *element)])
+        total += part.reshape(total.shape)
+
+
+def _add_input(einsum: Any, y: Any, w: Any, x: Any, attributes: Attributes) -> None:
+    """Add the transposed correlation of y with w to x, which includes its padding."""
+    groups = attributes["groups"]
+    a, b, total = _grouped(y, groups, 1), _grouped(w, groups, 0), _grouped(x, groups, 1)
+    for element, where in _offsets(w.shape[2:], y.shape[2:], attributes):
+        part = einsum("ngko,gkc->ngco", _flat(a, 3), b[(..., *element)])
+        target = total[(..., *where)]
+        target += part.reshape(target.shape)
+
+
+def _set_kernel(einsum: Any, x: Any, y: Any, w: Any, attributes: Attributes) -> None:
+    """Set w to its cotangent from x, which includes its padding, and y."""
+    groups = attributes["groups"]
+    a, b, result = _grouped(x, groups, 1), _grouped(y, groups, 1), _grouped(w, groups, 0)
+    for element, where in _offsets(w.shape[2:], y.shape[2:], attributes):
+        result[(..., *element)] = einsum("ngco,ngko->gkc", _flat(a[(..., *where)], 3), _flat(b, 3))
+
+
+# the references ---------------------------------------------------------------------------------
+
+
+def _padded(x: Any, y: Sequence[int], kernel: Sequence[int], attributes: Attributes) -> Any:
+    """Return the range of x that y needs, with zeros out of bounds."""
+    want = _needs([(0, n) for n in y], kernel, attributes)
+    result = np.zeros((*x.shape[:2], *_extents(want)), x.dtype)
+    there, here = _overlap([(0, n) for n in x.shape[2:]], want)
+    result[there] = x[here]
+    return result
+
+
+def correlation_reference(x: Any, w: Any, *more: Any, direct: bool, **attributes: Any) -> Any:
+    """Return the correlation of NumPy arrays."""
+    space = [
+        (n + low + high - d * (k - 1) - 1) // s + 1
+        for n, k, (low, high), s, d in zip(
+            x.shape[2:], w.shape[2:], *[attributes[a] for a in ("padding", "stride", "dilation")],
+            strict=True,
+        )
+    ]  # fmt: skip
+    y = np.zeros((x.shape[0], w.shape[0], *space), x.dtype)
+    _add_correlation(np.einsum, _padded(x, space, w.shape[2:], attributes), w, y, attributes)
+    for added in more[1:] if attributes.get("frozen") else more:  # bias and residual
+        y = y + added
+    return np.maximum(y, 0) if attributes.get("activation") == "relu" else y
+
+
+def input_reference(y: Any, w: Any, *, space: Sequence[int], **attributes: Any) -> Any:
+    """Return the transposed correlation of NumPy arrays."""
+    whole = _needs([(0, n) for n in y.shape[2:]], w.shape[2:], attributes)
+    channels = w.shape[1] * attributes["groups"]
+    full = np.zeros((y.shape[0], channels, *_extents(whole)), y.dtype)
+    _add_input(np.einsum, y, w, full, attributes)
+    x = np.zeros((y.shape[0], channels, *space), y.dtype)
+    there, here = _overlap(whole, [(0, n) for n in space])
+    x[there] = full[here]
+    return x
+
+
+def kernel_reference(x: Any, y: Any, *, kernel: Sequence[int], **attributes: Any) -> Any:
+    """Return the cotangent of the kernel from NumPy arrays x and y."""
+    w = np.zeros((y.shape[1], x.shape[1] // attributes["groups"], *kernel), x.dtype)
+    _set_kernel(np.einsum, _padded(x, y.shape[2:], kernel, attributes), y, w, attributes)
+    return w
+
+
+# on a worker's tensors --------------------------------------------------------------------------
+
+Ready = Callable[[], object]
+
+
+def _is_native(x: torch.Tensor) -> bool:
+    """Return True for tensors that torch's convolutions accept."""
+    return (x.is_floating_point() or x.is_complex()) and 3 <= x.ndim <= 5
+
+
+def _einsum(
+    a: torch.Tensor, b: torch.Tensor, result: torch.Tensor
+) -> tuple[Any, tuple[Any, Any, Any]]:
+    """Return the einsum function and its arrays: NumPy's for types that torch barely supports.
+
+    NumPy uses the same memory.
+    """
+    import torch
+
+    if is_numpy_only(a):
+        return np.einsum, (a.numpy(), b.numpy(), result.numpy())
+    return torch.einsum, (a, b, result)
+
+
+def _bind_native(
+    call: KernelCall,
+    direction: str,
+    x: torch.Tensor,
+    w: torch.Tensor,
+    y: torch.Tensor,
+    tiles: Sequence[Sequence[IndexSet]],
+) -> Ready:
+    """Bind one pass of a convolution of a type that torch accepts; `tiles`: those of x and y."""
+    attributes = call.attributes
+    starts = [[first for first, _ in _held(tile)] for tile in tiles]
+    low = [pads[0] for pads in attributes["padding"]]
+    steps = zip(*starts, attributes["stride"], low, strict=True)
+    return call.context.convolution(
+        direction, x, w, y,
+        offset=tuple(stride * of_y - pad - of_x for of_x, of_y, stride, pad in steps),
+        stride=tuple(attributes["stride"]), dilation=tuple(attributes["dilation"]),
+        groups=x.shape[1] // w.shape[1], repeated=call.repeated, **_added(call),
+    )  # fmt: skip
+
+
+def _added(call: KernelCall) -> dict[str, Any]:
+    """Return the version of w, and the epilogue."""
+    attributes = call.attributes
+    names = [name for name in ("frozen", "bias", "residual") if attributes.get(name)]
+    found: dict[str, Any] = dict(zip(names, call.inputs[2:], strict=True))
+    if "frozen" in found:
+        found["version"] = found.pop("frozen")
+    return {**found, "activation": attributes.get("activation", "none")}
+
+
+def _bind_empty(call: KernelCall) -> Ready:
+    """Bind the correlation of no elements: zeros, and the epilogue."""
+    from magmath.kernels.epilogue import Epilogue, blocks, finish
+
+    added, y = _added(call), call.out
+    added.pop("version", None)
+    epilogue = Epilogue(**added)
+    if not epilogue:
+        return y.zero_
+    zeros = y.new_zeros(()).expand(y.shape)
+    return lambda: finish(zeros, y, epilogue, blocks(y))
+
+
+def bind_correlation(call: KernelCall) -> Ready:
+    """Bind the computation of y from w and the range of x that it covers."""
+    import torch
+
+    (x, w, *_), y = call.inputs, call.out
+    if not x.numel() or not w.numel():
+        return _bind_empty(call)
+    if _is_native(x):
+        return _bind_native(call, "forward", x, w, y, (call.tiles[0], call.tile))
+    attributes = {**call.attributes, "groups": x.shape[1] // w.shape[1]}
+    want = _needs(_held(call.tile), w.shape[2:], attributes)
+    around = _Surrounded(x, _held(call.tiles[0]), want, native=False)
+    total = torch.zeros_like(y, memory_format=torch.contiguous_format)
+    einsum, arrays = _einsum(around.tensor, w, total)
+    return _then(around.fill, total.zero_, lambda: _add_correlation(einsum, *arrays, attributes),
+                 lambda: y.copy_(total))  # fmt: skip
+
+
+def bind_input(call: KernelCall) -> Ready:
+    """Bind the computation of x from w and the range of y that depends on it."""
+    (y, w), x = call.inputs, call.out
+    if not y.numel() or not w.numel():
+        return x.zero_
+    if _is_native(y):
+        return _bind_native(call, "data", x, w, y, (call.tile, call.tiles[0]))
+    attributes = {**call.attributes, "groups": x.shape[1] // w.shape[1]}
+    reach = _needs(_held(call.tiles[0]), w.shape[2:], attributes)
+    there, here = _overlap(reach, _held(call.tile))
+    target = x[there]
+    total = x.new_zeros((y.shape[0], x.shape[1], *_extents(reach)))
+    einsum, arrays = _einsum(y, w, total)
+    return _then(x.zero_, total.zero_, lambda: _add_input(einsum, *arrays, attributes),
+                 lambda: target.copy_(total[here]))  # fmt: skip
+
+
+def bind_kernel(call: KernelCall) -> Ready:
+    """Bind the computation of w from y and the range of x that it covers."""
+    import torch
+
+    (x, y), w = call.inputs, call.out
+    if not x.numel() or not y.numel() or not w.numel():
+        return w.zero_
+    if _is_native(x):
+        return _bind_native(call, "filter", x, w, y, (call.tiles[0], call.tiles[1]))
+    attributes = {**call.attributes, "groups": x.shape[1] // w.shape[1]}
+    want = _needs(_held(call.tiles[1]), w.shape[2:], attributes)
+    around = _Surrounded(x, _held(call.tiles[0]), want, native=False)
+    result = torch.zeros_like(w, memory_format=torch.contiguous_format)
+    einsum, arrays = _einsum(around.tensor, y, result)
+    return _then(around.fill, lambda: _set_kernel(einsum, *arrays, attributes),
+                 lambda: w.copy_(result))  # fmt: skip
+
+
+def _then(*calls: Ready) -> Ready:
+    """Return a call that makes these calls in order."""
+
+    def run() -> None:
+        for call in calls:
+            call()
+
+    return run

@@ -1,0 +1,1 @@
+"""Reading and writing elements at computed positions."""

@@ -1,0 +1,188 @@
+"""Access along one axis with an index for each element: `take_along` and `scatter_along`.
+
+Each is the gradient of the other. Array and indices share all dimensions except the axis. If the
+axis is split, each worker contributes, or adds to, the elements that it stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from magmath.core.dtypes import DType
+from magmath.errors import ShapeError
+from magmath.graph import KernelCall, Node, Operation, Shape, apply
+from magmath.graph.operation import Gradients
+from magmath.ops.indexing.gather_scatter import Picker, check_indices, unindexed_letters
+from magmath.ops.indexing.local_index import neutral
+from magmath.ops.indexing.request_reply import (
+    IndexedAccess,
+    bind_add,
+    bind_read,
+    distributed_access,
+    places_along,
+)
+from magmath.ops.infer_rules import LETTERS, as_signed, is_numpy_only
+
+
+def _no_flops(node: Node) -> float:
+    return 0.0
+
+
+def _along_letters(ndim: int, axis: int) -> tuple[str, str]:
+    """Return the letters of the array and of the indices, which have another one for the axis."""
+    letters = LETTERS[:ndim]
+    return letters, letters[:axis] + LETTERS[ndim] + letters[axis + 1 :]
+
+
+def _check_along(name: str, x: Node, indices: Node, axis: int, compared: Shape) -> None:
+    check_indices(name, indices)
+    if unindexed_letters(compared, (axis,)) != unindexed_letters(indices.shape, (axis,)):
+        raise ShapeError(
+            f"{name}: needs shapes that are equal except along axis {axis}, was given {compared} "
+            f"and indices {indices.shape}"
+            "; broadcast or cut one of them"
+        )
+
+
+def _picking(array: Shape, indices: Shape, axis: int) -> IndexedAccess:
+    """Return the equivalent access with indices for all axes.
+
+    Along the other axes, an element's own position is its index.
+    """
+    return IndexedAccess(
+        array, (axis, *unindexed_letters(tuple(range(len(array))), (axis,))), indices, 0
+    )
+
+
+def _take_along_infer(x: Node, indices: Node, *, axis: int) -> tuple[Shape, DType]:
+    _check_along("take_along_axis", x, indices, axis, x.shape)
+    return indices.shape, x.dtype
+
+
+def _take_along_axes(node: Node) -> str:
+    array, picked = _along_letters(node.ndim, node.attributes["axis"])
+    return f"{array},{picked}->{picked}"
+
+
+def _take_along_kernel(call: KernelCall) -> Callable[[], object]:
+    import torch
+
+    (x, indices), out, axis = call.inputs, as_signed(call.out), call.attributes["axis"]
+    picker = Picker(call, (axis,), call.shapes[0], call.tiles[0])
+    x, fill = as_signed(x), neutral(out)
+
+    def run() -> None:
+        (local,), here = picker([indices])
+        if picker.empty:
+            out.fill_(fill)
+            return
+        torch.gather(x, axis, local, out=out)
+        if here is not None:
+            out.masked_fill_(~here, fill)
+
+    return run
+
+
+def _wrapped(indices: Any, extent: int) -> Any:
+    return np.where(indices < 0, indices.astype(np.int64) + extent, indices.astype(np.int64))
+
+
+def _take_along_reference(x: Any, indices: Any, *, axis: int) -> Any:
+    return np.take_along_axis(x, _wrapped(indices, x.shape[axis]), axis)
+
+
+def _take_along_vjp(node: Node, g: Node) -> Gradients:
+    x, indices = node.inputs
+    axis = node.attributes["axis"]
+    return apply(SCATTER_ALONG, g, indices, axis=axis, extent=x.shape[axis]), None
+
+
+TAKE_ALONG = Operation(
+    name="take_along",
+    infer=_take_along_infer,
+    axes=_take_along_axes,
+    reduction="sum",
+    vjp=_take_along_vjp,
+    kernel=_take_along_kernel,
+    native=None,
+    reference=_take_along_reference,
+    flops=_no_flops,
+    checks_indices=True,
+    reads_subset=True,
+    distributed=distributed_access(
+        lambda shapes, shape, a: _picking(shapes[0], shape, a["axis"]),
+        ("array",),
+        "picked",
+        lambda call, p: bind_read(call, p, places_along(call, p)),
+    ),
+)
+
+
+def _scatter_along_infer(x: Node, indices: Node, *, axis: int, extent: int) -> tuple[Shape, DType]:
+    _check_along("scatter_along", x, indices, axis, x.shape)
+    return (*x.shape[:axis], extent, *x.shape[axis + 1 :]), x.dtype
+
+
+def _scatter_along_axes(node: Node) -> str:
+    array, picked = _along_letters(node.ndim, node.attributes["axis"])
+    return f"{picked},{picked}->{array}"
+
+
+def _scatter_along_kernel(call: KernelCall) -> Callable[[], object]:
+    (x, indices), out, axis = call.inputs, call.out, call.attributes["axis"]
+    picker = Picker(call, (axis,), call.shape, call.tile)
+
+    def run() -> None:
+        out.zero_()
+        if x.numel() == 0:
+            return
+        (local,), here = picker([indices])
+        values = x if here is None else as_signed(x).masked_fill(~here, 0).view(x.dtype)
+        if is_numpy_only(out):
+            np.add.at(out.numpy(), _places_along(local.numpy(), axis), values.numpy())
+        else:
+            out.scatter_add_(axis, local, values)
+
+    return run
+
+
+def _places_along(indices: Any, axis: int) -> tuple[Any, ...]:
+    grid = list(np.indices(indices.shape, sparse=True))
+    grid[axis] = indices
+    return tuple(grid)
+
+
+def _scatter_along_reference(x: Any, indices: Any, *, axis: int, extent: int) -> Any:
+    out = np.zeros((*x.shape[:axis], extent, *x.shape[axis + 1 :]), x.dtype)
+    np.add.at(out, _places_along(_wrapped(indices, extent), axis), x)
+    return out
+
+
+def _scatter_along_vjp(node: Node, g: Node) -> Gradients:
+    return apply(TAKE_ALONG, g, node.inputs[1], axis=node.attributes["axis"]), None
+
+
+SCATTER_ALONG = Operation(
+    name="scatter_along",
+    infer=_scatter_along_infer,
+    axes=_scatter_along_axes,
+    reduction="sum",
+    vjp=_scatter_along_vjp,
+    kernel=_scatter_along_kernel,
+    native=None,
+    reference=_scatter_along_reference,
+    flops=_no_flops,
+    checks_indices=True,
+    distributed=distributed_access(
+        lambda shapes, shape, a: _picking(shape, shapes[1], a["axis"]),
+        ("picked",),
+        "array",
+        lambda call, p: bind_add(call, p, places_along(call, p)),
+        exact=False,
+    ),
+)
+
+OPERATIONS = {record.name: record for record in (TAKE_ALONG, SCATTER_ALONG)}

@@ -1,0 +1,415 @@
+"""Windows: slices whose start positions are known only when the program runs.
+
+The positions are operands, so a loop over positions runs one program. If the operand is split, each
+worker contributes the elements of the window that it stores. `set_window` returns the operand with
+these elements replaced by others, which broadcast; it overwrites the operand in place if nothing
+else needs it.
+
+`axes` are the dimensions that a window cuts, `extents` and `steps` its extents and steps along
+them; an extent of None selects a single element, and the result lacks its dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from magmath.codegen.emit import (
+    IndexMap,
+    LocalIndices,
+    NativeCall,
+    NativeOperand,
+    Writer,
+    emit_copy,
+    emit_fault,
+)
+from magmath.core.dtypes import DType
+from magmath.core.index_set import IndexSet, Tile
+from magmath.errors import DTypeError
+from magmath.graph import KernelCall, Node, Operation, Shape, apply
+from magmath.graph.operation import Gradients
+from magmath.ops.indexing.local_index import neutral, out_of_range
+from magmath.ops.infer_rules import LETTERS, as_signed, same_bits_always
+from magmath.ops.leaves import constant
+from magmath.ops.slicing import (
+    Bound,
+    SlicedView,
+    aligned,
+    check_written,
+    elements_in,
+    keep,
+    numpy_slice_of,
+    selector,
+    zeros_like,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+Extents = tuple[int | None, ...]
+
+
+def _no_flops(node: Node) -> float:
+    return 0.0
+
+
+def window_shape(x: Shape, axes: tuple[int, ...], extents: Extents) -> Shape:
+    """Return the shape of a window of an array."""
+    shape: list[int | None] = list(x)
+    for axis, extent in zip(axes, extents, strict=True):
+        shape[axis] = extent
+    return tuple(extent for extent in shape if extent is not None)
+
+
+def _window_infer(
+    x: Node, *starts: Node, axes: tuple[int, ...], extents: Extents, steps: tuple[int, ...]
+) -> tuple[Shape, DType]:
+    for start in starts:
+        if start.shape != () or not start.dtype.is_integer:
+            raise DTypeError(
+                f"window: a first position is a 0-d integer, got {start.ndim}-D {start.dtype}"
+                "; convert it with mm.astype(x, mm.int64), or take one element"
+            )
+    return window_shape(x.shape, axes, extents), x.dtype
+
+
+def _window_letters(node: Node) -> str:
+    """Return the result's letters: new ones along the window, the operand's elsewhere."""
+    ndim, attributes = node.inputs[0].ndim, node.attributes
+    letters = list(LETTERS[:ndim])
+    for i, (axis, extent) in enumerate(zip(attributes["axes"], attributes["extents"], strict=True)):
+        letters[axis] = "" if extent is None else LETTERS[ndim + i]
+    return "".join(letters)
+
+
+def _window_axes(node: Node) -> str:
+    starts = "," * len(node.attributes["axes"])
+    return f"{LETTERS[: node.inputs[0].ndim]}{starts}->{_window_letters(node)}"
+
+
+def _bounds_now(
+    starts: Sequence[torch.Tensor],
+    shape: Shape,
+    axes: tuple[int, ...],
+    extents: Extents,
+    steps: tuple[int, ...],
+) -> list[Bound]:
+    """Return the bounds of the window along each of `axes`.
+
+    The position of a single element counts from the end if it is negative. Raises IndexError if the
+    window exceeds the array.
+    """
+    bounds = []
+    for start, axis, extent, step in zip(starts, axes, extents, steps, strict=True):
+        first, whole = int(start), shape[axis]
+        if extent is None:
+            if not -whole <= first < whole:
+                raise out_of_range(first, axis, whole)
+            first %= whole
+        count = 1 if extent is None else extent
+        last = first + step * (count - 1)
+        if count and not (0 <= first < whole and 0 <= last < whole):
+            raise out_of_range(last if 0 <= first < whole else first, axis, whole)
+        bounds.append((first, first + step * count, step))
+    return bounds
+
+
+def _with_single_elements_in(
+    tensor: torch.Tensor, axes: tuple[int, ...], extents: Extents
+) -> torch.Tensor:
+    """Return a view of a tensor of the window's shape, with dimensions for single elements."""
+    for axis, extent in zip(axes, extents, strict=True):
+        if extent is None:
+            tensor = tensor.unsqueeze(axis)
+    return tensor
+
+
+def _window_tile(call: KernelCall) -> Tile:
+    """Return the part of the window that the local result stores, by dimensions of the operand."""
+    dropped = {
+        a
+        for a, e in zip(call.attributes["axes"], call.attributes["extents"], strict=True)
+        if e is None
+    }
+    kept = iter(call.tile)
+    return tuple(
+        IndexSet.range(0, 1) if d in dropped else next(kept) for d in range(len(call.shapes[0]))
+    )
+
+
+def _window_kernel(call: KernelCall) -> Callable[[], object]:
+    (x, *starts), (held, *_) = call.inputs, call.tiles
+    axes, extents, shape = call.attributes["axes"], call.attributes["extents"], call.shapes[0]
+    if len(axes) == 1 and starts[0].device.type != "cpu" and held[axes[0]].size == shape[axes[0]]:
+        return _device_window(call)
+    x, out = as_signed(x), _with_single_elements_in(as_signed(call.out), axes, extents)
+    part = _window_tile(call)
+    full = [range(extent) for extent in x.shape]
+    empty = neutral(out)
+
+    def run() -> None:
+        bounds = _bounds_now(starts, shape, **call.attributes)
+        sources: list[range | torch.Tensor] = list(full)
+        targets: list[range | torch.Tensor] = [range(extent) for extent in out.shape]
+        for axis, bound in zip(axes, bounds, strict=True):
+            here = part[axis]
+            if held[axis].size < shape[axis]:
+                here = elements_in(held[axis], bound).intersect(here)
+                targets[axis] = selector(part[axis], here, (0, bound[2], 1))
+            sources[axis] = selector(held[axis], here, bound)
+        if any(len(found) < extent for found, extent in zip(targets, out.shape, strict=True)):
+            out.fill_(empty)
+        SlicedView(out, targets).set(SlicedView(x, sources).get())
+
+    return run
+
+
+def _device_window(call: KernelCall) -> Callable[[], object]:
+    """Bind a window whose position stays on the device, so that the host does not wait for it."""
+    import torch
+
+    x, start = call.inputs
+    (axis,), (extent,), (step,) = (call.attributes[name] for name in ("axes", "extents", "steps"))
+    counted = [0] if extent is None else call.tile[axis].indices()
+    offset = torch.as_tensor(counted, device=x.device) * step
+    index = torch.empty_like(offset)
+    out = _with_single_elements_in(as_signed(call.out), (axis,), (extent,))
+
+    def run() -> None:
+        torch.add(offset, start, out=index)
+        torch.index_select(as_signed(x), axis, index, out=out)
+
+    return run
+
+
+def _window_grid(
+    shape: Shape,
+    starts: Sequence[Any],
+    axes: tuple[int, ...],
+    extents: Extents,
+    steps: tuple[int, ...],
+) -> Any:
+    grid = [np.arange(n) for n in shape]
+    for start, axis, extent, step in zip(starts, axes, extents, steps, strict=True):
+        grid[axis] = int(start) + step * np.arange(1 if extent is None else extent)
+    return np.ix_(*grid)
+
+
+def _window_reference(x: Any, *starts: Any, **attributes: Any) -> Any:
+    shape = window_shape(x.shape, attributes["axes"], attributes["extents"])
+    return x[_window_grid(x.shape, starts, **attributes)].reshape(shape)
+
+
+def _numpy_index(node: Node) -> Callable[[Sequence[Any]], Any]:
+    """Return the function from the positions of a window to NumPy's index of its elements."""
+    shape, attributes = node.inputs[0].shape, node.attributes
+    axes, extents = attributes["axes"], attributes["extents"]
+
+    def index(starts: Sequence[Any]) -> Any:
+        found: list[Any] = [slice(None)] * len(shape)
+        for axis, extent, bound in zip(
+            axes, extents, _bounds_now(starts, shape, **attributes), strict=True
+        ):
+            found[axis] = bound[0] if extent is None else numpy_slice_of(bound)
+        return tuple(found)
+
+    return index
+
+
+def _numpy_window(node: Node) -> Callable[..., object]:
+    index = _numpy_index(node)
+    return lambda x, *rest: np.copyto(rest[-1], x[index(rest[:-1])])
+
+
+def _numpy_set_window(node: Node) -> Callable[..., object]:
+    index = _numpy_index(node)
+
+    def write(x: Any, values: Any, *rest: Any) -> None:
+        place = index(rest[:-1])  # raises before anything is written
+        np.copyto(rest[-1], x)
+        rest[-1][place] = values
+
+    return write
+
+
+def _window_vjp(node: Node, g: Node) -> Gradients:
+    x, *starts = node.inputs
+    return apply(SET_WINDOW, zeros_like(x), g, *starts, **node.attributes), *(None for _ in starts)
+
+
+def _window_indices(w: Writer, call: NativeCall) -> LocalIndices | None:
+    """Return the positions of the window's elements in the operand.
+
+    Returns None unless this worker stores the whole operand, and if there are no elements.
+    """
+    x, *starts = call.inputs
+    if x.shape != call.shapes[0] or 0 in (*x.shape, *call.out.shape):
+        return None
+    return _local_indices_from(w, call, starts, [call.number(part.start) for part in call.tile])
+
+
+def _emit_set_window(w: Writer, call: NativeCall) -> bool:
+    x, values, *starts = call.inputs
+    shape = window_shape(x.shape, call.attributes["axes"], call.attributes["extents"])
+    if x.shape != call.shapes[0] or 0 in (*x.shape, *shape):
+        return False
+    emit_copy(w, call.out, x)
+    local = _local_indices_from(w, call, starts, ["0"] * len(shape))
+    with w.loops(shape) as indices:
+        w.line(f"{call.out.at(local(indices))} = {values.at(indices)}")
+    return True
+
+
+def _local_indices_from(
+    w: Writer, call: NativeCall, starts: Sequence[NativeOperand], offsets: Sequence[str]
+) -> LocalIndices:
+    """Return a map from the window's indices, plus `offsets`, to positions in the whole array.
+
+    Also writes the code that reads and checks the start positions.
+    """
+    axes, extents, steps = (call.attributes[name] for name in ("axes", "extents", "steps"))
+    firsts = [w.name("p") for _ in starts]
+    for first, start, axis, extent, step in zip(firsts, starts, axes, extents, steps, strict=True):
+        w.line(f"{first} = np.int64({start.at([])})")
+        _emit_bounds(w, call, first, axis, 1 if extent is None else extent, step)
+    dimensions = range(len(call.shapes[0]))
+    kept = [d for d in dimensions if d not in axes or extents[axes.index(d)] is not None]
+    added = dict(zip(kept, offsets, strict=True))
+
+    def local(indices: Sequence[str]) -> Sequence[str]:
+        index, found = dict(zip(kept, indices, strict=True)), []
+        for axis in dimensions:
+            if axis not in axes:
+                found.append(index[axis])
+                continue
+            first, step = firsts[axes.index(axis)], steps[axes.index(axis)]
+            moved = (
+                f"{first} + {step} * ({index[axis]} + {added[axis]})" if axis in index else first
+            )
+            found.append(moved)
+        return found
+
+    return local
+
+
+def _emit_bounds(
+    w: Writer, call: NativeCall, first: str, axis: int, extent: int, step: int
+) -> None:
+    """Write the bounds check of a start position.
+
+    The position of a single element counts from the end if it is negative. After a fault, the code
+    continues at a valid position.
+    """
+    whole, span = call.shapes[0][axis], step * (extent - 1)
+    if call.attributes["extents"][call.attributes["axes"].index(axis)] is None:
+        w.line(f"if {first} < 0:")
+        w.line(f"    {first} += {whole}")
+    begins, ends = (f"({p} < 0 or {p} >= {whole})" for p in (first, f"({first} + {span})"))
+    what = f"{first} if {begins} else {first} + {span}"
+    error = partial(out_of_range, axis=axis, extent=whole)
+    emit_fault(w, call, f"{begins} or {ends}", what, error)
+    w.line(f"    {first} = {max(0, -span)}")
+
+
+WINDOW = Operation(
+    name="window",
+    infer=_window_infer,
+    axes=_window_axes,
+    reduction="sum",
+    vjp=_window_vjp,
+    kernel=_window_kernel,
+    native=IndexMap(_window_indices),
+    reference=_window_reference,
+    numpy_copy=_numpy_window,
+    flops=_no_flops,
+    checks_indices=True,
+    same_bits=same_bits_always,
+    reads_subset=True,
+)
+
+
+def _set_window_infer(
+    x: Node, values: Node, *starts: Node, **attributes: Any
+) -> tuple[Shape, DType]:
+    shape, _ = _window_infer(x, *starts, **attributes)
+    check_written("set_window", x, values, shape)
+    return x.shape, x.dtype
+
+
+def _set_window_axes(node: Node) -> str:
+    x, values, *starts = node.inputs
+    axes, extents = node.attributes["axes"], node.attributes["extents"]
+    part = "".join(
+        "." if d in axes else LETTERS[d]
+        for d in range(x.ndim)
+        if d not in axes or extents[axes.index(d)] is not None
+    )
+    shape = window_shape(x.shape, axes, extents)
+    letters = LETTERS[: x.ndim]
+    return f"{letters},{aligned(part, shape, values.shape)}{',' * len(starts)}->{letters}"
+
+
+def _set_window_kernel(call: KernelCall) -> Callable[[], object]:
+    (x, values, *starts), out = call.inputs, as_signed(call.out)
+    axes, extents = call.attributes["axes"], call.attributes["extents"]
+    x, full = as_signed(x), [range(extent) for extent in out.shape]
+    stretched = as_signed(values).expand(window_shape(tuple(out.shape), axes, extents))
+    source = _with_single_elements_in(stretched, axes, extents)
+
+    def run() -> None:
+        bounds = _bounds_now(starts, call.shape, **call.attributes)
+        keep(out, x)
+        targets: list[range | torch.Tensor] = list(full)
+        sources: list[range | torch.Tensor] = [range(extent) for extent in source.shape]
+        for axis, bound in zip(axes, bounds, strict=True):
+            here = elements_in(call.tile[axis], bound)
+            targets[axis] = selector(call.tile[axis], here, bound)
+            sources[axis] = selector(IndexSet.range(0, source.shape[axis]), here, (0, 0, 1))
+        SlicedView(out, targets).set(SlicedView(source, sources).get())
+
+    return run
+
+
+def _set_window_reference(x: Any, values: Any, *starts: Any, **attributes: Any) -> Any:
+    out = np.array(x)
+    grid = _window_grid(x.shape, starts, **attributes)
+    shape = window_shape(x.shape, attributes["axes"], attributes["extents"])
+    out[grid] = np.broadcast_to(values, shape).reshape(
+        np.broadcast_shapes(*(g.shape for g in grid))
+    )
+    return out
+
+
+def _set_window_vjp(node: Node, g: Node) -> Gradients:
+    _, _, *starts = node.inputs
+    kept = apply(SET_WINDOW, g, constant(0, g.dtype), *starts, **node.attributes)
+    taken = apply(WINDOW, g, *starts, **node.attributes)
+    return kept, taken, *(None for _ in starts)
+
+
+SET_WINDOW = Operation(
+    name="set_window",
+    infer=_set_window_infer,
+    axes=_set_window_axes,
+    reduction=None,
+    vjp=_set_window_vjp,
+    kernel=_set_window_kernel,
+    native=_emit_set_window,
+    reference=_set_window_reference,
+    numpy_copy=_numpy_set_window,
+    flops=_no_flops,
+    checks_indices=True,
+    same_bits=same_bits_always,
+    overwrites_first=True,
+)
+
+
+def window(x: Node, axis: int, start: Node, extent: int) -> Node:
+    """Return `extent` elements of one axis, from a position known only when the program runs."""
+    return apply(WINDOW, x, start, axes=(axis,), extents=(extent,), steps=(1,))
+
+
+OPERATIONS = {record.name: record for record in (WINDOW, SET_WINDOW)}

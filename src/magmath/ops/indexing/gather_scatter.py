@@ -1,0 +1,442 @@
+"""Access to elements by arrays of integers: `take` reads, `put` replaces, `scatter_add` adds.
+
+Several index arrays, one for each indexed axis, broadcast against each other; the dimensions of
+their common shape are at position `at` of the picked elements. A negative index counts from the
+end. If an indexed axis is split, each worker contributes (`take`) or changes (`put`, `scatter_add`)
+the elements that it stores. If the indices are split too, the workers exchange requests and
+elements (`ops/indexing/request_reply.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from magmath.codegen.emit import NativeCall, Writer, emit_fault
+from magmath.core.dtypes import DType, int64
+from magmath.core.shapes import broadcast, size_of
+from magmath.errors import DTypeError
+from magmath.graph import KernelCall, Node, Operation, Shape, apply
+from magmath.graph.operation import Gradients
+from magmath.ops.creation import full, iota
+from magmath.ops.elementwise import call as pointwise
+from magmath.ops.elementwise import where
+from magmath.ops.indexing.local_index import Locator, both, front, neutral, picked_out_of_range
+from magmath.ops.indexing.request_reply import (
+    IndexedAccess,
+    bind_add,
+    bind_read,
+    bind_replace,
+    distributed_access,
+)
+from magmath.ops.infer_rules import LETTERS, as_signed, is_numpy_only, same_bits_always
+from magmath.ops.leaves import constant
+from magmath.ops.manipulation import reshape
+from magmath.ops.slicing import aligned, check_written, keep
+
+if TYPE_CHECKING:
+    import torch
+
+Axis = tuple[int, ...]
+
+
+def _no_flops(node: Node) -> float:
+    return 0.0
+
+
+def check_indices(name: str, *indices: Node) -> None:
+    """Raise DTypeError unless the indices are integers."""
+    for index in indices:
+        if not index.dtype.is_integer:
+            raise DTypeError(
+                f"{name}: indices must be integers, got {index.dtype}; convert them with "
+                f"mm.astype(x, mm.int64)"
+            )
+
+
+def _picked_shape(rest: Shape, common: Shape, at: int) -> Shape:
+    """Return the shape of the picked elements: `common` inserted at `at` into the shape `rest`."""
+    return (*rest[:at], *common, *rest[at:])
+
+
+def unindexed_letters(whole: Sequence[Any], axes: Axis) -> tuple[Any, ...]:
+    """Return the items of `whole` for the dimensions that are not indexed."""
+    return tuple(item for d, item in enumerate(whole) if d not in axes)
+
+
+def _common(*indices: Shape) -> Shape:
+    """Return the common shape of indices of these shapes."""
+    return broadcast("indexing", *indices)
+
+
+def _index_letters(ndim: int, indices: Sequence[Node]) -> tuple[str, list[str]]:
+    """Return the letters of the indices' common shape, and of each index array."""
+    common = _common(*[index.shape for index in indices])
+    letters = LETTERS[ndim : ndim + len(common)]
+    return letters, [aligned(letters, common, index.shape) for index in indices]
+
+
+def _picked_letters(ndim: int, letters: str, axes: Axis, at: int) -> str:
+    rest = "".join(unindexed_letters(LETTERS[:ndim], axes))
+    return rest[:at] + letters + rest[at:]
+
+
+class Picker:
+    """Converts several index arrays, each along one axis of an array, to local positions."""
+
+    def __init__(self, call: KernelCall, axes: Axis, shape: Shape, tile: Any) -> None:
+        device = call.out.device
+        self._locators = [Locator(axis, shape[axis], tile[axis], device) for axis in axes]
+        self.empty = any(tile[axis].size == 0 for axis in axes)
+        self.whole = all(locator.whole for locator in self._locators)
+
+    def __call__(
+        self, indices: Sequence[torch.Tensor]
+    ) -> tuple[tuple[torch.Tensor, ...], torch.Tensor | None]:
+        """Return valid local indices, and a mask of the elements that are local (None: all)."""
+        places = [
+            locator(locator.wrapped(index))
+            for locator, index in zip(self._locators, indices, strict=True)
+        ]
+        return tuple(place.local for place in places), both(*(place.here for place in places))
+
+
+def masked_fill(
+    values: torch.Tensor, here: torch.Tensor | None, dims: int, fill: float
+) -> torch.Tensor:
+    """Return values with `fill` where the mask `here` of the first `dims` dimensions is false."""
+    if here is None:
+        return values
+    mask = here.expand(values.shape[:dims])
+    elsewhere = ~mask.reshape(mask.shape + (1,) * (values.ndim - dims))
+    return as_signed(values).masked_fill(elsewhere, fill).view(values.dtype)
+
+
+# take -----------------------------------------------------------------------------------------
+
+
+def _take_infer(x: Node, *indices: Node, axes: Axis, at: int) -> tuple[Shape, DType]:
+    check_indices("take", *indices)
+    common = _common(*[index.shape for index in indices])
+    return _picked_shape(unindexed_letters(x.shape, axes), common, at), x.dtype
+
+
+def _take_axes(node: Node) -> str:
+    x, *indices = node.inputs
+    axes, at = node.attributes["axes"], node.attributes["at"]
+    letters, each = _index_letters(x.ndim, indices)
+    return f"{','.join([LETTERS[: x.ndim], *each])}->{_picked_letters(x.ndim, letters, axes, at)}"
+
+
+def _take_kernel(call: KernelCall) -> Callable[[], object]:
+    (x, *indices), out = call.inputs, as_signed(call.out)
+    axes, at, x = call.attributes["axes"], call.attributes["at"], as_signed(x)
+    picker = Picker(call, axes, call.shapes[0], call.tiles[0])
+    if picker.whole and is_row_choice(axes, at, indices[0].ndim) and x.device.type == "cpu":
+        return _select_call(x, indices[0], axes[0], out, picker)
+    dims = out.ndim - x.ndim + len(axes)
+    source, target = front(x, axes), front(out, range(at, at + dims))
+    fill = neutral(out)
+
+    def run() -> None:
+        local, here = picker(indices)
+        if picker.empty:
+            out.fill_(fill)
+        else:
+            target.copy_(masked_fill(source[local], here, dims, fill))
+
+    return run
+
+
+def is_row_choice(axes: Axis, at: int, dims: int) -> bool:
+    """Return True for the common case: one list of positions along one axis, in the axis's
+    place."""
+    return axes == (at,) and dims == 1
+
+
+def _select_call(
+    x: torch.Tensor, index: torch.Tensor, axis: int, out: torch.Tensor, picker: Picker
+) -> Callable[[], object]:
+    """Bind the selection along one axis by a list of positions, which torch checks."""
+    import torch
+
+    wide = index.dtype in (torch.int32, torch.int64)
+
+    def run() -> None:
+        try:
+            torch.index_select(x, axis, index if wide else index.long(), out=out)
+        except (IndexError, RuntimeError):  # a negative index, or one out of range
+            (local,), _ = picker([index])
+            torch.index_select(x, axis, local, out=out)
+
+    return run
+
+
+def _take_reference(x: Any, *indices: Any, axes: Axis, at: int) -> Any:
+    picked = np.moveaxis(x, axes, range(len(axes)))[tuple(np.asarray(i, np.int64) for i in indices)]
+    dims = np.broadcast(*indices).ndim
+    return np.moveaxis(picked, range(dims), range(at, at + dims))
+
+
+def _take_vjp(node: Node, g: Node) -> Gradients:
+    x, *indices = node.inputs
+    extents = tuple(x.shape[axis] for axis in node.attributes["axes"])
+    added = apply(SCATTER_ADD, g, *indices, **node.attributes, extents=extents)
+    return added, *(None for _ in indices)
+
+
+def _emit_take(w: Writer, call: NativeCall) -> bool:
+    """Write native code that copies elements of one axis; return False for other forms."""
+    x, *indices = call.inputs
+    axes, at = call.attributes["axes"], call.attributes["at"]
+    axis = axes[0]
+    whole = x.shape[axis] == call.shapes[0][axis]
+    if not (whole and x.shape[axis] and is_row_choice(axes, at, len(indices[0].shape))):
+        return False
+    place = w.name("p")
+    with w.loops(call.out.shape[: axis + 1]) as outer:
+        w.line(f"{place} = {indices[0].at([outer[axis]])}")
+        w.line(f"if {place} < 0:")
+        w.line(f"    {place} += {x.shape[axis]}")
+        outside = f"{place} < 0 or {place} >= {x.shape[axis]}"
+        error = partial(picked_out_of_range, axis=axis, extent=x.shape[axis])
+        emit_fault(w, call, outside, indices[0].at([outer[axis]]), error)
+        w.line(f"    {place} = 0")
+        with w.loops(call.out.shape[axis + 1 :]) as inner:
+            target = call.out.at([*outer, *inner])
+            w.line(f"{target} = {x.at([*outer[:axis], place, *inner])}")
+    return True
+
+
+TAKE = Operation(
+    name="take",
+    infer=_take_infer,
+    axes=_take_axes,
+    reduction="sum",
+    vjp=_take_vjp,
+    kernel=_take_kernel,
+    native=_emit_take,
+    reference=_take_reference,
+    flops=_no_flops,
+    checks_indices=True,
+    same_bits=same_bits_always,
+    reads_subset=True,
+    distributed=distributed_access(
+        lambda shapes, shape, a: IndexedAccess(shapes[0], a["axes"], _common(*shapes[1:]), a["at"]),
+        ("array",),
+        "picked",
+        lambda call, p: bind_read(call, p, call.inputs[1:]),
+    ),
+)
+
+
+def take(x: Node, indices: Node, axis: int) -> Node:
+    """Return elements of one axis by position."""
+    return apply(TAKE, x, indices, axes=(axis,), at=axis)
+
+
+# scatter_add ------------------------------------------------------------------------------------
+
+
+def _unpicked_shape(x: Shape, dims: int, axes: Axis, at: int, extents: Shape) -> Shape:
+    """Return the shape of the array from which `x` was picked."""
+    rest = iter((*x[:at], *x[at + dims :]))
+    found = dict(zip(axes, extents, strict=True))
+    return tuple(found[d] if d in found else next(rest) for d in range(len(x) - dims + len(axes)))
+
+
+def _scatter_infer(
+    x: Node, *indices: Node, axes: Axis, at: int, extents: Shape
+) -> tuple[Shape, DType]:
+    check_indices("scatter_add", *indices)
+    dims = len(_common(*[index.shape for index in indices]))
+    return _unpicked_shape(x.shape, dims, axes, at, extents), x.dtype
+
+
+def _scatter_axes(node: Node) -> str:
+    indices, attributes = node.inputs[1:], node.attributes
+    letters, each = _index_letters(node.ndim, indices)
+    picked = _picked_letters(node.ndim, letters, attributes["axes"], attributes["at"])
+    return f"{','.join([picked, *each])}->{LETTERS[: node.ndim]}"
+
+
+def _scatter_kernel(call: KernelCall) -> Callable[[], object]:
+    (x, *indices), out = call.inputs, call.out
+    axes, at = call.attributes["axes"], call.attributes["at"]
+    picker = Picker(call, axes, call.shape, call.tile)
+    dims = x.ndim - out.ndim + len(axes)
+    source, target = front(x, range(at, at + dims)), front(out, axes)
+
+    def run() -> None:
+        out.zero_()
+        if source.numel():
+            local, here = picker(indices)
+            _add_at(target, local, masked_fill(source, here, dims, 0))
+
+    return run
+
+
+def _add_at(target: torch.Tensor, indices: tuple[torch.Tensor, ...], values: torch.Tensor) -> None:
+    """Add values at indices of the first dimensions, in order, so that sums are reproducible."""
+
+    if is_numpy_only(target):
+        np.add.at(target.numpy(), tuple(i.numpy() for i in indices), values.numpy())
+        return
+    rows, rest = size_of(target.shape[: len(indices)]), target.shape[len(indices) :]
+    flat = target.new_zeros((rows, *rest))
+    places = linear_index(indices, target.shape[: len(indices)]).expand(
+        values.shape[: values.ndim - len(rest)]
+    )
+    flat.index_add_(0, places.reshape(-1), values.reshape(-1, *rest))
+    target.copy_(flat.view(target.shape))
+
+
+def linear_index(indices: Sequence[torch.Tensor], shape: Sequence[int]) -> torch.Tensor:
+    """Combine several indices into one index in C order."""
+    found, *further = indices
+    for index, extent in zip(further, shape[1:], strict=True):
+        found = found * extent + index
+    return found
+
+
+def _scatter_reference(x: Any, *indices: Any, axes: Axis, at: int, extents: Shape) -> Any:
+    dims = np.broadcast(*indices).ndim
+    out = np.zeros(_unpicked_shape(x.shape, dims, axes, at, extents), x.dtype)
+    places = tuple(np.asarray(i, np.int64) for i in indices)
+    picked = np.moveaxis(x, range(at, at + dims), range(dims))
+    np.add.at(np.moveaxis(out, axes, range(len(axes))), places, picked)
+    return out
+
+
+def _scatter_vjp(node: Node, g: Node) -> Gradients:
+    _, *indices = node.inputs
+    axes, at = node.attributes["axes"], node.attributes["at"]
+    return apply(TAKE, g, *indices, axes=axes, at=at), *(None for _ in indices)
+
+
+SCATTER_ADD = Operation(  # split indices give a pending sum
+    name="scatter_add",
+    infer=_scatter_infer,
+    axes=_scatter_axes,
+    reduction="sum",
+    vjp=_scatter_vjp,
+    kernel=_scatter_kernel,
+    native=None,
+    reference=_scatter_reference,
+    flops=_no_flops,
+    checks_indices=True,
+    distributed=distributed_access(
+        lambda shapes, shape, a: IndexedAccess(shape, a["axes"], _common(*shapes[1:]), a["at"]),
+        ("picked",),
+        "array",
+        lambda call, p: bind_add(call, p, call.inputs[1:]),
+        exact=False,
+    ),
+)
+
+
+# put ------------------------------------------------------------------------------------------
+
+
+def _put_infer(x: Node, values: Node, *indices: Node, axes: Axis, at: int) -> tuple[Shape, DType]:
+    shape, _ = _take_infer(x, *indices, axes=axes, at=at)
+    check_written("put", x, values, shape)
+    return x.shape, x.dtype
+
+
+def _put_axes(node: Node) -> str:
+    x, values, *indices = node.inputs
+    axes, at = node.attributes["axes"], node.attributes["at"]
+    common = _common(*[index.shape for index in indices])
+    shape = _picked_shape(unindexed_letters(x.shape, axes), common, at)
+    picked = aligned(_picked_letters(x.ndim, "." * len(common), axes, at), shape, values.shape)
+    each = ["." * index.ndim for index in indices]
+    return f"{','.join([LETTERS[: x.ndim], picked, *each])}->{LETTERS[: x.ndim]}"
+
+
+def _put_kernel(call: KernelCall) -> Callable[[], object]:
+    (x, values, *indices), out = call.inputs, as_signed(call.out)
+    axes, at, x = call.attributes["axes"], call.attributes["at"], as_signed(x)
+    picker = Picker(call, axes, call.shape, call.tile)
+    common = np.broadcast_shapes(*(tuple(index.shape) for index in indices))
+    shape = _picked_shape(unindexed_letters(tuple(out.shape), axes), common, at)
+    source = front(as_signed(values).expand(shape), range(at, at + len(common)))
+    target = front(out, axes)
+
+    def run() -> None:
+        keep(out, x)
+        if source.numel() == 0:
+            return
+        local, here = picker(indices)
+        rows = linear_index(local, target.shape[: len(local)]).expand(common).reshape(-1)
+        chosen = _last_of_each(rows, None if here is None else here.expand(common).reshape(-1))
+        places = tuple(index.expand(common).reshape(-1)[chosen] for index in local)
+        target[places] = source.reshape(-1, *source.shape[len(common) :])[chosen]
+
+    return run
+
+
+def _last_of_each(rows: torch.Tensor, here: torch.Tensor | None) -> torch.Tensor:
+    """Return the assignments that count: the last one to each row, as in NumPy."""
+    import torch
+
+    ordered, order = torch.sort(rows if here is None else rows.where(here, -1), stable=True)
+    last = ordered >= 0
+    last[:-1] &= ordered[1:] != ordered[:-1]
+    return order[last]
+
+
+def _put_reference(x: Any, values: Any, *indices: Any, axes: Axis, at: int) -> Any:
+    out = np.array(x)
+    places = tuple(np.asarray(i, np.int64) for i in indices)
+    common = np.broadcast(*indices).shape
+    picked = np.broadcast_to(values, _picked_shape(unindexed_letters(x.shape, axes), common, at))
+    moved = np.moveaxis(picked, range(at, at + len(common)), range(len(common)))
+    np.moveaxis(out, axes, range(len(axes)))[places] = moved
+    return out
+
+
+def _put_vjp(node: Node, g: Node) -> Gradients:
+    """Return a zero cotangent for values that later values overwrite.
+
+    Each value writes its number with the same indices; it counts if its number remains.
+    """
+    x, _, *indices = node.inputs
+    axes, at = node.attributes["axes"], node.attributes["at"]
+    zero, common = constant(0, g.dtype), _common(*[index.shape for index in indices])
+    kept = apply(PUT, g, zero, *indices, axes=axes, at=at)
+    number = reshape(iota((size_of(common),), 0), common)
+    marks = full(tuple(x.shape[axis] for axis in axes), constant(-1, int64))
+    every: dict[str, Any] = {"axes": tuple(range(len(axes))), "at": 0}
+    found = apply(TAKE, apply(PUT, marks, number, *indices, **every), *indices, **every)
+    behind = x.ndim - len(axes) - at
+    stays = reshape(pointwise("equal", found, number), (*common, *(1,) * behind))
+    taken = where(stays, apply(TAKE, g, *indices, axes=axes, at=at), zero)
+    return kept, taken, *(None for _ in indices)
+
+
+PUT = Operation(
+    name="put",
+    infer=_put_infer,
+    axes=_put_axes,
+    reduction=None,
+    vjp=_put_vjp,
+    kernel=_put_kernel,
+    native=None,
+    reference=_put_reference,
+    flops=_no_flops,
+    checks_indices=True,
+    overwrites_first=True,
+    distributed=distributed_access(
+        lambda shapes, shape, a: IndexedAccess(shape, a["axes"], _common(*shapes[2:]), a["at"]),
+        ("array", "picked"),
+        "array",
+        lambda call, p: bind_replace(call, p, call.inputs[2:]),
+    ),
+)
+
+
+OPERATIONS = {record.name: record for record in (TAKE, SCATTER_ADD, PUT)}

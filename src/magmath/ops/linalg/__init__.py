@@ -1,0 +1,1 @@
+"""Factorisations, solutions and eigenvalues."""

@@ -1,0 +1,81 @@
+"""The Cholesky factorisation, A = L·Lᴴ.
+
+Gradients follow Giles (2008), "Collected matrix derivative results for forward and reverse mode
+algorithmic differentiation"; cotangents are with respect to x, not to its conjugate.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from magmath.core.dtypes import DType
+from magmath.graph import DistributedKernel, Node, Operation, Shape, Workspace, apply
+from magmath.graph.operation import Gradients
+from magmath.layout import Layout, Mesh
+from magmath.ops.elementwise import conj
+from magmath.ops.leaves import constant
+from magmath.ops.linalg.block_cyclic import (
+    block_cyclic_layout,
+    collective_kernel,
+    panel_bytes,
+    panel_traffic,
+)
+from magmath.ops.linalg.lapack import check_matrix, check_type, lapack, matrix_count, stacked_axes
+from magmath.ops.linalg.matrix_algebra import adjoint, by_lower, diagonal_part, triangle
+from magmath.ops.linalg.triangular import solve_adjoint
+from magmath.ops.product.contraction import matmul
+
+
+def _cholesky_infer(a: Node) -> tuple[Shape, DType]:
+    check_type("cholesky", a)
+    check_matrix("cholesky", a, square=True)
+    return a.shape, a.dtype
+
+
+def _cholesky_vjp(node: Node, g: Node) -> Gradients:
+    """Return the cotangent of the lower triangle of A, from Ā = L⁻ᴴ·P·L⁻¹.
+
+    P is the lower triangle of LᴴL̄ with halved diagonal. Cholesky reads only A's lower triangle.
+    """
+    g = triangle(conj(g), lower=True)
+    product = matmul(adjoint(node), g)
+    half = constant(0.5, node.dtype)
+    p = triangle(product, lower=True) - diagonal_part(product) * half
+    left = solve_adjoint(node, p, lower=True)
+    return (conj(by_lower(adjoint(solve_adjoint(node, adjoint(left), lower=True)))),)
+
+
+def _cholesky_layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None:
+    """Return block-cyclic rows."""
+    if node.ndim != 2 or not node.size:
+        return None
+    layout = block_cyclic_layout(node.shape, mesh, 0)
+    return (layout,), layout
+
+
+CHOLESKY = Operation(  # a = L·Lᴴ; reads the lower triangle of a
+    name="cholesky",
+    infer=_cholesky_infer,
+    axes=stacked_axes,
+    reduction=None,
+    vjp=_cholesky_vjp,
+    kernel=lapack("cholesky"),
+    native=None,
+    reference=np.linalg.cholesky,
+    flops=lambda node: matrix_count(node) * node.shape[-1] ** 3 / 3,
+    lapack=True,
+    distributed=DistributedKernel(
+        layouts=_cholesky_layouts,
+        kernel=collective_kernel("blocked_factorization", "cholesky"),
+        workspace=lambda node, workers: Workspace(panel_bytes(node.shape, node, workers)),
+        traffic=lambda node, workers: panel_traffic(node.shape, node, workers, 0.5),
+    ),
+)
+
+
+def cholesky(a: Node) -> Node:
+    """Return the lower triangular L with a = L·Lᴴ."""
+    return apply(CHOLESKY, a)
+
+
+OPERATIONS = {CHOLESKY.name: CHOLESKY}

@@ -1,0 +1,375 @@
+"""Eigenvalues and singular values, as LAPACK computes them, packed like the other factorisations.
+
+The results are eigenvalues over eigenvectors, and U over the singular values over Vᴴ transposed;
+`eigen_parts` and `svd_parts` separate them. Equal eigenvalues or singular values do not determine
+their vectors: the gradient is then correct for results that do not depend on the choice. Gradients
+follow Giles (2008), Wan and Zhang (2019) for complex SVD, and Boeddeker et al. (2017) for eig.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from magmath.core.dtypes import DType, complex_dtype, real_dtype
+from magmath.errors import MagmathError
+from magmath.graph import Node, Operation, Shape, apply
+from magmath.graph.operation import Gradients, Infer
+from magmath.layout import Layout
+from magmath.ops.concatenation import CONCAT
+from magmath.ops.elementwise import astype, call, conj, real, where
+from magmath.ops.leaves import constant
+from magmath.ops.linalg.distributed_svd import (
+    bind_eigh,
+    bind_eigvalsh,
+    bind_svd,
+    bind_svdvals,
+    distributed_spectrum,
+)
+from magmath.ops.linalg.lapack import check_matrix, check_type, lapack, matrix_count, stacked_axes
+from magmath.ops.linalg.matrix_algebra import (
+    adjoint,
+    by_lower,
+    columns,
+    diagonal_part,
+    identity_matrix,
+    real_diagonal,
+    rows,
+)
+from magmath.ops.linalg.qr import qr, qr_parts
+from magmath.ops.linalg.solvers import solve
+from magmath.ops.manipulation import reshape, transpose
+from magmath.ops.product.contraction import matmul
+
+
+def _packed_square_infer(name: str, to: Callable[[DType], DType]) -> Infer:
+    def infer(a: Node) -> tuple[Shape, DType]:
+        check_type(name, a)
+        check_matrix(name, a, square=True)
+        n = a.shape[-1]
+        return (*a.shape[:-2], n + 1, n), to(a.dtype)
+
+    return infer
+
+
+def _values_infer(name: str, to: Callable[[DType], DType]) -> Infer:
+    def infer(a: Node) -> tuple[Shape, DType]:
+        check_type(name, a)
+        check_matrix(name, a, square=True)
+        return a.shape[:-1], to(a.dtype)
+
+    return infer
+
+
+def _same(dtype: DType) -> DType:
+    return dtype
+
+
+def eigen_parts(packed: Node) -> tuple[Node, Node]:
+    """Return the eigenvalues, (…, 1, n), and the eigenvectors as columns, (…, n, n)."""
+    n = packed.shape[-1]
+    return rows(packed, 0, 1), rows(packed, 1, n + 1)
+
+
+def reciprocal_differences(values: Node) -> Node:
+    """Return 1 / (λⱼ - λᵢ) at (i, j), and 0 where they are equal, for a row (…, 1, n)."""
+    differences = values - transpose(values)
+    zero, one = constant(0, values.dtype), constant(1, values.dtype)
+    equal = call("equal", differences, zero)
+    return where(equal, zero, one / where(equal, one, differences))
+
+
+def _eigh_vjp(node: Node, g: Node) -> Gradients:
+    """Return the cotangent of the lower triangle from Ā = V·(diag(λ̄) + F∘(VᴴV̄))·Vᴴ.
+
+    Fᵢⱼ = 1/(λⱼ - λᵢ). eigh reads only the lower triangle.
+    """
+    (values, vectors), (by_values, by_vectors) = eigen_parts(node), eigen_parts(conj(g))
+    n = node.shape[-1]
+    inner = reciprocal_differences(values) * matmul(adjoint(vectors), by_vectors)
+    middle = inner + identity_matrix(n, n, node) * by_values
+    return (conj(by_lower(matmul(matmul(vectors, middle), adjoint(vectors)))),)
+
+
+def _eigh_reference(a: Any) -> Any:
+    values, vectors = np.linalg.eigh(a)
+    return np.concatenate([values[..., None, :], vectors], -2)
+
+
+EIGH = Operation(  # the row of eigenvalues over the eigenvectors; reads the lower triangle
+    name="eigh",
+    infer=_packed_square_infer("eigh", _same),
+    axes=stacked_axes,
+    reduction=None,
+    vjp=_eigh_vjp,
+    kernel=lapack("eigh"),
+    native=None,
+    reference=_eigh_reference,
+    flops=lambda node: 9.0 * matrix_count(node) * node.shape[-1] ** 3,
+    lapack=True,
+    distributed=distributed_spectrum(bind_eigh, sums=1, passes=1),
+)
+
+
+def _eigvalsh_vjp(node: Node, g: Node) -> Gradients:
+    (a,) = node.inputs
+    _, vectors = eigen_parts(apply(EIGH, a))
+    by_values = astype(reshape(g, (*g.shape[:-1], 1, g.shape[-1])), a.dtype)
+    return (conj(by_lower(matmul(vectors * by_values, adjoint(vectors)))),)
+
+
+EIGVALSH = Operation(
+    name="eigvalsh",
+    infer=_values_infer("eigvalsh", real_dtype),
+    axes=stacked_axes,
+    reduction=None,
+    vjp=_eigvalsh_vjp,
+    kernel=lapack("eigvalsh"),
+    native=None,
+    reference=np.linalg.eigvalsh,
+    flops=lambda node: 4 / 3 * matrix_count(node) * node.shape[-1] ** 3,
+    lapack=True,
+    distributed=distributed_spectrum(bind_eigvalsh, sums=1, passes=1),
+)
+
+
+def _eig_vjp(node: Node, g: Node) -> Gradients:
+    """Return Ā = V⁻ᴴ·(diag(λ̄) + (VᴴV̄ - VᴴV·Re diag(VᴴV̄)) / (λⱼ - λᵢ)*)·Vᴴ.
+
+    The columns of V have norm 1.
+    """
+    (a,) = node.inputs
+    (values, vectors), (by_values, by_vectors) = eigen_parts(node), eigen_parts(conj(g))
+    n = node.shape[-1]
+    mixed = matmul(adjoint(vectors), by_vectors)
+    along = matmul(matmul(adjoint(vectors), vectors), real_diagonal(mixed))
+    inner = conj(reciprocal_differences(values)) * (mixed - along)
+    middle = inner + identity_matrix(n, n, node) * by_values
+    solved = solve(adjoint(vectors), matmul(middle, adjoint(vectors)))
+    by_a = conj(solved)
+    return (by_a if a.dtype is by_a.dtype else real(by_a),)
+
+
+def _eig_reference(a: Any) -> Any:
+    values, vectors = np.linalg.eig(a)
+    return np.concatenate([values[..., None, :], vectors], -2).astype(_complex_name(a))
+
+
+def _complex_name(a: Any) -> str:
+    return "complex64" if np.asarray(a).dtype.name in ("float32", "complex64") else "complex128"
+
+
+EIG = Operation(  # the row of eigenvalues over the eigenvectors, complex, in any order
+    name="eig",
+    infer=_packed_square_infer("eig", complex_dtype),
+    axes=stacked_axes,
+    reduction=None,
+    vjp=_eig_vjp,
+    kernel=lapack("eig", tuned=False),
+    native=None,
+    reference=_eig_reference,
+    flops=lambda node: 25.0 * matrix_count(node) * node.shape[-1] ** 3,
+    lapack=True,
+)
+
+
+def _eigvals_vjp(node: Node, g: Node) -> Gradients:
+    """Return Ā = V⁻ᴴ·diag(λ̄)·Vᴴ."""
+    (a,) = node.inputs
+    _, vectors = eigen_parts(apply(EIG, a))
+    by_values = conj(reshape(g, (*g.shape, 1)))
+    by_a = conj(solve(adjoint(vectors), by_values * adjoint(vectors)))
+    return (by_a if a.dtype is by_a.dtype else real(by_a),)
+
+
+EIGVALS = Operation(
+    name="eigvals",
+    infer=_values_infer("eigvals", complex_dtype),
+    axes=stacked_axes,
+    reduction=None,
+    vjp=_eigvals_vjp,
+    kernel=lapack("eigvals", tuned=False),
+    native=None,
+    reference=lambda a: np.linalg.eigvals(a).astype(_complex_name(a)),
+    flops=lambda node: 10.0 * matrix_count(node) * node.shape[-1] ** 3,
+    lapack=True,
+)
+
+
+# singular values ----------------------------------------------------------------------------------
+
+
+def _svd_infer(a: Node, *, full: bool) -> tuple[Shape, DType]:
+    check_type("svd", a)
+    check_matrix("svd", a)
+    m, n = a.shape[-2:]
+    width = max(m, n) if full else min(m, n)
+    return (*a.shape[:-2], m + 1 + n, width), a.dtype
+
+
+def svd_parts(packed: Node, m: int, n: int, *, full: bool) -> tuple[Node, Node, Node]:
+    """Return U (…, m, j), s as a row (…, 1, k) of U's type, and Vᴴ (…, i, n)."""
+    k = min(m, n)
+    u = columns(rows(packed, 0, m), 0, m if full else k)
+    s = columns(rows(packed, m, m + 1), 0, k)
+    v = columns(rows(packed, m + 1, m + 1 + n), 0, n if full else k)
+    return u, s, transpose(v)
+
+
+def _inverse(s: Node) -> Node:
+    """Return 1 / s, and 0 where s is 0."""
+    zero, one = constant(0, s.dtype), constant(1, s.dtype)
+    none = call("equal", s, zero)
+    return where(none, zero, one / where(none, one, s))
+
+
+def _skew(x: Node) -> Node:
+    return x - adjoint(x)
+
+
+def _svd_vjp(node: Node, g: Node) -> Gradients:
+    """Return Ā = U·(F∘skew(UᴴŪ)·S + S·F∘skew(VᴴV̄) + diag(s̄))·Vᴴ with Fᵢⱼ = 1/(sⱼ² - sᵢ²).
+
+    Further terms are the components outside the column spaces of U and V and, for complex matrices,
+    the phases of the vectors.
+    """
+    (a,), full = node.inputs, node.attributes["full"]
+    m, n = a.shape[-2:]
+    k = min(m, n)
+    if full and m != n:
+        raise MagmathError(
+            "svd: with full_matrices=True, the gradient of a matrix that is not square is not "
+            "defined: the vectors beyond the singular values are arbitrary; use "
+            "full_matrices=False"
+        )
+    u, s, vh = svd_parts(node, m, n, full=full)
+    by_u, by_s, by_vh = svd_parts(conj(g), m, n, full=full)
+    f = reciprocal_differences(s * s)
+    skew_u = _skew(matmul(adjoint(u), by_u))
+    skew_v = _skew(matmul(vh, adjoint(by_vh)))
+    middle = f * skew_u * s + transpose(s) * (f * skew_v)
+    middle = middle + identity_matrix(k, k, node) * by_s
+    if node.dtype.kind == "complex":
+        half = _inverse(s) * 0.5
+        middle = middle + diagonal_part(skew_u) * half
+    total = matmul(matmul(u, middle), vh)
+    if m > k:
+        beyond = (by_u - matmul(u, matmul(adjoint(u), by_u))) * _inverse(s)
+        total = total + matmul(beyond, vh)
+    if n > k:
+        beyond = by_vh - matmul(matmul(by_vh, adjoint(vh)), vh)
+        total = total + matmul(u * _inverse(s), beyond)
+    return (conj(total),)
+
+
+def _svd_reference(a: Any, *, full: bool) -> Any:
+    a = np.asarray(a)
+    m, n = a.shape[-2:]
+    u, s, vh = np.linalg.svd(a, full_matrices=full)
+    packed = np.zeros((*a.shape[:-2], m + 1 + n, max(m, n) if full else min(m, n)), a.dtype)
+    packed[..., :m, : u.shape[-1]] = u
+    packed[..., m, : s.shape[-1]] = s
+    packed[..., m + 1 :, : vh.shape[-2]] = np.swapaxes(vh, -1, -2)
+    return packed
+
+
+def _slender(node: Node) -> Node | None:
+    """Return the operand or its adjoint, whichever is tall, if QR first may be faster.
+
+    Workers keep their rows for QR. Returns None for stacks, empty matrices, and matrices less than
+    twice as long as wide.
+    """
+    (a,) = node.inputs
+    if a.ndim != 2 or max(a.shape) < 2 * min(a.shape) or not a.size:
+        return None
+    return a if a.shape[0] > a.shape[1] else adjoint(a)
+
+
+def _svd_by_qr(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
+    """Return the SVD by way of the SVD of R, with Q·U in place of U (Chan, 1982)."""
+    tall = _slender(node)
+    if tall is None or node.attributes["full"]:
+        return ()
+    m, n = tall.shape
+    q, r = qr_parts(qr(tall), m, n)
+    packed = svd(r)
+    upper, values, lower = (
+        rows(packed, 0, n),
+        rows(packed, n, n + 1),
+        rows(packed, n + 1, 2 * n + 1),
+    )
+    upper = matmul(q, upper)
+    if node.inputs[0].shape != tall.shape:  # Aᴴ = U·S·Vᴴ, so A = V·S·Uᴴ
+        upper, lower = conj(lower), conj(upper)
+    return (apply(CONCAT, upper, values, lower, axis=0),)
+
+
+def _svdvals_by_qr(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
+    """Return the singular values of R."""
+    tall = _slender(node)
+    return () if tall is None else (apply(SVDVALS, qr_parts(qr(tall), *tall.shape)[1]),)
+
+
+SVD = Operation(  # U over the row of singular values over Vᴴ transposed
+    name="svd",
+    infer=_svd_infer,
+    axes=stacked_axes,
+    reduction=None,
+    vjp=_svd_vjp,
+    kernel=lapack("svd"),
+    native=None,
+    reference=_svd_reference,
+    flops=lambda node: matrix_count(node) * _svd_flops(*node.inputs[0].shape[-2:]),
+    decompositions=_svd_by_qr,
+    lapack=True,
+    distributed=distributed_spectrum(bind_svd, sums=2, passes=2),
+)
+
+
+def _svd_flops(m: int, n: int) -> float:
+    """Return the flops of U₁, Σ and V by R-SVD (Golub and Van Loan 2013, figure 8.6.1)."""
+    k = min(m, n)
+    return 6.0 * max(m, n) * k * k + 20.0 * k**3
+
+
+def svd(a: Node, *, full: bool = False) -> Node:
+    """Return U, the singular values and Vᴴ, packed; `svd_parts` separates them."""
+    return apply(SVD, a, full=full)
+
+
+def _svdvals_infer(a: Node) -> tuple[Shape, DType]:
+    check_type("svdvals", a)
+    check_matrix("svdvals", a)
+    return (*a.shape[:-2], min(a.shape[-2:])), real_dtype(a.dtype)
+
+
+def _svdvals_vjp(node: Node, g: Node) -> Gradients:
+    """Return Ā = U·diag(s̄)·Vᴴ."""
+    (a,) = node.inputs
+    u, _, vh = svd_parts(svd(a), *a.shape[-2:], full=False)
+    by_s = astype(reshape(g, (*g.shape[:-1], 1, g.shape[-1])), a.dtype)
+    return (conj(matmul(u * by_s, vh)),)
+
+
+SVDVALS = Operation(
+    name="svdvals",
+    infer=_svdvals_infer,
+    axes=stacked_axes,
+    reduction=None,
+    vjp=_svdvals_vjp,
+    kernel=lapack("svdvals"),
+    native=None,
+    reference=lambda a: np.linalg.svd(a, compute_uv=False),
+    flops=lambda node: (
+        matrix_count(node) * 4.0 * max(node.inputs[0].shape[-2:]) * node.shape[-1] ** 2
+    ),
+    decompositions=_svdvals_by_qr,
+    lapack=True,
+    distributed=distributed_spectrum(bind_svdvals, sums=2, passes=2),
+)
+
+OPERATIONS = {
+    operation.name: operation for operation in (EIGH, EIGVALSH, EIG, EIGVALS, SVD, SVDVALS)
+}

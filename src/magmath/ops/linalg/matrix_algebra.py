@@ -1,0 +1,152 @@
+"""Basic matrix algebra on nodes: transposes, triangles, diagonals, the identity.
+
+All functions except `diagonal` are compositions. Matrices are the last two dimensions; the
+dimensions before them are a stack of matrices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from magmath.core.dtypes import DType, int64
+from magmath.errors import ShapeError
+from magmath.graph import KernelCall, Node, Operation, Shape, apply
+from magmath.graph.operation import Gradients
+from magmath.layout import Layout
+from magmath.ops.creation import iota
+from magmath.ops.elementwise import astype, call, conj, real, where
+from magmath.ops.indexing.along_axis import TAKE_ALONG
+from magmath.ops.infer_rules import LETTERS
+from magmath.ops.leaves import constant
+from magmath.ops.manipulation import reshape, transpose
+from magmath.ops.slicing import slice_along
+from magmath.ops.sums import broadcast_to
+
+
+def adjoint(x: Node) -> Node:
+    """Return xᴴ, the conjugate transpose."""
+    return conj(transpose(x))
+
+
+def matrix_transpose(x: Node) -> Node:
+    """Exchange the last two axes. Raises ShapeError for fewer than 2 dimensions."""
+    if x.ndim < 2:
+        raise ShapeError(
+            f"matrix_transpose: needs 2 or more dimensions, was given {x.shape}"
+            "; add one with mm.expand_dims(x, 0)"
+        )
+    return transpose(x)
+
+
+def rows(x: Node, start: int, stop: int) -> Node:
+    """Return rows start … stop - 1."""
+    return slice_along(x, x.ndim - 2, start, stop)
+
+
+def columns(x: Node, start: int, stop: int) -> Node:
+    """Return columns start … stop - 1."""
+    return slice_along(x, x.ndim - 1, start, stop)
+
+
+def _compared(how: str, m: int, n: int) -> Node:
+    """Compare row numbers with column numbers; return (m, n) booleans."""
+    return call(how, iota((m, 1), 0, int64), iota((1, n), 1, int64))
+
+
+def triangle(x: Node, *, lower: bool, strict: bool = False) -> Node:
+    """Return one triangle of x, with its diagonal unless `strict`, and zeros elsewhere."""
+    how = ("greater" if lower else "less") + ("" if strict else "_equal")
+    return where(_compared(how, *x.shape[-2:]), x, constant(0, x.dtype))
+
+
+def diagonal_part(x: Node) -> Node:
+    """Return the diagonal of x, and zeros elsewhere."""
+    return where(_compared("equal", *x.shape[-2:]), x, constant(0, x.dtype))
+
+
+def identity_matrix(m: int, n: int, like: Node) -> Node:
+    """Return ones on the diagonal, (m, n), of the type of `like`."""
+    return astype(_compared("equal", m, n), like.dtype)
+
+
+def real_diagonal(x: Node) -> Node:
+    """Return the real part of the diagonal, and zeros elsewhere."""
+    return diagonal_part(astype(real(x), x.dtype))
+
+
+def hermitian_from_lower(x: Node) -> Node:
+    """Return the Hermitian matrix of the lower triangle of x and the real part of its diagonal."""
+    strict = triangle(x, lower=True, strict=True)
+    return strict + adjoint(strict) + real_diagonal(x)
+
+
+def by_lower(by_matrix: Node) -> Node:
+    """Return the gradient by a lower triangle that represents a Hermitian matrix.
+
+    `by_matrix` is the gradient by the matrix.
+    """
+    both = by_matrix + adjoint(by_matrix)
+    return triangle(both, lower=True, strict=True) + real_diagonal(by_matrix)
+
+
+# the diagonal -------------------------------------------------------------------------------------
+
+
+def _diagonal_infer(x: Node) -> tuple[Shape, DType]:
+    if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
+        raise ShapeError(
+            f"diagonal: needs square matrices (…, n, n), was given {x.shape}"
+            "; cut it to square matrices"
+        )
+    return x.shape[:-1], x.dtype
+
+
+def _diagonal_kernel(call: KernelCall) -> Callable[[], object]:
+    import torch
+
+    (x,), out, held = call.inputs, call.out, call.tile[-1]
+    if held.stop - held.start == len(held):
+        view = torch.diagonal(x, offset=held.start, dim1=-2, dim2=-1)
+        return lambda: out.copy_(view)
+    positions = torch.from_numpy(held.indices()).to(x.device)[:, None].expand(*x.shape[:-1], 1)
+    found = out[..., None]
+    return lambda: torch.gather(x, -1, positions, out=found)
+
+
+def _picked(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
+    """Return the diagonal as one indexed element per row, for a matrix split by columns.
+
+    The worker that stores an element contributes it.
+    """
+    (x,) = node.inputs
+    position = iota((*x.shape[:-1], 1), x.ndim - 2)
+    return (reshape(apply(TAKE_ALONG, x, position, axis=x.ndim - 1), node.shape),)
+
+
+def _diagonal_vjp(node: Node, g: Node) -> Gradients:
+    return (diagonal_part(broadcast_to(reshape(g, (*g.shape, 1)), node.inputs[0].shape)),)
+
+
+DIAGONAL = Operation(
+    name="diagonal",
+    infer=_diagonal_infer,
+    axes=lambda node: f"{LETTERS[: node.ndim]}.->{LETTERS[: node.ndim]}",
+    reduction=None,
+    vjp=_diagonal_vjp,
+    kernel=_diagonal_kernel,
+    native=None,
+    reference=lambda x: np.diagonal(x, axis1=-2, axis2=-1),
+    flops=lambda node: 0.0,
+    decompositions=_picked,
+    reads_subset=True,
+)
+
+
+def diagonal(x: Node) -> Node:
+    """Return the diagonals of square matrices as vectors, (…, n)."""
+    return apply(DIAGONAL, x)
+
+
+OPERATIONS = {"diagonal": DIAGONAL}

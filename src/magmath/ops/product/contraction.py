@@ -1,0 +1,350 @@
+"""Contraction: the general product of two arrays, summed over letters that both have.
+
+matmul, tensordot, vecdot and einsum all build `contract` nodes. Each node carries its index
+notation (`"abk,akc->abc"`), so every letter may be split over workers and no operand is transposed
+or reshaped in advance: a kernel views the local operands as (a batch of) matrices. Products of half
+types accumulate in and return float32; `passes/fuse.py` folds the conversion back into the product
+if that conversion is its direct consumer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from magmath.codegen.emit import NativeCall, NativeOperand, Writer
+from magmath.core.dtypes import DType, bool_, compute_dtype, float32
+from magmath.core.shapes import broadcast
+from magmath.errors import DTypeError, ShapeError
+from magmath.graph import KernelCall, Node, Operation, Shape, applied, apply
+from magmath.graph.operation import Gradients, Line
+from magmath.ops.elementwise import OPERATIONS as ELEMENTWISE
+from magmath.ops.elementwise import astype
+from magmath.ops.infer_rules import LETTERS, require_kind
+from magmath.ops.leaves import constant
+from magmath.ops.manipulation import permute, reshape
+from magmath.ops.product.gemm import emit_gemm, product_efficiency
+from magmath.ops.product.panel_products import in_panels
+from magmath.ops.sums import sum_
+
+if TYPE_CHECKING:
+    import torch
+
+
+NOT_EQUAL = ELEMENTWISE["not_equal"]
+
+
+@dataclass(frozen=True)
+class Subscripts:
+    """Parsed `"abk,akc->abc"`: a letter for each dimension of two operands and the result."""
+
+    a: str
+    b: str
+    out: str
+
+    @staticmethod
+    @cache
+    def parsed(text: str) -> Subscripts:
+        """Parse subscripts from text."""
+        operands, out = text.split("->")
+        a, b = operands.split(",")
+        return Subscripts(a, b, out)
+
+    @cached_property
+    def batch(self) -> str:
+        """Return the letters that both operands and the result have."""
+        return "".join([c for c in self.out if c in self.a and c in self.b])
+
+    @cached_property
+    def rows(self) -> str:
+        """Return the letters of the result that only the first operand has."""
+        return "".join([c for c in self.out if c not in self.b])
+
+    @cached_property
+    def columns(self) -> str:
+        """Return the letters of the result that only the second operand has."""
+        return "".join([c for c in self.out if c not in self.a])
+
+    @cached_property
+    def summed(self) -> str:
+        """Return the letters that both operands have and the result lacks."""
+        return "".join([c for c in self.a if c not in self.out])
+
+    def __str__(self) -> str:
+        return f"{self.a},{self.b}->{self.out}"
+
+
+def subscripts_of(node: Node) -> Subscripts:
+    """Return the subscripts of a contraction."""
+    return Subscripts.parsed(node.attributes["subscripts"])
+
+
+def _infer(a: Node, b: Node, *, subscripts: str, dtype: DType) -> tuple[Shape, DType]:
+    require_kind("matmul", "numeric", a.dtype)
+    if a.dtype is not b.dtype or dtype not in (a.dtype, compute_dtype(a.dtype)):
+        raise DTypeError(
+            f"matmul: operands have types {a.dtype} and {b.dtype}, result {dtype}"
+            "; convert the operands with mm.astype"
+        )
+    letters = Subscripts.parsed(subscripts)
+    extents: dict[str, int] = {}
+    for operand, shape in ((letters.a, a.shape), (letters.b, b.shape)):
+        for c, extent in zip(operand, shape, strict=True):
+            known = extents.setdefault(c, extent)
+            stretches = c in letters.batch and 1 in (known, extent)
+            if known != extent and not stretches:
+                raise ShapeError(
+                    f"matmul: {letters} of {a.shape} and {b.shape}: {known} is not {extent}"
+                )
+            extents[c] = extent if known == 1 else known
+    return tuple([extents[c] for c in letters.out]), dtype
+
+
+def _axes(node: Node) -> str:
+    """Return the subscripts, with `.` for a broadcast dimension of an operand."""
+    letters = subscripts_of(node)
+    extents = dict(zip(letters.out, node.shape, strict=True))
+    a, b = (
+        "".join(
+            c if extents.get(c, extent) == extent else "."
+            for c, extent in zip(operand, x.shape, strict=True)
+        )
+        for operand, x in zip((letters.a, letters.b), node.inputs, strict=True)
+    )
+    return f"{a},{b}->{letters.out}"
+
+
+def _vjp(node: Node, g: Node) -> Gradients:
+    (a, b), letters = node.inputs, subscripts_of(node)
+    held_a, held_b = (operand.replace(".", "") for operand in node.index_notation.inputs)
+    g = astype(g, a.dtype)
+    return (
+        reshape(contraction(g, letters.out, b, letters.b, held_a), a.shape),
+        reshape(contraction(a, letters.a, g, letters.out, held_b), b.shape),
+    )
+
+
+def _flops(node: Node) -> float:
+    letters, a = subscripts_of(node), node.inputs[0]
+    summed = [n for c, n in zip(letters.a, a.shape, strict=True) if c in letters.summed]
+    return 2.0 * node.size * math.prod(summed)
+
+
+def _efficiency(node: Node, local: Shape) -> float:
+    letters = subscripts_of(node)
+    extents = dict(zip(letters.out, local, strict=True))
+    rows, columns = (
+        math.prod([extents[c] for c in group]) for group in (letters.rows, letters.columns)
+    )
+    return product_efficiency(rows, columns)
+
+
+def _kernel(call: KernelCall) -> Callable[[], object]:
+    """Bind a matrix product, or a batch of them, on the local tensors viewed as matrices."""
+    letters = Subscripts.parsed(call.attributes["subscripts"])
+    rows, columns, summed = letters.rows, letters.columns, letters.summed
+    a, b = call.inputs
+    a, take_a = _matrices(a, letters.a, letters.batch, rows, summed)
+    b, take_b = _matrices(b, letters.b, letters.batch, summed, columns)
+    out, take_out = _matrices(call.out, letters.out, letters.batch, rows, columns)
+    calls = [take for take in (take_a, take_b) if take is not None]
+    calls.append(call.context.gemm(out, a, b))
+    if take_out is not None:
+        target = _ordered(call.out, letters.out, letters.batch + rows + columns)
+        calls.append(partial(target.copy_, out.view(target.shape)))
+    return calls[0] if len(calls) == 1 else partial(_each, calls)
+
+
+def _each(calls: list[Callable[[], object]]) -> None:
+    for call in calls:
+        call()
+
+
+def _ordered(x: torch.Tensor, own: str, wanted: str) -> torch.Tensor:
+    return x.permute([own.index(c) for c in wanted])
+
+
+def _matrices(
+    x: torch.Tensor, own: str, batch: str, rows: str, columns: str
+) -> tuple[torch.Tensor, Callable[[], object] | None]:
+    """Return x as (batch …, rows, columns) and the call that fills it, or None.
+
+    The tensor is a view of x if the strides allow one; otherwise it is new memory, and the call
+    copies x into it.
+    """
+    ordered = _ordered(x, own, batch + rows + columns)
+    extents, split = ordered.shape, len(batch) + len(rows)
+    shape = (
+        *extents[: len(batch)],
+        math.prod(extents[len(batch) : split]),
+        math.prod(extents[split:]),
+    )
+    try:
+        return ordered.view(shape), None
+    except RuntimeError:
+        memory = x.new_empty(shape)
+        return memory, partial(memory.view(extents).copy_, ordered)
+
+
+def _emit(w: Writer, call: NativeCall) -> bool:
+    """Write native code for a product of matrices and vectors; return False for other forms."""
+    letters = Subscripts.parsed(call.attributes["subscripts"])
+    groups = (letters.rows, letters.columns, letters.summed)
+    if letters.batch or max(map(len, groups)) > 1 or letters.out != groups[0] + groups[1]:
+        return False
+    rows, columns, summed = groups
+    (a, transpose_a), (b, transpose_b), (out, _) = (
+        _matrix(x, own, first, second)
+        for x, own, first, second in (
+            (call.inputs[0], letters.a, rows, summed),
+            (call.inputs[1], letters.b, summed, columns),
+            (call.out, letters.out, rows, columns),
+        )
+    )
+    attributes = {"transpose_a": transpose_a, "transpose_b": transpose_b}
+    return emit_gemm(w, replace(call, out=out, inputs=[a, b], attributes=attributes))
+
+
+def _matrix(x: NativeOperand, own: str, rows: str, columns: str) -> tuple[NativeOperand, bool]:
+    """Return a native operand of up to two dimensions as a matrix, and if it is transposed."""
+    if len(own) == 2:
+        return x, own != rows + columns
+    extent, step = (x.shape[0], x.strides[0]) if own else (1, 1)
+    if own == columns:
+        return NativeOperand(x.name, (1, extent), x.dtype, x.scalar, (extent * step, step)), False
+    return NativeOperand(x.name, (extent, 1), x.dtype, x.scalar, (step, 1)), False
+
+
+def _reference(a: Any, b: Any, *, subscripts: str, dtype: DType) -> Any:
+    letters = Subscripts.parsed(subscripts)
+    extents: dict[str, int] = {}
+    for operand, x in ((letters.a, a), (letters.b, b)):
+        for c, extent in zip(operand, x.shape, strict=True):
+            extents[c] = extent if extents.get(c, 1) == 1 else extents[c]
+    a, b = (
+        np.broadcast_to(x, [extents[c] for c in operand])
+        for operand, x in ((letters.a, a), (letters.b, b))
+    )
+    return np.einsum(subscripts, a, b)
+
+
+CONTRACT = Operation(
+    name="contract",
+    infer=_infer,
+    axes=_axes,
+    reduction="sum",
+    vjp=_vjp,
+    kernel=_kernel,
+    native=_emit,
+    reference=_reference,
+    flops=_flops,
+    epilogues=frozenset({"convert"}),
+    efficiency=_efficiency,
+    decompositions=in_panels,
+)
+
+
+# Functions that build products --------------------------------------------------------------------
+
+
+def contraction(a: Node, in_a: str, b: Node, in_b: str, out: str, line: Line = None) -> Node:
+    """Return the product of two arrays, summed over the letters that `out` lacks.
+
+    `in_a` and `in_b` name the operands' dimensions; a letter occurs once in an operand. A dimension
+    of extent 1 broadcasts to the other operand's extent. The result has the operands' type; of
+    truth values it is true if a summand is, as in NumPy.
+    """
+    if a.dtype is bool_ and b.dtype is bool_:
+        counts = contraction(astype(a, float32), in_a, astype(b, float32), in_b, out, line)
+        return applied(NOT_EQUAL, (counts, constant(0, float32)), line)
+    found = _plain_subscripts(a.shape, in_a, b.shape, in_b, out)
+    if found:
+        attributes = {"subscripts": found, "dtype": compute_dtype(a.dtype)}
+        return astype(applied(CONTRACT, (a, b), line, attributes), a.dtype)
+    stretched = {
+        c for c in (set(in_a) & set(in_b)) - set(out) if _extent(a, in_a, c) != _extent(b, in_b, c)
+    }
+    (a, in_a), (b, in_b) = _without_flat(a, in_a, stretched), _without_flat(b, in_b, stretched)
+    a, in_a = _without_solitary(a, in_a, in_b + out)
+    b, in_b = _without_solitary(b, in_b, in_a + out)
+    letters = Subscripts(in_a, in_b, out)
+    if not letters.summed:
+        return (_aligned(a, in_a, out) * _aligned(b, in_b, out)).at_line(line)
+    attributes = {"subscripts": str(letters), "dtype": compute_dtype(a.dtype)}
+    return astype(apply(CONTRACT, a, b, line=line, **attributes), a.dtype)
+
+
+@lru_cache(maxsize=4096)
+def _plain_subscripts(shape_a: Shape, in_a: str, shape_b: Shape, in_b: str, out: str) -> str:
+    """Return the subscripts of a product that needs no change of its operands, otherwise ""."""
+    extents = dict(zip(in_a, shape_a, strict=True))
+    both = set(in_a) & set(in_b)
+    stretched = any(extents[c] != n for c, n in zip(in_b, shape_b, strict=True) if c in both)
+    solitary = (set(in_a) ^ set(in_b)) - set(out)
+    letters = Subscripts(in_a, in_b, out)
+    return str(letters) if letters.summed and not (stretched or solitary) else ""
+
+
+def _extent(x: Node, own: str, letter: str) -> int:
+    return x.shape[own.index(letter)]
+
+
+def _without_flat(x: Node, own: str, stretched: set[str]) -> tuple[Node, str]:
+    """Return x without the dimensions of extent 1 that would be broadcast in a sum."""
+    kept = [d for d, c in enumerate(own) if x.shape[d] != 1 or c not in stretched]
+    return reshape(x, tuple([x.shape[d] for d in kept])), "".join([own[d] for d in kept])
+
+
+def _without_solitary(x: Node, own: str, others: str) -> tuple[Node, str]:
+    """Return x summed over the letters that occur in no other operand or result."""
+    gone = tuple([d for d, c in enumerate(own) if c not in others])
+    summed = astype(sum_(x, gone), x.dtype) if gone else x
+    return summed, "".join([c for c in own if c in others])
+
+
+def _aligned(x: Node, own: str, out: str) -> Node:
+    """Return x with its dimensions in the order of `out`; missing ones have extent 1."""
+    order = sorted(range(x.ndim), key=lambda d: out.index(own[d]))
+    extents = dict(zip(own, x.shape, strict=True))
+    return reshape(permute(x, tuple(order)), tuple([extents.get(c, 1) for c in out]))
+
+
+def matmul(a: Node, b: Node, *, line: Line = None) -> Node:
+    """Return the product of (…, m, k) and (…, k, n); batch dimensions broadcast.
+
+    A 1-D operand is a row on the left and a column on the right; the result lacks its dimension.
+    Raises ShapeError if the shapes do not match.
+    """
+    if not a.ndim or not b.ndim:
+        raise ShapeError(
+            f"matmul: needs arrays of 1 or more dimensions, got {a.shape} @ {b.shape}"
+            "; multiply by a number with a * b"
+        )
+    in_a, in_b, out = _matmul_letters(a.shape, b.shape)
+    return contraction(a, in_a, b, in_b, out, line)
+
+
+@lru_cache(maxsize=4096)
+def _matmul_letters(a: Shape, b: Shape) -> tuple[str, str, str]:
+    """Return the letters of both operands and of the result, for operands of these shapes."""
+    k = b[-2] if len(b) > 1 else b[0]
+    if a[-1] != k:
+        raise ShapeError(
+            f"matmul: needs (…, m, k) @ (…, k, n), was given {a} @ {b}: {a[-1]} is not {k}"
+            "; transpose or reshape one of them"
+        )
+    batch = len(broadcast("matmul", a[:-2], b[:-2]))
+    stack, inner = LETTERS[:batch], LETTERS[batch + 2]
+    rows = LETTERS[batch] if len(a) > 1 else ""
+    columns = LETTERS[batch + 1] if len(b) > 1 else ""
+    in_a = stack[batch - len(a[:-2]) :] + rows + inner
+    in_b = stack[batch - len(b[:-2]) :] + inner + columns
+    return in_a, in_b, stack + rows + columns
+
+
+OPERATIONS = {"contract": CONTRACT}

@@ -1,0 +1,231 @@
+"""`gemm`: the product of two matrices, with its epilogue, as the passes build it.
+
+It is a contraction with transposed operands, a bias row, an activation, or accumulation onto a
+third operand (`c + alpha·a·b`, the weight update) folded in. User code never builds it;
+`passes/simplify.py` and `passes/fuse.py` do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from magmath.codegen.emit import NativeCall, NativeOperand, Writer, literal
+from magmath.core.dtypes import DType
+from magmath.errors import ShapeError
+from magmath.graph import KernelCall, Node, Operation, Shape, apply
+from magmath.graph.operation import Gradients
+from magmath.ops.product.panel_products import in_panels
+
+TILED_MOST = (
+    6e8  # multiplications up to which `kernels/gemm/packed_gemm.py` is faster (docs/benchmarks.md)
+)
+# Operands: a, b, then the bias row if `bias`, then c and alpha if `accumulate`.
+
+
+def _gemm_infer(
+    a: Node,
+    b: Node,
+    *rest: Node,
+    transpose_a: bool,
+    transpose_b: bool,
+    bias: bool,
+    activation: str,
+    accumulate: bool,
+    dtype: DType,
+) -> tuple[Shape, DType]:
+    m, k = a.shape[::-1] if transpose_a else a.shape
+    k2, n = b.shape[::-1] if transpose_b else b.shape
+    if k != k2 or a.dtype != b.dtype or len(rest) != bias + 2 * accumulate:
+        raise ShapeError(f"gemm: operands {a}, {b} and {rest} do not fit")
+    return (m, n), dtype
+
+
+def _gemm_axes(node: Node) -> str:
+    attributes = node.attributes
+    folded = attributes["bias"] or attributes["accumulate"] or attributes["activation"] != "none"
+    k = "." if folded else "k"  # an epilogue must not apply to each partial sum
+    operands = [f"{k}m" if attributes["transpose_a"] else f"m{k}"]
+    operands.append(f"n{k}" if attributes["transpose_b"] else f"{k}n")
+    if attributes["bias"]:
+        operands.append("n")
+    if attributes["accumulate"]:
+        operands += ["mn", ""]
+    return f"{','.join(operands)}->mn"
+
+
+def _gemm_flops(node: Node) -> float:
+    a = node.inputs[0]
+    return 2.0 * node.size * a.shape[-2 if node.attributes["transpose_a"] else -1]
+
+
+def product_efficiency(rows: int, columns: int) -> float:
+    """Return the share of full speed that a product of this local shape reaches.
+
+    Narrow results use the vector registers badly: half speed at 16 rows or columns.
+    """
+    return (rows / (rows + 16.0)) * (columns / (columns + 16.0)) if rows and columns else 1.0
+
+
+def _no_vjp(node: Node, g: Node) -> Gradients:
+    raise AssertionError("gemm is made by the passes, after gradients")
+
+
+def _gemm_kernel(call: KernelCall) -> Callable[[], object]:
+    attributes, (a, b, *rest) = call.attributes, call.inputs
+    a = a.T if attributes["transpose_a"] else a
+    b = b.T if attributes["transpose_b"] else b
+    bias = rest[0] if attributes["bias"] else None
+    if not attributes["accumulate"]:
+        return call.context.gemm(call.out, a, b, bias=bias, activation=attributes["activation"])
+    c, alpha = rest[-2:]
+    run = call.context.gemm(call.out, a, b, alpha=alpha, accumulate=True)
+    out = call.out
+    if c.data_ptr() == out.data_ptr() and c.stride() == out.stride():
+        return run
+
+    def copy_and_run() -> None:
+        out.copy_(c)
+        run()
+
+    return copy_and_run
+
+
+def _gemm_reference(
+    a: Any,
+    b: Any,
+    *rest: Any,
+    transpose_a: bool,
+    transpose_b: bool,
+    bias: bool,
+    activation: str,
+    accumulate: bool,
+    dtype: DType,
+) -> Any:
+    product = (a.T if transpose_a else a) @ (b.T if transpose_b else b)
+    if bias:
+        product = product + rest[0]
+    if activation == "relu":
+        product = np.maximum(product, 0)
+    return rest[-2] + rest[-1] * product if accumulate else product
+
+
+def _leading(x: NativeOperand) -> str | None:
+    """Return the leading dimension of a row-major matrix, None if its rows are not contiguous."""
+    if x.shape[1] > 1 and x.strides[1] != 1:
+        return None
+    return str(max(x.strides[0] if x.shape[0] > 1 else x.shape[1], x.shape[1], 1))
+
+
+def emit_gemm(w: Writer, call: NativeCall) -> bool:
+    """Write a call of the tiled product, or of BLAS with a loop for bias and activation.
+
+    Returns False unless the operands are float32 or float64 matrices with contiguous rows; the
+    program is then replayed.
+    """
+    attributes, (a, b, *rest), out = call.attributes, call.inputs, call.out
+    transpose_a = bool(attributes.get("transpose_a"))
+    transpose_b = bool(attributes.get("transpose_b"))
+    leading = [_leading(x) for x in (a, b, out)]
+    blas = out.dtype.name in ("float32", "float64") and a.dtype == out.dtype
+    if len(out.shape) != 2 or None in leading or not blas:
+        return False
+    m, n = out.shape
+    k = a.shape[0] if transpose_a else a.shape[1]
+    one, zero = literal(1, out.dtype), literal(0, out.dtype)
+    accumulate = bool(attributes.get("accumulate"))
+    alpha = rest[-1].at([]) if accumulate else one
+    if accumulate and rest[-2].name != out.name:
+        with w.loops(out.shape) as indices:
+            w.line(f"{out.at(indices)} = {rest[-2].at(indices)}")
+    bias = rest[0] if attributes.get("bias") else None
+    relu = attributes.get("activation") == "relu"
+    beta = one if accumulate else zero
+    if _tiles_well(m, n, k) and not (transpose_a and transpose_b) and _is_row(bias):
+        row = "0" if bias is None else f"address({bias.name})"
+        w.line(
+            f"tiled_gemm_{out.dtype.name}({transpose_a}, {transpose_b}, {m}, {n}, {k}, {alpha}, "
+            f"address({a.name}), {leading[0]}, address({b.name}), {leading[1]}, {beta}, "
+            f"address({out.name}), {leading[2]}, {row}, {int(relu)})"
+        )
+        return True
+    w.line(
+        f"gemm_{out.dtype.name}({transpose_a}, {transpose_b}, {m}, {n}, {k}, {alpha}, "
+        f"address({a.name}), {leading[0]}, address({b.name}), {leading[1]}, {beta}, "
+        f"address({out.name}), {leading[2]})"
+    )
+    _emit_epilogue(w, out, bias, relu)
+    return True
+
+
+def _tiles_well(m: int, n: int, k: int) -> bool:
+    """Return True if the tiled product is faster than OpenBLAS, both single-threaded in native
+    code."""
+    return min(m, n) > 1 and m * n * k <= TILED_MOST
+
+
+def _is_row(bias: NativeOperand | None) -> bool:
+    return bias is None or bias.strides == (1,)
+
+
+def _emit_epilogue(w: Writer, out: NativeOperand, bias: NativeOperand | None, relu: bool) -> None:
+    if bias is None and not relu:
+        return
+    with w.loops(out.shape) as indices:
+        value = w.name("v")
+        addend = f" + {bias.at(indices)}" if bias is not None else ""
+        w.line(f"{value} = {out.at(indices)}{addend}")
+        if relu:
+            zero = literal(0, out.dtype)
+            w.line(f"{value} = {zero} if {value} <= {zero} else {value}")
+        w.line(f"{out.at(indices)} = {value}")
+
+
+GEMM = Operation(
+    name="gemm",
+    infer=_gemm_infer,
+    axes=_gemm_axes,
+    reduction="sum",
+    vjp=_no_vjp,
+    kernel=_gemm_kernel,
+    native=emit_gemm,
+    reference=_gemm_reference,
+    flops=_gemm_flops,
+    epilogues=frozenset({"convert", "bias", "relu", "accumulate"}),
+    efficiency=lambda node, local: product_efficiency(*local),
+    decompositions=in_panels,
+)
+
+
+def gemm(
+    a: Node,
+    b: Node,
+    *rest: Node,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    bias: bool = False,
+    activation: str = "none",
+    accumulate: bool = False,
+    dtype: DType | None = None,
+) -> Node:
+    """Return a 2-D product with transposes, bias row, activation or accumulation folded in.
+
+    `dtype` is the result's type, by default the operands' type.
+    """
+    return apply(
+        GEMM,
+        a,
+        b,
+        *rest,
+        transpose_a=transpose_a,
+        transpose_b=transpose_b,
+        bias=bias,
+        activation=activation,
+        accumulate=accumulate,
+        dtype=a.dtype if dtype is None else dtype,
+    )
+
+
+OPERATIONS = {"gemm": GEMM}

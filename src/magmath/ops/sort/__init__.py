@@ -1,0 +1,1 @@
+"""Sorting, and the statistics that need it."""
