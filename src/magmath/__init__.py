@@ -124,6 +124,7 @@ _NAMES = {
         "poly polyadd polyder polydiv polyfit polyint polymul polysub polyval roots"
     ),
     "magmath.api.set_operations": "intersect1d setdiff1d setxor1d union1d unique",
+    "magmath.api.sliding_windows": "sliding_window_view",
     "magmath.api.stacking": (
         "append array_split atleast_1d atleast_2d atleast_3d block column_stack delete dsplit "
         "dstack fliplr flipud hsplit hstack insert resize rot90 split vsplit vstack"
@@ -255,6 +256,7 @@ if TYPE_CHECKING:
         isin as isin, unique_all as unique_all, unique_counts as unique_counts,
         unique_inverse as unique_inverse, unique_values as unique_values,
     )  # fmt: skip
+    from magmath.api.sliding_windows import sliding_window_view as sliding_window_view
     from magmath.api.sorting import argsort as argsort, sort as sort
     from magmath.api.statistics import (
         all as all, any as any, count_nonzero as count_nonzero, cumprod as cumprod,

@@ -260,3 +260,22 @@ def test_other_libraries_compute_with_distributed_arrays() -> None:
 def test_mistakes_are_told(function: Callable[..., Any], error: type, message: str) -> None:
     with current("inline"), pytest.raises(error, match=message):
         function(mm.ones((2, 3)))
+
+
+@pytest.mark.parametrize(
+    ("window", "axis"), [((2, 3), None), (3, 1), (20, 1), ((2, 2), (1, 1)), (4, 0)]
+)
+def test_sliding_windows(window: Any, axis: Any) -> None:
+    values = np.arange(4 * 30.0).reshape(4, 30)
+    view = np.lib.stride_tricks.sliding_window_view
+    expected = view(values, window, axis=axis)
+    x = mm.asarray(values)
+    for found in (mm.sliding_window_view(x, window, axis), view(x, window, axis=axis)):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_windows_that_do_not_fit() -> None:
+    with pytest.raises(ValueError, match="windows need 1 to 3 elements along axis 0"):
+        mm.sliding_window_view(mm.ones(3), 4)
+    with pytest.raises(ValueError, match="one extent for each of 2 axes"):
+        mm.sliding_window_view(mm.ones((3, 3)), 2)

@@ -17,7 +17,7 @@ import torch
 import magmath as mm
 from magmath.core import foreign_names, numpy_aliases
 
-NAMES = """
+NAMES = """sliding_window_view 
     init shutdown pool
     Array Variable DType Layout Mesh MemoryManager MemoryKind
     Array.layout Array.redistribute Array.replicate Array.explain Array.__array__

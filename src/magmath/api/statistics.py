@@ -420,7 +420,8 @@ def _cumulative(
 def count_nonzero(x: Array, /, axis: Axis = None, *, keepdims: bool = False) -> Array:
     """Return the number of elements along `axis` that are true or not zero, as int64."""
     truth = _truth("count_nonzero", x)
-    return sum(truth, axis=axis, keepdims=keepdims)
+    axes = reduced_axes("count_nonzero", axis, truth.ndim)
+    return sum(truth, axis=axes, keepdims=keepdims)
 
 
 @keyword_hints

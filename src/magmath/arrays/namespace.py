@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+from sys import modules
 from typing import Any
 
 from magmath.core.dtypes import DTYPES, KINDS, DType, int64
@@ -71,4 +71,4 @@ def array_namespace(api_version: str | None = None) -> Any:
         raise ValueError(
             f"array API version {api_version!r} is not known; there are {', '.join(VERSIONS)}"
         )
-    return import_module("magmath")
+    return modules["magmath"]  # which Python imports before each of its modules

@@ -15,7 +15,12 @@ import numpy as np
 from magmath.arrays.namespace import array_namespace
 from magmath.core.numpy_aliases import alias_hint
 
-_MODULES = {"numpy": "", "numpy.linalg": "linalg", "numpy.fft": "fft"}
+_MODULES = {
+    "numpy": "",
+    "numpy.linalg": "linalg",
+    "numpy.fft": "fft",
+    "numpy.lib.stride_tricks": "",
+}
 _DEFAULTS = {"casting": "same_kind", "order": "K", "subok": True, "where": True, "dtype": None}
 """Options of universal functions that have no effect with these values."""
 

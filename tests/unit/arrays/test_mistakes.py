@@ -162,7 +162,7 @@ def test_what_no_function_takes_is_refused_in_its_name(name: str, wrong: object)
         (lambda x: mm.roll(x, "a"), TypeError, "roll: shifts must be .* was given 'a'"),
         (lambda x: mm.tile(x, "a"), TypeError, "tile: repetitions must be .* was given 'a'"),
         (lambda x: mm.repeat(x, "a"), TypeError, "repeat: needs magmath or NumPy.*given str"),
-        (lambda x: mm.full(3, "a"), TypeError, "full: needs a number or a 0-d array, .*'a'"),
+        (lambda x: mm.full(3, "a"), TypeError, "full: needs a number or an array, .*'a'"),
         (lambda x: mm.arange(0, float("nan")), ShapeError, "arange: start, stop and step must be finite, .* nan"),
         (lambda x: mm.arange(-np.inf, 3.0), ShapeError, "arange: start, stop and step must be finite, .* -inf"),
         (lambda x: mm.diff(x, n=-1), MagmathError, "diff: n must be an integer of at least 0, was given -1"),
