@@ -17,8 +17,8 @@ import torch
 import magmath as mm
 from magmath.core import foreign_names, numpy_aliases
 
-NAMES = """sliding_window_view 
-    init shutdown pool
+NAMES = """
+    init shutdown pool sliding_window_view
     Array Variable DType Layout Mesh MemoryManager MemoryKind
     Array.layout Array.redistribute Array.replicate Array.explain Array.__array__
     Layout.replicated Layout.split Layout.cyclic Layout.grid Layout.block_cyclic Layout.on

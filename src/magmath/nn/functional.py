@@ -29,6 +29,8 @@ from magmath.core.shapes import normalize_axes, size_of
 from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Shape, apply
+from magmath.nn.attention import attention_weights as attention_weights
+from magmath.nn.attention import scaled_dot_product_attention as scaled_dot_product_attention
 from magmath.nn.convolution import conv as conv
 from magmath.nn.convolution import conv_transpose as conv_transpose
 from magmath.nn.losses import with_numbers_to

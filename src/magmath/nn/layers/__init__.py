@@ -23,6 +23,7 @@ from magmath.nn.layers.activation import (
     Softsign,
     Tanh,
 )
+from magmath.nn.layers.attention import MultiheadAttention, TransformerEncoderLayer
 from magmath.nn.layers.containers import (
     Add,
     Concatenate,
@@ -67,6 +68,7 @@ from magmath.nn.layers.pooling import (
     MaxPool2d,
     MaxPool3d,
 )
+from magmath.nn.layers.recurrent import GRU, LSTM, RNN
 from magmath.nn.layers.resampling import (
     ChannelShuffle,
     CircularPad1d,
@@ -90,6 +92,9 @@ __all__ = [
     "CELU",
     "ELU",
     "GELU",
+    "GRU",
+    "LSTM",
+    "RNN",
     "SELU",
     "Activation",
     "AdaptiveAvgPool1d",
@@ -136,6 +141,7 @@ __all__ = [
     "MaxPool2d",
     "MaxPool3d",
     "Mish",
+    "MultiheadAttention",
     "PReLU",
     "Parallel",
     "PixelShuffle",
@@ -156,6 +162,7 @@ __all__ = [
     "Softplus",
     "Softsign",
     "Tanh",
+    "TransformerEncoderLayer",
     "Upsample",
     "ZeroPad1d",
     "ZeroPad2d",

@@ -1,0 +1,67 @@
+"""Scaled dot-product attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from magmath.api.activations import softmax
+from magmath.api.creation import ones, tril
+from magmath.api.manipulation import swapaxes
+from magmath.api.products import matmul
+from magmath.api.searching import where
+from magmath.arrays.array import Array, as_array
+from magmath.core.dtypes import bool_
+from magmath.errors import ShapeError
+
+
+def attention_weights(
+    query: Array,
+    key: Array,
+    mask: Any = None,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+) -> Array:
+    """Return softmax(query · keyᵀ · scale): the weight of each key for each query.
+
+    query (…, queries, features), key (…, keys, features) → (…, queries, keys).
+
+    mask    truth values, False for keys that do not take part, or numbers that are added to the
+            scores before the softmax; broadcasts to the result
+    causal  if True, query i attends to the keys 0 … i only
+    scale   by default 1/√features
+
+    A query without any key has the weights nan, as in PyTorch.
+    """
+    if query.shape[-1] != key.shape[-1]:
+        raise ShapeError(
+            f"attention_weights: queries have {query.shape[-1]} features and keys "
+            f"{key.shape[-1]}; give both the same number"
+        )
+    scores = matmul(
+        query * (query.shape[-1] ** -0.5 if scale is None else scale), swapaxes(key, -1, -2)
+    )
+    if causal:
+        before = tril(ones(scores.shape[-2:], dtype=bool_))
+        scores = where(before, scores, -float("inf"))
+    if mask is not None:
+        taken = as_array("attention_weights", mask)
+        scores = where(taken, scores, -float("inf")) if taken.dtype is bool_ else scores + taken
+    return softmax(scores, axis=-1)
+
+
+def scaled_dot_product_attention(
+    query: Array,
+    key: Array,
+    value: Array,
+    mask: Any = None,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+) -> Array:
+    """Return the averages of the values, weighted by `attention_weights`.
+
+    query (…, queries, features), key (…, keys, features), value (…, keys, outputs) →
+    (…, queries, outputs). Source: Vaswani et al. (2017), equation 1.
+    """
+    return matmul(attention_weights(query, key, mask, causal=causal, scale=scale), value)

@@ -1,0 +1,131 @@
+"""Attention layers: multi-head attention, and the encoder layer of transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, final
+
+from magmath.api.manipulation import reshape, swapaxes
+from magmath.api.products import matmul
+from magmath.arrays.array import Array
+from magmath.core.integers import require_integer
+from magmath.errors import ShapeError
+from magmath.nn.attention import attention_weights
+from magmath.nn.layers.dense import Dense
+from magmath.nn.layers.dropout import Dropout
+from magmath.nn.layers.normalization import LayerNorm
+from magmath.nn.module import Module
+
+
+@final
+class MultiheadAttention(Module):
+    """Attention of several heads, each with its own part of the features.
+
+    features  the units of the four products
+    heads     the number of heads, which must divide the features
+    dropout   the probability with which a weight is zero in training
+    bias      if True, the four products have a bias
+
+    The parts `query`, `key`, `value` and `output` are Dense layers. Source: Vaswani et al. (2017),
+    section 3.2.2.
+    """
+
+    def __init__(
+        self, features: int, heads: int, *, dropout: float = 0.0, bias: bool = True
+    ) -> None:
+        self.features = require_integer("MultiheadAttention: features", features, 1)
+        self.heads = require_integer("MultiheadAttention: heads", heads, 1)
+        if features % heads:
+            raise ShapeError(
+                f"MultiheadAttention: heads must divide the features, was given {heads} for "
+                f"{features}; choose another number"
+            )
+        self.query = Dense(features, bias=bias)
+        self.key = Dense(features, bias=bias)
+        self.value = Dense(features, bias=bias)
+        self.output = Dense(features, bias=bias)
+        self.dropout = Dropout(dropout)
+
+    def __call__(
+        self,
+        query: Array,
+        key: Array | None = None,
+        value: Array | None = None,
+        *,
+        mask: Any = None,
+        causal: bool = False,
+    ) -> Array:
+        """(N, queries, features), keys and values (N, keys, …) → (N, queries, features).
+
+        Keys are the queries by default, and values the keys. `mask` broadcasts to (N, heads,
+        queries, keys); see `nn.functional.scaled_dot_product_attention`.
+        """
+        key = query if key is None else key
+        value = key if value is None else value
+        for name, given in (("queries", query), ("keys", key), ("values", value)):
+            if given.ndim != 3:
+                raise ShapeError(
+                    f"MultiheadAttention: takes {name} (N, length, features), was given "
+                    f"{given.shape}; add the batch with mm.expand_dims(x, 0)"
+                )
+        weights = attention_weights(
+            self._split(self.query(query)), self._split(self.key(key)), mask, causal=causal
+        )
+        averages = matmul(self.dropout(weights), self._split(self.value(value)))
+        joined = swapaxes(averages, 1, 2)
+        return self.output(reshape(joined, (*joined.shape[:2], self.features)))
+
+    def _split(self, x: Array) -> Array:
+        """Return (N, length, features) as (N, heads, length, features / heads)."""
+        parts = reshape(x, (*x.shape[:2], self.heads, self.features // self.heads))
+        return swapaxes(parts, 1, 2)
+
+
+@final
+class TransformerEncoderLayer(Module):
+    """Self-attention and two dense layers, each with a residual connection and a LayerNorm.
+
+    features     the features of inputs and outputs
+    heads        the number of heads of the attention, which must divide the features
+    feedforward  the units of the first dense layer
+    dropout      the probability of its four dropouts
+    activation   that of the first dense layer
+    norm_first   if True, each norm precedes its layers, otherwise it follows the sum
+
+    Source: Vaswani et al. (2017), section 3.1.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        heads: int,
+        feedforward: int = 2048,
+        *,
+        dropout: float = 0.1,
+        activation: str | Callable[[Array], Array] = "relu",
+        norm_first: bool = False,
+        epsilon: float = 1e-5,
+    ) -> None:
+        self.attention = MultiheadAttention(features, heads, dropout=dropout)
+        self.first = Dense(feedforward, activation)
+        self.second = Dense(features)
+        self.norms = [LayerNorm(epsilon=epsilon), LayerNorm(epsilon=epsilon)]
+        self.dropouts = [Dropout(dropout), Dropout(dropout), Dropout(dropout)]
+        self.norm_first = norm_first
+
+    def __call__(self, x: Array, *, mask: Any = None, causal: bool = False) -> Array:
+        """(N, length, features) → the same shape; for `mask` and `causal` see
+        `nn.MultiheadAttention`."""
+        first, second = self.norms
+
+        def attended(y: Array) -> Array:
+            return self.dropouts[0](self.attention(y, mask=mask, causal=causal))
+
+        if self.norm_first:
+            x = x + attended(first(x))
+            return x + self._feed_forward(second(x))
+        x = first(x + attended(x))
+        return second(x + self._feed_forward(x))
+
+    def _feed_forward(self, x: Array) -> Array:
+        return self.dropouts[2](self.second(self.dropouts[1](self.first(x))))

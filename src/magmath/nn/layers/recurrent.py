@@ -1,0 +1,190 @@
+"""Recurrent layers: simple, gated (GRU) and with long short-term memory (LSTM)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, final
+
+from magmath.api.activations import sigmoid
+from magmath.api.creation import DTypeLike, zeros
+from magmath.api.elementwise import tanh
+from magmath.api.manipulation import concat, flip, stack
+from magmath.api.products import matmul
+from magmath.arrays.array import Array
+from magmath.core.integers import require_integer
+from magmath.errors import ShapeError
+from magmath.graph import Shape
+from magmath.nn.initializers import Uniform
+from magmath.nn.layers.dropout import Dropout
+from magmath.nn.module import Module
+from magmath.nn.variables import Parameter, deferred
+
+State = tuple[Array, ...]
+"""The hidden values (N, units), and for an LSTM its cell values."""
+
+
+class _Direction(Module):
+    """The parameters of one layer in one direction of time, for several gates.
+
+    input_weight (inputs, gates · units), hidden_weight (units, gates · units), and a bias for each.
+    """
+
+    def __init__(self, units: int, gates: int) -> None:
+        self.units, self.gates = units, gates
+        bound = units**-0.5
+
+        def initial(shape: Shape, dtype: DTypeLike = None) -> Array:
+            return Uniform(-bound, bound)(shape, dtype=dtype)
+
+        self.input_weight: Parameter = deferred(initial)
+        self.hidden_weight: Parameter = deferred(initial)
+        self.input_bias: Parameter = deferred(initial)
+        self.hidden_bias: Parameter = deferred(initial)
+
+    def __call__(self, x: Array) -> Array:
+        """(N, length, inputs) → (N, length, gates · units): what the inputs add to the gates."""
+        width = self.gates * self.units
+        self.materialize(
+            input_weight=(x.shape[-1], width),
+            hidden_weight=(self.units, width),
+            input_bias=(width,),
+            hidden_bias=(width,),
+        )
+        return matmul(x, self.input_weight) + self.input_bias
+
+    def of_hidden(self, hidden: Array) -> Array:
+        """Return (N, gates · units): what the hidden values add to the gates."""
+        return matmul(hidden, self.hidden_weight) + self.hidden_bias
+
+
+class _Recurrent(Module, ABC):
+    """A recurrent network: layers, each in one or both directions of time."""
+
+    gates: ClassVar[int]
+    states: ClassVar[int] = 1
+
+    def __init__(
+        self, units: int, layers: int = 1, *, bidirectional: bool = False, dropout: float = 0.0
+    ) -> None:
+        name = type(self).__name__
+        self.units = require_integer(f"{name}: units", units, 1)
+        self.bidirectional = bidirectional
+        directions = 2 if bidirectional else 1
+        count = require_integer(f"{name}: layers", layers, 1)
+        self.layers = [
+            [_Direction(units, self.gates) for _ in range(directions)] for _ in range(count)
+        ]
+        self.dropout = Dropout(dropout)
+
+    def __call__(self, x: Array, state: Any = None) -> tuple[Array, State]:
+        """(N, length, inputs) → outputs (N, length, directions · units), and the last state.
+
+        A state has for each layer and direction, in this order, values (N, units), stacked along
+        axis 0: an array for each value that the network keeps. It begins with zeros by default.
+        """
+        if x.ndim != 3 or not x.shape[1]:
+            raise ShapeError(
+                f"{type(self).__name__}: takes (N, length, inputs) with a length of 1 or more, was "
+                f"given {x.shape}; add the batch with mm.expand_dims(x, 0)"
+            )
+        first = self._first(x, state)
+        last: list[State] = []
+        for i, directions in enumerate(self.layers):
+            if i:
+                x = self.dropout(x)
+            outputs = []
+            for j, direction in enumerate(directions):
+                values, final_state = self._along(direction, x, first[len(last)], backwards=j == 1)
+                outputs.append(values)
+                last.append(final_state)
+            x = outputs[0] if len(outputs) == 1 else concat(outputs, axis=-1)
+        return x, tuple(stack(list(kept)) for kept in zip(*last, strict=True))
+
+    def _first(self, x: Array, state: Any) -> list[State]:
+        """Return the first state of each layer and direction."""
+        count = sum(map(len, self.layers))
+        shape = (count, x.shape[0], self.units)
+        if state is None:
+            begin = zeros(shape[1:], dtype=x.dtype)
+            return [(begin,) * self.states] * count
+        given = (state,) if isinstance(state, Array) else tuple(state)
+        if len(given) != self.states or [one for one in given if one.shape != shape]:
+            raise ShapeError(
+                f"{type(self).__name__}: the state is {self.states} × {shape}, was given "
+                f"{[one.shape for one in given]}; pass the one that an earlier call has returned"
+            )
+        return [tuple(one[i] for one in given) for i in range(count)]
+
+    def _along(
+        self, direction: _Direction, x: Array, state: State, *, backwards: bool
+    ) -> tuple[Array, State]:
+        """Return the outputs of one direction at all times, and its last state."""
+        added = direction(flip(x, 1) if backwards else x)
+        outputs = []
+        for t in range(x.shape[1]):
+            state = self._step(direction, added[:, t], state)
+            outputs.append(state[0])
+        found = stack(outputs, axis=1)
+        return (flip(found, 1) if backwards else found), state
+
+    @abstractmethod
+    def _step(self, direction: _Direction, added: Array, state: State) -> State:
+        """Return the next state, given what the inputs add to the gates (N, gates · units)."""
+
+
+def _parts(x: Array, units: int) -> list[Array]:
+    """Return the parts of gates (N, gates · units)."""
+    return [x[:, i : i + units] for i in range(0, x.shape[-1], units)]
+
+
+@final
+class RNN(_Recurrent):
+    """A simple recurrent network: h ← tanh(x · W + b + h · U + c). Source: Elman (1990).
+
+    units          the hidden values of a layer
+    layers         the number of layers, each of which reads the outputs of the one before
+    bidirectional  if True, each layer also reads its inputs from the end
+    dropout        the probability of dropout between the layers
+    """
+
+    gates = 1
+
+    def _step(self, direction: _Direction, added: Array, state: State) -> State:
+        return (tanh(added + direction.of_hidden(state[0])),)
+
+
+@final
+class GRU(_Recurrent):
+    """A gated recurrent network, with PyTorch's equations: the reset, update and new gates.
+
+    For its arguments see `RNN`. Source: Cho et al. (2014).
+    """
+
+    gates = 3
+
+    def _step(self, direction: _Direction, added: Array, state: State) -> State:
+        (hidden,) = state
+        reset, update, new = _parts(added, self.units)
+        of_reset, of_update, of_new = _parts(direction.of_hidden(hidden), self.units)
+        update = sigmoid(update + of_update)
+        new = tanh(new + sigmoid(reset + of_reset) * of_new)
+        return ((1.0 - update) * new + update * hidden,)
+
+
+@final
+class LSTM(_Recurrent):
+    """A network with long short-term memory: the input, forget, cell and output gates.
+
+    For its arguments see `RNN`. Its state is a pair: hidden and cell values. Source: Hochreiter
+    and Schmidhuber (1997); with PyTorch's equations.
+    """
+
+    gates = 4
+    states = 2
+
+    def _step(self, direction: _Direction, added: Array, state: State) -> State:
+        hidden, cell = state
+        gates = added + direction.of_hidden(hidden)
+        enter, keep, new, leave = _parts(gates, self.units)
+        cell = sigmoid(keep) * cell + sigmoid(enter) * tanh(new)
+        return sigmoid(leave) * tanh(cell), cell

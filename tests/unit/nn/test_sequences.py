@@ -1,0 +1,229 @@
+"""Recurrent and attention layers equal PyTorch's: outputs, states, gradients, training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import magmath as mm
+from engines import current
+from magmath import nn
+
+POOLS = [("inline", 1), ("shared", 2), ("messages", 3)]
+X = np.random.default_rng(0).normal(size=(6, 7, 8))
+CLASSES = 4
+LABELS = np.random.default_rng(1).integers(0, CLASSES, 6)
+F = nn.functional
+
+
+@pytest.fixture(autouse=True)
+def _float64() -> Iterator[None]:
+    mm.set_default_dtype("float64")
+    yield
+    mm.set_default_dtype("float32")
+
+
+def tensor(x: Any) -> torch.Tensor:
+    return torch.from_numpy(np.asarray(x).copy())
+
+
+# twins ------------------------------------------------------------------------------------------
+
+
+def recurrent_twin(ours: Any, kind: Any) -> torch.nn.Module:
+    theirs = kind(
+        8, ours.units, len(ours.layers), bidirectional=ours.bidirectional, batch_first=True
+    ).double()
+    for i, directions in enumerate(ours.layers):
+        for j, direction in enumerate(directions):
+            end = f"_l{i}" + "_reverse" * j
+            for name, weight, bias in (
+                ("ih", direction.input_weight, direction.input_bias),
+                ("hh", direction.hidden_weight, direction.hidden_bias),
+            ):
+                getattr(theirs, f"weight_{name}{end}").data = tensor(weight).T.contiguous()
+                getattr(theirs, f"bias_{name}{end}").data = tensor(bias)
+    return theirs
+
+
+def attention_twin(ours: nn.MultiheadAttention) -> torch.nn.MultiheadAttention:
+    theirs = torch.nn.MultiheadAttention(ours.features, ours.heads, batch_first=True).double()
+    parts = (ours.query, ours.key, ours.value)
+    theirs.in_proj_weight.data = torch.cat([tensor(part.weight).T for part in parts])
+    theirs.in_proj_bias.data = torch.cat([tensor(part.bias) for part in parts])
+    theirs.out_proj.weight.data = tensor(ours.output.weight).T.contiguous()
+    theirs.out_proj.bias.data = tensor(ours.output.bias)
+    return theirs
+
+
+def encoder_twin(ours: nn.TransformerEncoderLayer) -> torch.nn.TransformerEncoderLayer:
+    theirs = torch.nn.TransformerEncoderLayer(
+        8, 2, 16, dropout=0.0, batch_first=True, norm_first=ours.norm_first
+    ).double()
+    theirs.self_attn = attention_twin(ours.attention)
+    for dense, linear in ((ours.first, theirs.linear1), (ours.second, theirs.linear2)):
+        linear.weight.data, linear.bias.data = (
+            tensor(dense.weight).T.contiguous(),
+            tensor(dense.bias),
+        )
+    return theirs
+
+
+KINDS = {"RNN": torch.nn.RNN, "GRU": torch.nn.GRU, "LSTM": torch.nn.LSTM}
+
+
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+@pytest.mark.parametrize(("layers", "bidirectional"), [(1, False), (2, True)])
+@pytest.mark.parametrize("name", KINDS)
+def test_recurrent_layers(
+    name: str, layers: int, bidirectional: bool, kind: str, workers: int
+) -> None:
+    with current(kind, workers):
+        ours = getattr(nn, name)(5, layers, bidirectional=bidirectional)
+        x = mm.asarray(X)
+        outputs, state = ours(x)
+        theirs = recurrent_twin(ours, KINDS[name])
+        expected, last = theirs(tensor(X))
+        last = last if isinstance(last, tuple) else (last,)
+        np.testing.assert_allclose(outputs, expected.detach(), atol=1e-12)
+        for found, wanted in zip(state, last, strict=True):
+            np.testing.assert_allclose(found, wanted.detach(), atol=1e-12)
+        again, _ = ours(x, state)  # continues from the last state
+        continued, _ = theirs(tensor(X), last if name == "LSTM" else last[0])
+        np.testing.assert_allclose(again, continued.detach(), atol=1e-12)
+        slopes = mm.grad((outputs * outputs).sum(), ours.trainable())
+        (expected * expected).sum().backward()
+        wanted = {p: v.grad.T if v.ndim == 2 else v.grad for p, v in theirs.named_parameters()}
+        order = [
+            f"{part}_l{i}" + "_reverse" * j
+            for i in range(layers)
+            for j in range(1 + bidirectional)
+            for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        ]
+        for slope, path in zip(slopes, order, strict=True):
+            np.testing.assert_allclose(slope, wanted[path], atol=1e-10, err_msg=path)
+
+
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+def test_attention(kind: str, workers: int) -> None:
+    with current(kind, workers):
+        ours = nn.MultiheadAttention(8, 2)
+        x, keys = mm.asarray(X), mm.asarray(X[:, :5] * 0.5)
+        ours(x, keys)
+        theirs = attention_twin(ours)
+        expected, _ = theirs(tensor(X), tensor(keys), tensor(keys))
+        np.testing.assert_allclose(ours(x, keys), expected.detach(), atol=1e-12)
+        allowed = np.random.default_rng(2).random((7, 7)) < 0.7
+        allowed[:, 0] = True
+        masked, _ = theirs(*[tensor(X)] * 3, attn_mask=torch.from_numpy(~allowed))
+        np.testing.assert_allclose(ours(x, mask=allowed), masked.detach(), atol=1e-12)
+        added = np.where(allowed, 0.5, -1.0)
+        biased, _ = theirs(*[tensor(X)] * 3, attn_mask=torch.from_numpy(added))
+        np.testing.assert_allclose(ours(x, mask=added), biased.detach(), atol=1e-12)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+def test_attention_function(kind: str, workers: int, causal: bool) -> None:
+    draw = np.random.default_rng(3)
+    q, k, v = (
+        draw.normal(size=(2, 3, 5, 4)),
+        draw.normal(size=(2, 3, 5, 4)),
+        draw.normal(size=(2, 3, 5, 6)),
+    )
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        *map(torch.from_numpy, (q, k, v)), is_causal=causal
+    )
+    with current(kind, workers):
+        found = F.scaled_dot_product_attention(*map(mm.asarray, (q, k, v)), causal=causal)
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("way", ["eager", "compiled"])
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+def test_training_a_transformer(kind: str, workers: int, way: str, norm_first: bool) -> None:
+    with current(kind, workers):
+        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, norm_first=norm_first)
+        head = nn.Dense(CLASSES)
+        network = nn.Sequential(layer, nn.Lambda(lambda x: mm.mean(x, axis=1)), head)
+        x, labels = mm.asarray(X), mm.asarray(LABELS)
+        network(x)
+        encoder = encoder_twin(layer)
+        linear = torch.nn.Linear(8, CLASSES).double()
+        linear.weight.data, linear.bias.data = tensor(head.weight).T.contiguous(), tensor(head.bias)
+        theirs = torch.optim.SGD([*encoder.parameters(), *linear.parameters()], 0.1, momentum=0.9)
+        ours = mm.optim.Momentum(0.1)
+
+        def step() -> mm.Array:
+            loss = nn.cross_entropy(network(x), labels)
+            variables = network.trainable()
+            ours.update(dict(zip(variables, mm.grad(loss, variables), strict=True)))
+            return loss
+
+        run = mm.compile(step) if way == "compiled" else step
+        for _ in range(6):
+            loss = torch.nn.functional.cross_entropy(
+                linear(encoder(tensor(X)).mean(1)), torch.from_numpy(LABELS)
+            )
+            theirs.zero_grad()
+            loss.backward()
+            theirs.step()
+            assert float(run()) == pytest.approx(loss.item(), rel=1e-9)
+
+
+def test_a_recurrent_network_learns_a_sum() -> None:
+    """The parity of a sequence of bits, which no single step shows."""
+    draw = np.random.default_rng(0)
+    bits = draw.integers(0, 2, (256, 6)).astype(float)
+
+    class Parity(nn.Module):
+        def __init__(self) -> None:
+            self.memory = nn.LSTM(16)
+            self.head = nn.Dense(2)
+
+        def __call__(self, x: mm.Array) -> mm.Array:
+            outputs, _ = self.memory(x)
+            return self.head(outputs[:, -1])
+
+    with current("inline", 1):
+        mm.random.seed(0)
+        network = Parity()
+        trainer = mm.train.Trainer(
+            network, loss=nn.cross_entropy, optimizer=mm.optim.Adam(0.02), metrics=["accuracy"]
+        )
+        labels = bits.sum(1).astype(int) % 2
+        trainer.fit(bits[:, :, None], labels, batch_size=64, epochs=60, verbose=False)
+        assert trainer.evaluate(bits[:, :, None], labels)["accuracy"] > 0.95
+
+
+def test_dropout_between_layers_and_of_weights() -> None:
+    with current("inline", 1):
+        x = mm.asarray(X)
+        for network in (nn.LSTM(5, 2, dropout=0.5), nn.MultiheadAttention(8, 2, dropout=0.5)):
+            first = network(x)
+            second = network(x)
+            one, two = (y[0] if isinstance(y, tuple) else y for y in (first, second))
+            assert not np.allclose(one, two)
+            network.eval()
+            one, two = (y[0] if isinstance(y, tuple) else y for y in (network(x), network(x)))
+            np.testing.assert_array_equal(one, two)
+
+
+def test_mistakes() -> None:
+    with current("inline", 1):
+        x = mm.asarray(X)
+        with pytest.raises(ValueError, match="heads must divide the features, was given 3 for 8"):
+            nn.MultiheadAttention(8, 3)
+        with pytest.raises(ValueError, match=r"takes queries \(N, length, features\)"):
+            nn.MultiheadAttention(8, 2)(x[0])
+        with pytest.raises(ValueError, match=r"LSTM: takes \(N, length, inputs\)"):
+            nn.LSTM(4)(x[0])
+        with pytest.raises(ValueError, match=r"the state is 2 × \(1, 6, 4\), was given"):
+            nn.LSTM(4)(x, mm.zeros((1, 6, 4)))
+        with pytest.raises(ValueError, match="8 features and keys 5"):
+            F.attention_weights(x, mm.ones((6, 3, 5)))
