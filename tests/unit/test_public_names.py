@@ -16,6 +16,7 @@ import torch
 
 import magmath as mm
 from magmath.core import foreign_names, numpy_aliases
+from magmath.ops import elementwise
 
 NAMES = """
     init shutdown pool sliding_window_view
@@ -138,6 +139,21 @@ def lazily_loaded() -> set[str]:
 @pytest.mark.parametrize("name", PROMISED)
 def test_promised_name_resolves(name: str) -> None:
     reduce(getattr, name.split("."), mm)
+
+
+INTERNAL = {"root", "where_positive", "zeta", "complex", "argument"}
+"""Element-wise operations that serve others: the derivative of relu, the angle of complex numbers."""
+
+
+def test_each_element_wise_operation_is_public() -> None:
+    public = {*dir(mm), *dir(mm.nn.functional)}
+    assert set(elementwise.OPERATIONS) - public == INTERNAL
+
+
+def test_the_package_runs_as_a_command() -> None:
+    command = [sys.executable, "-m", "magmath", "--help"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert shown.startswith("Usage: magmath COMMAND")
 
 
 def test_dir_lists_the_promised_names() -> None:
