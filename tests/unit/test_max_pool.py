@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from magmath.kernels.conv import max_pool
+from magmath.kernels.conv import channels_last, max_pool
 
 pools = st.tuples(
     st.sampled_from([(1, 1), (2, 3), (3, 33), (2, 300)]),  # images, channels
@@ -35,11 +35,11 @@ def test_maxima_and_gradients_are_those_of_torch(drawn: tuple) -> None:  # type:
     expected = torch.nn.functional.max_pool2d(x, kernel, stride, padding, dilation)
     g = torch.randn(expected.shape, generator=random, dtype=dtype)
     (slope,) = torch.autograd.grad(expected, x, g)
-    windows = max_pool.Windows(kernel, stride, (dilation,) * 2, [-n for n in padding])
+    windows = channels_last.Windows(kernel, stride, (dilation,) * 2, [-n for n in padding])
     x, expected = x.detach(), expected.detach()
     found, found_slope = (torch.full_like(v, 7.0) for v in (expected, x))
     g = g.contiguous(memory_format=torch.channels_last)
-    if not max_pool.takes(x, found, g, found_slope):
+    if not channels_last.takes(x, found, g, found_slope):
         assert channels == 1 or 1 in extents or 1 in expected.shape
         return
     max_pool.bind_scatter(g, x, windows, found_slope)()
@@ -53,6 +53,6 @@ def test_maxima_and_gradients_are_those_of_torch(drawn: tuple) -> None:  # type:
 @pytest.mark.parametrize("kind", ["rows", "half", "empty", "three dimensions"])
 def test_other_arrays_are_not_taken(kind: str) -> None:
     x = torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last)
-    assert max_pool.takes(x)
+    assert channels_last.takes(x)
     others = {"rows": x.contiguous(), "half": x.half(), "empty": x[:0], "three dimensions": x[0]}
-    assert not max_pool.takes(others[kind])
+    assert not channels_last.takes(others[kind])

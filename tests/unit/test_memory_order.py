@@ -3,6 +3,7 @@ channels-last."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engines import engine_of
+import magmath as mm
+from engines import current, engine_of
 from executors import use_native_code
 from graphs import Steps, expressions, leaf_of, numpy_values, stepping
 from magmath.autodiff import gradients
@@ -187,3 +189,34 @@ def test_deterministic_programs_keep_row_major_order() -> None:
     engine = engine_of("exact", 3)
     output, _ = network(engine)
     assert all(slot.order is None for slot in program_of(engine, output).slots)
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), [("googlenet", 64), ("inception_v3", 96), ("resnet18", 64)]
+)
+def test_no_image_inside_of_a_network_is_stored_in_row_major_order(name: str, size: int) -> None:
+    """Concatenations, slices of gradients and pooling keep the order of the convolutions."""
+    with current("planned", 1):
+        network = getattr(mm.nn.zoo, name)(classes=10)
+        images, labels = mm.ones((2, 3, size, size)), mm.zeros((2,), dtype=mm.int64)
+        network.build(images.shape)
+        variables = network.trainable()
+        optimizer = mm.optim.GradientDescent(0.1)
+
+        @mm.compile
+        def step(images: mm.Array, labels: mm.Array) -> mm.Array:
+            loss = mm.nn.cross_entropy(network(images), labels)
+            optimizer.update(dict(zip(variables, mm.grad(loss, variables), strict=True)))
+            return loss
+
+        step(images, labels)
+        listing = str(step.explain())
+    stored = re.findall(
+        r"^%(\d+):float32\[2, \d+, (\d+), (\d+)\] R( order \([\d, ]+\)| in %\d+)? = (\w+)",
+        listing,
+        re.M,
+    )
+    plain = [(number, kind) for number, rows, columns, order, kind in stored
+             if int(rows) * int(columns) > 1 and not order and kind != "input"]  # fmt: skip
+    assert len(stored) > 30
+    assert plain == []

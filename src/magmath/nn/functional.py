@@ -482,7 +482,11 @@ def local_response_norm(
         SUM_POOL, elementwise.square(wide).node, kernel=(size, *rest), stride=(1, *rest),
         padding=((size // 2, (size - 1) // 2), *((0, 0),) * len(rest)), dilation=(1, *rest),
     )  # fmt: skip
-    return astype(wide * (k + (alpha / size) * Array(squares)) ** -beta, x.dtype, copy=False)
+    base = k + (alpha / size) * Array(squares)
+    if beta == 0.75:  # the usual exponent: roots are much faster than powers
+        root = elementwise.sqrt(base)
+        return astype(wide / (root * elementwise.sqrt(root)), x.dtype, copy=False)
+    return astype(wide * base**-beta, x.dtype, copy=False)
 
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name

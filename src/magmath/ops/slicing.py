@@ -18,7 +18,7 @@ from magmath.core.index_set import IndexSet, Tile
 from magmath.core.shapes import can_broadcast_to
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
-from magmath.graph.operation import Gradients
+from magmath.graph.operation import Gradients, any_memory_order
 from magmath.layout import Split
 from magmath.ops.creation import full
 from magmath.ops.infer_rules import LETTERS, as_signed, same_bits_always
@@ -258,6 +258,7 @@ SLICE = Operation(
     same_bits=same_bits_always,
     derived_split=_slice_follow,
     reads_subset=True,
+    memory_orders=any_memory_order,
 )
 
 

@@ -1,36 +1,21 @@
 """Maxima of windows of channels-last images, and the sum of cotangents at their positions.
 
-The channels of a pixel are adjacent, so each step of a window is a loop over vectors. The threads
-take rows of windows, or whole images, from a counter. The position of a maximum is found again in
-the backward pass, the first one in row-major order; NaN counts as the maximum.
+The threads take rows of windows for maxima, and whole images for cotangents
+(`kernels/conv/channels_last.py`). The position of a maximum is found again in the backward pass,
+the first one in row-major order; NaN counts as the maximum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import cache
 from typing import Final
 
-import numpy as np
 import torch
 
 from magmath.codegen.aot_cache import AotModule
 from magmath.codegen.vectors import ITEMSIZE
-from magmath.kernels.parallel_region import run_on_threads
-
-JOB: Final = (
-    "x", "y", "result", "images", "channels", "rows", "columns", "y_rows", "y_columns",
-    "high", "wide", "stride_y", "stride_x", "down", "right", "row", "column", "next_item",
-)  # fmt: skip
-"""The argument of the exported functions, 64-bit words.
-
-x, y, result   addresses: images, numbers of windows, and the cotangent of the images
-rows, …        the extents of an image; y_rows, …: those of its windows
-high, wide     the extents of a window, whose elements are `down` and `right` pixels apart
-row, column    the pixel under the first element of the first window; negative in the padding
-next_item      the counter of rows, or of images
-"""
+from magmath.kernels.conv.channels_last import CONSTANTS, Windows, bind, number_name
 
 _SOURCE: Final = '''
 def maxima_{T}(record: int64):
@@ -131,36 +116,13 @@ def _code(number: str) -> AotModule:
     return AotModule(
         (_STEPS + _SOURCE).format(T=number, size=ITEMSIZE[number], lanes=_LANES),
         (f"maxima_{number}", f"scatter_{number}"),
-        constants={name.upper(): i for i, name in enumerate(JOB)},
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Windows:
-    """Windows over images: in both dimensions, the extent of a window, the distances between
-    windows and between elements of a window, and the pixel under the first element of all."""
-
-    kernel: Sequence[int]
-    stride: Sequence[int]
-    dilation: Sequence[int]
-    start: Sequence[int]
-
-
-def takes(*tensors: torch.Tensor) -> bool:
-    """Return True for channels-last images (N, channels, rows, columns) on the processor."""
-    return all(
-        x.ndim == 4
-        and x.device.type == "cpu"
-        and _name(x) in ITEMSIZE
-        and x.numel() > 0
-        and x.movedim(1, -1).is_contiguous()
-        for x in tensors
+        constants=CONSTANTS,
     )
 
 
 def bind_maxima(x: torch.Tensor, windows: Windows, out: torch.Tensor) -> Callable[[], object]:
     """Return a ready call that stores the maximum of each window of x in `out`."""
-    return _bind("maxima", x, out, out, windows)
+    return bind(_code(number_name(x)), "maxima", x, out, out, windows)
 
 
 def bind_scatter(
@@ -168,27 +130,4 @@ def bind_scatter(
 ) -> Callable[[], object]:
     """Return a ready call that adds g, a number for each window, at the position of its maximum in
     x, and stores the sums in `out`, an array like x."""
-    return _bind("scatter", x, g, out, windows)
-
-
-def _bind(
-    name: str, x: torch.Tensor, y: torch.Tensor, result: torch.Tensor, windows: Windows
-) -> Callable[[], object]:
-    images, channels, *extents = x.shape
-    job = np.array([
-        x.data_ptr(), y.data_ptr(), result.data_ptr(), images, channels, *extents, *y.shape[2:],
-        *windows.kernel, *windows.stride, *windows.dilation, *windows.start, 0,
-    ], np.int64)  # fmt: skip
-    function = _code(_name(x)).address(f"{name}_{_name(x)}")
-    address = int(job.ctypes.data)
-    operands = (x, y, result)  # the addresses hold no reference
-
-    def run(memory: object = operands) -> None:
-        job[-1] = 0
-        run_on_threads(function, address, torch.get_num_threads())
-
-    return run
-
-
-def _name(x: torch.Tensor) -> str:
-    return str(x.dtype).removeprefix("torch.")
+    return bind(_code(number_name(x)), "scatter", x, g, out, windows)

@@ -30,7 +30,7 @@ from magmath.ops.infer_rules import is_numpy_only
 if TYPE_CHECKING:
     import torch
 
-    from magmath.kernels.conv import max_pool
+    from magmath.kernels.conv.channels_last import Windows
 
 Ready: TypeAlias = Callable[[], object]
 Space = Sequence[int]
@@ -299,15 +299,29 @@ def _surrounded(
     )  # fmt: skip
 
 
-def _windows(call: KernelCall, windows: Sequence[Range], operand: int) -> max_pool.Windows:
-    """Return a range of windows over the part of an operand that this worker has."""
-    from magmath.kernels.conv import max_pool
+def _windows(
+    call: KernelCall, windows: Sequence[Range], held: Sequence[Range] | None = None
+) -> Windows:
+    """Return windows over the part of the images that this worker has, by default the result."""
+    from magmath.kernels.conv.channels_last import Windows
 
     names = ("kernel", "stride", "dilation")
     kernel, stride, dilation = (call.attributes[name] for name in names)
-    starts = zip(needs(windows, kernel, call.attributes), _held(call, operand), strict=True)
-    start = [first - held for (first, _), (held, _) in starts]
-    return max_pool.Windows(kernel, stride, dilation, start)
+    found = needs(windows, kernel, call.attributes)
+    start = [first - here for (first, _), (here, _) in zip(found, held or _held(call), strict=True)]
+    return Windows(kernel, stride, dilation, start)
+
+
+def _channel_window(call: KernelCall, *tensors: torch.Tensor) -> tuple[int, int] | None:
+    """Return the extent of windows over channels alone, which read their own pixel, and the first
+    channel of a window relative to its number; None for other windows or memory orders."""
+    from magmath.kernels.conv.channels_last import takes
+
+    (extent, *rest), (low, _) = call.attributes["kernel"], call.attributes["padding"][0]
+    alike = {tuple(x.shape) for x in tensors}
+    once = {*rest, *call.attributes["stride"], *call.attributes["dilation"]} == {1}
+    whole = once and len(rest) == 2 and len(alike) == 1 and takes(*tensors)
+    return (extent, -low) if whole else None
 
 
 def _windows_of(call: KernelCall) -> tuple[list[Range], torch.Tensor] | None:
@@ -329,13 +343,14 @@ def _nothing() -> None:
 def bind_max(call: KernelCall) -> Ready:
     """Bind the maxima of windows."""
     from magmath.kernels.conv import max_pool
+    from magmath.kernels.conv.channels_last import takes
 
     (x,), y = call.inputs, call.out
     if not y.numel():
         return _nothing
     windows, native = _held(call), _has_torch(x, call.attributes, sums=False)
-    if len(call.attributes["kernel"]) == 2 and max_pool.takes(x, y):
-        return max_pool.bind_maxima(x, _windows(call, windows, 0), y)
+    if len(call.attributes["kernel"]) == 2 and takes(x, y):
+        return max_pool.bind_maxima(x, _windows(call, windows, _held(call, 0)), y)
     around = _surrounded(call, 0, windows, _least_of(x), native=native)
     xp, (source, out) = _arrays(around.tensor, y)
     pool = _pooling(xp, call.attributes, around.padding if native else None)
@@ -371,6 +386,7 @@ def bind_select(call: KernelCall) -> Ready:
 def bind_scatter(call: KernelCall) -> Ready:
     """Bind the sum of cotangents at the maxima of windows."""
     from magmath.kernels.conv import max_pool
+    from magmath.kernels.conv.channels_last import takes
 
     (_, x), result = call.inputs, call.out
     found = _windows_of(call)
@@ -378,8 +394,8 @@ def bind_scatter(call: KernelCall) -> Ready:
         return result.zero_
     windows, cotangents = found
     whole = len(windows) == 2 and _held(call) == _held(call, 1)
-    if whole and max_pool.takes(cotangents, x, result):
-        return max_pool.bind_scatter(cotangents, x, _windows(call, windows, 1), result)
+    if whole and takes(cotangents, x, result):
+        return max_pool.bind_scatter(cotangents, x, _windows(call, windows), result)
     around = _surrounded(call, 1, windows, _least_of(x))
     native = _has_torch(x, call.attributes, sums=False)
     there, here = overlap(needs(windows, call.attributes["kernel"], call.attributes), _held(call))
@@ -399,10 +415,17 @@ def bind_scatter(call: KernelCall) -> Ready:
 
 def bind_sum(call: KernelCall) -> Ready:
     """Bind the sums of windows."""
+    from magmath.kernels.conv import sum_pool
+    from magmath.kernels.conv.channels_last import takes
+
     (x,), y = call.inputs, call.out
     if not y.numel():
         return _nothing
     windows, native = _held(call), _has_torch(x, call.attributes, sums=True)
+    if len(windows) == 2 and takes(x, y):
+        return sum_pool.bind_sums(x, _windows(call, windows, _held(call, 0)), y)
+    if len(windows) == 3 and (channels := _channel_window(call, x, y)) is not None:
+        return sum_pool.bind_lines(x, *channels, y)
     around = _surrounded(call, 0, windows, 0, native=native)
     xp, (source, out) = _arrays(around.tensor, y)
     pool = _pooling(xp, call.attributes, around.padding if native else None)
@@ -417,11 +440,19 @@ def bind_sum(call: KernelCall) -> Ready:
 
 def bind_sum_input(call: KernelCall) -> Ready:
     """Bind the sum of cotangents over the windows that contain each element."""
+    from magmath.kernels.conv import sum_pool
+    from magmath.kernels.conv.channels_last import takes
+
     result = call.out
     found = _windows_of(call)
     if found is None:
         return result.zero_
     windows, cotangents = found
+    if len(windows) == 2 and takes(cotangents, result):
+        return sum_pool.bind_spread(cotangents, _windows(call, windows), result)
+    if len(windows) == 3 and (channels := _channel_window(call, cotangents, result)) is not None:
+        extent, first = channels
+        return sum_pool.bind_lines(cotangents, extent, 1 - extent - first, result)
     want = needs(windows, call.attributes["kernel"], call.attributes)
     there, here = overlap(want, _held(call))
     native = _has_torch(cotangents, call.attributes, sums=True)
