@@ -17,6 +17,8 @@ NETWORKS = [
 ]
 QUICK = ("alexnet_cifar", "resnet18")
 QUICK_BATCH = 16
+IMAGES_OF_ROUND = 32
+"""Images of a round of inference, so that it lasts much longer than the first call of a round."""
 
 PYTORCH = ("PyTorch eager", "PyTorch channels-last", "PyTorch compiled")
 
@@ -28,6 +30,7 @@ def network_cases(options: RunOptions, batches: tuple[int, ...] = ()) -> list[Ca
         if options.quick and network not in QUICK:
             continue
         for count in batches or (min(batch, QUICK_BATCH) if options.quick else batch,):
+            calls = steps * max(1, IMAGES_OF_ROUND // count) if batches else steps
             cases.append(
                 Case(
                     name=f"{title}, batch {count}",
@@ -35,10 +38,10 @@ def network_cases(options: RunOptions, batches: tuple[int, ...] = ()) -> list[Ca
                         "network": network,
                         "batch": count,
                         "size": size,
-                        "epochs": steps,
+                        "epochs": calls,
                         "workers": 0,
                     },
-                    work=count * steps,
+                    work=count * calls,
                     unit="images/s",
                     group=f"batch {count}" if batches else "training",
                     x=x,
