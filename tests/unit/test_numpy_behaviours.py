@@ -316,3 +316,9 @@ def test_axes_are_at_numpys_positions() -> None:
                 assert given.index(what) == expected.index(what), (name, what)
                 found += 1
     assert found > 100
+
+
+def test_limits_and_classes_of_numbers() -> None:
+    x = mm.ones(3, dtype=mm.float32)
+    assert mm.finfo(x.dtype).tiny == np.finfo(np.float32).tiny
+    assert isinstance(x.dtype.type(1.5), np.float32)

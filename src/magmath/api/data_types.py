@@ -33,6 +33,11 @@ class finfo_object:
     smallest_normal: float
     dtype: DType
 
+    @property
+    def tiny(self) -> float:
+        """NumPy's other name of `smallest_normal`."""
+        return self.smallest_normal
+
 
 @dataclass(frozen=True)
 class iinfo_object:

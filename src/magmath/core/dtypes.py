@@ -53,6 +53,11 @@ class DType:
         return self.dtype.type(value)
 
     @property
+    def type(self) -> Any:
+        """NumPy's class of numbers of this type: `x.dtype.type(1)`; DTypeError for bfloat16."""
+        return self.dtype.type
+
+    @property
     def dtype(self) -> np.dtype[Any]:
         """The NumPy dtype of this name; `np.dtype(x.dtype)` reads this property.
 
