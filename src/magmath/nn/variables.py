@@ -18,7 +18,7 @@ from magmath.core.precision_state import PRECISION
 from magmath.core.promotion import get_default_dtype
 from magmath.engine import session, tracing
 from magmath.engine.remote_array import RemoteArray
-from magmath.errors import MagmathError, ShapeError
+from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Node, Shape
 from magmath.nn.mixed_precision import wrong_parameter
 from magmath.ops import elementwise as e
@@ -67,13 +67,24 @@ class Parameter(Variable):
         dtype: DTypeLike = None,
         layout: LayoutLike = None,
     ) -> None:
-        super().__init__("parameter", _first_value("Parameter", value, shape, dtype, layout))
+        data = _first_value("Parameter", value, shape, dtype, layout)
+        if not (data.dtype.is_floating or data.dtype.kind == "complex"):
+            remedy = f"; zeros of this shape are Parameter(0.0, {value})" if _is_shape(value) else ""
+            raise DTypeError(
+                f"Parameter: training needs floating point numbers, was given {data.dtype}; pass "
+                f"dtype=mm.float32, or make it a Buffer{remedy}"
+            )
+        super().__init__("parameter", data)
         self.trainable = True
 
     @property
     def settings(self) -> dict[str, Any]:
         """The trainable flag, which copies inherit."""
         return {"trainable": self.trainable}
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, tuple) and all(isinstance(n, int) for n in value)
 
 
 class Buffer(Variable):

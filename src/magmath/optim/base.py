@@ -363,7 +363,13 @@ class Optimizer(metaclass=KeywordHints):
                 "load_state_dict: needs the result of state_dict, with the entry 'steps'; was "
                 f"given the entries {sorted(given)}"
             )
-        self._steps = int(given.pop("steps"))
+        steps = given.pop("steps")
+        if isinstance(steps, str):
+            raise TypeError(
+                f"load_state_dict: the entry 'steps' is a number of steps, was given {steps!r}"
+                "; load the result of state_dict"
+            )
+        self._steps = int(steps)
         schedules: dict[str, dict[str, Any]] = {}
         for name in list(given):
             if match := re.fullmatch(rf"{_RATE}\.(\d+)\.(.+)", name):

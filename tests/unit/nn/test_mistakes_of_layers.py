@@ -51,3 +51,16 @@ def test_a_parameter_before_the_first_call_says_how_it_is_made(use: Callable[[An
     with pytest.raises(mm.errors.MagmathError, match=r"does not exist yet.*module\.build\(shape\)"):
         use(layer.weight)
     assert layer(mm.ones((1, 2))).shape == (1, 3)
+
+
+def test_a_shape_in_place_of_a_parameters_value() -> None:
+    with pytest.raises(
+        TypeError, match=r"was given int64.*zeros of this shape are Parameter\(0\.0"
+    ):
+        mm.nn.Parameter((3, 4))
+    assert mm.nn.Parameter(0.0, (3, 4)).shape == (3, 4)
+
+
+def test_a_state_with_text_for_a_number() -> None:
+    with pytest.raises(TypeError, match="'steps' is a number of steps, was given 'a'"):
+        mm.optim.Adam().load_state_dict({"steps": "a"})
