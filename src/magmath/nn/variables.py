@@ -69,7 +69,9 @@ class Parameter(Variable):
     ) -> None:
         data = _first_value("Parameter", value, shape, dtype, layout)
         if not (data.dtype.is_floating or data.dtype.kind == "complex"):
-            remedy = f"; zeros of this shape are Parameter(0.0, {value})" if _is_shape(value) else ""
+            remedy = (
+                f"; zeros of this shape are Parameter(0.0, {value})" if _is_shape(value) else ""
+            )
             raise DTypeError(
                 f"Parameter: training needs floating point numbers, was given {data.dtype}; pass "
                 f"dtype=mm.float32, or make it a Buffer{remedy}"
