@@ -57,14 +57,14 @@ def panel_traffic(shape: Shape, node: Node, workers: int, times: float) -> tuple
 def collective_kernel(
     module: str, name: str, *keys: str, before: int = 0
 ) -> Callable[[DistributedCall], Callable[[], object]]:
-    """Return a function that binds `magmath.kernels.<module>.<name>` with these attributes.
+    """Return a function that binds `magmath.kernels.linalg.<module>.<name>` with these attributes.
 
     The kernel's arguments are (block-cyclic rows, ring, scratch, out, *inputs). The rows are those
     of the first operand without the first `before` ones.
     """
 
     def bind(call: DistributedCall) -> Callable[[], object]:
-        compute = getattr(import_module(f"magmath.kernels.{module}"), name)
+        compute = getattr(import_module(f"magmath.kernels.linalg.{module}"), name)
         options = {key: call.attributes[key] for key in keys}
         extent, comm = call.layouts[0].shape[0] - before, call.comm
         shares = block_cyclic_rows(extent, comm)
