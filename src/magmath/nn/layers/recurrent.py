@@ -23,7 +23,7 @@ State = tuple[Array, ...]
 """The hidden values (N, units), and for an LSTM its cell values."""
 
 
-class _Direction(Module):
+class Direction(Module):
     """The parameters of one layer in one direction of time, for several gates.
 
     input_weight (inputs, gates · units), hidden_weight (units, gates · units), and a bias for each.
@@ -72,7 +72,7 @@ class _Recurrent(Module, ABC):
         directions = 2 if bidirectional else 1
         count = require_integer(f"{name}: layers", layers, 1)
         self.layers = [
-            [_Direction(units, self.gates) for _ in range(directions)] for _ in range(count)
+            [Direction(units, self.gates) for _ in range(directions)] for _ in range(count)
         ]
         self.dropout = Dropout(dropout)
 
@@ -116,7 +116,7 @@ class _Recurrent(Module, ABC):
         return [tuple(one[i] for one in given) for i in range(count)]
 
     def _along(
-        self, direction: _Direction, x: Array, state: State, *, backwards: bool
+        self, direction: Direction, x: Array, state: State, *, backwards: bool
     ) -> tuple[Array, State]:
         """Return the outputs of one direction at all times, and its last state."""
         added = direction(flip(x, 1) if backwards else x)
@@ -128,7 +128,7 @@ class _Recurrent(Module, ABC):
         return (flip(found, 1) if backwards else found), state
 
     @abstractmethod
-    def _step(self, direction: _Direction, added: Array, state: State) -> State:
+    def _step(self, direction: Direction, added: Array, state: State) -> State:
         """Return the next state, given what the inputs add to the gates (N, gates · units)."""
 
 
@@ -149,7 +149,7 @@ class RNN(_Recurrent):
 
     gates = 1
 
-    def _step(self, direction: _Direction, added: Array, state: State) -> State:
+    def _step(self, direction: Direction, added: Array, state: State) -> State:
         return (tanh(added + direction.of_hidden(state[0])),)
 
 
@@ -162,7 +162,7 @@ class GRU(_Recurrent):
 
     gates = 3
 
-    def _step(self, direction: _Direction, added: Array, state: State) -> State:
+    def _step(self, direction: Direction, added: Array, state: State) -> State:
         (hidden,) = state
         reset, update, new = _parts(added, self.units)
         of_reset, of_update, of_new = _parts(direction.of_hidden(hidden), self.units)
@@ -182,7 +182,7 @@ class LSTM(_Recurrent):
     gates = 4
     states = 2
 
-    def _step(self, direction: _Direction, added: Array, state: State) -> State:
+    def _step(self, direction: Direction, added: Array, state: State) -> State:
         hidden, cell = state
         gates = added + direction.of_hidden(hidden)
         enter, keep, new, leave = _parts(gates, self.units)
