@@ -7,6 +7,7 @@ import math
 import os
 import signal
 from collections import Counter
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from hypothesis import settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
 from magmath.codegen import background_build
+from magmath.engine import session
 from magmath.kernels import free_processors
 from magmath.kernels.linalg import lapack_candidates
 
@@ -69,6 +71,14 @@ gc.set_threshold(50_000, 20, 20)
 def _settled() -> None:
     """Spare collections all that thousands of tests have left: each would take seconds."""
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _no_closed_pool() -> Iterator[None]:
+    """Forget a pool that a test has closed: the next test starts its own."""
+    yield
+    if session._engine is not None and session._engine.pool.closed:
+        session._engine = None
 
 
 WITH_PROCESSES = ("mpi", "faults", "unit/test_docs.py", "unit/test_cli.py", "test_smoke.py")

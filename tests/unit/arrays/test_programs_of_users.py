@@ -99,9 +99,14 @@ class Program:
         self.keep(expression(x, y), expression(a, b))
 
     def copy(self) -> None:
+        """A copy, or of a plain array a view: a write into one of the two is seen in the other."""
         x, a = self.any()
         kind = self.draw(3)
-        self.keep([lambda: mm.asarray(x, copy=True), lambda: +x, lambda: x[:]][kind](), a.copy())
+        if kind == 2 and not isinstance(x, mm.Variable):
+            self.arrays.append(x[::-1])
+            self.twins.append(a[::-1])
+        else:
+            self.keep(mm.asarray(x, copy=True) if kind else +x, a)
 
     def update(self) -> None:
         """In place: a plain array, which is one object here and there, or a variable."""
@@ -112,20 +117,18 @@ class Program:
             self.present[which] = self.present[which] + b * k
         else:
             self.arrays[which - 2] += y * k
-            self.twins[which - 2] = self.twins[which - 2] + b * k
+            self.twins[which - 2] += b * k
 
     def write(self) -> None:
         y, b = self.any()
         which, place = self.draw(len(self.arrays) + 2), self.draw(EXTENT)
-        twin = (self.present if which < 2 else self.twins)[which if which < 2 else which - 2]
-        twin = twin.copy()
-        twin[place] = b[0]
         if which < 2:
             self.variables[which][place] = y[0]
-            self.present[which] = twin
+            self.present[which] = self.present[which].copy()
+            self.present[which][place] = b[0]
         else:
             self.arrays[which - 2][place] = y[0]
-            self.twins[which - 2] = twin
+            self.twins[which - 2][place] = b[0]
 
     def assign(self) -> None:
         y, b = self.any()
@@ -179,8 +182,8 @@ class Program:
         else:
             which = self.draw(len(self.arrays))
             array, twin = self.arrays[which], self.twins[which]
-            self.twins[which] = twin + k
             self.keep(self.updating(array, k), twin * 2 + twin + k)
+            twin += k
 
     def change_captured(self) -> None:
         self.captured += 1
