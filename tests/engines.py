@@ -2,6 +2,8 @@
 
 The kinds: "inline" (the worker of this process), "planned" (the same, but small arrays are computed
 by programs too), "gpu" (the worker of this process, on CUDA), "shared" (threads that share memory),
+"eager" (the same, but this process computes small arrays; in all other pools of several workers,
+the workers do),
 "messages" (threads that exchange messages), "overlapped" (the same, with every possible move
 concurrent with other work), "hosts" (threads on two simulated hosts), "exact" and "exact hosts"
 (deterministic) and "processes" (MPI). A pool that a failing test has closed is replaced.
@@ -38,7 +40,7 @@ def engine_of(kind: str, workers: int = 1) -> Engine:
 
 
 def _adjust(engine: Engine, kind: str) -> None:
-    if kind == "planned":
+    if kind not in ("inline", "eager", "gpu"):
         engine.at_once_bytes = -1
     if kind == "overlapped":
         engine.environment = replace(engine.environment, overlap_min_bytes=0)
@@ -50,7 +52,7 @@ def start(kind: str, workers: int) -> Pool:
         return start_pool(0, device="cpu")
     if kind == "gpu":
         return start_pool(0, device="cuda")
-    if kind == "shared":
+    if kind in ("shared", "eager"):
         return start_pool(workers, launcher="threads", device="cpu")
     if kind == "exact":
         return start_pool(workers, launcher="threads", device="cpu", deterministic=True)
@@ -75,8 +77,7 @@ def debugged(switches: str, kind: str, workers: int = 1) -> Iterator[Pool]:
         patch.setenv(DEBUG.name, switches)
         pool = start(kind, workers)
         try:
-            session.use(pool)
-            _adjust(session.engine(), kind)
+            _adjust(session.use(pool), kind)
             yield pool
         finally:
             session._engine = former
@@ -96,7 +97,7 @@ def current(kind: str, workers: int = 1) -> Iterator[Pool]:
     """Make the pool of a kind the current one, with no programs known, and the former one again."""
     former = session._engine
     pool = engine_of(kind, workers).pool
-    session.use(pool)
+    _adjust(session.use(pool), kind)
     try:
         yield pool
     finally:

@@ -15,7 +15,7 @@ from magmath.errors import MagmathError, ShapeError
 from magmath.layout import plan
 from magmath.program.instructions import Redistribute
 
-POOLS = [("inline", 1), ("shared", 2), ("messages", 3)]
+POOLS = [("planned", 1), ("shared", 2), ("messages", 3)]
 
 
 def expression() -> tuple[mm.Array, np.ndarray]:

@@ -74,9 +74,8 @@ def test_modules_compute_in_the_half_type(name: str, compiled: bool) -> None:
         assert y.dtype is mm.float32
         assert {p.dtype for p in model.parameters()} == {mm.float32}
         rounded = mm.astype(mm.asarray(X), half)
-        np.testing.assert_array_equal(
-            y.numpy(), mm.astype(nn.LayerNorm()(rounded), mm.float32).numpy()
-        )
+        own = mm.astype(nn.LayerNorm()(rounded), mm.float32).numpy()
+        np.testing.assert_allclose(y.numpy(), own, rtol=0, atol=2.0**-10)
         call(mm.asarray(X))  # outside of the block it is another trace
         assert inner.seen == [mm.float32] * 3
 

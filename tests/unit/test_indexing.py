@@ -163,7 +163,7 @@ def test_slices_of_large_arrays_lie_where_they_lay(
     shape = (6, 5)
     values, key = np.arange(30.0).reshape(shape), data.draw(keys(shape, arrays=False))
     with current(*kind), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(subscripts, "SMALL_BYTES", 0)
+        patch.setattr(subscripts, "REPLICATED_BYTES", 0)
         x = placed(data, values)
         check(x[given_to(data, key)], values[key])
         expected = values.copy()

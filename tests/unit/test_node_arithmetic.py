@@ -121,7 +121,7 @@ def test_attributes_of_nodes_are_immutable() -> None:
 
 def test_only_the_evaluation_state_of_a_node_changes() -> None:
     x = parameter(1.0, mm.float64)
-    with current("inline"):
+    with current("planned"):
         node = mm.asarray(X).node * x
         before = {name: getattr(node, name) for name in SLOTS}
         Array(node).numpy()

@@ -18,7 +18,7 @@ from magmath.bench.programs import conjugate_gradients
 from magmath.errors import LinAlgError
 from magmath.runtime import Pool
 
-KINDS = [("inline", 1), ("shared", 2)]
+KINDS = [("planned", 1), ("shared", 2)]
 EXTENT = 120
 """Arrays of this extent squared are planned, and evaluated with what else reads their operands."""
 

@@ -79,7 +79,10 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
     if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
         def __getattr__(self, name: str) -> Any:
-            """Raise AttributeError; the message names what to use instead."""
+            """Raise AttributeError; the message names what to use instead, except for the names of
+            protocols, which NumPy tries."""
+            if name.startswith("__"):
+                raise AttributeError(name)
             namespace = array_namespace()
             known = name in dir(namespace) and callable(getattr(namespace, name))
             here = f"; write mm.{name}(x)" if known else ""
@@ -371,6 +374,8 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         if unnamed:
             value.view_of = None  # nobody reads it after the write
         self._updated(setitem(self.node, key, written_operand(self.dtype, value)))
+        if self._leaf is not None:
+            return
         if session.engine().should_evaluate_now([self.node, *([value.node] if unnamed else [])]):
             written = ref(self._node)
             try:

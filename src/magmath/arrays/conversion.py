@@ -17,6 +17,7 @@ from magmath.arrays.number_list import is_number, number_list
 from magmath.core.dtypes import DType, convert_number, int64, uint64
 from magmath.core.promotion import default_complex_dtype, get_default_dtype
 from magmath.engine import session
+from magmath.engine.engine import REPLICATED_BYTES
 from magmath.engine.pending_arrays import note_bytes
 from magmath.engine.remote_array import RemoteArray
 from magmath.errors import DTypeError, LayoutError, ShapeError
@@ -27,7 +28,6 @@ from magmath.ops import elementwise as e
 from magmath.ops.leaves import input_leaf
 
 LayoutLike = Layout | Rule | None
-SMALL_BYTES = 1 << 16  # smaller arrays are replicated by default, larger ones split
 
 
 def leaf_of_values(obj: Any, dtype: DType | None = None, layout: LayoutLike = None) -> Node:
@@ -45,9 +45,13 @@ def leaf_of_tensor(tensor: torch.Tensor, layout: LayoutLike = None) -> Node:
         bound = default_layout(shape, tensor.numel() * element.itemsize)
     else:
         bound = bind_layout("asarray", layout, shape)
-    pool = session.engine().pool
-    data = RemoteArray(pool, pool.put(tensor, bound), shape, element, bound)
-    note_bytes(data.nbytes)
+    engine = session.engine()
+    pool = engine.pool
+    if layout is None and engine.eager_arrays.stores(element, bound):
+        data = RemoteArray(pool, None, shape, element, bound, elements=tensor.numpy().copy())
+    else:
+        data = RemoteArray(pool, pool.put(tensor, bound), shape, element, bound)
+        note_bytes(data.nbytes)
     return input_leaf(shape, element, bound, data)
 
 
@@ -88,7 +92,7 @@ def default_layout(shape: Shape, nbytes: int) -> Layout:
     least the number of workers.
     """
     mesh = session.engine().pool.mesh
-    if nbytes > SMALL_BYTES and mesh.size > 1:
+    if nbytes > REPLICATED_BYTES and mesh.size > 1:
         for d, extent in enumerate(shape):
             if extent >= mesh.size:
                 return Layout.whole(shape, mesh).replace_split(d, Split.even(0, extent, mesh.size))

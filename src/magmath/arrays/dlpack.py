@@ -33,5 +33,5 @@ def to_dlpack(
             "; leave `copy` out"
         )
     data = remote_array_of(x.evaluated())
-    tensor: torch.Tensor = data.pool.get(data.handle)
+    tensor: torch.Tensor = data.fetch()
     return tensor.__dlpack__(max_version=max_version)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from magmath.arrays.conversion import SMALL_BYTES
+from magmath.engine.engine import REPLICATED_BYTES
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.graph import Node
 from magmath.ops.indexing.dynamic_slice import WINDOW
@@ -31,9 +31,11 @@ def element_of(node: Node) -> Any:
     if any(start.operation is not PARAMETER or start.value is None for start in starts):
         return None
     data = remote_array_of(leaf)
-    if data.pool.any_failed or data.pool.closed:
+    if data.has_failed or data.pool.closed:
         return None
-    values = data.pool.local_values(data.handle)
+    values: Any = data.elements
+    if values is None:
+        values = data.pool.local_values(data.handle)
     if values is None:
         values = _fetched(data)
     if values is None:
@@ -46,6 +48,6 @@ def element_of(node: Node) -> Any:
 
 def _fetched(data: RemoteArray) -> Any:
     """Return the values of a small array of other processes, from now on kept with its data."""
-    if data.values is None and data.nbytes <= SMALL_BYTES:
-        data.values = data.pool.get(data.handle)
+    if data.values is None and data.nbytes <= REPLICATED_BYTES:
+        data.values = data.fetch()
     return data.values

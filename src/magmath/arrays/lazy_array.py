@@ -19,10 +19,11 @@ from magmath.core.shapes import size_of
 from magmath.engine import pending_arrays, session, tracing
 from magmath.engine.captured_arrays import note_evaluation, note_update
 from magmath.engine.donation import bytes_held_alone
+from magmath.engine.engine import EAGER_BYTES
 from magmath.engine.kept_expressions import keep_expression
 from magmath.engine.pending_arrays import ArrayHandle
 from magmath.engine.pending_readers import note_reader
-from magmath.engine.remote_array import remote_array_of
+from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.errors import TracingError, WorkerLost
 from magmath.graph import Node, Shape, provenance_of, set_handle, set_value, topological
 from magmath.layout import Layout
@@ -72,6 +73,10 @@ class LazyArray(ArrayHandle):
             self._leaf: Node | None = node if node.operation is leaves.INPUT else None
             return
         self._leaf = None
+        leaf = session.eager_leaf(node)
+        if leaf is not None:
+            self.set_known(leaf)
+            return
         set_handle(node, ref(self))
         self.thread = get_ident()
         if pending_arrays.room < 0:
@@ -149,6 +154,10 @@ class LazyArray(ArrayHandle):
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """Return a NumPy copy of the whole array (bfloat16 becomes float32)."""
+        if self._leaf is self._node:
+            values = elements_of(self._leaf)
+            if values is not None:
+                return values.copy()
         tensor = self.fetched()
         return (tensor.float() if self.dtype.name == "bfloat16" else tensor).numpy()
 
@@ -160,7 +169,7 @@ class LazyArray(ArrayHandle):
         if data.pool.any_failed:
             session.engine().restore([data])
         try:
-            return data.pool.get(data.handle)
+            return data.fetch()
         except WorkerLost:
             raise
         except Exception:
@@ -268,6 +277,14 @@ def _can_be_computed(node: Node) -> bool:
     except Exception:
         return False
     return True
+
+
+def elements_of(leaf: Node) -> np.ndarray[Any, Any] | None:
+    """Return the values of a small array that this process stores, for reading; otherwise None."""
+    data = leaf.value
+    if type(data) is not RemoteArray or data.pool.closed or data.has_failed:
+        return None
+    return data.elements_here() if data.nbytes <= EAGER_BYTES else None
 
 
 def evaluate(*arrays: LazyArray, wait: bool = False) -> None:

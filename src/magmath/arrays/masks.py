@@ -83,7 +83,7 @@ def count_mask(mask: Node, indexed_layout: Layout | None = None, axis: int = 0) 
         engine = session.engine()
         cuts = {*even_cuts(mask.shape[0], engine.environment.workers)}
         cuts |= cuts_of(leaf.layout, 0) | cuts_of(indexed_layout, axis)
-        (counted,) = engine.evaluate([apply(COUNT_PIECES, leaf, cuts=tuple(sorted(cuts)))])
+        counted = LazyArray(apply(COUNT_PIECES, leaf, cuts=tuple(sorted(cuts)))).evaluated()
         data = remote_array_of(counted)
     except TracingError:
         raise TracingError(
@@ -91,4 +91,4 @@ def count_mask(mask: Node, indexed_layout: Layout | None = None, axis: int = 0) 
             f"traces a function ({':'.join(map(str, user_line() or ()))}); keep the shape with "
             "mm.where(mask, x, y), or index outside of the function"
         ) from None
-    return Counted(leaf, tuple(sorted(cuts)), tuple(data.pool.get(data.handle).tolist()))
+    return Counted(leaf, tuple(sorted(cuts)), tuple(data.fetch().tolist()))

@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from magmath.arrays.conversion import SMALL_BYTES, leaf_of_values
+from magmath.arrays.conversion import leaf_of_values
 from magmath.arrays.keys import NEW, Cut, Key, parse
 from magmath.arrays.lazy_array import LazyArray
 from magmath.core.bounded_memo import store_bounded
 from magmath.core.dtypes import int64
 from magmath.core.shapes import can_broadcast_to
 from magmath.engine import session
+from magmath.engine.engine import REPLICATED_BYTES
 from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError
 from magmath.graph import Node, Shape, applied, apply
@@ -233,7 +234,7 @@ def _sorted(x: Node, cuts: Sequence[Cut]) -> tuple[list[Cut], list[Cut]]:
     others.
     """
     workers = session.engine().environment.workers
-    if workers > 1 and x.size * x.dtype.itemsize <= SMALL_BYTES:
+    if workers > 1 and x.size * x.dtype.itemsize <= REPLICATED_BYTES:
         return [], list(cuts)
     large = [c for c in cuts if c.span * max(workers, 2) > x.shape[c.axis]]
     return large, [c for c in cuts if c not in large]

@@ -16,7 +16,7 @@ from magmath.diagnostics.explanation import ExplainedStep, Explanation, Profile
 from magmath.engine import session
 from magmath.engine.remote_array import remote_array_of
 from magmath.errors import MagmathError
-from magmath.graph import Graph, Node, make_node
+from magmath.graph import Graph, Node, make_node, provenance_of
 from magmath.layout import plan
 from magmath.ops import OPERATIONS
 from magmath.ops.leaves import input_leaf
@@ -59,12 +59,28 @@ def explain_node(node: Node) -> Explanation:
         )
         run = None if node.name == "parameter" else remote_array_of(node).origin
         if run is None:
-            return Explanation(heading=heading)
+            return _explain_eager(node, heading)
         how = "is copied concurrently with other work," if run.asynchronous else "was computed"
         return explain_run(run, f"{heading}; it {how} by")
     graph = engine.with_copies(engine.cut(Graph((node,))), make=False)
     candidates = describe_candidates(graph, engine.environment)
     return explain_program(engine.compile(graph).program, engine.environment, candidates=candidates)
+
+
+def _explain_eager(leaf: Node, heading: str) -> Explanation:
+    """Explain the program that would compute an array if it was not small."""
+    provenance = provenance_of(leaf)
+    if provenance is None:
+        return Explanation(heading=heading)
+    line = provenance.line
+    where = f" at {line[0]}:{line[1]}" if line else ""
+    heading = f"{heading}; it is small and was computed{where}"
+    node = provenance.expression(leaf, lambda operand: operand.find())
+    if node is None or node.is_leaf:
+        return Explanation(heading=heading)
+    pending = node.without_value()
+    found = explain_node(pending)
+    return replace(found, heading=f"{heading}; of larger arrays, it would be computed by")
 
 
 def explain_program(

@@ -30,6 +30,7 @@ from magmath.engine.donation import (
     with_former_values,
     worthwhile_intermediates,
 )
+from magmath.engine.eager_arrays import EagerArrays
 from magmath.engine.found_program import FoundProgram
 from magmath.engine.independent_build import Independence, build_independent
 from magmath.engine.kept_intermediates import KeptIntermediates
@@ -56,7 +57,8 @@ if TYPE_CHECKING:
 MAX_PROGRAMS = 512
 EAGER_WRITES = 64
 """Depth of a pending expression from which small writes (`x[i] = v`) are computed."""
-EAGER_BYTES = 32 << 10  # size of the largest array for which eager execution beats planning
+EAGER_BYTES = 128 << 10  # size of the largest array for which eager execution beats planning
+REPLICATED_BYTES = 64 << 10  # size of the largest array that is replicated by default, not split
 Progress = Callable[[int, list[float]], None]
 NO_VALUES: Mapping[Node, list[Node]] = {}
 NO_CONTEXT = nullcontext()
@@ -79,6 +81,7 @@ class Engine:
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
         self.environment = environment_of(pool)
+        self.eager_arrays = EagerArrays(pool, self.environment.whole)
         self.at_once_bytes = EAGER_BYTES
         self.rng_state = RngState(pool.seed)
         self.initial_rng_state = RngState(pool.seed, INITIAL_STREAMS)
@@ -92,6 +95,19 @@ class Engine:
         self.recorder: Callable[[RunHandle], object] | None = None  # receives runs to profile
         self.copies = RelayoutCache(pool.workers, pool.memory_limit)
         self._relayouts = Relayouts()
+
+    @property
+    def at_once_bytes(self) -> int:
+        """The size of the largest arrays that are computed without a program."""
+        return self._at_once_bytes
+
+    @at_once_bytes.setter
+    def at_once_bytes(self, nbytes: int) -> None:
+        self._at_once_bytes = nbytes
+        pool = self.pool
+        here = not pool.deterministic and pool.memory_limit is None and pool.is_on_cpu
+        most = nbytes if pool.is_inline else min(nbytes, REPLICATED_BYTES)
+        self.eager_arrays.most = most if here else 0
 
     def compile(
         self,

@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from magmath.engine.memory_check import could_exceed, need_of
+from magmath.engine.memory_check import UNUSED, could_exceed, need_of
 from magmath.passes import pipeline
 from magmath.passes.environment import Environment
 from magmath.passes.node_cost import node_seconds
 from magmath.program.instructions import Program
 
 ROUNDS = 4
-UNUSED = 0.05  # the part of the room that is left for gaps between the blocks of the heap
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import ref
+
+import numpy as np
 
 from magmath.core.dtypes import DType
 from magmath.errors import TracingError
@@ -21,26 +23,29 @@ if TYPE_CHECKING:
 class RemoteArray:
     """A handle on an array that the workers of a pool store.
 
-    The array is released when the handle is garbage collected.
+    A small array that this process has made is sent to the workers when a program reads it. The
+    array is released when the handle is garbage collected.
     """
 
     __slots__ = (
-        "__weakref__", "copies", "dtype", "handle", "layout", "origin", "owner", "pool", "shape",
-        "values",
+        "__weakref__", "_handle", "copies", "dtype", "elements", "layout", "origin", "owner",
+        "pool", "shape", "values",
     )  # fmt: skip
 
     def __init__(
         self,
         pool: Pool,
-        handle: int,
+        handle: int | None,
         shape: Shape,
         dtype: DType,
         layout: Layout,
         origin: RunHandle | None = None,
+        elements: np.ndarray[Any, Any] | None = None,
     ) -> None:
         self.pool = pool
-        self.handle = handle
-        self.owner = pool.track_owner(self, handle)
+        self._handle = handle
+        self.owner = None if handle is None else pool.track_owner(self, handle)
+        self.elements = elements  # the values, if this process stores them
         self.shape = shape
         self.dtype = dtype
         self.layout = layout
@@ -49,15 +54,49 @@ class RemoteArray:
         self.copies: dict[Layout, RemoteArray] = {}  # relayout copies, managed by the engine
 
     @property
+    def handle(self) -> int:
+        """The number of the array in its pool, to which it is sent now if it was not before."""
+        if self._handle is None:
+            assert self.elements is not None
+            self._handle = self.pool.store(self.elements, self.layout)
+            self.owner = self.pool.track_owner(self, self._handle)
+            if self.pool.is_inline:
+                self.elements = None  # a program may use the memory of the worker again
+        return self._handle
+
+    @property
+    def has_failed(self) -> bool:
+        """True if the run that computes the array is known to have failed."""
+        return self.pool.any_failed and self.pool.has_failed(self.handle)
+
+    def elements_here(self) -> np.ndarray[Any, Any] | None:
+        """Return the values in the memory of this process, for reading; None if it does not store
+        them all."""
+        if self.elements is None and self.pool.is_inline:
+            self.elements = self.pool.local_elements(self.handle)
+        return self.elements
+
+    def fetch(self) -> Tensor:
+        """Return the whole array as a new tensor on the CPU."""
+        if self.elements is not None and not self.pool.closed:
+            from torch import from_numpy
+
+            return from_numpy(self.elements.copy())
+        return self.pool.get(self.handle)
+
+    @property
     def nbytes(self) -> int:
         """The bytes of the largest part that a worker stores."""
         return self.layout.max_local_size * self.dtype.itemsize
 
     def exchange(self, other: RemoteArray) -> None:
         """Swap the arrays of this handle and another one."""
-        self.handle, other.handle = other.handle, self.handle
+        self._handle, other._handle = other.handle, self.handle
         self.origin, other.origin = other.origin, self.origin
         self.values = other.values = None
+        self.elements = other.elements = None
+        assert self.owner is not None
+        assert other.owner is not None
         self.pool.swap_owners(self.owner, other.owner)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from magmath.engine.engine import Engine
 from magmath.errors import WorkerLost
+from magmath.graph import Node
 from magmath.layout.mesh import set_printed_pool_size
 
 if TYPE_CHECKING:
@@ -151,6 +152,15 @@ def engine() -> Engine:
     elif _engine.pool.closed:
         raise WorkerLost(_engine.pool.end_reason)
     return _engine
+
+
+def eager_leaf(node: Node) -> Node | None:
+    """Return an input leaf with the value of a new node if it is small and computed at once;
+    otherwise, and without a pool, None."""
+    engine = _engine
+    if engine is None or engine.recorder is not None:
+        return None
+    return engine.eager_arrays.leaf_of(node)
 
 
 def _pool_size() -> int:

@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
 
+from magmath.comm.local_group import LocalGroup
 from magmath.core.dtypes import DTYPES, DType
 from magmath.core.index_set import Tile
 from magmath.executor.context import Context
@@ -24,7 +25,7 @@ from magmath.executor.numpy_fast_path import is_faster_by_numpy, silent
 from magmath.executor.user_line import attach_user_line
 from magmath.graph import KernelCall, Node, Shape
 from magmath.layout import Layout, Mesh
-from magmath.memory.heap import View
+from magmath.memory.heap import Heap, PrivateSource, View
 from magmath.memory.local_array import LocalArray, tile_spec
 from magmath.memory.torch_dtypes import NUMPY, to_torch
 from magmath.ops.leaves import CONSTANT, PARAMETER
@@ -58,6 +59,53 @@ def compute(
     return [made[node][0] for node in requested]
 
 
+@final
+class EagerKernels:
+    """The computation of single nodes in this process, on NumPy arrays."""
+
+    def __init__(self) -> None:
+        cpu = torch.device("cpu")
+        self._context = Context(LocalGroup(1).communicator(0), Heap(PrivateSource(cpu)), cpu)
+
+    @staticmethod
+    def number_of(leaf: Node) -> np.ndarray[Any, Any] | None:
+        """Return the number of a leaf as a 0-d array, not to be written; None if NumPy has no such
+        type."""
+        return _number(leaf).array
+
+    def value_of(
+        self, node: Node, operands: Sequence[np.ndarray[Any, Any]]
+    ) -> np.ndarray[Any, Any]:
+        """Return the value of a node of a type that NumPy has, in new memory.
+
+        `operands` are the values of its inputs. An error carries the line that built the node.
+        """
+        form = node.signature
+        step = (form.ready if form is not None else None) or _prepared(node)
+        out = np.empty(node.shape, step.type)
+        run: Any = silent().run
+        try:
+            if step.function is not None:
+                run(step.function, *operands, out)
+            else:
+                run(self._call, node, step, operands, out)
+        except Exception as error:
+            attach_user_line(error, node)
+            raise
+        return out
+
+    def _call(
+        self,
+        node: Node,
+        step: _Step,
+        operands: Sequence[np.ndarray[Any, Any]],
+        out: np.ndarray[Any, Any],
+    ) -> None:
+        views = {x: View(value) for x, value in zip(node.inputs, operands, strict=True)}
+        views[node] = View(out)
+        _call(node, step.whole, views, self._context)
+
+
 def _free(arrays: Iterable[LocalArray], context: Context) -> None:
     for stored in arrays:
         stored.free(context.heap)
@@ -89,7 +137,8 @@ def _compute(
                 views[node] = _number(node)
                 continue
             form = node.signature
-            whole, function = (form.ready if form is not None else None) or _prepared(node)
+            step = (form.ready if form is not None else None) or _prepared(node)
+            whole, function = step.whole, step.function
             waiting = spare[whole]
             out = waiting.pop() if waiting else whole.piece.allocate(context.heap)
             if context.heap.fills:
@@ -151,17 +200,18 @@ _whole_tile = lru_cache(maxsize=4096)(_WholeTile)
 
 
 class _Step(NamedTuple):
-    """The computation of nodes of one signature: the placement of the result, and NumPy's function
-    of operands and result if it is faster."""
+    """The computation of nodes of one signature: the placement of the result, NumPy's function of
+    operands and result if it is faster, and NumPy's type of the result if there is one."""
 
     whole: _WholeTile
     function: Callable[..., object] | None
+    type: np.dtype[Any] | None
 
 
 def _prepared(node: Node) -> _Step:
     """Return the step of a node; store it in the node's signature."""
     whole, operation = _whole_tile(node.shape, node.dtype), node.operation
-    ufunc, copy = operation.numpy_ufunc, operation.numpy_copy
+    ufunc, copy = operation.numpy_ufunc, operation.numpy_function
     arrays = node, *node.inputs
     dtypes = [x.dtype for x in arrays]
     function: Callable[..., object] | None = None
@@ -169,7 +219,7 @@ def _prepared(node: Node) -> _Step:
         function = ufunc.function
     elif copy is not None and all(x.size and x.dtype in NUMPY for x in arrays):
         function = copy(node)
-    step = _Step(whole, function)
+    step = _Step(whole, function, NUMPY.get(node.dtype))
     if node.signature is not None:
         node.signature.ready = step
     return step

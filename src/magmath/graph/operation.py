@@ -132,6 +132,13 @@ class Node(Arithmetic, Struct, eq=False, weakref=True):
             self.signature,
         )
 
+    def without_value(self) -> Node:
+        """Return the same node, not yet computed."""
+        return make_node(
+            self.operation, self.inputs, self.attributes, self.shape, self.dtype, self.layout,
+            self.line, None, self.signature,
+        )  # fmt: skip
+
     def at_line(self, line: Line) -> Node:
         """Return the same node with this line of the user's code, if one is given."""
         return self if line is None or line == self.line else self.replace(self.inputs, line=line)
@@ -256,7 +263,7 @@ Axes = Callable[[Node], str]
 Gradients = tuple[Node | None, ...]
 Vjp = Callable[[Node, Node], Gradients]
 Kernel = Callable[[KernelCall], Callable[[], object]]
-NumpyCopy = Callable[[Node], Callable[..., object]]
+NumpyFunction = Callable[[Node], Callable[..., object] | None]
 MemoryOrder = tuple[int, ...]
 """The dimensions of an array from the outermost in memory to the innermost."""
 MemoryOrders = Callable[[Node], Sequence["MemoryOrder | None"]]
@@ -370,9 +377,8 @@ class Operation:
     lower_to          node → the same in simpler operations, by which the passes replace it; such a
                       record exists for its gradient and has no kernel
     numpy_ufunc       NumPy's function of the same meaning, if it is faster for short arrays
-    numpy_copy        node → NumPy's code for an operation that only copies elements: a function of
-                      whole operands and of the result, which is faster than the kernel for short
-                      arrays
+    numpy_function    node → NumPy's code for the operation, a function of whole operands and of the
+                      result that is faster than the kernel for short arrays, or None
     lapack            computed by LAPACK: data can make it fail (LinAlgError), and one worker may
                       compute it for all, with the threads of its whole host
     only_layouts      (node, mesh of one dimension) → the layouts of its operands and of its result
@@ -382,6 +388,7 @@ class Operation:
     checks_indices    its integer operands after the first are indices; one out of range makes it
                       fail (IndexError)
     version           the value of a variable at a line of the user's code (`ops/leaves.py`)
+    random            draws random numbers
     mark              its value is its first operand; autodiff and batching read the others
     """
 
@@ -409,12 +416,13 @@ class Operation:
     leaf: bool = False
     lower_to: Callable[[Node], Node] | None = None
     numpy_ufunc: NumpyUfunc | None = None
-    numpy_copy: NumpyCopy | None = None
+    numpy_function: NumpyFunction | None = None
     lapack: bool = False
     only_layouts: OnlyLayouts | None = None
     distributed: DistributedKernel | None = None
     checks_indices: bool = False
     version: bool = False
+    random: bool = False
     mark: bool = False
 
     def __repr__(self) -> str:

@@ -37,6 +37,10 @@ recorded."""
 SMALL_BYTES = 1 << 20
 """Maximum bytes of the operands that the provenance of an implicitly computed value keeps alive."""
 
+KEPT_BYTES = 4096
+"""Bytes of kept operands that count as one operation for the length of a chain, which thus keeps at
+most 80 MB."""
+
 
 _serials = count(1)
 # Records refer to earlier records only, so they form no cycles (gc=False): collections of garbage
@@ -44,8 +48,8 @@ _serials = count(1)
 
 
 class WeakOperand:
-    """A weak reference to an array that an expression read; an abstract class, but not an ABC,
-    whose instance checks are slow.
+    """A reference to an array that an expression read, a weak one unless the array is small and
+    could not be computed again; an abstract class, but not an ABC, whose instance checks are slow.
 
     `provenance` is that of the array.
     """
@@ -105,6 +109,21 @@ class LeafOperand(WeakOperand, Struct, eq=False, gc=False):
         if before is not None:
             before.serial = before.serial or next(_serials)
             self._serial, self.provenance = before.serial, None
+
+
+@final
+class KeptOperand(WeakOperand, Struct, eq=False, gc=False):
+    """A small leaf that was read and that is no result itself: it is kept alive, since it could not
+    be computed again. The arrays of leaves without provenance never change."""
+
+    _leaf: Node
+    provenance: Provenance | None = None
+
+    def find(self) -> Node | None:
+        return self._leaf
+
+    def nodes(self) -> Sequence[Node]:
+        return (self._leaf,)
 
 
 @final
@@ -253,9 +272,10 @@ class Provenance(Struct, eq=False, gc=False):
         operands: Sequence[WeakOperand],
         line: Line,
         numbers: Sequence[Number] = (),
+        kept: int = 0,
     ) -> Provenance:
-        """Return the provenance of a recipe's output."""
-        length = longest(operands) + recipe.length
+        """Return the provenance of a recipe's output, which keeps this many bytes of operands."""
+        length = longest(operands) + recipe.length + kept // KEPT_BYTES
         return Provenance(recipe, output, operands, line, numbers, length)
 
     @staticmethod
@@ -405,7 +425,7 @@ class Provenance(Struct, eq=False, gc=False):
                 if node is None and read.provenance is not None:
                     node = before.get(read.provenance)
             if node is None and isinstance(step, RecipeStep):
-                node = built_step(step, built, value if i == output else None)
+                node = built_step(step, built, value if i == output else None, self.line)
             built[i] = node
         return built[output]
 

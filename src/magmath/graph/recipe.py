@@ -99,9 +99,12 @@ def number_node(step: Node | NumberStep, value: Number) -> Node:
 
 
 def built_step(
-    step: RecipeStep, built: Mapping[int, Node | None], value: Node | None
+    step: RecipeStep, built: Mapping[int, Node | None], value: Node | None, line: Line
 ) -> Node | None:
-    """Return the node of a step, given the nodes of earlier steps; None if an input is missing."""
+    """Return the node of a step, given the nodes of earlier steps; None if an input is missing.
+
+    `line` is that of the user's code for a step that has none.
+    """
     inputs = [node for i in step.sources if (node := built[i]) is not None]
     if len(inputs) < len(step.sources):
         return None
@@ -112,7 +115,7 @@ def built_step(
         step.shape,
         step.dtype,
         step.layout,
-        step.line,
+        step.line or line,
         value,
         step.signature,
     )

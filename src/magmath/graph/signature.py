@@ -19,7 +19,8 @@ class Signature:
     operands of the same shapes and types.
 
     These are the attributes, read-only, the shape and type of the result, and, once they are
-    computed, the index notation and (`ready`) the prepared step that computes such a node eagerly.
+    computed, the index notation, the prepared step that computes such a node eagerly (`ready`), and
+    how its gradients find it again (`recipes`).
     Signatures with the same `key`, of operation, attributes and operands, are equal; most of them
     are identical, so that a graph of many nodes is compared fast. `number` is unique: two
     signatures with one number are identical.
@@ -34,6 +35,7 @@ class Signature:
         "nbytes",
         "number",
         "ready",
+        "recipes",
         "shape",
     )
 
@@ -47,6 +49,7 @@ class Signature:
         self.dtype = dtype
         self.nbytes = prod(shape) * dtype.itemsize
         self.ready: Any = None
+        self.recipes: Any = None
         self.index_notation: IndexNotation | None = None
 
     def __hash__(self) -> int:

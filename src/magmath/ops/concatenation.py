@@ -101,7 +101,7 @@ CONCAT = Operation(
     kernel=_concat_kernel,
     native=_emit_concat,
     reference=lambda *arrays, axis: np.concatenate(arrays, axis),
-    numpy_copy=lambda node: (
+    numpy_function=lambda node: (
         lambda *rest: np.concatenate(rest[:-1], node.attributes["axis"], out=rest[-1])
     ),
     flops=lambda node: 0.0,

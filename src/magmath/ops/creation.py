@@ -50,6 +50,7 @@ FULL = Operation(
     kernel=_full_kernel,
     native=_emit_full,
     reference=lambda value, *, shape, dtype: np.full(shape, value),
+    numpy_function=lambda node: lambda value, out: np.copyto(out, value),
     flops=_element_flops,
     same_bits=same_bits_always,
 )
@@ -156,6 +157,7 @@ def _random(name: str, fill: str, native: Any, flops: float) -> Operation:
         kernel=_random_kernel(fill),
         native=native,
         reference=_random_reference(fill),
+        random=True,
         flops=lambda node: flops * node.size,
     )
 
@@ -189,6 +191,7 @@ PERMUTATION = Operation(
     kernel=_permutation_kernel,
     native=None,
     reference=_permutation_reference,
+    random=True,
     flops=lambda node: 40.0 * node.size,
 )
 

@@ -493,6 +493,11 @@ def _where_vjp(node: Node, g: Node) -> Gradients:
     return None, where(condition, g, zero), where(condition, zero, g)
 
 
+def _numpy_where(condition: Any, x: Any, y: Any, out: Any) -> None:
+    np.copyto(out, y)
+    np.copyto(out, x, where=condition)
+
+
 WHERE = Operation(
     name="where",
     infer=_where_infer,
@@ -502,6 +507,7 @@ WHERE = Operation(
     kernel=torch_kernel("where", np.where),
     native="({1} if {0} else {2})",
     reference=np.where,
+    numpy_function=lambda node: _numpy_where,
     flops=flops_per_element(1),
     same_bits=same_bits_always,
     elementwise=True,
@@ -544,6 +550,12 @@ def _astype_same_bits(result: DType, operands: Sequence[DType]) -> bool:
     return operands[0].kind != "float" or result.kind in ("bool", "float")
 
 
+def _numpy_astype(node: Node) -> Callable[..., object] | None:
+    if not _astype_same_bits(node.dtype, [x.dtype for x in node.inputs]):
+        return None
+    return lambda x, out: np.copyto(out, x, casting="unsafe")
+
+
 ASTYPE = Operation(
     name="astype",
     infer=_astype_infer,
@@ -553,6 +565,7 @@ ASTYPE = Operation(
     kernel=_astype_kernel,
     native="{cast}({0})",
     reference=_astype_reference,
+    numpy_function=_numpy_astype,
     flops=flops_per_element(1),
     same_bits=_astype_same_bits,
     elementwise=True,

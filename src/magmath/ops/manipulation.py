@@ -105,7 +105,7 @@ RESHAPE = Operation(
     kernel=_reshape_kernel,
     native=emit_reshape,
     reference=lambda x, *, shape: np.reshape(x, shape),
-    numpy_copy=lambda node: lambda x, out: np.copyto(out, x.reshape(out.shape)),
+    numpy_function=lambda node: lambda x, out: np.copyto(out, x.reshape(out.shape)),
     flops=_no_flops,
     same_bits=same_bits_always,
     decompositions=_reshape_decompositions,
@@ -158,7 +158,7 @@ PERMUTE = Operation(
     kernel=_permute_kernel,
     native=IndexMap(_permuted_indices, lambda call, x: x.permute(call.attributes["axes"])),
     reference=lambda x, *, axes: np.transpose(x, axes),
-    numpy_copy=lambda node: lambda x, out: np.copyto(out, x.transpose(node.attributes["axes"])),
+    numpy_function=lambda node: lambda x, out: np.copyto(out, x.transpose(node.attributes["axes"])),
     flops=_no_flops,
     same_bits=same_bits_always,
 )

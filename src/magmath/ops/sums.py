@@ -102,6 +102,22 @@ def _kernel(name: str, torch_name: str, reference: Callable[..., Any]) -> Kernel
     return bind
 
 
+_UFUNCS = {
+    "sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum,
+    "any": np.logical_or, "all": np.logical_and,
+}  # fmt: skip
+
+
+def _numpy_function(name: str, node: Node) -> Callable[..., object] | None:
+    """Return NumPy's reduction; its sums of 16-bit numbers are less exact than the kernel's."""
+    axis, keepdims = node.attributes["axis"], node.attributes["keepdims"]
+    if not axis or "16" in node.dtype.name:
+        return None
+    reduce: Any = _UFUNCS[name].reduce
+    axes = axis[0] if len(axis) == 1 else axis
+    return lambda x, out: reduce(x, axes, None, out, keepdims)
+
+
 def _prod_call(x: torch.Tensor, out: torch.Tensor, axis: Axis) -> Callable[[], object]:
     """Bind a product over several axes.
 
@@ -145,6 +161,7 @@ def reduction_record(
         kernel=_kernel(name, torch_name, reference),
         native=partial(emit_reduction, name=name, start=IDENTITY[name]),
         reference=reference,
+        numpy_function=partial(_numpy_function, name),
         flops=lambda node: float(node.inputs[0].size),
         memory_orders=any_memory_order,
     )
@@ -200,7 +217,7 @@ BROADCAST = Operation(
         lambda w, call: lambda indices: indices, lambda call, x: x.expand(call.out.shape)
     ),
     reference=lambda x, *, shape: np.broadcast_to(x, shape),
-    numpy_copy=lambda node: lambda x, out: np.copyto(out, x),
+    numpy_function=lambda node: lambda x, out: np.copyto(out, x),
     flops=lambda node: 0.0,
     same_bits=same_bits_always,
     memory_orders=any_memory_order,

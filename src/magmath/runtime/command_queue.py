@@ -16,10 +16,14 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 from weakref import WeakSet
 
+import numpy as np
+
+from magmath.core.dtypes import DType
 from magmath.errors import MagmathError, WorkerLost
+from magmath.layout import Layout
 from magmath.memory.local_array import LocalArray
 from magmath.runtime import messages
 from magmath.runtime.failures import exception_from
@@ -196,6 +200,12 @@ class CommandQueue:
             self.check_open()
             released = self._take_released() if self._released else ()
             return self._transport.compute(order, requested, given, outputs, released)
+
+    def store(self, array: int, values: np.ndarray[Any, Any], layout: Layout, dtype: DType) -> None:
+        """Copy an array into the memory of the inline worker."""
+        with self.lock, self.interrupts:
+            self.check_open()
+            self._transport.store(array, values, layout, dtype)
 
     def get(self, array: int) -> LocalArray:
         """Return the array of this number on the inline worker."""

@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import count
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+import numpy as np
 import torch
 
-from magmath.core.dtypes import DType
+from magmath.core.dtypes import DTYPES, DType
 from magmath.errors import (
     DTypeError,
     LayoutError,
@@ -117,6 +118,7 @@ class Pool:
         self.workers = transport.size
         self.mesh = Mesh.line(self.workers)
         self.topology = Topology.of(self._queue.hellos)
+        self.is_on_cpu = self.topology.device == "cpu"
         self.memory_bound = self._queue.hellos[0].memory_bound or None
 
     def __repr__(self) -> str:
@@ -164,6 +166,15 @@ class Pool:
             raise
         return array
 
+    def store(self, values: np.ndarray[Any, Any], layout: Layout) -> int:
+        """Like `put`, with a NumPy array: on the worker of this process without a message."""
+        if not (self.is_inline and self.is_on_cpu):
+            return self.put(torch.from_numpy(values), layout)
+        array, dtype = next(self._numbers), DTYPES[values.dtype.name]
+        self._queue.store(array, values, layout, dtype)
+        self._records.known[array] = (layout, dtype)
+        return array
+
     def get(self, array: int) -> torch.Tensor:
         """Return the whole array as a new CPU tensor, from a minimal set of workers.
 
@@ -191,7 +202,16 @@ class Pool:
             return None
         layout, _ = self._require_array("get", array)
         tensor = self._queue.get(array).tensor
-        return tensor if tuple(tensor.shape) == layout.shape else None
+        plain = layout.boxes is None and tuple(tensor.shape) == layout.shape
+        return tensor if plain else None
+
+    def local_elements(self, array: int) -> np.ndarray[Any, Any] | None:
+        """Return the values of an array that the worker of this process stores, for reading; None
+        if NumPy has no such type, or if they are on a GPU or in boxes."""
+        layout, _ = self._require_array("get", array)
+        values = self._queue.get(array).view.array
+        plain = values is not None and layout.boxes is None and values.shape == layout.shape
+        return values if plain else None
 
     def read(
         self,

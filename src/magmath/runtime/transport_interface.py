@@ -8,8 +8,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
+import numpy as np
+
+from magmath.core.dtypes import DType
+from magmath.layout import Layout
 from magmath.memory.local_array import LocalArray
 from magmath.program.instructions import Program
 from magmath.program.instructions import encode as encode_program
@@ -112,6 +116,10 @@ class Transport(ABC):
     ) -> list[float]:
         """Drop the arrays `released` and run one step of a program; return the emitted scalars.
         Only where `direct`."""
+        raise AssertionError("workers elsewhere are sent messages")
+
+    def store(self, array: int, values: np.ndarray[Any, Any], layout: Layout, dtype: DType) -> None:
+        """Copy an array of this process to the only worker, under a number; only where `direct`."""
         raise AssertionError("workers elsewhere are sent messages")
 
     def get(self, array: int) -> LocalArray:

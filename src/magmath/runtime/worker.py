@@ -14,12 +14,13 @@ from functools import cached_property, partial
 from typing import Any
 
 import msgspec
+import numpy as np
 import torch
 
 from magmath.comm import Communicator
 from magmath.comm.progress_thread import ProgressThread
 from magmath.core.debugging import debugging
-from magmath.core.dtypes import as_dtype
+from magmath.core.dtypes import DType, as_dtype
 from magmath.core.resources import memory_share
 from magmath.errors import WorkerError
 from magmath.layout import Layout
@@ -171,6 +172,13 @@ class Worker:
         for output, array in zip(outputs, made, strict=True):
             self.arrays.add(output, array)
         return made
+
+    def store(self, array: int, values: np.ndarray[Any, Any], layout: Layout, dtype: DType) -> None:
+        """Copy an array of this process; only for an inline worker on the CPU."""
+        stored = LocalArray.allocate(self.heap, layout, dtype, 0)
+        if stored.view.array is not None:  # None: no elements
+            np.copyto(stored.view.array, values)
+        self.arrays.add(array, stored)
 
     @cached_property
     def _compute(self) -> Compute:

@@ -230,7 +230,8 @@ STEPS = [
 
 
 @pytest.mark.parametrize(
-    ("kind", "workers"), [("inline", 1), ("planned", 1), ("shared", 2), ("messages", 4)]
+    ("kind", "workers"),
+    [("inline", 1), ("planned", 1), ("shared", 2), ("eager", 2), ("messages", 4)],
 )
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())

@@ -6,11 +6,15 @@ The default, `workers=0`. Nothing is encoded or copied, and exceptions propagate
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import torch
 
 from magmath.comm.local_group import LocalGroup
+from magmath.core.dtypes import DType
 from magmath.kernels.thread_count import limit_to_processors, set_threads
+from magmath.layout import Layout
 from magmath.memory.local_array import LocalArray
 from magmath.runtime.failures import add_user_line
 from magmath.runtime.messages import Command, Hello, Interrupt, LongCommand, Number, Progress
@@ -96,6 +100,11 @@ class InlineTransport(Transport):
         except Exception as error:
             add_user_line(error)
             raise
+
+    def store(self, array: int, values: np.ndarray[Any, Any], layout: Layout, dtype: DType) -> None:
+        self.traffic.messages += 1
+        assert self._worker is not None
+        self._worker.store(array, values, layout, dtype)
 
     def get(self, array: int) -> LocalArray:
         self.traffic.messages += 1

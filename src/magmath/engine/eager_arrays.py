@@ -1,0 +1,238 @@
+"""Eager arrays: a small array is computed when its expression is built, in this process.
+
+For a few kilobytes, an evaluation costs more than the arithmetic: the expression is examined, a
+program or kernels are looked up, memory is allocated on the workers. So an operation on small
+arrays whose values this process stores is one call of its kernel, as in NumPy. The result is stored
+here too, and is sent to the workers when a program reads it (`RemoteArray.handle`). Its provenance
+is recorded, so gradients pass through it as through any evaluated array.
+
+An operation stays pending if it is traced, reads a variable, draws random numbers (which
+`minimize` draws anew in each step), or can fail for some values, and if an operand is pending,
+large or stored elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, final
+from weakref import ref
+
+import numpy as np
+
+from magmath.core.bounded_memo import store_bounded
+from magmath.core.dtypes import DType, bfloat16
+from magmath.engine import tracing
+from magmath.engine.data_failures import may_fail
+from magmath.engine.remote_array import RemoteArray
+from magmath.graph import (
+    Node,
+    Provenance,
+    Recipe,
+    Shape,
+    provenance_of,
+    set_provenance,
+    set_value,
+)
+from magmath.graph.operation import Line
+from magmath.graph.provenance import KeptOperand, LeafOperand, WeakOperand
+from magmath.graph.recipe import Number, NumberStep, RecipeStep, Step
+from magmath.layout import Layout
+from magmath.ops.creation import FULL, IOTA
+from magmath.ops.elementwise import ARGUMENT, STOP_GRADIENT
+from magmath.ops.leaves import CONSTANT, INPUT, PARAMETER, input_leaf
+from magmath.ops.redistribute import REDISTRIBUTE
+
+if TYPE_CHECKING:
+    from magmath.executor.eager import EagerKernels
+    from magmath.runtime.pool import Pool
+
+MAX_DEPTH = 16
+"""Depth of an expression, of a function that is composed of several operations, up to which it is
+computed when it is built."""
+_MOST_LAYOUTS = 4096
+_NUMBER = -1  # in a pattern: an operand that is a number
+_CREATIONS = frozenset({FULL, IOTA})
+"""Operations on numbers alone."""
+_DIFFERENTIABLE = ("float", "complex")
+_NEVER: Mapping[Any, Recipe] = MappingProxyType({})
+
+
+class _Attempt:
+    """What the computation of a node has found: `made`, the leaves of its pending operands, and
+    whether it reads a stored array. Expressions of numbers alone belong to no pool; they stay
+    pending, and outlive this one."""
+
+    __slots__ = ("made", "reads_stored")
+
+    def __init__(self) -> None:
+        self.made: dict[Node, Node] = {}
+        self.reads_stored = False
+
+
+@final
+class EagerArrays:
+    """The computation of arrays of at most `most` bytes for one pool, in this process.
+
+    `whole` returns the layout of replicated results.
+    """
+
+    def __init__(self, pool: Pool, whole: Callable[..., Layout]) -> None:
+        self._pool = pool
+        self._whole = whole
+        self.most = 0
+        self._layouts: dict[Shape, Layout] = {}
+
+    @cached_property
+    def _kernels(self) -> EagerKernels:
+        from magmath.executor.eager import EagerKernels  # loads the kernels: on first use
+
+        return EagerKernels()
+
+    def stores(self, dtype: DType, layout: Layout) -> bool:
+        """Return True if this process stores a new array of this type and default layout."""
+        return dtype is not bfloat16 and layout.max_local_size * dtype.itemsize <= self.most
+
+    def leaf_of(self, node: Node) -> Node | None:
+        """Return an input leaf with the value of a new node, or None if it stays pending."""
+        form = node.signature
+        if form is None or form.nbytes > self.most or form.recipes is _NEVER:
+            return None
+        if node.reads_version or node.depth > MAX_DEPTH or tracing.current() is not None:
+            return None
+        if self._pool.closed or node.operation in _CREATIONS:
+            return None
+        attempt = _Attempt()
+        leaf = self._computed(node, attempt)
+        if leaf is None or not attempt.reads_stored:
+            return None
+        for operand, known in attempt.made.items():
+            set_value(operand, known)
+        return leaf
+
+    def _computed(self, node: Node, attempt: _Attempt) -> Node | None:
+        form = node.signature
+        if form is None or form.nbytes > self.most:
+            return None
+        recipes = form.recipes
+        if recipes is None:
+            recipes = form.recipes = {} if _is_eager(node) else _NEVER
+        if recipes is _NEVER:
+            return None
+        kernels = self._kernels
+        values: list[np.ndarray[Any, Any]] = []
+        leaves: list[Node] = []
+        numbers: list[Number] = []
+        pattern: list[int] = []
+        for source in node.inputs:
+            operation = source.operation
+            if operation is PARAMETER or operation is CONSTANT:
+                number = source.value if operation is PARAMETER else source.attributes["value"]
+                value = None if number is None else kernels.number_of(source)
+                numbers.append(number)
+                pattern.append(_NUMBER)
+            else:
+                if operation is INPUT:
+                    leaf: Node | None = source
+                    attempt.reads_stored = True
+                else:
+                    leaf = self._known(source, attempt)
+                if leaf is None:
+                    return None
+                data = leaf.value
+                if type(data) is not RemoteArray or data.pool is not self._pool:
+                    return None
+                value = data.elements
+                if value is None and not data.has_failed:
+                    value = data.elements_here()
+                if leaf in leaves:
+                    pattern.append(leaves.index(leaf))
+                else:
+                    pattern.append(len(leaves))
+                    leaves.append(leaf)
+            if value is None or value.nbytes > self.most:
+                return None
+            values.append(value)
+        shape, dtype = form.shape, form.dtype
+        layout = self._layouts.get(shape) or self._new_layout(shape)
+        data = RemoteArray(
+            self._pool, None, shape, dtype, layout, None, kernels.value_of(node, values)
+        )
+        result = input_leaf(shape, dtype, layout, data)
+        if leaves and dtype.kind in _DIFFERENTIABLE and node.operation is not STOP_GRADIENT:
+            key = tuple(pattern)
+            recipe = recipes.get(key)
+            if recipe is None:
+                recipe = recipes[key] = _recipe(node, pattern, len(leaves))
+            _record(result, recipe, leaves, numbers, node.line)
+        return result
+
+    def _new_layout(self, shape: Shape) -> Layout:
+        layout = self._whole(shape, shared=True)  # that of a program's result
+        return store_bounded(self._layouts, shape, layout, _MOST_LAYOUTS)
+
+    def _known(self, node: Node, attempt: _Attempt) -> Node | None:
+        """Return the leaf with the value of an operand, which is computed now if it is made of
+        numbers or a part of the same function; None if it stays pending."""
+        if node.value is not None:
+            attempt.reads_stored = True
+            return node.value if isinstance(node.value, Node) else None
+        if node.is_leaf or (node.handle is not None and node.operation not in _CREATIONS):
+            return None
+        leaf = attempt.made.get(node) or self._computed(node, attempt)
+        if leaf is not None:
+            attempt.made[node] = leaf
+        return leaf
+
+
+def _is_eager(node: Node) -> bool:
+    """Return True if nodes of this signature may be computed when they are built."""
+    operation = node.operation
+    if operation is ARGUMENT or operation is REDISTRIBUTE:
+        return False
+    special = (
+        operation.mark or operation.random or operation.version or operation.lower_to is not None
+    )
+    named = node.dtype.name != "bfloat16"  # which NumPy does not have
+    return named and not (special or operation.leaf or may_fail(node))
+
+
+def _record(
+    leaf: Node, recipe: Recipe, operands: Sequence[Node], numbers: Sequence[Number], line: Line
+) -> None:
+    """Record how the value of a leaf was computed; keep operands that are no results themselves."""
+    kept = 0
+    read: list[WeakOperand] = []
+    for x in operands:
+        before = provenance_of(x)
+        if before is None:
+            read.append(KeptOperand(x))
+            kept += x.value.nbytes
+        else:
+            read.append(LeafOperand(ref(x), before))
+    set_provenance(
+        leaf, Provenance.of(recipe, len(recipe.steps) - 1, tuple(read), line, tuple(numbers), kept)
+    )
+
+
+def _recipe(node: Node, pattern: Sequence[int], operands: int) -> Recipe:
+    """Return the recipe of nodes of one signature: its operands, its numbers, the operation.
+
+    `pattern` has the position of each input among the operands.
+    """
+    steps: list[Step] = [None] * operands
+    sources = []
+    for source, position in zip(node.inputs, pattern, strict=True):
+        if position == _NUMBER:
+            position = len(steps)
+            steps.append(NumberStep(PARAMETER, source.dtype, 0))
+        sources.append(position)
+    numbers = range(operands, len(steps))
+    steps.append(
+        RecipeStep(
+            node.operation, node.attributes, node.shape, node.dtype, node.layout, None,
+            node.signature, tuple(sources),
+        )
+    )  # fmt: skip
+    return Recipe(steps, range(operands), numbers)

@@ -1,0 +1,161 @@
+"""Small arrays are computed when their expressions are built: the values, the gradients and the
+memory are those of arrays that programs compute."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import magmath as mm
+from engines import current
+from magmath.engine import session
+from magmath.engine.engine import EAGER_BYTES
+from magmath.engine.remote_array import RemoteArray
+from magmath.errors import MagmathError
+from magmath.graph.provenance import KEPT_BYTES, MAX_LENGTH
+
+UNARY: list[Callable[[Any], Any]] = [
+    lambda x: x * 0.5 + 1,
+    lambda x: mm.tanh(x),
+    lambda x: x.T,
+    lambda x: x[::-1],
+    lambda x: x - x.mean(axis=0),
+    lambda x: mm.where(x > 0, x, 0.1 * x),
+    lambda x: x / (1 + x.std()),
+    lambda x: mm.concat([x[1:], x[:1]]),
+    lambda x: x.sum(axis=1, keepdims=True) + x * 0,
+    lambda x: mm.max(x, axis=0) * x,
+    lambda x: mm.stop_gradient(x) * x,
+    lambda x: mm.cumulative_sum(x, axis=0) / 3,
+    lambda x: mm.linalg.matrix_transpose(x) * 1,
+    lambda x: x.astype(mm.float32).astype(mm.float64),
+]
+BINARY: list[Callable[[Any, Any], Any]] = [
+    lambda x, y: x * y,
+    lambda x, y: x - y / 2,
+    lambda x, y: x @ y,
+    lambda x, y: x @ y.T,
+    lambda x, y: x.T @ y,
+    lambda x, y: mm.maximum(x, y),
+    lambda x, y: x * y[0],
+    lambda x, y: mm.einsum("ij,kj->ik", x, y),
+]
+GRID = np.random.default_rng(0).uniform(-1, 1, (3, 3))
+
+
+def program(choices: list[tuple[int, int, int]], forget: bool) -> tuple[Any, ...]:
+    """Values and gradients of a random expression; `forget` drops all but the last array."""
+    x, y = mm.asarray(GRID), mm.asarray(GRID[::-1].copy())
+    arrays = [x, y]
+    for kind, first, second in choices:
+        a, b = arrays[first % len(arrays)], arrays[second % len(arrays)]
+        if kind < len(UNARY):
+            arrays.append(UNARY[kind](a))
+        else:
+            arrays.append(BINARY[(kind - len(UNARY)) % len(BINARY)](a, b))
+    loss = mm.sum(arrays[-1] * arrays[-1])
+    last = arrays[-1].numpy()
+    if forget:
+        del arrays, a, b
+        gc.collect()
+    return last, float(loss), mm.grad(loss, [x, y])
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, len(UNARY) + len(BINARY) - 1), st.integers(0, 99), st.integers(0, 99)
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+    st.booleans(),
+)
+def test_values_and_gradients_are_those_of_programs(
+    choices: list[tuple[int, int, int]], forget: bool
+) -> None:
+    with current("planned"):
+        expected = program(choices, forget=False)
+        expected = (*expected[:2], [np.asarray(g) for g in expected[2]])
+    with current("inline"):
+        found = program(choices, forget)
+        for one, other in zip((*found[:2], *found[2]), (*expected[:2], *expected[2]), strict=True):
+            np.testing.assert_allclose(np.asarray(one), other, rtol=1e-6, atol=1e-9)
+
+
+def test_small_arrays_are_computed_without_messages() -> None:
+    with current("inline") as pool:
+        x = mm.asarray(np.arange(6.0).reshape(2, 3))
+        before = pool.traffic.messages
+        y = (x * 2 + 1).sum(axis=0)
+        y[0] = 7
+        assert y.is_known()
+        assert y.tolist() == [7, 12, 16]
+        assert float(y.max() + y.min()) == 23
+        assert pool.traffic.messages == before
+        large = mm.asarray(np.ones(EAGER_BYTES))
+        assert not (large * 2).is_known()
+        assert float(mm.sum(large * y[1])) == 12 * EAGER_BYTES  # y is sent to the worker
+
+
+def test_traces_arguments_and_variables_stay_expressions() -> None:
+    with current("inline"):
+        x, v = mm.asarray([1.0, 2.0]), mm.variable("v", [3.0, 4.0])
+        assert not (x * v).is_known()
+        seen = []
+
+        def f(a: mm.Array) -> mm.Array:
+            seen.append((a * x).is_known())
+            return mm.sum(a * a * x)
+
+        np.testing.assert_allclose(mm.grad(f)(x).numpy(), [2, 8])
+        np.testing.assert_allclose(mm.grad(lambda a: mm.sum(mm.grad(f)(a)))(x).numpy(), [2, 4])
+        assert mm.compile(f)(x).item() == 9
+        assert seen == [False] * len(seen)
+
+
+def test_a_captured_array_that_is_updated_is_read_again() -> None:
+    with current("inline"):
+        c = mm.asarray([1.0, 2.0])
+        f = mm.compile(lambda x: x * (c * 2))
+        assert f(mm.ones(2)).tolist() == [2, 4]
+        c += 1
+        assert f(mm.ones(2)).tolist() == [4, 6]
+
+
+def test_gradients_pass_through_temporary_arrays() -> None:
+    """Small operands that are no results are kept, as a pending expression would keep them."""
+    with current("inline"):
+        x = mm.asarray([1.0, 2.0])
+        loss = mm.sum((x - mm.asarray([0.5, 1.0])) ** 2 * mm.asarray([2.0, 3.0]))
+        gc.collect()
+        np.testing.assert_allclose(mm.grad(loss, x).numpy(), [2.0, 6.0])
+
+
+def test_long_chains_keep_little_and_end() -> None:
+    with current("inline"):
+        start = x = mm.asarray(np.zeros(KEPT_BYTES // 8))
+        for _ in range(MAX_LENGTH // 2):
+            x = x * 0.5 + np.ones(KEPT_BYTES // 8)  # a new operand of 4 KB in each step
+        np.testing.assert_allclose(x.numpy(), 2.0)
+        gc.collect()
+        kept = sum(type(y) is RemoteArray for y in gc.get_objects())
+        assert kept < 0.4 * MAX_LENGTH
+        with pytest.raises(MagmathError, match=r"grad: .*operations were made of it since"):
+            mm.grad(mm.sum(x), start)
+
+
+def test_arrays_of_an_ended_pool_are_gone() -> None:
+    x = mm.asarray([1.0])
+    engine = session.engine()
+    with current("inline"), pytest.raises(MagmathError, match="another pool"):
+        (x + 1).numpy()
+    assert session.engine() is engine
+    assert (x + 1).item() == 2
