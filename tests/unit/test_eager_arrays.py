@@ -159,3 +159,31 @@ def test_arrays_of_an_ended_pool_are_gone() -> None:
         (x + 1).numpy()
     assert session.engine() is engine
     assert (x + 1).item() == 2
+
+
+def test_failures_are_raised_at_the_line_and_change_nothing() -> None:
+    with current("inline"):
+        x = mm.asarray([1.0, 2.0, 3.0])
+        row, reader = x[:2], x * 2
+        wrong: list[Callable[[], Any]] = [
+            lambda: x[mm.asarray([7])],
+            lambda: x.__setitem__(mm.asarray([7]), 1.0),
+            lambda: row.__setitem__(mm.asarray([2]), 1.0),
+            lambda: mm.linalg.inv(mm.asarray(np.zeros((2, 2)))),
+            lambda: mm.linalg.solve(mm.asarray(np.zeros((2, 2))), x[:2]),
+            lambda: mm.linalg.cholesky(-mm.asarray(np.eye(2))),
+        ]
+        for function in wrong:
+            with pytest.raises((IndexError, np.linalg.LinAlgError)) as caught:
+                function()
+            assert __file__ in "".join(caught.value.__notes__)
+        assert (x.tolist(), row.tolist(), reader.tolist()) == ([1, 2, 3], [1, 2], [2, 4, 6])
+        x[mm.asarray([0, 2])] = 5.0
+        assert (x.tolist(), row.tolist()) == ([5, 2, 5], [5, 2])
+
+
+def test_expressions_of_numbers_alone_fail_when_they_are_read() -> None:
+    with current("inline"):
+        singular = mm.linalg.inv(mm.zeros((2, 2)))
+        with pytest.raises(np.linalg.LinAlgError):
+            singular.numpy()

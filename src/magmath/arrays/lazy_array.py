@@ -59,12 +59,12 @@ class LazyArray(ArrayHandle):
     def __init__(self, node: Node) -> None:
         self._formers: list[ref[Node] | None] | None = None
         self.view_of = None
-        self._refer_to(node)
+        self._refer_to(node, session.eager_leaf(node))
         if node.reads_version:
             note_reader(self)
 
-    def _refer_to(self, node: Node) -> None:
-        """Refer to a node. A long pending expression is computed, and one that references much more
+    def _refer_to(self, node: Node, leaf: Node | None) -> None:
+        """Refer to a node, and to the leaf with its value if it was computed at once. A long pending expression is computed, and one that references much more
         memory than its value needs, which is checked at depths that are powers of two.
         """
         self._node = node
@@ -73,7 +73,6 @@ class LazyArray(ArrayHandle):
             self._leaf: Node | None = node if node.operation is leaves.INPUT else None
             return
         self._leaf = None
-        leaf = session.eager_leaf(node)
         if leaf is not None:
             self.set_known(leaf)
             return
@@ -233,6 +232,7 @@ class LazyArray(ArrayHandle):
 
     def refer_to_updated(self, node: Node) -> None:
         """Refer to the node of another value, after an update in place."""
+        leaf = session.eager_leaf(node)  # which may raise: nothing has changed
         old = self._node
         trace = tracing.current()
         if trace is not None:
@@ -241,7 +241,7 @@ class LazyArray(ArrayHandle):
             note_update(old)
         self._replaced(old, node)
         del old  # an evaluation counts references
-        self._refer_to(node)
+        self._refer_to(node, leaf)
 
     def replace_node(self, node: Node) -> None:
         """Refer to another node with the same value."""

@@ -6,9 +6,8 @@ arrays whose values this process stores is one call of its kernel, as in NumPy. 
 here too, and is sent to the workers when a program reads it (`RemoteArray.handle`). Its provenance
 is recorded, so gradients pass through it as through any evaluated array.
 
-An operation stays pending if it is traced, reads a variable, draws random numbers (which
-`minimize` draws anew in each step), or can fail for some values, and if an operand is pending,
-large or stored elsewhere.
+An operation stays pending if it is traced, reads a variable, or draws random numbers (which
+`minimize` draws anew in each step), and if an operand is pending, large or stored elsewhere.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ import numpy as np
 from magmath.core.bounded_memo import store_bounded
 from magmath.core.dtypes import DType, bfloat16
 from magmath.engine import tracing
-from magmath.engine.data_failures import may_fail
 from magmath.engine.remote_array import RemoteArray
 from magmath.graph import (
+    Graph,
     Node,
     Provenance,
     Recipe,
@@ -43,6 +42,8 @@ from magmath.ops.creation import FULL, IOTA
 from magmath.ops.elementwise import ARGUMENT, STOP_GRADIENT
 from magmath.ops.leaves import CONSTANT, INPUT, PARAMETER, input_leaf
 from magmath.ops.redistribute import REDISTRIBUTE
+from magmath.passes.expand import expand
+from magmath.runtime.failures import add_user_line
 
 if TYPE_CHECKING:
     from magmath.executor.eager import EagerKernels
@@ -104,7 +105,13 @@ class EagerArrays:
         if self._pool.closed or node.operation in _CREATIONS:
             return None
         attempt = _Attempt()
-        leaf = self._computed(node, attempt)
+        try:
+            leaf = self._computed(node, attempt)
+        except Exception as error:
+            if not attempt.reads_stored:
+                return None
+            add_user_line(error)
+            raise
         if leaf is None or not attempt.reads_stored:
             return None
         for operand, known in attempt.made.items():
@@ -154,11 +161,16 @@ class EagerArrays:
             if value is None or value.nbytes > self.most:
                 return None
             values.append(value)
+        if node.operation.lower_to is None:
+            result_values = kernels.value_of(node, values)
+        else:
+            lowered = self._known(expand(Graph((node,))).outputs[0], attempt)
+            if lowered is None:
+                return None
+            result_values = lowered.value.elements
         shape, dtype = form.shape, form.dtype
         layout = self._layouts.get(shape) or self._new_layout(shape)
-        data = RemoteArray(
-            self._pool, None, shape, dtype, layout, None, kernels.value_of(node, values)
-        )
+        data = RemoteArray(self._pool, None, shape, dtype, layout, None, result_values)
         result = input_leaf(shape, dtype, layout, data)
         if leaves and dtype.kind in _DIFFERENTIABLE and node.operation is not STOP_GRADIENT:
             key = tuple(pattern)
@@ -189,13 +201,9 @@ class EagerArrays:
 def _is_eager(node: Node) -> bool:
     """Return True if nodes of this signature may be computed when they are built."""
     operation = node.operation
-    if operation is ARGUMENT or operation is REDISTRIBUTE:
+    if operation is ARGUMENT or operation is REDISTRIBUTE or node.dtype is bfloat16:
         return False
-    special = (
-        operation.mark or operation.random or operation.version or operation.lower_to is not None
-    )
-    named = node.dtype.name != "bfloat16"  # which NumPy does not have
-    return named and not (special or operation.leaf or may_fail(node))
+    return not (operation.mark or operation.random or operation.version or operation.leaf)
 
 
 def _record(

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from math import prod
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from magmath.codegen.emit import IndexMap, emit_reduction
-from magmath.core.dtypes import DType, accumulator_dtype
+from magmath.core.dtypes import DType, accumulator_dtype, complex64, float32
 from magmath.core.shapes import broadcast, normalize_axes, reduced_shape
 from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
@@ -108,10 +109,18 @@ _UFUNCS = {
 }  # fmt: skip
 
 
+MOST_NAIVE: Final = 64
+"""Number of float32 numbers that NumPy adds one after the other, with few rounding errors."""
+
+
 def _numpy_function(name: str, node: Node) -> Callable[..., object] | None:
-    """Return NumPy's reduction; its sums of 16-bit numbers are less exact than the kernel's."""
-    axis, keepdims = node.attributes["axis"], node.attributes["keepdims"]
+    """Return NumPy's reduction, or None where it is less exact than the kernel: NumPy adds numbers
+    in pairs along the last axis alone."""
+    (x,), axis, keepdims = node.inputs, node.attributes["axis"], node.attributes["keepdims"]
+    naive = name == "sum" and x.dtype in (float32, complex64) and x.ndim - 1 not in axis
     if not axis or "16" in node.dtype.name:
+        return None
+    if naive and prod([x.shape[d] for d in axis]) > MOST_NAIVE:
         return None
     reduce: Any = _UFUNCS[name].reduce
     axes = axis[0] if len(axis) == 1 else axis
