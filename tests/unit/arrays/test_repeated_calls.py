@@ -121,7 +121,7 @@ def test_long_loops_forget_their_first_operations(
     """Gradients through later calls are right, those through more fail, and none is zero."""
     for module in ("provenance", "repeated_calls"):
         monkeypatch.setattr(f"magmath.graph.{module}.MAX_LENGTH", 120)
-    with current("inline"):
+    with current("planned"):
         f: Callable[..., Any] = mm.compile(lambda x, y: x * 0.99 + y)
         first, y = mm.ones(3, dtype=mm.float64), mm.ones(3, dtype=mm.float64)
         x, kept = first, []
