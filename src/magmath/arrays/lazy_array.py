@@ -64,8 +64,10 @@ class LazyArray(ArrayHandle):
             note_reader(self)
 
     def _refer_to(self, node: Node, leaf: Node | None) -> None:
-        """Refer to a node, and to the leaf with its value if it was computed at once. A long pending expression is computed, and one that references much more
-        memory than its value needs, which is checked at depths that are powers of two.
+        """Refer to a node, and to the leaf with its value if it was computed at once.
+
+        A long pending expression is computed, and one that references much more memory than its
+        value needs, which is checked at depths that are powers of two.
         """
         self._node = node
         depth = node.depth

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 MAX_DEPTH = 16
 """Depth of an expression, of a function that is composed of several operations, up to which it is
 computed when it is built."""
+MOST_READ = 256 << 10
+"""Bytes of the largest operand: a sum or a product may read more than it writes."""
 _MOST_LAYOUTS = 4096
 _NUMBER = -1  # in a pattern: an operand that is a number
 _CREATIONS = frozenset({FULL, IOTA})
@@ -74,7 +76,7 @@ class _Attempt:
 
 @final
 class EagerArrays:
-    """The computation of arrays of at most `most` bytes for one pool, in this process.
+    """The computation of results of at most `most` bytes for one pool, in this process.
 
     `whole` returns the layout of replicated results.
     """
@@ -158,7 +160,7 @@ class EagerArrays:
                 else:
                     pattern.append(len(leaves))
                     leaves.append(leaf)
-            if value is None or value.nbytes > self.most:
+            if value is None or value.nbytes > MOST_READ:
                 return None
             values.append(value)
         if node.operation.lower_to is None:

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 MAX_PROGRAMS = 512
 EAGER_WRITES = 64
 """Depth of a pending expression from which small writes (`x[i] = v`) are computed."""
-EAGER_BYTES = 128 << 10  # size of the largest array for which eager execution beats planning
+EAGER_BYTES = 32 << 10  # size of the largest array for which eager execution beats planning
 REPLICATED_BYTES = 64 << 10  # size of the largest array that is replicated by default, not split
 Progress = Callable[[int, list[float]], None]
 NO_VALUES: Mapping[Node, list[Node]] = {}
@@ -106,8 +106,7 @@ class Engine:
         self._at_once_bytes = nbytes
         pool = self.pool
         here = not pool.deterministic and pool.memory_limit is None and pool.is_on_cpu
-        most = nbytes if pool.is_inline else min(nbytes, REPLICATED_BYTES)
-        self.eager_arrays.most = most if here else 0
+        self.eager_arrays.most = nbytes if here else 0
 
     def compile(
         self,
