@@ -98,7 +98,7 @@ def test_convolutions_of_numbers_that_are_not_finite(data: st.DataObject, functi
 
 @pytest.mark.parametrize("function", ["convolve", "correlate"])
 @pytest.mark.parametrize("mode", ["full", "same", "valid"])
-@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128", "int64"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128", "int64", "bool"])
 @pytest.mark.parametrize(("m", "n"), [(9, 4), (4, 9), (5, 5), (1, 3), (200, 65), (70, 64)])
 def test_convolutions_of_all_lengths(function: str, mode: str, dtype: str, m: int, n: int) -> None:
     a, v = (RANDOM.integers(-4, 5, size).astype(dtype) for size in (m, n))

@@ -17,7 +17,7 @@ from magmath.api.sorting import argsort
 from magmath.api.statistics import Axis, diff, sum
 from magmath.arrays.array import Array, as_array, floating
 from magmath.arrays.number_list import is_number
-from magmath.core.dtypes import float64
+from magmath.core.dtypes import bool_, float64, int64
 from magmath.core.shapes import normalize_axes, normalize_axis
 from magmath.errors import OptionError, ShapeError
 
@@ -184,6 +184,8 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Array:
     the middle part of that, as long as the longer vector; "valid": the positions where the longer
     vector contains the shorter one."""
     x, y = _vectors("convolve", a, v)
+    if x.dtype is bool_ and y.dtype is bool_:  # whether any of the products is true
+        return convolve(astype(x, int64), astype(y, int64), mode) != 0
     if x.size < y.size:  # zeros surround the longer vector: they do not meet its infinities or nan
         x, y = y, x
     return _part(_whole(x, y), x.size, y.size, mode, "convolve")
@@ -192,6 +194,8 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Array:
 def correlate(a: Any, v: Any, mode: str = "valid") -> Array:
     """Return Σ_j a[i + j] conj(v[j]) of two vectors; the modes are those of `convolve`."""
     x, y = _vectors("correlate", a, v)
+    if x.dtype is bool_ and y.dtype is bool_:
+        return correlate(astype(x, int64), astype(y, int64), mode) != 0
     if x.size >= y.size:
         return _part(_whole(x, flip(conj(y))), x.size, y.size, mode, "correlate")
     # zeros surround the longer vector: they do not meet its infinities or nan

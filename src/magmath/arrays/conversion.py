@@ -14,7 +14,7 @@ import torch
 
 from magmath.arrays.lazy_array import LazyArray
 from magmath.arrays.number_list import is_number, number_list
-from magmath.core.dtypes import DType, convert_number, int64, uint64
+from magmath.core.dtypes import DType, bfloat16, convert_number, int64, uint64
 from magmath.core.promotion import default_complex_dtype, get_default_dtype
 from magmath.engine import session
 from magmath.engine.engine import REPLICATED_BYTES
@@ -35,6 +35,10 @@ def leaf_of_values(obj: Any, dtype: DType | None = None, layout: LayoutLike = No
 
     Raises as `mm.asarray`.
     """
+    if type(obj) is np.ndarray and dtype is None and layout is None:
+        leaf = session.engine().eager_arrays.copied_leaf(obj)
+        if leaf is not None:
+            return leaf
     return leaf_of_tensor(_tensor(obj, dtype), layout)
 
 
@@ -47,11 +51,12 @@ def leaf_of_tensor(tensor: torch.Tensor, layout: LayoutLike = None) -> Node:
         bound = bind_layout("asarray", layout, shape)
     engine = session.engine()
     pool = engine.pool
-    if layout is None and engine.eager_arrays.stores(element, bound):
-        data = RemoteArray(pool, None, shape, element, bound, elements=tensor.numpy().copy())
-    else:
-        data = RemoteArray(pool, pool.put(tensor, bound), shape, element, bound)
-        note_bytes(data.nbytes)
+    if layout is None and element is not bfloat16:
+        leaf = engine.eager_arrays.copied_leaf(tensor.numpy())
+        if leaf is not None:
+            return leaf
+    data = RemoteArray(pool, pool.put(tensor, bound), shape, element, bound)
+    note_bytes(data.nbytes)
     return input_leaf(shape, element, bound, data)
 
 

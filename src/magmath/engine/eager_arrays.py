@@ -21,7 +21,7 @@ from weakref import ref
 import numpy as np
 
 from magmath.core.bounded_memo import store_bounded
-from magmath.core.dtypes import DType, bfloat16
+from magmath.core.dtypes import DTYPES, bfloat16
 from magmath.engine import tracing
 from magmath.engine.remote_array import RemoteArray
 from magmath.graph import (
@@ -58,6 +58,7 @@ _MOST_LAYOUTS = 4096
 _NUMBER = -1  # in a pattern: an operand that is a number
 _CREATIONS = frozenset({FULL, IOTA})
 """Operations on numbers alone."""
+_DTYPES = {np.dtype(name): dtype for name, dtype in DTYPES.items() if dtype is not bfloat16}
 _DIFFERENTIABLE = ("float", "complex")
 _NEVER: Mapping[Any, Recipe] = MappingProxyType({})
 
@@ -78,14 +79,15 @@ class _Attempt:
 class EagerArrays:
     """The computation of results of at most `most` bytes for one pool, in this process.
 
-    `whole` returns the layout of replicated results.
+    `whole` returns the layout of replicated arrays.
     """
 
     def __init__(self, pool: Pool, whole: Callable[..., Layout]) -> None:
         self._pool = pool
         self._whole = whole
         self.most = 0
-        self._layouts: dict[Shape, Layout] = {}
+        self._results: dict[Shape, Layout] = {}
+        self._copies: dict[Shape, Layout] = {}
 
     @cached_property
     def _kernels(self) -> EagerKernels:
@@ -93,9 +95,17 @@ class EagerArrays:
 
         return EagerKernels()
 
-    def stores(self, dtype: DType, layout: Layout) -> bool:
-        """Return True if this process stores a new array of this type and default layout."""
-        return dtype is not bfloat16 and layout.max_local_size * dtype.itemsize <= self.most
+    def copied_leaf(self, values: np.ndarray[Any, Any]) -> Node | None:
+        """Return an input leaf with a copy of a small NumPy array; None if the workers store it, or
+        its type needs a conversion."""
+        shape, dtype = values.shape, _DTYPES.get(values.dtype)
+        if dtype is None or values.nbytes > self.most or self._pool.closed:
+            return None
+        layout = self._copies.get(shape)
+        if layout is None:
+            layout = store_bounded(self._copies, shape, self._whole(shape), _MOST_LAYOUTS)
+        data = RemoteArray(self._pool, None, shape, dtype, layout, None, values.copy(order="C"))
+        return input_leaf(shape, dtype, layout, data)
 
     def leaf_of(self, node: Node) -> Node | None:
         """Return an input leaf with the value of a new node, or None if it stays pending."""
@@ -171,7 +181,10 @@ class EagerArrays:
                 return None
             result_values = lowered.value.elements
         shape, dtype = form.shape, form.dtype
-        layout = self._layouts.get(shape) or self._new_layout(shape)
+        layout = self._results.get(shape)
+        if layout is None:
+            layout = self._whole(shape, shared=True)  # that of a program's result
+            store_bounded(self._results, shape, layout, _MOST_LAYOUTS)
         data = RemoteArray(self._pool, None, shape, dtype, layout, None, result_values)
         result = input_leaf(shape, dtype, layout, data)
         if leaves and dtype.kind in _DIFFERENTIABLE and node.operation is not STOP_GRADIENT:
@@ -181,10 +194,6 @@ class EagerArrays:
                 recipe = recipes[key] = _recipe(node, pattern, len(leaves))
             _record(result, recipe, leaves, numbers, node.line)
         return result
-
-    def _new_layout(self, shape: Shape) -> Layout:
-        layout = self._whole(shape, shared=True)  # that of a program's result
-        return store_bounded(self._layouts, shape, layout, _MOST_LAYOUTS)
 
     def _known(self, node: Node, attempt: _Attempt) -> Node | None:
         """Return the leaf with the value of an operand, which is computed now if it is made of
