@@ -67,7 +67,8 @@ class RemoteArray:
     @property
     def has_failed(self) -> bool:
         """True if the run that computes the array is known to have failed."""
-        return self.pool.any_failed and self.pool.has_failed(self.handle)
+        handle = self._handle
+        return handle is not None and self.pool.any_failed and self.pool.has_failed(handle)
 
     def elements_here(self) -> np.ndarray[Any, Any] | None:
         """Return the values in the memory of this process, for reading; None if it does not store
