@@ -6,7 +6,7 @@ provenance of that leaf records how the value was computed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -178,6 +178,10 @@ class LazyArray(ArrayHandle):
                 set_value(asked, None)
                 self._node = asked
                 self.undo()
+            provenance = provenance_of(leaf)
+            if provenance is not None:
+                session.engine().forget_failed()
+                _undo_updates(provenance.nodes())
             raise
 
     def is_known(self) -> bool:
@@ -265,6 +269,15 @@ class LazyArray(ArrayHandle):
                 return
 
 
+def _undo_updates(nodes: Iterable[Node]) -> None:
+    """Restore the arrays with failed in-place updates among those that refer to these nodes of a
+    failed expression."""
+    for node in list(nodes):
+        array = None if node.handle is None else node.handle()
+        if isinstance(array, LazyArray) and array._formers and array._node is node:
+            array.undo()
+
+
 def _can_be_computed(node: Node) -> bool:
     engine = session.engine()
     engine.forget_failed()
@@ -326,8 +339,7 @@ def _evaluate(arrays: Sequence[LazyArray]) -> None:
         except (TracingError, WorkerLost):
             raise
         except Exception:
-            for array in missing:
-                array.undo()
+            _undo_updates(topological([array.node for array in missing], cut=True))
             raise
         for array, leaf in zip(missing, known, strict=True):
             array.set_known(leaf)

@@ -408,7 +408,7 @@ class Engine:
         """
         certain = bool(nodes) and not any_can_fail(expression)
         for node in nodes:
-            can_drop = certain and not (node.reads_version or node.operation.overwrites_first)
+            can_drop = certain and not node.reads_version
             array = node.handle() if can_drop and node.handle is not None else None
             if array is not None and array.node is node:
                 array.set_known(known[node])

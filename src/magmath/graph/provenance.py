@@ -333,8 +333,19 @@ class Provenance(Struct, eq=False, gc=False):
 
     def _keep_up_to(self, nbytes: int) -> None:
         plain, _ = self.arrays()
-        if sum([node.size * node.dtype.itemsize for node in plain]) <= nbytes:
-            self._kept = plain
+        kept = sum([node.size * node.dtype.itemsize for node in plain])
+        if kept > nbytes:
+            return
+        self._kept = plain
+        # The kept arrays keep others: all of them are one chain, also where the operands are nodes
+        # whose provenance was not known when they were read.
+        known = [before for node in plain if (before := provenance_of(node)) is not None]
+        for before in known:
+            if before is not self and before._length > MAX_LENGTH:
+                before._forget_operands()
+        own = 1 if self._recipe is None else self._recipe.length
+        longest = max([before._length for before in known if before is not self], default=0)
+        self._length = max(self._length, longest + own) + kept // KEPT_BYTES
 
     def operands(self) -> Iterator[WeakOperand]:
         """Yield all operands from which the value was computed, directly or indirectly."""
@@ -450,6 +461,7 @@ class Provenance(Struct, eq=False, gc=False):
         for x in self._operands:
             if x.provenance is not None:
                 x.provenance._forget_expression()
+        self._kept = ()
         self._length = 0 if self._recipe is None else self._recipe.length
 
     def _forget_expression(self) -> None:

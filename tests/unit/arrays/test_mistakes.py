@@ -16,6 +16,7 @@ import magmath as mm
 from arrays import GRID, check
 from engines import current
 from magmath.core.foreign_names import KEYWORDS
+from magmath.engine import session
 from magmath.engine.donation import referenced_elsewhere
 from magmath.errors import (
     DataError,
@@ -199,6 +200,7 @@ def test_mistakes_are_told_where_they_are_made(
 
 
 def test_failing_worker_names_the_users_line(every_pool: Pool) -> None:
+    session.engine().eager_arrays.most = 0
     x = mm.asarray(GRID)
     bad = mm.take(x, mm.asarray([0, 99]), axis=0)
     line = _line_of(bad)

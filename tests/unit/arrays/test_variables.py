@@ -13,6 +13,7 @@ import pytest
 import magmath as mm
 from arrays import check
 from engines import current
+from magmath.engine import session
 from magmath.errors import DTypeError, ShapeError
 from magmath.runtime import Pool
 
@@ -20,6 +21,7 @@ from magmath.runtime import Pool
 @pytest.mark.parametrize("look", [np.asarray, str, mm.Array.tolist])
 def test_an_update_that_fails_is_told_once(every_pool: Pool, look: Callable[[Any], Any]) -> None:
     """Later updates do not change the array; other arrays are updated."""
+    session.engine().eager_arrays.most = 0
     a, b = mm.asarray([1.0, 2.0]), mm.asarray([5.0, 5.0])
     bad = mm.linalg.solve(mm.zeros((2, 2)), b)
     a += 1
@@ -37,6 +39,32 @@ def test_an_update_that_fails_is_told_once(every_pool: Pool, look: Callable[[Any
     check(b, np.float32([6, 6]))
     a += b
     check(a, np.float32([10, 12]))
+
+
+@pytest.mark.parametrize("update", ["solve", "take", "put"])
+def test_an_update_that_fails_in_another_expression_is_undone(
+    every_pool: Pool, update: str
+) -> None:
+    session.engine().eager_arrays.most = 0
+    x, k = mm.asarray(np.arange(3.0)), mm.asarray([1, 7])
+    view = x[:2]
+
+    def change_and_read() -> None:
+        nonlocal x
+        if update == "solve":
+            zeros, ones = mm.zeros((3, 3), dtype=mm.float64), mm.ones(3, dtype=mm.float64)
+            x -= mm.linalg.solve(zeros, ones)
+        elif update == "take":
+            x += x[k][0]
+        else:
+            x[k] = 1.0
+        float(mm.sum(x))
+
+    with pytest.raises((IndexError, np.linalg.LinAlgError)):
+        change_and_read()
+    assert float(mm.sum(x)) == 3
+    x += 1
+    assert (x.tolist(), view.tolist()) == ([1, 2, 3], [1, 2])
 
 
 @pytest.mark.parametrize("worker", [0, -1])
