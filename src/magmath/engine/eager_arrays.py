@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, final
-from weakref import ref
 
 import numpy as np
 
@@ -30,12 +29,11 @@ from magmath.graph import (
     Provenance,
     Recipe,
     Shape,
-    provenance_of,
     set_provenance,
     set_value,
 )
 from magmath.graph.operation import Line
-from magmath.graph.provenance import KeptOperand, LeafOperand, WeakOperand
+from magmath.graph.provenance import operand_of
 from magmath.graph.recipe import Number, NumberStep, RecipeStep, Step
 from magmath.layout import Layout
 from magmath.ops.creation import FULL, IOTA
@@ -59,7 +57,6 @@ _NUMBER = -1  # in a pattern: an operand that is a number
 _CREATIONS = frozenset({FULL, IOTA})
 """Operations on numbers alone."""
 _DTYPES = {np.dtype(name): dtype for name, dtype in DTYPES.items() if dtype is not bfloat16}
-_DIFFERENTIABLE = ("float", "complex")
 _NEVER: Mapping[Any, Recipe] = MappingProxyType({})
 
 
@@ -187,7 +184,7 @@ class EagerArrays:
             store_bounded(self._results, shape, layout, _MOST_LAYOUTS)
         data = RemoteArray(self._pool, None, shape, dtype, layout, None, result_values)
         result = input_leaf(shape, dtype, layout, data)
-        if leaves and dtype.kind in _DIFFERENTIABLE and node.operation is not STOP_GRADIENT:
+        if leaves and node.operation is not STOP_GRADIENT:
             key = tuple(pattern)
             recipe = recipes.get(key)
             if recipe is None:
@@ -220,19 +217,9 @@ def _is_eager(node: Node) -> bool:
 def _record(
     leaf: Node, recipe: Recipe, operands: Sequence[Node], numbers: Sequence[Number], line: Line
 ) -> None:
-    """Record how the value of a leaf was computed; keep operands that are no results themselves."""
-    kept = 0
-    read: list[WeakOperand] = []
-    for x in operands:
-        before = provenance_of(x)
-        if before is None:
-            read.append(KeptOperand(x))
-            kept += x.value.nbytes
-        else:
-            read.append(LeafOperand(ref(x), before))
-    set_provenance(
-        leaf, Provenance.of(recipe, len(recipe.steps) - 1, tuple(read), line, tuple(numbers), kept)
-    )
+    """Record how the value of a leaf was computed."""
+    read = tuple([operand_of(x) for x in operands])
+    set_provenance(leaf, Provenance.of(recipe, len(recipe.steps) - 1, read, line, tuple(numbers)))
 
 
 def _recipe(node: Node, pattern: Sequence[int], operands: int) -> Recipe:

@@ -25,11 +25,10 @@ def record_provenance(
     order   the nodes of the expression
     held    those nodes of it that have other references
     """
-    with_gradients = [node for node in known if node.dtype.kind in ("float", "complex")]
-    if not with_gradients:
+    if not known:
         return
     recipe, operands, position = recipe_of(order, held)
-    for node in with_gradients:
+    for node in known:
         leaf = known[node]
         if node.operation is PARAMETER:  # the node is the parameter itself, a number
             set_provenance(leaf, provenance_of(node))

@@ -37,6 +37,8 @@ recorded."""
 SMALL_BYTES = 1 << 20
 """Maximum bytes of the operands that the provenance of an implicitly computed value keeps alive."""
 
+MOST_KEPT = 32 << 10
+"""Bytes of the largest operand that a provenance keeps alive because it is no result itself."""
 KEPT_BYTES = 4096
 """Bytes of kept operands that count as one operation for the length of a chain, which thus keeps at
 most 80 MB."""
@@ -55,6 +57,8 @@ class WeakOperand:
     """
 
     __slots__ = ()
+    kept_bytes = 0
+    """The bytes of an array that the operand keeps alive."""
     provenance: Provenance | None
 
     def find(self) -> Node | None:
@@ -117,6 +121,7 @@ class KeptOperand(WeakOperand, Struct, eq=False, gc=False):
     be computed again. The arrays of leaves without provenance never change."""
 
     _leaf: Node
+    kept_bytes: int
     provenance: Provenance | None = None
 
     def find(self) -> Node | None:
@@ -189,6 +194,20 @@ def weak_operand(node: Node) -> WeakOperand:
     return VersionOperand(node) if node.operation.version else NodeOperand(node)
 
 
+def operand_of(node: Node) -> WeakOperand:
+    """Return a reference to a node that an expression reads: a strong one if it is a small array
+    that is no result itself, otherwise a weak one."""
+    leaf = node if node.operation.leaf else node.value
+    if not isinstance(leaf, Node) or node.operation.version:
+        return weak_operand(node)
+    before = provenance_of(leaf)
+    if before is None and leaf.operation.name == "input":
+        nbytes = leaf.size * leaf.dtype.itemsize
+        if nbytes <= MOST_KEPT:
+            return KeptOperand(leaf, nbytes)
+    return LeafOperand(ref(leaf), before) if leaf is node else NodeOperand(node)
+
+
 def recipe_of(
     order: Sequence[Node], held: Container[Node]
 ) -> tuple[Recipe, list[WeakOperand], dict[Node, int]]:
@@ -218,7 +237,7 @@ def recipe_of(
         else:
             steps.append(None)
         positions.append(i)
-        operands.append(weak_operand(node))
+        operands.append(operand_of(node))
     _replace_numbers(steps, position)
     return Recipe(steps, positions), operands, position
 
@@ -272,9 +291,9 @@ class Provenance(Struct, eq=False, gc=False):
         operands: Sequence[WeakOperand],
         line: Line,
         numbers: Sequence[Number] = (),
-        kept: int = 0,
     ) -> Provenance:
-        """Return the provenance of a recipe's output, which keeps this many bytes of operands."""
+        """Return the provenance of a recipe's output."""
+        kept = sum([x.kept_bytes for x in operands])
         length = longest(operands) + recipe.length + kept // KEPT_BYTES
         return Provenance(recipe, output, operands, line, numbers, length)
 
