@@ -322,3 +322,48 @@ def test_limits_and_classes_of_numbers() -> None:
     x = mm.ones(3, dtype=mm.float32)
     assert mm.finfo(x.dtype).tiny == np.finfo(np.float32).tiny
     assert isinstance(x.dtype.type(1.5), np.float32)
+
+
+# small corners -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("extent", [1, 5, 20_000])
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_complex_numbers_to_the_power_zero_are_one(extent: int, dtype: str) -> None:
+    with current("inline"):
+        zeros = mm.asarray(np.zeros(extent, dtype))
+        for power in (zeros**0, zeros**zeros, (zeros + 2) ** zeros[:1]):
+            np.testing.assert_array_equal(power.numpy(), np.ones(extent, dtype))
+
+
+@pytest.mark.parametrize("function", ["fmod", "fmax", "fmin"])
+@pytest.mark.parametrize("dtype", ["int8", "int32", "uint8", "float32"])
+def test_numbers_take_the_type_of_arrays(function: str, dtype: str) -> None:
+    with current("inline"):
+        values = np.arange(1, 6).astype(dtype)
+        for of in (lambda f, x: f(x, 2), lambda f, x: f(3, x), lambda f, x: f(x, x[::-1])):
+            expected = of(getattr(np, function), values)
+            found = of(getattr(mm, function), mm.asarray(values)).numpy()
+            assert found.dtype == expected.dtype
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_writes_of_numbers_and_products_of_truth_values() -> None:
+    with current("inline"):
+        small, truth = mm.asarray([3], dtype="uint8"), mm.asarray([True, False])
+        small.fill(1)
+        assert mm.prod(truth).dtype is mm.int64
+        mm.copyto(truth, 1)
+        assert (small.tolist(), truth.tolist(), int(mm.prod(truth))) == ([1], [True, True], 1)
+        x = mm.asarray([np.nan, 1.0])
+        assert mm.nan_to_num(x, copy=False) is x
+        assert x.tolist() == [0, 1]
+
+
+def test_parts_of_complex_numbers_are_views() -> None:
+    with current("inline"):
+        x = mm.asarray(np.arange(3) * 1j)
+        real, imag = mm.real(x), mm.imag(x)
+        real += 5
+        imag *= 2
+        assert x.tolist() == [5, 5 + 2j, 5 + 4j]

@@ -39,6 +39,21 @@ def _unary(name: str, operation: str | None = None, text: str = "") -> UnaryFunc
     return function
 
 
+def _part(name: str, text: str) -> UnaryFunction:
+    """Return a function for the parts of complex numbers, which are views, as the attributes."""
+    computed = _unary(name, text=text)
+
+    def function(x: Array, /, out: Any = None, *, where: Any = True, dtype: Any = None) -> Array:
+        if out is None and where is True and dtype is None and isinstance(x, Array):
+            part: Array = getattr(x, name)
+            return part
+        return computed(x, out, where=where, dtype=dtype)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = text
+    return function
+
+
 def _binary(name: str, text: str = "") -> BinaryFunction:
     def function(
         x1: Any, x2: Any, /, out: Any = None, *, where: Any = True, dtype: Any = None
@@ -117,7 +132,7 @@ exp = _unary("exp")
 digamma = _unary("digamma", text="The derivative of lgamma at each element.")
 expm1 = _unary("expm1")
 floor = _unary("floor")
-imag = _unary("imag", text="The imaginary part of each element; 0 for real numbers.")
+imag = _part("imag", text="The imaginary part of each element; 0 for real numbers.")
 isfinite = _unary("isfinite")
 isinf = _unary("isinf")
 isnan = _unary("isnan")
@@ -127,7 +142,7 @@ log10 = _unary("log10")
 log1p = _unary("log1p")
 log2 = _unary("log2")
 negative = _unary("negative")
-real = _unary("real", text="The real part of each element.")
+real = _part("real", text="The real part of each element.")
 reciprocal = _unary("reciprocal")
 sign = _unary("sign")
 signbit = _unary("signbit", text="True for each element with a minus sign, also -0.0.")

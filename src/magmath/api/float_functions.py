@@ -94,24 +94,31 @@ def cbrt(x: Any, /) -> Array:
     return copysign(where(usable, better, root), x)
 
 
+def _pair(name: str, x1: Any, x2: Any) -> tuple[Array, Array]:
+    """Return two operands as arrays of one type, which numbers take from arrays."""
+    first = as_array(name, x1) if is_number(x1) and is_number(x2) else x1
+    a, b = map(Array, operands(name, first, x2))
+    return a, b
+
+
 @takes_out
 def fmax(x1: Any, x2: Any, /) -> Array:
     """Return the larger of two elements, or the one that is not nan."""
-    a, b = map(Array, operands("fmax", as_array("fmax", x1), as_array("fmax", x2)))
+    a, b = _pair("fmax", x1, x2)
     return maximum(where(isnan(a), b, a), where(isnan(b), a, b))
 
 
 @takes_out
 def fmin(x1: Any, x2: Any, /) -> Array:
     """Return the smaller of two elements, or the one that is not nan."""
-    a, b = map(Array, operands("fmin", as_array("fmin", x1), as_array("fmin", x2)))
+    a, b = _pair("fmin", x1, x2)
     return minimum(where(isnan(a), b, a), where(isnan(b), a, b))
 
 
 @takes_out
 def fmod(x1: Any, x2: Any, /) -> Array:
     """Return the remainder with the sign of x1."""
-    a, b = map(Array, operands("fmod", as_array("fmod", x1), as_array("fmod", x2)))
+    a, b = _pair("fmod", x1, x2)
     size = remainder(abs(a), abs(b))
     return copysign(size, a) if a.dtype.is_floating else multiply(sign(a), size)
 
@@ -227,8 +234,11 @@ def nan_to_num(
     x: Any, /, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
 ) -> Array:
     """Return x with numbers for nan and infinities: by default 0 and the largest and least number
-    of the type. Arrays are immutable, so `copy` has no effect."""
+    of the type. Without `copy`, x itself is changed."""
     given = as_array("nan_to_num", x)
+    if not copy and isinstance(x, Array):
+        x[...] = nan_to_num(x, nan=nan, posinf=posinf, neginf=neginf)
+        return x
     if given.dtype.kind == "complex":
         first, second = (
             nan_to_num(part, nan=nan, posinf=posinf, neginf=neginf)

@@ -218,7 +218,8 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **opti
 
 def copyto(dst: Array, src: Any, casting: str = "same_kind", where: Any = True) -> None:
     """Write the values of another array, which broadcast to this one, where a mask is true."""
-    dst, values = target("copyto", dst), as_array("copyto", src)
+    dst = target("copyto", dst)
+    values = Array(written_operand(dst.dtype, src)) if is_number(src) else as_array("copyto", src)
     wide = broadcast_to(values, dst.shape)
     if where is not True:
         mask = broadcast_to(as_array("copyto", where), dst.shape)

@@ -32,8 +32,10 @@ from magmath.core.dtypes import (
     DType,
     accumulator_dtype,
     as_dtype,
+    bool_,
     compute_dtype,
     float64,
+    int64,
     real_dtype,
 )
 from magmath.core.integers import require_integer
@@ -143,7 +145,9 @@ def prod(
     initial: Any = None,
     where: Any = None,
 ) -> Array:
-    """Return the product over `axis`; small integers accumulate in 64 bits."""
+    """Return the product over `axis`; small integers and truth values accumulate in 64 bits."""
+    if dtype is None and as_array("prod", x).dtype is bool_:
+        dtype = int64
     return _reduction("prod", x, axis, keepdims, dtype, out, initial, where)
 
 

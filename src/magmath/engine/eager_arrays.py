@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 MAX_DEPTH = 16
 """Depth of an expression, of a function that is composed of several operations, up to which it is
 computed when it is built."""
+MOST_PENDING = 200
+"""The same for an expression whose value is needed."""
 MOST_READ = 256 << 10
 """Bytes of the largest operand: a sum or a product may read more than it writes."""
 _MOST_LAYOUTS = 4096
@@ -61,13 +63,14 @@ _NEVER: Mapping[Any, Recipe] = MappingProxyType({})
 
 
 class _Attempt:
-    """What the computation of a node has found: `made`, the leaves of its pending operands, and
-    whether it reads a stored array. Expressions of numbers alone belong to no pool; they stay
-    pending, and outlive this one."""
+    """The computation of a node: whether its value is needed now; `made`, the leaves of pending
+    operands; and whether it reads a stored array. Expressions of numbers alone belong to no pool,
+    so they stay pending until their values are needed, and outlive the pool."""
 
-    __slots__ = ("made", "reads_stored")
+    __slots__ = ("is_needed", "made", "reads_stored")
 
-    def __init__(self) -> None:
+    def __init__(self, is_needed: bool = False) -> None:
+        self.is_needed = is_needed
         self.made: dict[Node, Node] = {}
         self.reads_stored = False
 
@@ -113,15 +116,27 @@ class EagerArrays:
             return None
         if self._pool.closed or node.operation in _CREATIONS:
             return None
-        attempt = _Attempt()
+        return self._attempted(node, _Attempt())
+
+    def value_leaf(self, node: Node) -> Node | None:
+        """Return an input leaf with the value of a pending node that is needed now, or None if a
+        program computes it.
+
+        Numbers alone, random numbers and pending arrays are no reasons to wait any more.
+        """
+        if node.reads_version or node.depth > MOST_PENDING or self._pool.closed:
+            return None
+        return self._attempted(node, _Attempt(is_needed=True))
+
+    def _attempted(self, node: Node, attempt: _Attempt) -> Node | None:
         try:
             leaf = self._computed(node, attempt)
         except Exception as error:
-            if not attempt.reads_stored:
+            if not (attempt.reads_stored or attempt.is_needed):
                 return None
             add_user_line(error)
             raise
-        if leaf is None or not attempt.reads_stored:
+        if leaf is None or not (attempt.reads_stored or attempt.is_needed):
             return None
         for operand, known in attempt.made.items():
             set_value(operand, known)
@@ -134,7 +149,7 @@ class EagerArrays:
         recipes = form.recipes
         if recipes is None:
             recipes = form.recipes = {} if _is_eager(node) else _NEVER
-        if recipes is _NEVER:
+        if recipes is _NEVER or (node.operation.random and not attempt.is_needed):
             return None
         kernels = self._kernels
         values: list[np.ndarray[Any, Any]] = []
@@ -198,7 +213,8 @@ class EagerArrays:
         if node.value is not None:
             attempt.reads_stored = True
             return node.value if isinstance(node.value, Node) else None
-        if node.is_leaf or (node.handle is not None and node.operation not in _CREATIONS):
+        pending = node.handle is not None and node.operation not in _CREATIONS
+        if node.is_leaf or (pending and not attempt.is_needed):
             return None
         leaf = attempt.made.get(node) or self._computed(node, attempt)
         if leaf is not None:
@@ -211,7 +227,7 @@ def _is_eager(node: Node) -> bool:
     operation = node.operation
     if operation is ARGUMENT or operation is REDISTRIBUTE or node.dtype is bfloat16:
         return False
-    return not (operation.mark or operation.random or operation.version or operation.leaf)
+    return not (operation.mark or operation.version or operation.leaf)
 
 
 def _record(

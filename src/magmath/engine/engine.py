@@ -288,6 +288,11 @@ class Engine:
         Raises TracingError for nodes that depend on arguments of a function that is being traced.
         """
         known = {node: self.redistributed(node) for node in nodes if _is_copy(node)}
+        if self.eager_arrays.most > 0 and self.recorder is None:
+            for node in nodes:
+                leaf = None if node in known else self.eager_arrays.value_leaf(node)
+                if leaf is not None:
+                    known[node] = leaf
         requested = tuple(dict.fromkeys([node for node in nodes if node not in known]))
         known |= self._computed(requested) if requested else {}
         deliver_results(known)

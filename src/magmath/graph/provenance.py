@@ -197,15 +197,11 @@ def weak_operand(node: Node) -> WeakOperand:
 def operand_of(node: Node) -> WeakOperand:
     """Return a reference to a node that an expression reads: a strong one if it is a small array
     that is no result itself, otherwise a weak one."""
-    leaf = node if node.operation.leaf else node.value
-    if not isinstance(leaf, Node) or node.operation.version:
-        return weak_operand(node)
-    before = provenance_of(leaf)
-    if before is None and leaf.operation.name == "input":
-        nbytes = leaf.size * leaf.dtype.itemsize
+    if node.operation.name == "input" and node.provenance is None:
+        nbytes = node.size * node.dtype.itemsize
         if nbytes <= MOST_KEPT:
-            return KeptOperand(leaf, nbytes)
-    return LeafOperand(ref(leaf), before) if leaf is node else NodeOperand(node)
+            return KeptOperand(node, nbytes)
+    return weak_operand(node)
 
 
 def recipe_of(

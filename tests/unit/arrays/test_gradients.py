@@ -233,3 +233,30 @@ def test_what_has_no_gradient_is_refused() -> None:
         mm.grad(mm.sum(mm.asarray([1, 2])), x)
     with pytest.raises(DTypeError, match="complex64"):
         mm.grad(mm.sum(x), mm.asarray([1j]))
+
+
+@pytest.mark.parametrize("extent", [10, 5_000, 20_000, 100_000])
+def test_gradients_after_values_were_read(every_pool: Pool, extent: int) -> None:
+    """They do not depend on the sizes of masks, indices and numbers that have no other names."""
+    values = np.linspace(-1, 2, extent)
+    x = mm.asarray(values)
+    y = mm.where(x > 0, x * 2, x)
+    assert np.isfinite(float(mm.sum(y)))
+    check(mm.grad(mm.sum(y), x), np.where(values > 0, 2.0, 1.0))
+    y = mm.exp(x)
+    y[x > 0] = 0.0
+    y[x < -0.5] *= 3.0
+    y.tolist()
+    expected = np.where(values > 0, 0, np.exp(values) * np.where(values < -0.5, 3, 1))
+    check(mm.grad(mm.sum(y), x), expected)
+    for function in (lambda: mm.median(x) * x, lambda: mm.convolve(x, x[:3])):
+        y = function()
+        y.numpy()
+        before = mm.grad(mm.sum(function()), x).numpy()
+        check(mm.grad(mm.sum(y), x), before)
+    total = mm.asarray(np.array(0.0))
+    for i in range(3):
+        total = total + mm.mean(mm.sin(x * i) ** 2)
+        assert np.isfinite(float(total))
+    expected = sum(2 * np.sin(values * i) * np.cos(values * i) * i / extent for i in range(3))
+    check(mm.grad(total, x), expected)

@@ -289,3 +289,17 @@ def test_a_reservation_over_the_limit_keeps_the_size() -> None:
         temporaries.reserve(1 << 21)
     assert temporaries.block.nbytes == 1 << 17
     assert heap.in_use == 1 << 17
+
+
+def test_loops_of_updates_through_views_need_no_more_memory() -> None:
+    with current("inline") as pool:
+        x = mm.asarray(np.ones(20_000))
+        for i in range(600):
+            x += 0.1
+            y = x[1:]
+            y *= 0.999
+            if i % 50 == 0:
+                assert np.isfinite(float(mm.sum(x)))
+            if i == 100:
+                before = pool.stats()[0]["arrays"]
+        assert int(pool.stats()[0]["arrays"]) <= int(before) + 2
