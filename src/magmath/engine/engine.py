@@ -363,10 +363,11 @@ class Engine:
             else:
                 outputs = self._run_program(expression, requested, targets)
             known = dict(zip(requested, map(leaf_of, outputs), strict=True))
-            if any(targets):  # donated memory: the expressions cannot be recomputed
+            donated = [leaf for leaf in targets if leaf is not None]
+            record_provenance(known, expression, held, donated)
+            if donated:  # the expressions cannot be recomputed
                 for node, leaf in known.items():
                     set_value(node, leaf)
-        record_provenance(known, expression, held)
         self._set_intermediates(requested[asked:], known, expression)
         return known
 

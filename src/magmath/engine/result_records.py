@@ -18,16 +18,20 @@ def deliver_results(known: Mapping[Node, Node]) -> None:
 
 
 def record_provenance(
-    known: Mapping[Node, Node], order: Sequence[Node], held: Container[Node]
+    known: Mapping[Node, Node],
+    order: Sequence[Node],
+    held: Container[Node],
+    donated: Container[Node] = (),
 ) -> None:
     """Store in the leaves of `known` nodes how their values were computed.
 
-    order   the nodes of the expression
-    held    those nodes of it that have other references
+    order    the nodes of the expression
+    held     those nodes of it that have other references
+    donated  leaves whose memory was overwritten; gradients of writes do not need their values
     """
     if not known:
         return
-    recipe, operands, position = recipe_of(order, held)
+    recipe, operands, position = recipe_of(order, held, donated)
     for node in known:
         leaf = known[node]
         if node.operation is PARAMETER:  # the node is the parameter itself, a number

@@ -205,11 +205,12 @@ def operand_of(node: Node) -> WeakOperand:
 
 
 def recipe_of(
-    order: Sequence[Node], held: Container[Node]
+    order: Sequence[Node], held: Container[Node], donated: Container[Node] = ()
 ) -> tuple[Recipe, list[WeakOperand], dict[Node, int]]:
     """Return the recipe of an expression, its operands, and the positions of its nodes.
 
-    Nodes in `held` have references from outside the expression.
+    Nodes in `held` have references from outside the expression; the memory of leaves in `donated`
+    was overwritten, so keeping them costs nothing.
     """
     position = {node: i for i, node in enumerate(order)}
     steps: list[Step] = []
@@ -233,7 +234,8 @@ def recipe_of(
         else:
             steps.append(None)
         positions.append(i)
-        operands.append(operand_of(node))
+        is_kept = node in donated and node.provenance is None
+        operands.append(KeptOperand(node, 0) if is_kept else operand_of(node))
     _replace_numbers(steps, position)
     return Recipe(steps, positions), operands, position
 

@@ -260,3 +260,34 @@ def test_gradients_after_values_were_read(every_pool: Pool, extent: int) -> None
         assert np.isfinite(float(total))
     expected = sum(2 * np.sin(values * i) * np.cos(values * i) * i / extent for i in range(3))
     check(mm.grad(total, x), expected)
+
+
+@pytest.mark.parametrize("extent", [40, 20_000])
+@pytest.mark.parametrize("base", ["zeros", "values", "expression"])
+def test_gradients_through_writes_and_views_that_are_read(
+    every_pool: Pool, base: str, extent: int
+) -> None:
+    """Of elements and slices, into memory of former values, with updates of all elements between."""
+    values = np.arange(float(extent)) / extent
+    x = mm.asarray(values)
+    if base == "zeros":
+        y, twin, slope = mm.zeros(extent, dtype=mm.float64), 0 * values, 0 * values
+    elif base == "values":
+        y, twin, slope = mm.asarray(values + 1), values + 1, 0 * values
+    else:
+        y, twin, slope = x * 3, values * 3, 0 * values + 3
+    for i in range(12):
+        y[i] = x[i] * x[i]
+        twin[i], slope[i] = values[i] ** 2, 2 * values[i]
+        assert float(y[i]) == twin[i]
+    y *= 0.5
+    view = y[5:15]
+    view *= 2
+    twin, slope = twin * 0.5, slope * 0.5
+    twin[5:15] *= 2
+    slope[5:15] *= 2
+    assert np.isfinite(float(mm.sum(y)))
+    y[3:6] = x[3:6] ** 3
+    twin[3:6], slope[3:6] = values[3:6] ** 3, 3 * values[3:6] ** 2
+    np.testing.assert_allclose(y.numpy(), twin)
+    np.testing.assert_allclose(mm.grad(mm.sum(y * y), x).numpy(), 2 * twin * slope, atol=1e-12)
