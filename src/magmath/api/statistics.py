@@ -146,7 +146,8 @@ def prod(
     where: Any = None,
 ) -> Array:
     """Return the product over `axis`; small integers and truth values accumulate in 64 bits."""
-    if dtype is None and as_array("prod", x).dtype is bool_:
+    x = as_array("prod", x)
+    if dtype is None and x.dtype is bool_:
         dtype = int64
     return _reduction("prod", x, axis, keepdims, dtype, out, initial, where)
 

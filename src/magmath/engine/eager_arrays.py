@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 MAX_DEPTH = 16
 """Depth of an expression, of a function that is composed of several operations, up to which it is
 computed when it is built."""
-MOST_PENDING = 200
+MAX_DEPTH_NEEDED = 200
 """The same for an expression whose value is needed."""
 MOST_READ = 256 << 10
 """Bytes of the largest operand: a sum or a product may read more than it writes."""
@@ -124,7 +124,7 @@ class EagerArrays:
 
         Numbers alone, random numbers and pending arrays are no reasons to wait any more.
         """
-        if node.reads_version or node.depth > MOST_PENDING or self._pool.closed:
+        if node.reads_version or node.depth > MAX_DEPTH_NEEDED or self._pool.closed:
             return None
         return self._attempted(node, _Attempt(is_needed=True))
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from weakref import ref
 
 import numpy as np
 
 from magmath.core.dtypes import DType
-from magmath.errors import TracingError
+from magmath.errors import MagmathError, TracingError
 from magmath.graph import Node, Shape
 from magmath.layout import Layout
 from magmath.ops.leaves import input_leaf
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
     from magmath.runtime.pool import Pool
     from magmath.runtime.run_handle import RunHandle
+
+
+OVERWRITTEN: Final = object()
+"""The value of a leaf that stands for an array whose memory was reused."""
 
 
 class RemoteArray:
@@ -109,11 +113,18 @@ def leaf_of(data: RemoteArray) -> Node:
 def remote_array_of(leaf: Node) -> RemoteArray:
     """Return the data of an input or an evaluated node, or the current data of a variable.
 
-    Raises TracingError for an argument of a function that is being traced.
+    Raises TracingError for an argument of a function that is being traced, MagmathError for an
+    array whose memory was reused.
     """
     value = leaf.value.value if isinstance(leaf.value, Node) else leaf.value
     if type(value) is RemoteArray:
         return value
+    if value is OVERWRITTEN:
+        raise MagmathError(
+            "grad: the gradient needs the former value of an array that was updated in place; "
+            "compute the gradient before the update, update a copy (mm.copy(x)), or compile the "
+            "whole (mm.compile)"
+        )
     variable = value() if isinstance(value, ref) else None
     if variable is None:
         raise no_value_error()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 
 from magmath.engine.donation import live_intermediates
+from magmath.engine.remote_array import OVERWRITTEN
 from magmath.graph import Node, Provenance, provenance_of, recipe_of, set_provenance, topological
 from magmath.graph.operation import NO_ATTRIBUTES
-from magmath.ops.leaves import PARAMETER
+from magmath.ops.leaves import PARAMETER, input_leaf
 
 
 def deliver_results(known: Mapping[Node, Node]) -> None:
@@ -21,17 +22,18 @@ def record_provenance(
     known: Mapping[Node, Node],
     order: Sequence[Node],
     held: Container[Node],
-    donated: Container[Node] = (),
+    donated: Sequence[Node] = (),
 ) -> None:
     """Store in the leaves of `known` nodes how their values were computed.
 
     order    the nodes of the expression
     held     those nodes of it that have other references
-    donated  leaves whose memory was overwritten; gradients of writes do not need their values
+    donated  leaves whose memory was overwritten
     """
     if not known:
         return
-    recipe, operands, position = recipe_of(order, held, donated)
+    empty = {x: input_leaf(x.shape, x.dtype, x.layout, OVERWRITTEN) for x in donated if x.layout}
+    recipe, operands, position = recipe_of(order, held, empty)
     for node in known:
         leaf = known[node]
         if node.operation is PARAMETER:  # the node is the parameter itself, a number

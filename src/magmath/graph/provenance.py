@@ -44,6 +44,7 @@ KEPT_BYTES = 4096
 most 80 MB."""
 
 
+NO_NODES: Mapping[Node, Node] = MappingProxyType({})
 _serials = count(1)
 # Records refer to earlier records only, so they form no cycles (gc=False): collections of garbage
 # need not walk along their chains.
@@ -205,12 +206,13 @@ def operand_of(node: Node) -> WeakOperand:
 
 
 def recipe_of(
-    order: Sequence[Node], held: Container[Node], donated: Container[Node] = ()
+    order: Sequence[Node], held: Container[Node], overwritten: Mapping[Node, Node] = NO_NODES
 ) -> tuple[Recipe, list[WeakOperand], dict[Node, int]]:
     """Return the recipe of an expression, its operands, and the positions of its nodes.
 
-    Nodes in `held` have references from outside the expression; the memory of leaves in `donated`
-    was overwritten, so keeping them costs nothing.
+    Nodes in `held` have references from outside the expression. `overwritten` maps leaves whose
+    memory was reused to leaves without values, which take their places: the gradient of a write
+    needs no former value.
     """
     position = {node: i for i, node in enumerate(order)}
     steps: list[Step] = []
@@ -234,8 +236,8 @@ def recipe_of(
         else:
             steps.append(None)
         positions.append(i)
-        is_kept = node in donated and node.provenance is None
-        operands.append(KeptOperand(node, 0) if is_kept else operand_of(node))
+        empty = overwritten.get(node) if node.provenance is None else None
+        operands.append(operand_of(node) if empty is None else KeptOperand(empty, 0))
     _replace_numbers(steps, position)
     return Recipe(steps, positions), operands, position
 
@@ -356,13 +358,10 @@ class Provenance(Struct, eq=False, gc=False):
         self._kept = plain
         # The kept arrays keep others: all of them are one chain, also where the operands are nodes
         # whose provenance was not known when they were read.
-        known = [before for node in plain if (before := provenance_of(node)) is not None]
-        for before in known:
-            if before is not self and before._length > MAX_LENGTH:
-                before._forget_operands()
+        found = [provenance_of(node) for node in plain]
         own = 1 if self._recipe is None else self._recipe.length
-        longest = max([before._length for before in known if before is not self], default=0)
-        self._length = max(self._length, longest + own) + kept // KEPT_BYTES
+        length = longest_chain([before for before in found if before is not self]) + own
+        self._length = max(self._length, length) + kept // KEPT_BYTES
 
     def operands(self) -> Iterator[WeakOperand]:
         """Yield all operands from which the value was computed, directly or indirectly."""
@@ -495,16 +494,20 @@ class Provenance(Struct, eq=False, gc=False):
 
 
 def longest(operands: Sequence[WeakOperand]) -> int:
-    """Return the number of recorded operations of the longest chain before a result; a chain of
-    more than `MAX_LENGTH` ends there."""
-    longest = 0
-    for x in operands:
-        before = x.provenance
+    """Return the number of recorded operations of the longest chain before a result."""
+    return longest_chain([x.provenance for x in operands])
+
+
+def longest_chain(records: Sequence[Provenance | None]) -> int:
+    """Return the number of operations of the longest chain that ends with one of these records; a
+    chain of more than `MAX_LENGTH` ends there."""
+    found = 0
+    for before in records:
         if before is not None:
             if before._length > MAX_LENGTH:
                 before._forget_operands()
-            longest = max(longest, before._length)
-    return longest
+            found = max(found, before._length)
+    return found
 
 
 class DeferredProvenance(Protocol):

@@ -291,3 +291,42 @@ def test_gradients_through_writes_and_views_that_are_read(
     twin[3:6], slope[3:6] = values[3:6] ** 3, 3 * values[3:6] ** 2
     np.testing.assert_allclose(y.numpy(), twin)
     np.testing.assert_allclose(mm.grad(mm.sum(y * y), x).numpy(), 2 * twin * slope, atol=1e-12)
+
+
+@pytest.mark.parametrize("extent", [10, 6_000, 20_000])
+@pytest.mark.parametrize("is_read", [False, True])
+def test_gradients_that_need_overwritten_values(
+    every_pool: Pool, extent: int, is_read: bool
+) -> None:
+    """They are right where the values still exist, and otherwise an error: never zero, and never
+    computed from the memory of another value."""
+    values = np.arange(float(extent))
+
+    def or_error(y: mm.Array, x: mm.Array, expected: Any) -> None:
+        found, reason = None, ""
+        try:
+            found = mm.grad(y, x).numpy()
+        except MagmathError as error:
+            reason = str(error)
+        if found is None:
+            assert not (every_pool.is_inline and extent == 10), "small operands are kept"
+            assert "cannot be computed again" in reason or "was updated in place" in reason
+        else:
+            np.testing.assert_allclose(found, expected)
+
+    x, y = mm.asarray(np.ones(extent)), mm.asarray(values)
+    scale = mm.asarray(np.array(1.0))
+    if is_read:
+        assert float(y.sum()) == values.sum()
+    by_x, by_scale = (y * x).sum(), (y * scale).sum()
+    mm.evaluate(by_x, by_scale)
+    y[0] = 5.0
+    assert float(y.sum()) == values.sum() + 5
+    or_error(by_x, x, values)
+    or_error(by_scale, scale, values.sum())
+    y = mm.asarray(values)
+    y[0] = x[0] * 3
+    assert np.isfinite(float(mm.sum(y)))
+    y = y * y
+    assert np.isfinite(float(mm.sum(y)))
+    or_error(mm.sum(y), x, np.where(values == 0, 18.0, 0.0))
