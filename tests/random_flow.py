@@ -102,7 +102,7 @@ def _predicated(draw: np.random.Generator, depth: int, loops: bool) -> Function:
 
 
 def _loop(draw: np.random.Generator, depth: int, loops: bool) -> Function:
-    f, kind, steps = random_function(draw, depth - 1, False), draw.integers(4), draw.integers(1, 4)
+    f, kind, steps = random_function(draw, depth - 1), draw.integers(4), draw.integers(1, 4)
     reverse = bool(draw.random() < 0.5)
 
     def function(xp: Any, x: Any, w: Any) -> Any:

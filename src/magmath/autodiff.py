@@ -122,7 +122,7 @@ class _Branches:
         if cotangent is not None:
             _add(self._reached.setdefault(of, {}), result.inputs[0], cotangent)
         predicate, *inputs = of.inputs
-        sources = [x for x in inputs if x in self._useful]
+        sources = [x for x in dict.fromkeys(inputs) if x in self._useful]
         if self._first[of] is not result or of not in self._reached or not sources:
             return []
         cotangents = self._reached.pop(of)
@@ -168,7 +168,8 @@ class _Recomputation:
         order = topological_until([again[value]], ends)
         cotangents = {again[value]: cotangent}
         _propagate(order, cotangents, ends, ends, self)
-        return (None, *[cotangents.get(end) for end in ends])
+        # Once for an array that is several inputs: it is one node of the recomputation.
+        return (None, *[cotangents.pop(end, None) for end in ends])
 
 
 def _connected(output: Node, sources: Sequence[Node]) -> tuple[Node, list[Node], set[Node]]:

@@ -46,6 +46,7 @@ class Streams(Protocol):
     """The methods of a random number generator that a trace uses."""
 
     seed: int
+    next: int
 
     def skip_for_run(self, count: int) -> int:
         """Reserve the next `count` streams for a run; return the number of the first."""
@@ -58,8 +59,38 @@ NumberSource = Callable[[int], float]
 """A function that returns a number for the next run, which has the given number of steps."""
 
 
+class StreamPosition:
+    """The number of the next stream of random numbers while a function is traced.
+
+    seed    the seed, 0-d
+    start   the number of the next stream, 0-d
+    """
+
+    def __init__(self, seed: Node, start: Node) -> None:
+        self.seed = seed
+        self.count = 0
+        """The number of draws since `start`."""
+        self.has_moved = False
+        self._start = start
+
+    @property
+    def number(self) -> Node:
+        """The number of the next stream."""
+        return e.add(self._start, constant(self.count, int64)) if self.count else self._start
+
+    def next(self) -> tuple[Node, Node]:
+        """Return the seed and the number of the next stream, and advance."""
+        number = self.number
+        self.count += 1
+        return self.seed, number
+
+    def move(self, number: Node) -> None:
+        """Continue with the stream of this number, which is computed when the program runs."""
+        self._start, self.count, self.has_moved = number, 0, True
+
+
 @final
-class Draws:
+class Draws(StreamPosition):
     """The streams of random numbers that a traced function draws from one generator.
 
     Each draw uses the next stream. The number of the first stream is a parameter of the program; in
@@ -68,24 +99,19 @@ class Draws:
 
     def __init__(self, generator: Streams, step: Node | None) -> None:
         self.generator = generator
-        self.seed = parameter(None, int64)
-        self.first = parameter(None, int64)
-        self.count = 0
+        self.first = start = parameter(None, int64)
         self._each = parameter(None, int64)
-        self._start = self.first
         if step is not None:
-            self._start = e.add(self.first, e.multiply(step, self._each))
-
-    def next(self) -> tuple[Node, Node]:
-        """Return the seed and the number of the next stream."""
-        number = self._start
-        if self.count:
-            number = e.add(number, constant(self.count, int64))
-        self.count += 1
-        return self.seed, number
+            start = e.add(start, e.multiply(step, self._each))
+        super().__init__(parameter(None, int64), start)
 
     def numbers(self, steps: int = 1, origin: int = 0) -> dict[Node, int]:
-        """Return the parameters of the next run, of `steps` steps from step number `origin`."""
+        """Return the parameters of the next run, of `steps` steps from step number `origin`.
+
+        Streams that a `while_loop` draws are not reserved: the run computes their number.
+        """
+        if self.has_moved:
+            return {self.seed: self.generator.seed, self.first: self.generator.next}
         first = self.generator.skip_for_run(self.count * steps) - origin * self.count
         return {self.seed: self.generator.seed, self.first: first, self._each: self.count}
 
@@ -94,10 +120,12 @@ class Draws:
 class Trace:
     """The variables and generators that a traced function uses.
 
-    step   the step number, 0-d, if the function is the body of a loop
+    step       the step number, 0-d, if the function is the body of a loop
+    can_loop   the function can be divided at a `while_loop`, which the controller runs
     """
 
-    def __init__(self, step: Node | None = None) -> None:
+    def __init__(self, step: Node | None = None, *, can_loop: bool = False) -> None:
+        self.can_loop: bool = can_loop
         self.read: dict[Node, Any] = {}
         """Read or assigned variables by their leaves, in the order of first use."""
         self.assigned: dict[Node, Node] = {}
@@ -135,10 +163,19 @@ class Trace:
 
     def draw(self, generator: Streams) -> tuple[Node, Node]:
         """Return the seed and the number of the next stream of a generator."""
+        return self.draws_of(generator).next()
+
+    def draws_of(self, generator: Streams) -> Draws:
+        """Return the streams that the function draws from a generator."""
         draws = self._draws.get(id(generator))
         if draws is None:
             draws = self._draws[id(generator)] = Draws(generator, self._step)
-        return draws.next()
+        return draws
+
+    @property
+    def computed_draws(self) -> list[Draws]:
+        """The draws from generators whose next stream is computed by the run."""
+        return [draws for draws in self._draws.values() if draws.has_moved]
 
     @property
     def is_same_in_each_run(self) -> bool:
@@ -174,21 +211,24 @@ class Trace:
         self._updates.check(function)
 
 
-@final
 class Scope:
     """The effects of a function whose graph becomes a part of the surrounding expression.
 
-    Used for the functions of `vmap` and `remat` and the branches of `cond`. Such a function reads
-    variables and draws random numbers as the surrounding code does. `assigned` records assignments
-    by the variables' leaves; the caller applies them. `drawn` lists the numbers of the streams that
-    the function draws from generators that exist outside of it.
+    Used for the functions of `vmap` and `remat`, the branches of `cond` and the steps of
+    `while_loop`. Such a function reads variables and draws random numbers as the surrounding code
+    does. `assigned` records assignments by the variables' leaves; the caller applies them. `drawn`
+    lists the numbers of the streams that the function draws from generators that exist outside of
+    it. `can_loop`: the function may contain a `while_loop`, if the surrounding code may.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, can_loop: bool = False) -> None:
         self.outer = current()
+        self.can_loop: bool = can_loop and self.outer is not None and self.outer.can_loop
         self.read: dict[Node, Any] = {}
         self.assigned: dict[Node, Node] = {}
         self.drawn: list[Node] = []
+        self.moved: dict[StreamPosition, None] = {}
+        """The streams of the surrounding code that loops of the function have moved."""
         self._updates = Updates()
 
     def value_of(self, variable: VariableState) -> Node:
@@ -223,6 +263,14 @@ class Scope:
             seed, number = self.outer.draw(generator)
         self.drawn.append(number)
         return seed, number
+
+    def draws_of(self, generator: Streams) -> StreamPosition:
+        """Return the next stream that the surrounding code draws from a generator, for a loop that
+        moves it."""
+        assert self.outer is not None
+        position = self.outer.draws_of(generator)
+        self.moved[position] = None
+        return position
 
     def note_state(self, owner: object) -> None:
         """Record that the function depends on the state of a Python object."""

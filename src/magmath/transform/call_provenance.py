@@ -8,7 +8,7 @@ checked, since they are then of the right types and layouts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, final
 from weakref import ref
 
@@ -30,19 +30,21 @@ from magmath.graph.repeated_calls import CallResult, RepeatedCalls
 class ProvenanceTemplate:
     """The part of the provenance of a compiled function's results that all calls share.
 
-    `position` maps the placeholders of arguments to the positions of the arguments. `kinds` are the
-    classes of the arguments, None if they must be examined further.
+    `position` maps the placeholders of arguments to the positions of the arguments. `outside` are
+    other pending nodes that the function reads. `kinds` are the classes of the arguments, None if
+    they must be examined further.
     """
 
     def __init__(
         self,
         traced: Graph,
         position: Mapping[Node, int],
+        outside: Collection[Node],
         line: Any,
         kinds: Sequence[type] | None,
     ) -> None:
         order = traced.nodes
-        self._recipe, captured, positions = recipe_of(order, ())
+        self._recipe, captured, positions = recipe_of(order, outside)
         self._outputs = [positions[node] for node in traced.outputs]
         self._line = line
         self._operands: list[int | Node | WeakOperand] = [

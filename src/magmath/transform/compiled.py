@@ -23,23 +23,22 @@ from magmath.engine.frozen_values import FrozenValues, Separated, separate
 from magmath.engine.pending_readers import note_reader
 from magmath.engine.remote_array import RemoteArray, leaf_of, remote_array_of
 from magmath.engine.replay_cache import ReplayCache
-from magmath.engine.tracing import Trace
 from magmath.engine.user_line import user_line
 from magmath.errors import MagmathError
-from magmath.graph import Graph, Node, apply
-from magmath.ops import elementwise as e
+from magmath.graph import Graph, Node
 from magmath.transform.call_arguments import (
     argument_signature,
     argument_value,
     first_occurrences,
     integer_limits,
     is_array_or_number,
-    placeholder_of,
     required_properties,
-    traced_arguments,
 )
 from magmath.transform.call_provenance import ProvenanceTemplate, Repetition
+from magmath.transform.divided_specialization import DividedSpecialization
 from magmath.transform.function_argument import require_function
+from magmath.transform.subgraphs import contains_loop
+from magmath.transform.traced_call import TracedCall
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
@@ -77,8 +76,9 @@ class _CompiledFunction:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
-        self._traces: dict[Hashable, _Specialization] = {}
+        self._traces: dict[Hashable, _Specialization | DividedSpecialization] = {}
         self._last: _Specialization | None = None
+        self._latest: _Specialization | DividedSpecialization | None = None
         self._methods: dict[int, _CompiledFunction] = {}  # by the instances' identities
         update_wrapper(self, function, updated=())  # the attributes of a module are its own
 
@@ -129,10 +129,12 @@ class _CompiledFunction:
         values = [argument_value(leaf) for leaf in leaves]
         signatures = [argument_signature(value) for value in values]
         same = first_occurrences(leaves)
-        self._last = self._trace((engine, tree, same, signatures), values)
-        return self._last.run(values, leaves)
+        found = self._trace((engine, tree, same, signatures), values)
+        self._last = found if isinstance(found, _Specialization) else None
+        self._latest = found
+        return found.run(values, leaves)
 
-    def _trace(self, key: _Key, values: Sequence[Any]) -> _Specialization:
+    def _trace(self, key: _Key, values: Sequence[Any]) -> _Specialization | DividedSpecialization:
         """Return the specialization for an engine and arguments of this structure.
 
         Traces the function if there is none, or if an array that it captures was updated.
@@ -141,22 +143,25 @@ class _CompiledFunction:
         form = id(engine), DEFAULT.floating, PRECISION.key, tree, same, tuple(signatures)
         trace = self._traces.get(form)
         if trace is None or not trace.captured.is_current:
-            trace = self._traces[form] = _Specialization(key, self._function, values)
+            call = TracedCall(self._function, tree, same, values)
+            if contains_loop(call.outputs):
+                trace = DividedSpecialization(call, compile)
+            else:
+                trace = _Specialization(key, call, values)
+            self._traces[form] = trace
         return trace
 
     def explain(self) -> Explanation:
         """Return the explanation of the program for arguments like those of the last call.
 
+        For a function that contains loops it lists the programs in order, each loop with one step.
         Raises MagmathError before the first call.
         """
-        from magmath.diagnostics.explain import explain_run
-
-        last = None if self._last is None else self._last.repeated.last
-        if last is None:
+        if self._latest is None:
             raise MagmathError(
                 "explain: call the compiled function first; its program depends on its arguments"
             )
-        return explain_run(last)
+        return self._latest.explain()
 
 
 @final
@@ -178,24 +183,18 @@ class _CompiledMethod:
 class _Specialization:
     """The program of a function for certain shapes, types and layouts."""
 
-    def __init__(self, key: _Key, function: Callable[..., Any], values: Sequence[Any]) -> None:
+    def __init__(self, key: _Key, call: TracedCall, values: Sequence[Any]) -> None:
         self.engine, tree, same, _ = key
         self.types = DEFAULT.floating, PRECISION.key
-        placeholders = [placeholder_of(value) for value in values]
-        trace = Trace()
-        with tracing.tracing(trace):
-            given = traced_arguments(placeholders, values, same)
-            nodes, self.tree, self._updated = _traced(function, unflatten(tree, given), given)
-        del given
-        trace.check_updates("compile")
+        trace, placeholders, position = call.trace, call.placeholders, call.position
+        self.tree, self._updated = call.tree, call.updated
         self._assigned = [trace.read[leaf] for leaf in trace.assigned]
         self._reads_variables = bool(trace.read)
         self._trace = trace
         self._same = trace.is_same_in_each_run
-        traced = _graph(nodes, trace)
-        self._results = len(nodes) - len(self._updated)
+        traced = call.graph()
+        self._results = len(call.nodes) - len(self._updated)
         graph = self.engine.cut(traced)
-        position = {leaf: i for i, leaf in enumerate(placeholders) if leaf}
         self._frozen: FrozenValues | None = None
         self._versions: Mapping[Node, Node] = {}
         separated = self._separated(graph, position)
@@ -219,7 +218,14 @@ class _Specialization:
         for owner in trace.states:
             self.captured.add(owner)
         kinds = None if self._likes is None or any(graph.targets) else [x[0] for x in self._likes]
-        self.history = ProvenanceTemplate(traced, position, user_line(), kinds)
+        self.history = ProvenanceTemplate(traced, position, call.outside, user_line(), kinds)
+
+    def explain(self) -> Explanation:
+        """Return the explanation of the last run."""
+        from magmath.diagnostics.explain import explain_run
+
+        assert self.repeated.last is not None
+        return explain_run(self.repeated.last)
 
     def _separated(self, graph: Graph, position: Mapping[Node, int]) -> Separated | None:
         """Return the graph without the values that are the same in each call.
@@ -360,36 +366,3 @@ class _Specialization:
             array.keep_operands(leaf)
             note_reader(array)
         return array
-
-
-def _traced(
-    function: Callable[..., Any], arguments: Any, given: Sequence[Any]
-) -> tuple[list[Node], Hashable, list[int]]:
-    """Trace a function; return the nodes of its results, their nesting, and updated arguments.
-
-    The nodes of arguments that the function updates in place follow those of the results; the last
-    value lists the positions of these arguments.
-    """
-    before = [x.node if type(x) is Array else None for x in given]
-    args, kwargs = arguments
-    outputs, returned = flatten(function(*args, **kwargs))
-    for output in outputs:
-        if not isinstance(output, Array):
-            raise MagmathError(
-                f"compile: {function!r} must return arrays, it returned a {type(output).__name__}"
-            )
-    updated = [i for i, x in enumerate(given) if type(x) is Array and x.node is not before[i]]
-    nodes = [x.node for x in (*outputs, *[given[i] for i in updated])]
-    return nodes, returned, updated
-
-
-def _graph(nodes: Sequence[Node], trace: Trace) -> Graph:
-    """Return the graph of a function's results and of the values that it assigns to variables."""
-    targets = tuple(trace.assigned)
-    results = [
-        apply(e.ASTYPE, node, dtype=node.dtype) if node in targets else node for node in nodes
-    ]
-    return Graph(
-        (*results, *trace.assigned.values()),
-        (*[None for _ in nodes], *targets) if targets else (),
-    )

@@ -26,6 +26,7 @@ from magmath.transform.traced_function import (
     result_nodes,
     trace_function,
 )
+from magmath.transform.traced_loop import trace_loop
 
 
 def cond(
@@ -153,59 +154,65 @@ def while_loop(cond: Callable[[Any], Any], body: Callable[[Any], Any], value: An
 
     `value` is an array, or lists, tuples and dictionaries of arrays, whose shapes and types every
     step keeps; `cond` returns a 0-d truth value. A step is compiled and runs on the workers, and
-    the controller reads the truth value after each. Gradients go through all steps.
+    the controller reads the truth value after each. A compiled function that contains the loop is
+    divided into programs at it. Gradients of results, also of such a function, go through all
+    steps, up to 20,000 operations in total.
 
-    The number of steps depends on values, so in a compiled function or another transformation this
-    raises TracingError, unless the condition is a Python truth value there; call it outside, or use
-    `fori_loop` or `scan` with a fixed number of steps. Raises ShapeError, DTypeError or
-    MagmathError if the body returns other shapes, types or another structure. Name and semantics
-    are JAX's.
+    In a compiled function it can be part of a `vmap`, where a step is taken while it is needed for
+    any example, but not of a gradient that is computed there, of `fori_loop`, `scan` and `remat`,
+    nor of a branch of `cond`. Raises TracingError there, unless the condition is a Python truth
+    value; ShapeError, DTypeError or MagmathError if the body returns other shapes, types or another
+    structure. Name and semantics are JAX's.
     """
     for function in (cond, body):
         require_function("while_loop: needs functions of the value", function)
     leaves, tree = flatten(value)
     states = [state_of(leaf) for leaf in leaves]
     if tracing.current() is not None:
-        return _written_out(cond, body, states, tree)
-
-    def holds(*given: Array) -> Array:
-        predicate = cond(unflatten(tree, list(given)))
-        _check_predicate("while_loop", predicate)
-        return (
-            predicate if isinstance(predicate, Array) else Array(constant(bool(predicate), bool_))
-        )
+        return _traced_loop(cond, body, states, tree)
 
     @compile
     def step(*given: Array) -> tuple[list[Array], Array]:
         nodes = checked_states("while_loop", body(unflatten(tree, list(given))), tree, states)
         arrays = [Array(node) for node in nodes]
-        return arrays, holds(*arrays)
+        return arrays, _holds(cond, unflatten(tree, arrays))
 
-    goes_on = holds(*states)
+    goes_on = _holds(cond, unflatten(tree, states))
     while goes_on:
         states, goes_on = step(*states)
     return unflatten(tree, states)
 
 
-def _written_out(
+def _holds(cond: Callable[[Any], Any], value: Any) -> Array:
+    """Return the condition of a loop as a 0-d array."""
+    predicate = cond(value)
+    _check_predicate("while_loop", predicate)
+    return predicate if isinstance(predicate, Array) else Array(constant(bool(predicate), bool_))
+
+
+def _traced_loop(
     cond: Callable[[Any], Any],
     body: Callable[[Any], Any],
     states: Sequence[Array],
     tree: Hashable,
 ) -> Any:
-    """Trace the steps one by one while the condition is a Python truth value; return the value."""
+    """Trace a loop; return the value after it. Steps are traced one by one while the condition is a
+    Python truth value."""
     current = list(states)
     while True:
         predicate = cond(unflatten(tree, current))
         _check_predicate("while_loop", predicate)
         if isinstance(predicate, Array):
-            raise TracingError(
-                "while_loop: the number of steps depends on values, which do not exist while a "
-                "function is traced (mm.compile, mm.vmap, mm.scan, …); call while_loop outside of "
-                "it, with mm.compile for the surrounding code, or use mm.fori_loop or mm.scan with "
-                "a fixed number of steps and mm.where"
-            )
+            break
         if not predicate:
             return unflatten(tree, current)
         nodes = checked_states("while_loop", body(unflatten(tree, current)), tree, states)
         current = [Array(node) for node in nodes]
+    trace = tracing.current()
+    if trace is None or not trace.can_loop:
+        raise TracingError(
+            "while_loop: the number of steps depends on values, which do not exist while a "
+            "function is traced; only mm.compile, and mm.vmap in a compiled function, can contain "
+            "such a loop; use mm.fori_loop or mm.scan with a fixed number of steps, and mm.where"
+        )
+    return trace_loop(lambda value: _holds(cond, value).node, body, predicate.node, current, tree)

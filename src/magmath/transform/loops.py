@@ -189,7 +189,7 @@ def state_of(value: Any) -> Array:
     """Return the initial value of a loop as an array with a new handle."""
     if isinstance(value, TracedScalar):
         return value.converted()
-    return +value if isinstance(value, Array) else asarray(value)
+    return Array(value.node) if isinstance(value, Array) else asarray(value)
 
 
 def checked_states(name: str, returned: Any, tree: Hashable, states: Sequence[Array]) -> list[Node]:

@@ -18,7 +18,7 @@ from magmath.arrays.tree import flatten, unflatten
 from magmath.arrays.variable import Variable, assign
 from magmath.core.dtypes import DType
 from magmath.engine import session
-from magmath.engine.tracing import Scope, tracing
+from magmath.engine.tracing import Scope, StreamPosition, tracing
 from magmath.graph import Node, Shape
 from magmath.graph.rebuild import rebuilt
 from magmath.ops.leaves import input_leaf
@@ -37,12 +37,14 @@ class TracedFunction:
     results   the nodes of the results
     assigned  the variables that the function assigns, and the nodes of their new values
     drawn     the stream numbers of the random numbers that it draws
+    moved     the positions in streams that its loops have moved
     """
 
     tree: Hashable
     results: Sequence[Node]
     assigned: Mapping[Variable, Node]
     drawn: Sequence[Node]
+    moved: Sequence[StreamPosition]
 
     def unflattened(self, results: Sequence[Any]) -> Any:
         """Return one object per result, nested as the function nests its results."""
@@ -57,21 +59,27 @@ class TracedFunction:
 
 
 def trace_function(
-    name: str, function: Callable[..., Any], tree: Hashable, leaves: Sequence[Any]
+    name: str,
+    function: Callable[..., Any],
+    tree: Hashable,
+    leaves: Sequence[Any],
+    *,
+    can_loop: bool = False,
 ) -> TracedFunction:
     """Trace a function of positional arguments, given as a tree of leaves.
 
     Leaves that are nodes reach the function as arrays, other leaves unchanged. `name` is the public
-    name of the transformation, for errors. Raises TypeError if the function returns anything but
-    arrays and numbers, MagmathError if it updates in place an array that exists outside of it.
+    name of the transformation, for errors. With `can_loop` the function may contain a `while_loop`.
+    Raises TypeError if the function returns anything but arrays and numbers, MagmathError if it
+    updates in place an array that exists outside of it.
     """
-    with tracing(Scope()) as scope:
+    with tracing(Scope(can_loop=can_loop)) as scope:
         given = [Array(leaf) if isinstance(leaf, Node) else leaf for leaf in leaves]
         nodes, returned = result_nodes(name, function, function(*unflatten(tree, given)))
     del given
     scope.check_updates(name)
     assigned = {scope.read[leaf]: value.inputs[1] for leaf, value in scope.assigned.items()}
-    return TracedFunction(returned, nodes, assigned, scope.drawn)
+    return TracedFunction(returned, nodes, assigned, scope.drawn, list(scope.moved))
 
 
 def result_nodes(

@@ -54,10 +54,16 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) ->
             return function(*values[:-1], **values[-1])
 
         called.__qualname__ = getattr(function, "__qualname__", repr(function))
-        traced = trace_function("vmap", called, tree, examples)
-        results = batched([*traced.results, *traced.assigned.values()], given, traced.drawn, size)
+        traced = trace_function("vmap", called, tree, examples, can_loop=True)
+        streams = [position.number for position in traced.moved]
+        outputs = [*traced.results, *traced.assigned.values(), *streams]
+        results = batched(outputs, given, traced.drawn, size)
         count = len(traced.results)
-        assigned = dict(zip(traced.assigned, results[count:], strict=True))
+        assigned = dict(zip(traced.assigned, results[count:], strict=False))
+        for position, number in zip(
+            traced.moved, results[len(outputs) - len(streams) :], strict=True
+        ):
+            position.move(number.node)
         for v, value in assigned.items():
             if value.varies:
                 raise MagmathError(

@@ -87,3 +87,55 @@ def test_gradients_are_finite_differences(seed: int) -> None:
             return
         for found, slope in zip(slopes(f, 1)(*given), expected, strict=True):
             np.testing.assert_allclose(found.numpy(), slope, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(("kind", "workers"), [*POOLS, ("eager", 2)])
+@given(seed=seeds)
+@example(seed=0)
+@few
+def test_gradients_by_captured_arrays_and_by_arrays_given_twice(
+    kind: str, workers: int, seed: int
+) -> None:
+    """Compiled functions and loops within a differentiated function read its arguments from
+    outside; a function receives one array as two arguments."""
+    draw = np.random.default_rng(seed)
+    f = random_function(draw, 3)
+    x, w = draw.normal(size=3), draw.normal(size=3)
+    scale = float(draw.normal())
+
+    def captured(x: Any, w: Any) -> Any:
+        y = w * scale
+        return mm.sum(mm.compile(lambda x: f(mm, x, y))(x)) + mm.sum(y)
+
+    def looped(x: Any, w: Any) -> Any:
+        y = w * scale
+        step = lambda s: (f(mm, s[0], y) / 2, s[1] + 1)  # noqa: E731
+        return mm.sum(mm.while_loop(lambda s: s[1] < 2, step, (x, 0))[0])
+
+    def by_hand(x: Any, w: Any) -> Any:
+        y = w * scale
+        return mm.sum(f(mm, f(mm, x, y) / 2, y) / 2)
+
+    pairs = [
+        (captured, lambda x, w: mm.sum(f(mm, x, w * scale)) + mm.sum(w * scale)),
+        (looped, by_hand),
+    ]
+    with current(kind, workers):
+        given = mm.asarray(x), mm.asarray(w)
+        for ours, plain in pairs:
+            found, expected = mm.grad(ours, (0, 1))(*given), mm.grad(plain, (0, 1))(*given)
+            for one, other in zip(found, expected, strict=True):
+                same(one, other.numpy())
+        first, second = mm.grad(lambda x, w: mm.sum(f(mm, x, w)), (0, 1))(given[0], given[0])
+        total = (first + second).numpy()
+        once = lambda x: mm.sum(f(mm, x, x))  # noqa: E731
+        twice: list[Callable[[Any], Any]] = [
+            once,
+            lambda x: mm.sum(mm.remat(lambda a, b: f(mm, a, b))(x, x)),
+            lambda x: mm.sum(mm.compile(lambda a, b: f(mm, a, b))(x, x)),
+            lambda x: mm.sum(mm.vmap(lambda a, b: f(mm, a, b))(x[None], x[None])),
+            lambda x: mm.sum(mm.cond(x[0] < 99, lambda a, b: f(mm, a, b), lambda a, b: a, x, x)),
+        ]
+        for function in twice:
+            same(mm.grad(function)(given[0]), total)
+            same(mm.compile(mm.grad(function))(given[0]), total)

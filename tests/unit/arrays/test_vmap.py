@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import magmath as mm
 from arrays import check
 from engines import current
-from magmath.batching import RULES
+from magmath.batching.rules import RULES
 from magmath.errors import MagmathError, ShapeError, TracingError
 from magmath.graph import apply
 from magmath.ops import OPERATIONS

@@ -1,187 +1,31 @@
-"""Batching, from graph to graph: converts an expression of one example to that of a whole batch.
+"""The batching rules of the operations.
 
-The batch is the first dimension of all values that differ between examples; all other values are
-computed once. For most operations this is one more letter in front of their index notation: the
-same operation, with the attributes that number dimensions shifted. `RULES` has the other
-operations. An operation without a rule is applied to one example after the other, and the results
-are stacked.
+For most operations the batch is one more letter in front of their index notation: the same
+operation, with the attributes that number dimensions shifted. `RULES` has the other operations. An
+operation without a rule is applied to one example after the other, and the results are stacked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from magmath.batching.operand import BatchOperand, BatchOperands, Rule
 from magmath.core.dtypes import int64
 from magmath.core.shapes import broadcast
-from magmath.graph import Node, Shape, applied
+from magmath.graph import Node, applied
 from magmath.ops import OPERATIONS
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.creation import full, iota
-from magmath.ops.elementwise import add, astype, call, multiply, where
-from magmath.ops.indexing.dynamic_slice import window
+from magmath.ops.elementwise import add, call, multiply, where
 from magmath.ops.infer_rules import LETTERS
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import permute, reshape
-from magmath.ops.predication import BRANCH, BRANCH_RESULT, branch, branch_result
-from magmath.ops.reductions import reduce
 from magmath.ops.slicing import slice_along
 from magmath.ops.sums import broadcast_to
 
 
-@dataclass(frozen=True)
-class BatchOperand:
-    """An operand of a node in a batch: `node` has the batch as its first dimension if `varies`."""
-
-    node: Node
-    varies: bool
-    size: int
-
-    @property
-    def shape(self) -> Shape:
-        """The shape of one example."""
-        return self.node.shape[1:] if self.varies else self.node.shape
-
-    @property
-    def ndim(self) -> int:
-        """The number of dimensions of one example."""
-        return len(self.shape)
-
-    @property
-    def stacked(self) -> Node:
-        """The operand of every example, with the batch in front."""
-        return self.node if self.varies else broadcast_to(self.node, (self.size, *self.shape))
-
-    def aligned(self, ndim: int) -> Node:
-        """Return the operand in a shape that broadcasts to examples of `ndim` dimensions."""
-        if not self.varies:
-            return self.node
-        return reshape(self.node, (self.size, *(1,) * (ndim - self.ndim), *self.shape))
-
-
-BatchOperands: TypeAlias = Sequence[BatchOperand]
-Rule: TypeAlias = Callable[[Node, BatchOperands], Node]
-
-
-def batched(
-    outputs: Sequence[Node], given: Mapping[Node, Node], drawn: Collection[Node], size: int
-) -> list[BatchOperand]:
-    """Return the outputs for a batch of `size` examples; `given` maps nodes of one example to those
-    of the batch.
-
-    `drawn` are the nodes that number streams of random numbers, from which every example draws its
-    own.
-    """
-    new = {node: BatchOperand(batch, True, size) for node, batch in given.items()}
-    return _Batch(new, set(drawn), size).results(outputs)
-
-
-class _Batch:
-    """The nodes of one example and those of the batch.
-
-    `streams` are the nodes that number the random streams of each example.
-    """
-
-    def __init__(self, new: dict[Node, BatchOperand], streams: set[Node], size: int) -> None:
-        self._new, self._streams, self._size = new, streams, size
-        self._branches: dict[Node, _Batch] = {}
-
-    def results(self, outputs: Sequence[Node]) -> list[BatchOperand]:
-        """Return the outputs for the batch."""
-        for node in _order(outputs, self._new):
-            self._new[node] = result = self._result(node)
-            if node in self._streams:
-                self._streams.add(result.node)
-        return [self._new[node] for node in outputs]
-
-    def _result(self, node: Node) -> BatchOperand:
-        if node.is_leaf or node.value is not None:
-            return BatchOperand(node, False, self._size)
-        if node.operation is BRANCH_RESULT:
-            return self._branch_result(node)
-        operands = [self._new[source] for source in node.inputs]
-        if node.operation is BRANCH:
-            return self._branch(node, operands)
-        if node.name == "recompute":
-            self._streams.update([node] if node.inputs[0] in self._streams else [])
-            varies = operands[0].varies
-        else:
-            varies = any(x.varies for x in operands) or _draws(node, self._streams)
-        if varies:
-            own_numbers = _draws(node, self._streams) and not any(x.varies for x in operands[:2])
-            result = _drawn(node, operands) if own_numbers else _of_batch(node, operands)
-            return BatchOperand(result, True, self._size)
-        return BatchOperand(_with_inputs(node, operands), False, self._size)
-
-    def _branch(self, node: Node, operands: BatchOperands) -> BatchOperand:
-        """Begin a branch.
-
-        If the predicate differs between examples, the branch is computed for all of them: the
-        examples that do not take it get the operands of one that does, so that they add no nan to
-        gradients by what all examples share. If none takes it, the batch does not.
-        """
-        predicate, *read = operands
-        if predicate.varies and self._size:
-            number = applied(
-                OPERATIONS["argmax"],
-                (astype(predicate.node, int64),),
-                node.line,
-                {"axis": 0, "keepdims": False},
-            )
-            read = [_from_taken(x, predicate, number) for x in read]
-            predicate = BatchOperand(reduce("any", predicate.node), False, self._size)
-        inside = dict(zip(node.inputs[1:], read, strict=True))
-        self._branches[node] = _Batch(inside, self._streams, self._size)
-        return BatchOperand(branch(predicate.node, [x.node for x in read]), False, self._size)
-
-    def _branch_result(self, node: Node) -> BatchOperand:
-        value, of = node.inputs
-        (found,) = self._branches[of].results([value])
-        marked = branch_result(found.node, self._new[of].node)
-        return BatchOperand(marked, found.varies, self._size)
-
-
-def _order(outputs: Sequence[Node], known: Collection[Node]) -> list[Node]:
-    """Return the nodes that the outputs need and that are not known, each after its inputs.
-
-    The nodes of branches are left to the branches.
-    """
-    order: list[Node] = []
-    seen = set(known)
-    stack: list[Node | None] = [*outputs[::-1]]
-    while stack:
-        node = stack.pop()
-        if node is None:
-            order.append(stack.pop())  # type: ignore[arg-type]
-        elif node not in seen:
-            seen.add(node)
-            below = () if node.value is not None else node.inputs[::-1]
-            stack += (node, None, *(below[:1] if node.operation is BRANCH_RESULT else below))
-    return order
-
-
-def _from_taken(x: BatchOperand, predicate: BatchOperand, number: Node) -> BatchOperand:
-    """Return an operand with the value of one example in place of those without the predicate."""
-    if not x.varies or x.node is predicate.node:
-        return x
-    taken = call("stop_gradient", window(x.node, 0, number, 1))
-    return BatchOperand(where(predicate.aligned(x.ndim), x.node, taken), True, x.size)
-
-
-def _with_inputs(node: Node, operands: BatchOperands) -> Node:
-    """Return the node with operands that are the same for all examples."""
-    inputs = tuple([x.node for x in operands])
-    same = all(x is source for x, source in zip(inputs, node.inputs, strict=True))
-    return node if same else node.replace(inputs)
-
-
-def _draws(node: Node, streams: Collection[Node]) -> bool:
-    """Return True for random numbers that differ between examples."""
-    return node.name in _DRAWN and node.inputs[1] in streams
-
-
-def _of_batch(node: Node, operands: BatchOperands) -> Node:
+def of_batch(node: Node, operands: BatchOperands) -> Node:
     rule = RULES.get(node.name)
     if rule is None:
         rule = _elementwise if node.operation.elementwise else one_by_one
@@ -473,7 +317,7 @@ def _correlated(node: Node, operands: BatchOperands) -> Node:
 # random numbers -----------------------------------------------------------------------------------
 
 
-def _drawn(node: Node, operands: BatchOperands) -> Node:
+def drawn(node: Node, operands: BatchOperands) -> Node:
     """Draw numbers for all examples from one stream, as one array with the batch in front."""
     size, inputs = operands[0].size, [x.node for x in operands[:2]]
     if node.name != "random_permutation":
@@ -492,7 +336,7 @@ def _of_examples(x: BatchOperand, node: Node) -> Node:
     return broadcast_to(x.aligned(node.ndim), (x.size, *node.shape))
 
 
-_DRAWN = (
+DRAWN = (
     "random_uniform",
     "random_normal",
     "random_exponential",

@@ -1,0 +1,134 @@
+"""Batching, from graph to graph: converts an expression of one example to that of a whole batch.
+
+The batch is the first dimension of all values that differ between examples; all other values are
+computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from magmath.batching.loop import batched_loop
+from magmath.batching.operand import BatchOperand, BatchOperands
+from magmath.batching.rules import DRAWN, drawn, of_batch
+from magmath.batching.taken import of_taken
+from magmath.graph import Node
+from magmath.ops.predication import BRANCH, BRANCH_RESULT, branch, branch_result
+from magmath.ops.reductions import reduce
+from magmath.ops.while_loops import LOOP_STATE, WHILE
+
+
+def batched(
+    outputs: Sequence[Node], given: Mapping[Node, Node], drawn: Collection[Node], size: int
+) -> list[BatchOperand]:
+    """Return the outputs for a batch of `size` examples; `given` maps nodes of one example to those
+    of the batch.
+
+    `drawn` are the nodes that number streams of random numbers, from which every example draws its
+    own.
+    """
+    new = {node: BatchOperand(batch, True, size) for node, batch in given.items()}
+    return _results(outputs, new, drawn, size)
+
+
+def _results(
+    outputs: Sequence[Node], new: Mapping[Node, BatchOperand], drawn: Collection[Node], size: int
+) -> list[BatchOperand]:
+    return _Batch(dict(new), set(drawn), size).results(outputs)
+
+
+class _Batch:
+    """The nodes of one example and those of the batch.
+
+    `streams` are the nodes that number the random streams of each example.
+    """
+
+    def __init__(self, new: dict[Node, BatchOperand], streams: set[Node], size: int) -> None:
+        self._new, self._streams, self._size = new, streams, size
+        self._branches: dict[Node, _Batch] = {}
+        self._loops: dict[Node, list[BatchOperand]] = {}
+
+    def results(self, outputs: Sequence[Node]) -> list[BatchOperand]:
+        """Return the outputs for the batch."""
+        for node in _order(outputs, self._new):
+            self._new[node] = result = self._result(node)
+            if node in self._streams:
+                self._streams.add(result.node)
+        return [self._new[node] for node in outputs]
+
+    def _result(self, node: Node) -> BatchOperand:
+        if node.is_leaf or node.value is not None:
+            return BatchOperand(node, False, self._size)
+        if node.operation is BRANCH_RESULT:
+            return self._branch_result(node)
+        operands = [self._new[source] for source in node.inputs]
+        if node.operation is BRANCH:
+            return self._branch(node, operands)
+        if node.operation is WHILE:
+            self._loops[node] = batched_loop(node, operands, _results, self._size)
+            return operands[0]
+        if node.operation is LOOP_STATE:
+            index: int = node.attributes["index"]
+            return self._loops[node.inputs[0]][index]
+        if node.name == "recompute":
+            self._streams.update([node] if node.inputs[0] in self._streams else [])
+            varies = operands[0].varies
+        else:
+            varies = any(x.varies for x in operands) or _draws(node, self._streams)
+        if varies:
+            own_numbers = _draws(node, self._streams) and not any(x.varies for x in operands[:2])
+            result = drawn(node, operands) if own_numbers else of_batch(node, operands)
+            return BatchOperand(result, True, self._size)
+        return BatchOperand(_with_inputs(node, operands), False, self._size)
+
+    def _branch(self, node: Node, operands: BatchOperands) -> BatchOperand:
+        """Begin a branch.
+
+        If the predicate differs between examples, the branch is computed for all of them: the
+        examples that do not take it get the operands of one that does, so that they add no nan to
+        gradients by what all examples share. If none takes it, the batch does not.
+        """
+        predicate, *read = operands
+        if predicate.varies and self._size:
+            read = of_taken(read, predicate)
+            predicate = BatchOperand(reduce("any", predicate.node), False, self._size)
+        inside = dict(zip(node.inputs[1:], read, strict=True))
+        self._branches[node] = _Batch(inside, self._streams, self._size)
+        return BatchOperand(branch(predicate.node, [x.node for x in read]), False, self._size)
+
+    def _branch_result(self, node: Node) -> BatchOperand:
+        value, of = node.inputs
+        (found,) = self._branches[of].results([value])
+        marked = branch_result(found.node, self._new[of].node)
+        return BatchOperand(marked, found.varies, self._size)
+
+
+def _order(outputs: Sequence[Node], known: Collection[Node]) -> list[Node]:
+    """Return the nodes that the outputs need and that are not known, each after its inputs.
+
+    The nodes of branches are left to the branches.
+    """
+    order: list[Node] = []
+    seen = set(known)
+    stack: list[Node | None] = [*outputs[::-1]]
+    while stack:
+        node = stack.pop()
+        if node is None:
+            order.append(stack.pop())  # type: ignore[arg-type]
+        elif node not in seen:
+            seen.add(node)
+            below = () if node.value is not None else node.inputs[::-1]
+            stack += (node, None, *(below[:1] if node.operation is BRANCH_RESULT else below))
+    return order
+
+
+def _with_inputs(node: Node, operands: BatchOperands) -> Node:
+    """Return the node with operands that are the same for all examples."""
+    inputs = tuple([x.node for x in operands])
+    same = all(x is source for x, source in zip(inputs, node.inputs, strict=True))
+    return node if same else node.replace(inputs)
+
+
+def _draws(node: Node, streams: Collection[Node]) -> bool:
+    """Return True for random numbers that differ between examples."""
+    return node.name in DRAWN and node.inputs[1] in streams

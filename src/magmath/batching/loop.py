@@ -1,0 +1,87 @@
+"""Loops of a batch: a step is taken while any example needs it, and keeps the states of the others.
+
+Its states are the truth value of each example, then those of the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from magmath.batching.operand import BatchOperand, BatchOperands
+from magmath.batching.taken import of_taken
+from magmath.core.dtypes import DType, bool_
+from magmath.graph import Node, Shape
+from magmath.layout import Layout
+from magmath.ops.elementwise import call, where
+from magmath.ops.leaves import input_leaf
+from magmath.ops.reductions import reduce
+from magmath.ops.while_loops import LoopBody, final_states
+
+Batched = Callable[
+    [Sequence[Node], Mapping[Node, BatchOperand], Collection[Node], int], list[BatchOperand]
+]
+"""(outputs, operands of the batch by nodes of one example, stream numbers, size) → the outputs of
+the batch."""
+
+
+def batched_loop(
+    loop: Node, operands: BatchOperands, batched: Batched, size: int
+) -> list[BatchOperand]:
+    """Return the final states of a loop for a batch of `size` examples."""
+    body: LoopBody = loop.attributes["body"]
+    count = len(body.states)
+    goes_on, states, captured = operands[0], operands[1 : count + 1], operands[count + 1 :]
+    own = count - body.streams  # all examples draw from the same streams
+    if not size:
+        return [BatchOperand(x.stacked, True, size) for x in states]
+    if not (body.streams or any(x.varies for x in operands)):
+        same, read = ([x.node for x in part] for part in (states, captured))
+        finals = final_states(body, goes_on.node, same, read, loop.line)
+        return [BatchOperand(x, False, size) for x in finals]
+    initial = [goes_on.stacked, *[x.stacked for x in states[:own]], *[x.node for x in states[own:]]]
+    _, *finals = final_states(
+        _batched_body(body, captured, batched, size),
+        reduce("any", goes_on.stacked),
+        initial,
+        [x.node for x in captured],
+        loop.line,
+    )
+    return [BatchOperand(x, i < own, size) for i, x in enumerate(finals)]
+
+
+def _batched_body(body: LoopBody, captured: BatchOperands, batched: Batched, size: int) -> LoopBody:
+    """Return one step of all examples."""
+    own = len(body.states) - body.streams
+    active = _placeholder((size,), bool_, body.states[0].layout)
+    needed = BatchOperand(active, True, size)
+    states = [_operand(x, i < own, size) for i, x in enumerate(body.states)]
+    read = [_operand(x, of.varies, size) for x, of in zip(body.captured, captured, strict=True)]
+    leaves = (*body.states, *body.captured)
+    given = dict(zip(leaves, of_taken([*states, *read], needed), strict=True))
+    outputs = [*body.following, body.goes_on, *body.drawn]
+    found = batched(outputs, given, body.drawn, size)
+    following, goes_on, drawn = found[: len(states)], found[len(states)], found[len(states) + 1 :]
+    kept = [
+        where(needed.aligned(x.ndim), new.stacked, x.node) if x.varies else new.node
+        for x, new in zip(states, following, strict=True)
+    ]
+    goes_on_each = call("logical_and", active, goes_on.stacked)
+    return LoopBody(
+        states=[active, *[x.node for x in states]],
+        captured=[x.node for x in read],
+        following=[goes_on_each, *kept],
+        goes_on=reduce("any", goes_on_each),
+        streams=body.streams,
+        drawn=[x.node for x in drawn],
+    )
+
+
+def _operand(leaf: Node, varies: bool, size: int) -> BatchOperand:
+    """Return a placeholder for a state or captured array of one example, or of all."""
+    shape = (size, *leaf.shape) if varies else leaf.shape
+    return BatchOperand(_placeholder(shape, leaf.dtype, leaf.layout), varies, size)
+
+
+def _placeholder(shape: Shape, dtype: DType, like: Layout | None) -> Node:
+    assert like is not None, "placeholders have layouts"
+    return input_leaf(shape, dtype, Layout.whole(shape, like.mesh), None)

@@ -1,0 +1,32 @@
+"""Operands of examples for which a computation is not needed: those of an example that needs it.
+
+All examples are computed alike. The others would compute with values that may be out of range, or
+make gradients by shared arrays nan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from magmath.batching.operand import BatchOperand
+from magmath.core.dtypes import int64
+from magmath.graph import Node, applied
+from magmath.ops import OPERATIONS
+from magmath.ops.elementwise import astype, call, where
+from magmath.ops.indexing.dynamic_slice import window
+
+
+def of_taken(operands: Sequence[BatchOperand], predicate: BatchOperand) -> list[BatchOperand]:
+    """Return operands with the values of the first example for which the predicate is true in place
+    of those for which it is false."""
+    taken = (astype(predicate.node, int64),)
+    number = applied(OPERATIONS["argmax"], taken, None, {"axis": 0, "keepdims": False})
+    return [_of_taken(x, predicate, number) for x in operands]
+
+
+def _of_taken(x: BatchOperand, predicate: BatchOperand, number: Node) -> BatchOperand:
+    """Return an operand with the value of one example in place of those without the predicate."""
+    if not x.varies or x.node is predicate.node:
+        return x
+    taken = call("stop_gradient", window(x.node, 0, number, 1))
+    return BatchOperand(where(predicate.aligned(x.ndim), x.node, taken), True, x.size)

@@ -1,0 +1,91 @@
+"""Compiled functions that contain `while_loop`: each call runs the programs of their stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, final
+
+from magmath.api.creation import asarray
+from magmath.arrays.array import Array
+from magmath.arrays.tree import unflatten
+from magmath.arrays.variable import assign
+from magmath.core.dtypes import convert_number
+from magmath.engine.captured_arrays import Captured
+from magmath.engine.pending_readers import note_reader
+from magmath.engine.remote_array import RemoteArray
+from magmath.engine.run_numbers import given_back_on_failure
+from magmath.graph import Graph, Node
+from magmath.transform.call_arguments import integer_limits
+from magmath.transform.subgraph_programs import SubgraphPrograms
+from magmath.transform.subgraphs import without_versions
+from magmath.transform.traced_call import TracedCall
+
+if TYPE_CHECKING:
+    from magmath.diagnostics.explanation import Explanation
+
+
+@final
+class DividedSpecialization:
+    """The programs of a function with loops, for arguments of certain shapes, types and layouts.
+
+    Variables are read at the beginning of a call and assigned at its end, as by one program.
+    """
+
+    def __init__(self, traced: TracedCall, compile: Callable[..., Any]) -> None:
+        self._traced, trace = traced, traced.trace
+        self._draws = trace.computed_draws
+        graph = Graph(tuple(traced.outputs))
+        self._limits = integer_limits(graph, traced.position)
+        self.captured = Captured(graph, traced.placeholders, moves=False)
+        for owner in trace.states:
+            self.captured.add(owner)
+        self._programs = SubgraphPrograms(
+            without_versions(graph.outputs, {x: x for x in traced.outside}), traced.outside, compile
+        )
+
+    def run(self, values: Sequence[Any], arguments: Sequence[Any]) -> Any:
+        """Run the programs; return the function's result."""
+        traced, trace = self._traced, self._traced.trace
+        for i, dtype in self._limits:
+            convert_number(values[i], dtype, "compile")
+        given: dict[Node, Array] = dict(trace.read)  # through which gradients find the variables
+        for leaf, i in traced.position.items():
+            is_array = isinstance(values[i], RemoteArray)
+            given[leaf] = arguments[i] if is_array else asarray(values[i], dtype=leaf.dtype)
+        with given_back_on_failure():
+            numbers = trace.numbers_of_run()
+            given |= {leaf: asarray(x, dtype=leaf.dtype) for leaf, x in numbers.items()}
+            found = self._programs.run(given)
+            del given
+            count, assigned = len(traced.nodes), [trace.read[leaf] for leaf in trace.assigned]
+            results, rest = found[:count], found[count:]
+            if assigned:
+                assign([(v, x.node) for v, x in zip(assigned, rest, strict=False)])
+        for draws, number in zip(self._draws, rest[len(assigned) :], strict=True):
+            draws.generator.skip_for_run(int(number) - draws.generator.next)
+        return self._returned(results, arguments)
+
+    def explain(self) -> Explanation:
+        """Return the explanation of the programs of the last call, each loop with one step."""
+        from magmath.diagnostics.explanation import Explanation
+
+        parts = [program.explain() for program in self._programs.called]
+        return Explanation(
+            steps=tuple([step for part in parts for step in part.steps]),
+            heading=f"{len(parts)} programs in order; that of a loop is listed once",
+            temporaries=max((part.temporaries for part in parts), default=0),
+            memory=max((part.memory for part in parts), default=0),
+        )
+
+    def _returned(self, results: Sequence[Array], arguments: Sequence[Any]) -> Any:
+        """Return the function's result, and update the arguments that it updates in place."""
+        traced = self._traced
+        count = len(results) - len(traced.updated)
+        for i, x in zip(traced.updated, results[count:], strict=True):
+            arguments[i]._updated(x.evaluated())
+        for x in results[:count] if traced.trace.read else ():
+            x.keep_operands(x.evaluated())
+            note_reader(x)
+        if traced.tree is None:
+            return results[0]
+        return unflatten(traced.tree, results[:count])

@@ -1,0 +1,159 @@
+"""Division of the graph of a traced function at its loops.
+
+Subgraph i computes what loop i and later subgraphs need and what is known after loop i - 1.
+Branches of `mm.cond` and functions of `mm.remat` are not divided: gradients treat them as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import final
+
+from magmath.graph import Node, topological
+from magmath.graph.graph import topological_until
+from magmath.ops.predication import BRANCH, BRANCH_RESULT
+from magmath.ops.recomputation import CHECKPOINT
+from magmath.ops.while_loops import LOOP_STATE, WHILE
+
+
+@dataclass(frozen=True)
+class Subgraph:
+    """A part of a function.
+
+    inputs, outputs   the nodes that it is given, and those that it computes
+    loop              the loop that runs after this, or None
+    finals            the nodes of the final states of the loop
+    """
+
+    inputs: Sequence[Node]
+    outputs: Sequence[Node]
+    loop: Node | None
+    finals: Sequence[Node]
+
+
+def contains_loop(roots: Iterable[Node]) -> bool:
+    """Return True if an expression contains a loop whose number of steps depends on values."""
+    return any(node.operation is WHILE for node in topological(roots, cut=True))
+
+
+def without_versions(roots: Sequence[Node], given: Mapping[Node, Node]) -> list[Node]:
+    """Return expressions with values in place of the versions of variables, and with other nodes in
+    place of some nodes."""
+    new = dict(given)
+    for node in topological(roots, cut=True):
+        if node in new:
+            continue
+        if node.operation.version:
+            new[node] = new[node.inputs[1]]
+            continue
+        inputs = tuple([new[x] for x in node.inputs]) if node.value is None else node.inputs
+        new[node] = node if inputs == node.inputs else node.replace(inputs)
+    return [new[node] for node in roots]
+
+
+def frontier(outputs: Sequence[Node], starts: Collection[Node]) -> list[Node]:
+    """Return what expressions read that does not depend on the nodes `starts`."""
+    varying, whole = set(starts), _interior(outputs)
+    for node in topological(outputs, cut=True):
+        if node.value is None and not varying.isdisjoint(node.inputs):
+            varying.add(node)
+    found = dict[Node, None]()
+    stack, seen = list(outputs), set(starts)
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node in varying or (node in whole and not node.is_leaf):
+            stack += node.inputs
+        elif not _is_number(node):
+            found[node] = None
+    return list(found)
+
+
+def subgraphs(outputs: Sequence[Node], outside: Collection[Node]) -> list[Subgraph]:
+    """Return the subgraphs of expressions without versions of variables; one more than the loops,
+    in the order in which they run. Nodes `outside` are not computed by any."""
+    return _Division(outputs, outside).subgraphs()
+
+
+@final
+class _Division:
+    """The loops of a function in order, and the number of loops after which each node is known."""
+
+    def __init__(self, outputs: Sequence[Node], outside: Collection[Node]) -> None:
+        self._outputs, self._order = outputs, topological(outputs, cut=True)
+        self._loops = [node for node in self._order if node.operation is WHILE]
+        self._whole, self._outside = _interior(outputs), outside
+        self._after: dict[Node, int] = {}
+        for node in self._order:
+            inputs = node.inputs if node.value is None else ()
+            before = max([self._after[x] for x in inputs], default=0)
+            is_loop = node.operation is WHILE
+            self._after[node] = self._loops.index(node) + 1 if is_loop else before
+
+    def subgraphs(self) -> list[Subgraph]:
+        count = len(self._loops) + 1
+        needed: list[dict[Node, None]] = [{} for _ in range(count)]
+        for node in (*self._outputs, *[x for loop in self._loops for x in loop.inputs]):
+            needed[self._after[node]][node] = None
+        found: list[Subgraph] = []
+        for number in reversed(range(count)):  # the last first: it tells what others must compute
+            outputs = [node for node in needed[number] if not self._is_given(node)]
+            inputs = self._read_by(outputs, number)
+            for node in inputs:
+                needed[self._after[node]][node] = None
+            loop = self._loops[number] if number < len(self._loops) else None
+            found.append(Subgraph(inputs, outputs, loop, self._finals(loop)))
+        return found[::-1]
+
+    def _read_by(self, outputs: Sequence[Node], number: int) -> list[Node]:
+        """Return what a subgraph reads: what it is given, and results of earlier ones."""
+        found = dict[Node, None]()
+        stack, seen = list(outputs), set[Node]()
+        while stack:
+            node = stack.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            if self._is_given(node) or self._is_earlier(node, number):
+                found[node] = None
+            elif node.value is None:
+                stack += node.inputs
+        return list(found)
+
+    def _is_given(self, node: Node) -> bool:
+        """Return True for arguments, variables, arrays from outside, and states of loops."""
+        leaf = node.is_leaf and (node.value is None or node.name == "variable")
+        return leaf or node in self._outside or node.operation is LOOP_STATE
+
+    def _is_earlier(self, node: Node, number: int) -> bool:
+        is_part = node in self._whole or _is_number(node)
+        return self._after[node] < number and not is_part
+
+    def _finals(self, loop: Node | None) -> list[Node]:
+        return [x for x in self._order if x.operation is LOOP_STATE and x.inputs[0] is loop]
+
+
+def _interior(roots: Sequence[Node]) -> set[Node]:
+    """Return the nodes of branches and of functions that are recomputed, and the marks."""
+    found = set[Node]()
+    for node in topological(roots, cut=True):
+        if node.operation is BRANCH:
+            found.add(node)
+        elif node.operation is BRANCH_RESULT:
+            value, branch = node.inputs
+            found.update(_between(value, branch.inputs))
+        elif node.operation is CHECKPOINT:
+            value, *inputs = node.inputs
+            found.update(_between(value, inputs))
+    return found
+
+
+def _between(value: Node, ends: Sequence[Node]) -> set[Node]:
+    return set(topological_until([value], ends)).difference(ends)
+
+
+def _is_number(node: Node) -> bool:
+    return node.name == "constant" or (node.name == "parameter" and node.value is not None)

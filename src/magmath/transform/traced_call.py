@@ -1,0 +1,104 @@
+"""A call of a compiled function, traced for arguments of certain shapes, types and layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Sequence
+from typing import Any, final
+
+from magmath.arrays.array import Array
+from magmath.arrays.tree import flatten, unflatten
+from magmath.engine import tracing
+from magmath.engine.tracing import Trace
+from magmath.errors import MagmathError
+from magmath.graph import Graph, Node, apply, recording_nodes, topological
+from magmath.ops import elementwise as e
+from magmath.transform.call_arguments import placeholder_of, traced_arguments
+
+
+@final
+class TracedCall:
+    """The expressions that a function returns and assigns.
+
+    placeholders   the leaves of the arguments; None for an argument that is no array or number
+    position       the positions of the arguments by their placeholders
+    trace          the variables and random numbers that the function uses
+    nodes          the results, then the new values of arguments that are updated in place
+    updated        the positions of these arguments
+    tree           the nesting of the results
+    outside        the pending nodes that it reads from outside, other than arguments. Gradients go
+                   through these nodes: an expression that is built again in the place of one would
+                   not depend on the array by which a gradient is asked for
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        tree: Hashable,
+        same: Sequence[int],
+        values: Sequence[Any],
+    ) -> None:
+        self.placeholders = [placeholder_of(value) for value in values]
+        self.position = {leaf: i for i, leaf in enumerate(self.placeholders) if leaf}
+        self.trace = Trace(can_loop=True)
+        with tracing.tracing(self.trace), recording_nodes() as made:
+            given = traced_arguments(self.placeholders, values, same)
+            self.nodes, self.tree, self.updated = _traced(function, unflatten(tree, given), given)
+        del given
+        self.trace.check_updates("compile")
+        self.outside = _outside(self.outputs, made)
+
+    @property
+    def outputs(self) -> list[Node]:
+        """The results, the values that are assigned to variables, and the numbers of the streams
+        that follow those drawn by loops."""
+        numbers = [draws.number for draws in self.trace.computed_draws]
+        return [*self.nodes, *self.trace.assigned.values(), *numbers]
+
+    def graph(self) -> Graph:
+        """Return the graph of the results and of the values that are assigned to variables."""
+        targets = tuple(self.trace.assigned)
+        results = [
+            apply(e.ASTYPE, node, dtype=node.dtype) if node in targets else node
+            for node in self.nodes
+        ]
+        return Graph(
+            (*results, *self.trace.assigned.values()),
+            (*[None for _ in self.nodes], *targets) if targets else (),
+        )
+
+
+def _outside(outputs: Sequence[Node], made: Collection[Node]) -> set[Node]:
+    """Return the pending nodes among those of expressions that were not made while they were
+    traced, and are computed from values alone."""
+    without_value = set[Node]()
+    order = topological(outputs, cut=True)
+    for node in order:
+        if node.is_leaf:
+            is_known = node.value is not None and node.name != "variable"
+        else:
+            is_known = node.value is not None or without_value.isdisjoint(node.inputs)
+        if not is_known:
+            without_value.add(node)
+    pending = [node for node in order if node.inputs and node.value is None]
+    return {node for node in pending if node not in made and node not in without_value}
+
+
+def _traced(
+    function: Callable[..., Any], arguments: Any, given: Sequence[Any]
+) -> tuple[list[Node], Hashable, list[int]]:
+    """Trace a function; return the nodes of its results, their nesting, and updated arguments.
+
+    The nodes of arguments that the function updates in place follow those of the results; the last
+    value lists the positions of these arguments.
+    """
+    before = [x.node if type(x) is Array else None for x in given]
+    args, kwargs = arguments
+    outputs, returned = flatten(function(*args, **kwargs))
+    for output in outputs:
+        if not isinstance(output, Array):
+            raise MagmathError(
+                f"compile: {function!r} must return arrays, it returned a {type(output).__name__}"
+            )
+    updated = [i for i, x in enumerate(given) if type(x) is Array and x.node is not before[i]]
+    nodes = [x.node for x in (*outputs, *[given[i] for i in updated])]
+    return nodes, returned, updated
