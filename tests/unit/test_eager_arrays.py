@@ -19,33 +19,8 @@ from magmath.engine.engine import EAGER_BYTES
 from magmath.engine.remote_array import RemoteArray
 from magmath.errors import MagmathError
 from magmath.graph.provenance import KEPT_BYTES, MAX_LENGTH
+from small_expressions import BINARY, UNARY, appended
 
-UNARY: list[Callable[[Any], Any]] = [
-    lambda x: x * 0.5 + 1,
-    lambda x: mm.tanh(x),
-    lambda x: x.T,
-    lambda x: x[::-1],
-    lambda x: x - x.mean(axis=0),
-    lambda x: mm.where(x > 0, x, 0.1 * x),
-    lambda x: x / (1 + x.std()),
-    lambda x: mm.concat([x[1:], x[:1]]),
-    lambda x: x.sum(axis=1, keepdims=True) + x * 0,
-    lambda x: mm.max(x, axis=0) * x,
-    lambda x: mm.stop_gradient(x) * x,
-    lambda x: mm.cumulative_sum(x, axis=0) / 3,
-    lambda x: mm.linalg.matrix_transpose(x) * 1,
-    lambda x: x.astype(mm.float32).astype(mm.float64),
-]
-BINARY: list[Callable[[Any, Any], Any]] = [
-    lambda x, y: x * y,
-    lambda x, y: x - y / 2,
-    lambda x, y: x @ y,
-    lambda x, y: x @ y.T,
-    lambda x, y: x.T @ y,
-    lambda x, y: mm.maximum(x, y),
-    lambda x, y: x * y[0],
-    lambda x, y: mm.einsum("ij,kj->ik", x, y),
-]
 GRID = np.random.default_rng(0).uniform(-1, 1, (3, 3))
 
 
@@ -53,16 +28,11 @@ def program(choices: list[tuple[int, int, int]], forget: bool) -> tuple[Any, ...
     """Values and gradients of a random expression; `forget` drops all but the last array."""
     x, y = mm.asarray(GRID), mm.asarray(GRID[::-1].copy())
     arrays = [x, y]
-    for kind, first, second in choices:
-        a, b = arrays[first % len(arrays)], arrays[second % len(arrays)]
-        if kind < len(UNARY):
-            arrays.append(UNARY[kind](a))
-        else:
-            arrays.append(BINARY[(kind - len(UNARY)) % len(BINARY)](a, b))
+    appended(arrays, choices)
     loss = mm.sum(arrays[-1] * arrays[-1])
     last = arrays[-1].numpy()
     if forget:
-        del arrays, a, b
+        del arrays
         gc.collect()
     return last, float(loss), mm.grad(loss, [x, y])
 

@@ -41,10 +41,12 @@ from magmath.ops.elementwise import ARGUMENT, STOP_GRADIENT
 from magmath.ops.leaves import CONSTANT, INPUT, PARAMETER, input_leaf
 from magmath.ops.redistribute import REDISTRIBUTE
 from magmath.passes.expand import expand
+from magmath.passes.simplify import merge_equal
 from magmath.runtime.failures import add_user_line
 
 if TYPE_CHECKING:
     from magmath.executor.eager import EagerKernels
+    from magmath.executor.eager_program import EagerProgram
     from magmath.runtime.pool import Pool
 
 MAX_DEPTH = 16
@@ -52,6 +54,8 @@ MAX_DEPTH = 16
 computed when it is built."""
 MAX_DEPTH_NEEDED = 200
 """The same for an expression whose value is needed."""
+MOST_STEPS = 200
+"""Operations of a compiled function up to which they are computed one after the other."""
 MOST_READ = 256 << 10
 """Bytes of the largest operand: a sum or a product may read more than it writes."""
 _MOST_LAYOUTS = 4096
@@ -94,6 +98,34 @@ class EagerArrays:
         from magmath.executor.eager import EagerKernels  # loads the kernels: on first use
 
         return EagerKernels()
+
+    @cached_property
+    def _number(self) -> Callable[[Node], np.ndarray[Any, Any] | None]:
+        from magmath.executor.eager import number_array
+
+        return number_array
+
+    def program(
+        self, graph: Graph, arrays: Sequence[Node], numbers: Sequence[Node]
+    ) -> EagerProgram | None:
+        """Return the program of a graph of small arrays, for values of these leaves; None if it
+        needs the workers."""
+        from magmath.executor.eager_program import EagerProgram
+
+        graph = merge_equal(expand(graph))
+        given = {*arrays, *numbers}
+        made = [x for x in graph.nodes if x not in given]
+        if any(graph.targets) or len(made) > MOST_STEPS or not all(map(self._is_step, made)):
+            return None
+        if not all(x.dtype is not bfloat16 for x in given):
+            return None
+        return EagerProgram(self._kernels, graph.nodes, arrays, numbers, graph.outputs)
+
+    def _is_step(self, node: Node) -> bool:
+        """Return True for a number, and for an operation with a small result."""
+        if node.operation is PARAMETER or node.operation is CONSTANT:
+            return node.value is not None or node.operation is CONSTANT
+        return node.size * node.dtype.itemsize <= self.most and _is_eager(node)
 
     def copied_leaf(self, values: np.ndarray[Any, Any]) -> Node | None:
         """Return an input leaf with a copy of a small NumPy array; None if the workers store it, or
@@ -160,7 +192,7 @@ class EagerArrays:
             operation = source.operation
             if operation is PARAMETER or operation is CONSTANT:
                 number = source.value if operation is PARAMETER else source.attributes["value"]
-                value = None if number is None else kernels.number_of(source)
+                value = None if number is None else self._number(source)
                 numbers.append(number)
                 pattern.append(_NUMBER)
             else:

@@ -10,21 +10,30 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, final
 
 from magmath.core.bounded_memo import store_bounded
 from magmath.engine.donation import are_unreferenced
+from magmath.engine.eager_arrays import MOST_READ
 from magmath.engine.engine import EAGER_BYTES, Engine
 from magmath.engine.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, leaf_of
 from magmath.engine.run_numbers import forget_taken
+from magmath.graph import Graph, Shape
+from magmath.runtime.failures import add_user_line
 
 if TYPE_CHECKING:
+    from magmath.core.dtypes import DType
+    from magmath.executor.eager_program import EagerProgram
+    from magmath.layout import Layout
     from magmath.runtime.messages import Number
     from magmath.runtime.run_handle import RunHandle
 
 MAX_RESULTS = 4
+BOUND_TIME = 16  # the time of a run that is bound to its memory, in prepared calls
+MOST_EXCESS = 8 * BOUND_TIME
 MAX_CALLS = 16  # prepared calls per result buffer, for different operands
 
 
@@ -44,19 +53,26 @@ class ResultBuffers:
 class ReplayCache:
     """A program without targets that runs repeatedly.
 
+    graph   the graph of the program
     last    the last run through the engine, or None
     keeps   True if runs may write into the memory of former results
+
+    If all arrays are small, they are computed in this process (`EagerProgram`): with several
+    workers always, otherwise if runs seldom find the memory for which a call was prepared.
     """
 
-    def __init__(self, engine: Engine, compiled: Compiled) -> None:
+    def __init__(self, engine: Engine, compiled: Compiled, graph: Graph) -> None:
         self._engine = engine
         self.compiled = compiled
+        self._graph = graph
         self._results: deque[ResultBuffers] = deque()  # oldest first
         sizes = [prod(shape) * dtype.itemsize for shape, dtype, _ in compiled.results]
         pool = engine.pool
         small = bool(sizes) and max(sizes) <= EAGER_BYTES
         self.keeps = small and pool.is_inline and pool.memory_limit is None
         self.last: RunHandle | None = None
+        self._excess = 0  # of time for binding runs, in the time of as many prepared calls
+        self._is_eager = bool(sizes) and not pool.is_inline and self._eager is not None
 
     def run(self, given: Sequence[RemoteArray], numbers: Sequence[Number]) -> ResultBuffers:
         """Return the results for these operands; the caller references their leaves, then calls
@@ -65,20 +81,80 @@ class ReplayCache:
         Raises as `Engine.start`.
         """
         engine = self._engine
+        if self._is_eager and engine.recorder is None:
+            made = self._computed_here(given, numbers)
+            if made is not None:
+                return made
         results = self._free() if self.keeps and engine.recorder is None else None
         if results is None:
             data, self.last = engine.start(self.compiled, given, numbers)
             results = ResultBuffers(data)
+            self._note_bound()
         else:
             operands = tuple([x.handle for x in given])
-            call = results.calls.get(operands) or self._ready(results, given)
+            call = results.calls.get(operands)
+            if call is None:
+                call = self._ready(results, given)
+                self._note_bound()
+            elif self._excess:
+                self._excess -= 1
             engine.pool.replay(call, operands, numbers)
         forget_taken()
         return results
 
+    @cached_property
+    def _eager(self) -> EagerProgram | None:
+        """The program that computes the results in this process; None if they are not small."""
+        engine, leaves = self._engine, self._graph.leaves
+        if engine.eager_arrays.most <= 0:
+            return None
+        arrays = [leaves[i] for i in self.compiled.inputs]
+        numbers = [leaves[i] for i in self.compiled.parameters]
+        return engine.eager_arrays.program(self._graph, arrays, numbers)
+
+    def _note_bound(self) -> None:
+        """Note a run that was bound to its memory; choose eager runs if this happens often."""
+        self._excess += BOUND_TIME
+        if self.keeps and self._excess > MOST_EXCESS:
+            self._is_eager = self._eager is not None
+            self._excess = 0
+
+    def _computed_here(
+        self, given: Sequence[RemoteArray], numbers: Sequence[Number]
+    ) -> ResultBuffers | None:
+        """Return the results of an eager run, or None if this process does not store the
+        operands, or they are large."""
+        pool, values = self._engine.pool, []
+        for data in given:
+            value = data.elements
+            if value is None and data.pool is pool and not data.has_failed:
+                value = data.elements_here()
+            if value is None or value.nbytes > MOST_READ or data.pool is not pool:
+                return None
+            values.append(value)
+        assert self._eager is not None
+        try:
+            found = self._eager.run(values, numbers)
+        except Exception as error:
+            add_user_line(error)
+            raise
+        forget_taken()
+        return ResultBuffers(
+            [
+                RemoteArray(pool, None, shape, dtype, layout, None, value)
+                for (shape, dtype, layout), value in zip(self._whole_results, found, strict=True)
+            ]
+        )
+
+    @cached_property
+    def _whole_results(self) -> list[tuple[Shape, DType, Layout]]:
+        """Shape, type and layout of each result of an eager run."""
+        whole = self._engine.environment.whole
+        return [(x, dtype, whole(x, shared=True)) for x, dtype, _ in self.compiled.results]
+
     def keep(self, results: ResultBuffers) -> None:
         """Cache results for reuse once they have no other references, if `keeps` is true."""
-        if self.keeps:
+        if self.keeps and not self._is_eager:
             self._results.append(results)
 
     def _free(self) -> ResultBuffers | None:

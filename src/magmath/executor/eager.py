@@ -67,12 +67,6 @@ class EagerKernels:
         cpu = torch.device("cpu")
         self._context = Context(LocalGroup(1).communicator(0), Heap(PrivateSource(cpu)), cpu)
 
-    @staticmethod
-    def number_of(leaf: Node) -> np.ndarray[Any, Any] | None:
-        """Return the number of a leaf as a 0-d array, not to be written; None if NumPy has no such
-        type."""
-        return _number(leaf).array
-
     def value_of(
         self, node: Node, operands: Sequence[np.ndarray[Any, Any]]
     ) -> np.ndarray[Any, Any]:
@@ -93,6 +87,14 @@ class EagerKernels:
             attach_user_line(error, node)
             raise
         return out
+
+    def function_of(self, node: Node) -> Callable[..., object]:
+        """Return the function that computes a node's value from those of its inputs; its last
+        argument is the memory for the result."""
+        step = _prepared(node)
+        if step.function is not None:
+            return step.function
+        return lambda *values: self._call(node, step, values[:-1], values[-1])
 
     def _call(
         self,
@@ -223,6 +225,12 @@ def _prepared(node: Node) -> _Step:
     if node.signature is not None:
         node.signature.ready = step
     return step
+
+
+def number_array(leaf: Node) -> np.ndarray[Any, Any] | None:
+    """Return the number of a leaf as a 0-d array, not to be written; None if NumPy has no such
+    type."""
+    return _number(leaf).array
 
 
 def _number(node: Node) -> View:

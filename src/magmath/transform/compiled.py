@@ -213,7 +213,7 @@ class _Specialization:
         self._likes = [required_properties(value) for value in values] if plain else None
         fixed = self._same and len(self._fixed) == len(self._numbers) and not self._limits
         self._takes_arrays = self._in_order and fixed and self._frozen is None
-        self.repeated = ReplayCache(self.engine, compiled)
+        self.repeated = ReplayCache(self.engine, compiled, graph)
         self.captured = Captured(traced, placeholders)
         for owner in trace.states:
             self.captured.add(owner)
@@ -222,10 +222,13 @@ class _Specialization:
 
     def explain(self) -> Explanation:
         """Return the explanation of the last run."""
-        from magmath.diagnostics.explain import explain_run
+        from magmath.diagnostics.explain import explain_program, explain_run
 
-        assert self.repeated.last is not None
-        return explain_run(self.repeated.last)
+        cache = self.repeated
+        if cache.last is not None:
+            return explain_run(cache.last)
+        heading = "small, so computed in this process; larger arrays would be computed by"
+        return explain_program(cache.compiled.program, self.engine.environment, heading=heading)
 
     def _separated(self, graph: Graph, position: Mapping[Node, int]) -> Separated | None:
         """Return the graph without the values that are the same in each call.

@@ -225,9 +225,8 @@ def _divided_takes(product: GemmProblem) -> bool:
 
     vector = product.b if n == 1 else product.a
     contiguous = vector.stride(-2 if n == 1 else -1) == 1
-    plain = product.out.ndim == 2 and product.bias is None and not product.relu
     large = m * n * k * product.out.itemsize >= divided_gemv.LEAST_BYTES
-    return plain and large and contiguous and divided_gemv.is_ready()
+    return product.out.ndim == 2 and large and contiguous and divided_gemv.is_ready()
 
 
 def _bind_divided(product: GemmProblem, inner: object) -> Call:
@@ -245,7 +244,7 @@ def _bind_divided(product: GemmProblem, inner: object) -> Call:
         beta=product.beta,
     )  # fmt: skip
     call.__dict__["memory"] = product  # the addresses hold no reference
-    return call
+    return sequence(call, *_epilogue(product))
 
 
 # magmath's own microkernel, on one thread ---------------------------------------------------------
