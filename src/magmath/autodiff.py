@@ -7,7 +7,8 @@ graph: it can be fused, distributed and differentiated again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
@@ -15,6 +16,7 @@ from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Node, provenance_of
 from magmath.graph.graph import topological_until
 from magmath.graph.operation import Gradients
+from magmath.graph.provenance import WeakOperand
 from magmath.graph.rebuild import with_expressions
 from magmath.ops.creation import full
 from magmath.ops.elementwise import where
@@ -45,24 +47,25 @@ def gradients(
     for node in (output, *sources):
         if not node.dtype.is_floating:
             raise DTypeError(f"grad: needs real floating point, was given {node.dtype}")
-    output, sources, lost = _connected(output, sources)
-    order = topological_until([output], _arguments(sources))
-    known = {node.known for node in sources}
-    wanted = [node for node in order if node.known in known]
-    ends = [node for node in order if node in lost]
-    cotangents = {output: constant(1, output.dtype)}
+    graph = _connected(output, sources)
+    order = topological_until([graph.output], _arguments(graph.sources))
+    wanted = [node for node in order if graph.source_of(node) is not None]
+    ends = [node for node in order if node in graph.lost]
+    cotangents = {graph.output: constant(1, output.dtype)}
     _propagate(order, cotangents, [*wanted, *ends], (), _Recomputation())
     for node in ends:
         if node in cotangents:
             raise _not_differentiable(node)
-    reached = {node.known for node in wanted}
+    reached = {graph.source_of(node) for node in wanted}
     for source in sources if check_independence else ():
         if source.known not in reached:
-            _check_independent(output, source)
+            _check_independent(graph.output, source)
     slopes: dict[Node, Node] = {}
     for node in wanted:
         if node in cotangents:
-            _add(slopes, node.known, cotangents[node])
+            key = graph.source_of(node)
+            assert key is not None
+            _add(slopes, key, cotangents[node])
     return [_of_shape(slopes.get(source.known), source) for source in sources]
 
 
@@ -172,17 +175,68 @@ class _Recomputation:
         return (None, *[cotangents.pop(end, None) for end in ends])
 
 
-def _connected(output: Node, sources: Sequence[Node]) -> tuple[Node, list[Node], set[Node]]:
-    """Return the output as an expression of the sources, also through evaluated arrays; the sources
-    in this expression; and the leaves through which it depends on them whose expressions cannot be
-    built again."""
+@dataclass(frozen=True)
+class _Connected:
+    """An output as an expression of sources, also through evaluated arrays.
+
+    sources   the sources in this expression
+    known     the leaves with the values of the sources as they were given, or the sources
+    rebuilt   the expressions in place of sources that depend on others, and these sources' leaves
+    lost      the leaves through which the output depends on the sources and whose expressions
+              cannot be built again
+    """
+
+    output: Node
+    sources: Sequence[Node]
+    known: Collection[Node]
+    rebuilt: Mapping[Node, Node]
+    lost: Collection[Node]
+
+    def source_of(self, node: Node) -> Node | None:
+        """Return the leaf with the value of the source that a node of the expression is, or None if
+        it is none."""
+        found = self.rebuilt.get(node, node.known)
+        return found if found in self.known else None
+
+
+def _connected(output: Node, sources: Sequence[Node]) -> _Connected:
+    """Return the output as an expression of the sources.
+
+    The gradient by a source includes what the output depends on through other sources. Expressions
+    of those are therefore built again if they depend on a source.
+    """
     known, ends = {node.known for node in sources}, _arguments(sources)
     order = topological_until([output], ends)
     alike = known.union(sources, [node for node in order if node.known in known])
-    (output, *sources), lost = with_expressions(
-        [output, *sources], alike, lambda read: not alike.isdisjoint(read.nodes()), ends=ends
+    leaves = [node for node in alike if provenance_of(node) is not None]
+    dependent = [] if len(known) < 2 else _depending_on_others(leaves, known)
+    kept = alike.difference(dependent)
+    images, lost = with_expressions(
+        [output, *sources, *dependent],
+        kept,
+        lambda read: not alike.isdisjoint(read.nodes()),
+        ends=ends,
     )
-    return output, list(sources), lost
+    count = len(sources) + 1
+    rebuilt = dict(zip(images[count:], [node.known for node in dependent], strict=True))
+    return _Connected(images[0], images[1:count], known, rebuilt, lost)
+
+
+def _depending_on_others(leaves: Sequence[Node], known: Collection[Node]) -> list[Node]:
+    """Return the sources' leaves whose values were computed from other sources."""
+    records = [provenance_of(node) for node in known]
+    least = min([0 if record is None else record.depth for record in records])
+    found = []
+    for leaf in leaves:
+        provenance = provenance_of(leaf)
+        own = leaf.known
+
+        def is_other(read: WeakOperand, own: Node = own) -> bool:
+            return any(x.known in known and x.known is not own for x in read.nodes())
+
+        if provenance is not None and provenance.depends_on(is_other, {}, least):
+            found.append(leaf)
+    return found
 
 
 def _arguments(sources: Sequence[Node]) -> set[Node]:

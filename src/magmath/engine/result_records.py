@@ -33,6 +33,8 @@ def record_provenance(
     if not known:
         return
     empty = {x: input_leaf(x.shape, x.dtype, x.layout, OVERWRITTEN) for x in donated if x.layout}
+    if len(known) > 1:  # they may be computed from each other
+        held = {*known, *[node for node in order if node in held]}
     recipe, operands, position = recipe_of(order, held, empty)
     for node in known:
         leaf = known[node]

@@ -283,6 +283,8 @@ class Provenance(Struct, eq=False, gc=False):
     _kept: Sequence[Node] = ()
     serial: int = 0
     """Different for each provenance that an operand has dropped."""
+    depth: int = 1
+    """Larger than that of every record on which this one depends."""
 
     @staticmethod
     def of(
@@ -295,13 +297,16 @@ class Provenance(Struct, eq=False, gc=False):
         """Return the provenance of a recipe's output."""
         kept = sum([x.kept_bytes for x in operands])
         length = longest(operands) + recipe.length + kept // KEPT_BYTES
-        return Provenance(recipe, output, operands, line, numbers, length)
+        found = Provenance(recipe, output, operands, line, numbers, length)
+        found.depth = _next_depth(operands)
+        return found
 
     @staticmethod
     def of_loop(loop: Loop, output: int, operands: Sequence[WeakOperand], line: Line) -> Provenance:
         """Return the provenance of a loop's result, by its number; the operands are in the order of
         its recipe."""
         found = Provenance(None, output, operands, line, (), longest(operands) + 1, loop)
+        found.depth = _next_depth(operands)
         if loop.length <= MAX_LENGTH:
             found._length += loop.length
             # All loops of a chain through which gradients pass keep at most this much.
@@ -382,18 +387,21 @@ class Provenance(Struct, eq=False, gc=False):
         for x in self.operands():
             yield from x.nodes()
 
-    def depends_on(self, is_source: IsSource, known: dict[Provenance, bool]) -> bool:
+    def depends_on(
+        self, is_source: IsSource, known: dict[Provenance, bool], least_depth: int = 0
+    ) -> bool:
         """Return True if the value was computed, directly or indirectly, from an operand that
         `is_source` accepts.
 
-        `known` caches the answers.
+        `known` caches the answers. Records of a smaller depth than `least_depth` do not depend on
+        one.
         """
         stack = [self]
         while stack:
             last = stack[-1]
             read = last.read()
             before = [x.provenance for x in read if x.provenance is not None]
-            unknown = [one for one in before if one not in known]
+            unknown = [one for one in before if one not in known and one.depth >= least_depth]
             found = any(map(is_source, read)) or any(known.get(one) for one in before)
             if last not in known and unknown and not found:
                 stack += unknown
@@ -508,6 +516,19 @@ def longest_chain(records: Sequence[Provenance | None]) -> int:
                 before._forget_operands()
             found = max(found, before._length)
     return found
+
+
+def _next_depth(operands: Sequence[WeakOperand]) -> int:
+    depth = 0
+    for x in operands:
+        before = x.provenance
+        if before is not None and before.depth > depth:
+            depth = before.depth
+    return depth + 1
+
+
+UNKNOWN_DEPTH = 1 << 40
+"""The depth of a record that stands for many others."""
 
 
 class DeferredProvenance(Protocol):

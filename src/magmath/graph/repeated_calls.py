@@ -22,6 +22,7 @@ from msgspec import Struct
 from magmath.graph.operation import Line, Node
 from magmath.graph.provenance import (
     MAX_LENGTH,
+    UNKNOWN_DEPTH,
     LeafOperand,
     Provenance,
     WeakOperand,
@@ -121,7 +122,7 @@ class RepeatedCalls:
         operands = [LeafOperand(ref(leaf), leaf.provenance) for leaf in existing]
         for operand in operands:
             operand.forget_provenance()
-        forgotten = Provenance(None, 0, operands, self._line, (), 0)
+        forgotten = Provenance(None, 0, operands, self._line, (), 0, depth=UNKNOWN_DEPTH)
         before = self._operands_of(last, [forgotten for _ in self._outputs])
         for x, fed in zip(before, self._fed, strict=True):
             if fed is not None and self._held(last - 1, fed) is not None:

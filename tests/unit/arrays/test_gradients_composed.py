@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import magmath as mm
 from engines import current
 from magmath.errors import MagmathError
+from small_expressions import appended
 
 EXTENT = 4
 
@@ -124,3 +125,40 @@ def _slope(result: mm.Array, source: mm.Array) -> tuple[Any, str]:
         return mm.grad(result, source).numpy(), ""
     except MagmathError as error:
         return None, str(error)
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("eager", 2), ("planned", 1)])
+@settings(max_examples=25, deadline=None)
+@given(
+    choices=st.lists(
+        st.tuples(st.integers(0, 21), st.integers(0, 9), st.integers(0, 9)), min_size=2, max_size=8
+    ),
+    chosen=st.sets(st.integers(0, 9), min_size=2, max_size=4),
+    read=st.sets(st.integers(0, 9), max_size=4),
+)
+def test_sources_that_depend_on_each_other(
+    kind: str,
+    workers: int,
+    choices: list[tuple[int, int, int]],
+    chosen: set[int],
+    read: set[int],
+) -> None:
+    """The gradient by each of several arrays is the gradient by it alone, whatever was evaluated."""
+    start = np.random.default_rng(1).uniform(-1, 1, (2, 3, 3))
+
+    def made() -> tuple[mm.Array, list[mm.Array]]:
+        arrays = [mm.asarray(x) for x in start]
+        appended(arrays, choices)
+        total = mm.sum(sum(arrays[1:], arrays[0]) * arrays[-1])
+        return total, [arrays[i % len(arrays)] for i in chosen]
+
+    with current(kind, workers):
+        total, sources = made()
+        alone = [mm.grad(total, x).numpy() for x in sources]
+        for values in (False, True):
+            total, sources = made()
+            if values:
+                mm.evaluate(*[x for i, x in enumerate([total, *sources]) if i in read])
+            found = mm.grad(total, sources)
+            for one, other in zip(found, alone, strict=True):
+                np.testing.assert_allclose(one.numpy(), other, rtol=1e-8, atol=1e-10)
