@@ -16,7 +16,7 @@ from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Node, provenance_of
 from magmath.graph.graph import topological_until
 from magmath.graph.operation import Gradients
-from magmath.graph.provenance import WeakOperand
+from magmath.graph.provenance import IsSource, WeakOperand
 from magmath.graph.rebuild import with_expressions
 from magmath.ops.creation import full
 from magmath.ops.elementwise import where
@@ -37,6 +37,10 @@ def gradients(
     counts as the leaf that holds it. If an intermediate array was evaluated, its expression is
     built again.
 
+    An intermediate result that is itself a gradient (`ops/gradient_results.py`) counts as a
+    constant, unless it was taken by one of the sources, or the output depends on a source in no
+    other way.
+
     Raises ShapeError if the output is not 0-d, and DTypeError if it or a source is not real
     floating point. Raises MagmathError if the output depends on a source through an array whose
     expression cannot be built again, and, with `check_independence`, if it does not depend on a
@@ -47,26 +51,42 @@ def gradients(
     for node in (output, *sources):
         if not node.dtype.is_floating:
             raise DTypeError(f"grad: needs real floating point, was given {node.dtype}")
-    graph = _connected(output, sources)
-    order = topological_until([graph.output], _arguments(graph.sources))
+    found, graph = _slopes(output, sources, closes=check_independence)
+    if check_independence:
+        missing = [x for x in sources if x.known not in found]
+        if missing:  # they may be reached through gradients
+            opened, graph = _slopes(output, missing, closes=False)
+            found |= opened
+        for source in missing:
+            if source.known not in found:
+                _check_independent(graph.output, source)
+    return [_of_shape(found.get(source.known), source) for source in sources]
+
+
+def _slopes(
+    output: Node, sources: Sequence[Node], *, closes: bool
+) -> tuple[dict[Node, Node | None], _Connected]:
+    """Return the gradient by each source on which the output depends, None if it is zero, and the
+    output as an expression of the sources.
+
+    With `closes`, gradients by other arrays than the sources count as constants.
+    """
+    graph = _connected(output, sources, closes)
+    order = topological_until([graph.output], [*_arguments(graph.sources), *graph.closed])
     wanted = [node for node in order if graph.source_of(node) is not None]
     ends = [node for node in order if node in graph.lost]
     cotangents = {graph.output: constant(1, output.dtype)}
-    _propagate(order, cotangents, [*wanted, *ends], (), _Recomputation())
+    _propagate(order, cotangents, [*wanted, *ends], (), _Recomputation(graph.closed))
     for node in ends:
         if node in cotangents:
             raise _not_differentiable(node)
-    reached = {graph.source_of(node) for node in wanted}
-    for source in sources if check_independence else ():
-        if source.known not in reached:
-            _check_independent(graph.output, source)
-    slopes: dict[Node, Node] = {}
+    slopes: dict[Node, Node | None] = {}
     for node in wanted:
-        if node in cotangents:
-            key = graph.source_of(node)
-            assert key is not None
-            _add(slopes, key, cotangents[node])
-    return [_of_shape(slopes.get(source.known), source) for source in sources]
+        key = graph.source_of(node)
+        assert key is not None
+        part, before = cotangents.get(node), slopes.get(key)
+        slopes[key] = part if before is None else before if part is None else before + part
+    return slopes, graph
 
 
 def _propagate(
@@ -80,8 +100,8 @@ def _propagate(
 
     Propagation stops at the `ends`.
     """
-    useful = _depending_on(order, sources)
-    branches = _Branches(order, useful, ends)
+    useful = _depending_on(order, sources, recomputation.closed)
+    branches = _Branches(order, useful, ends, recomputation.closed)
     for node in reversed(order):
         cotangent = cotangents.get(node)
         if node in branches.results:
@@ -89,6 +109,8 @@ def _propagate(
                 _add(cotangents, source, sum_to(slope, source.shape))
             continue
         if cotangent is None or node not in useful or node.is_leaf or node in ends:
+            continue
+        if node in recomputation.closed:
             continue
         if node.operation is CHECKPOINT:
             parts = recomputation.cotangents(node, cotangent)
@@ -108,9 +130,13 @@ class _Branches:
     """
 
     def __init__(
-        self, order: Sequence[Node], useful: Collection[Node], ends: Collection[Node]
+        self,
+        order: Sequence[Node],
+        useful: Collection[Node],
+        ends: Collection[Node],
+        closed: set[Node],
     ) -> None:
-        self._useful = useful
+        self._useful, self._closed = useful, closed
         self.results = {x: x.inputs[1] for x in order if _is_result(x) and x not in ends}
         """The results of branches, and their branches."""
         self._first: dict[Node, Node] = {}
@@ -132,7 +158,7 @@ class _Branches:
         given = list(cotangents.values())
         order = topological_until(cotangents, inputs)
         # Its own recomputation: values of others come after cotangents that it does not read.
-        _propagate(order, cotangents, sources, set(inputs), _Recomputation())
+        _propagate(order, cotangents, sources, set(inputs), _Recomputation(self._closed))
         backwards = branch(predicate, [*inputs, *given])
         return [
             (x, where(predicate, branch_result(slope, backwards), constant(0, slope.dtype)))
@@ -149,10 +175,12 @@ class _Recomputation:
     """The values that one differentiation recomputes for functions whose intermediates are not
     stored.
 
-    The results of one function share the recomputed values.
+    The results of one function share the recomputed values. `closed` are nodes that count as
+    constants.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, closed: set[Node]) -> None:
+        self.closed = closed
         self._again: dict[tuple[Node, ...], dict[Node, Node]] = {}
 
     def cotangents(self, node: Node, cotangent: Node) -> Gradients:
@@ -167,6 +195,8 @@ class _Recomputation:
             if x not in again:
                 sources = tuple([again[source] for source in x.inputs])
                 again[x] = x if sources == x.inputs else x.replace(sources)
+                if x in self.closed:
+                    self.closed.add(again[x])
         ends = [again[x] for x in inputs]
         order = topological_until([again[value]], ends)
         cotangents = {again[value]: cotangent}
@@ -184,6 +214,7 @@ class _Connected:
     rebuilt   the expressions in place of sources that depend on others, and these sources' leaves
     lost      the leaves through which the output depends on the sources and whose expressions
               cannot be built again
+    closed    gradients that count as constants
     """
 
     output: Node
@@ -191,6 +222,7 @@ class _Connected:
     known: Collection[Node]
     rebuilt: Mapping[Node, Node]
     lost: Collection[Node]
+    closed: set[Node]
 
     def source_of(self, node: Node) -> Node | None:
         """Return the leaf with the value of the source that a node of the expression is, or None if
@@ -199,30 +231,45 @@ class _Connected:
         return found if found in self.known else None
 
 
-def _connected(output: Node, sources: Sequence[Node]) -> _Connected:
+def _connected(output: Node, sources: Sequence[Node], closes: bool) -> _Connected:
     """Return the output as an expression of the sources.
 
     The gradient by a source includes what the output depends on through other sources. Expressions
-    of those are therefore built again if they depend on a source.
+    of those are therefore built again if they depend on a source. With `closes`, nothing is built
+    again from which only gradients by other arrays are computed.
     """
     known, ends = {node.known for node in sources}, _arguments(sources)
+    closed = set[Node]()
+
+    def is_end(node: Node) -> bool:
+        if closes and node.operation.gradient and node not in known and not is_by_source(node):
+            closed.add(node)
+        return node in ends or node in closed
+
+    def is_by_source(node: Node) -> bool:
+        by = node.inputs[1]
+        return by.known in known or (by.operation.version and by.inputs[0] in known)
+
     order = topological_until([output], ends)
     alike = known.union(sources, [node for node in order if node.known in known])
+
+    def is_source(read: WeakOperand) -> bool:
+        return not alike.isdisjoint(read.nodes())
+
+    is_open = is_source if closes else None
     leaves = [node for node in alike if provenance_of(node) is not None]
-    dependent = [] if len(known) < 2 else _depending_on_others(leaves, known)
+    dependent = [] if len(known) < 2 else _depending_on_others(leaves, known, is_open)
     kept = alike.difference(dependent)
-    images, lost = with_expressions(
-        [output, *sources, *dependent],
-        kept,
-        lambda read: not alike.isdisjoint(read.nodes()),
-        ends=ends,
-    )
+    roots = [output, *sources, *dependent]
+    images, lost = with_expressions(roots, kept, is_source, is_end=is_end, is_open=is_open)
     count = len(sources) + 1
     rebuilt = dict(zip(images[count:], [node.known for node in dependent], strict=True))
-    return _Connected(images[0], images[1:count], known, rebuilt, lost)
+    return _Connected(images[0], images[1:count], known, rebuilt, lost, closed)
 
 
-def _depending_on_others(leaves: Sequence[Node], known: Collection[Node]) -> list[Node]:
+def _depending_on_others(
+    leaves: Sequence[Node], known: Collection[Node], is_open: IsSource | None
+) -> list[Node]:
     """Return the sources' leaves whose values were computed from other sources."""
     records = [provenance_of(node) for node in known]
     least = min([0 if record is None else record.depth for record in records])
@@ -234,7 +281,7 @@ def _depending_on_others(leaves: Sequence[Node], known: Collection[Node]) -> lis
         def is_other(read: WeakOperand, own: Node = own) -> bool:
             return any(x.known in known and x.known is not own for x in read.nodes())
 
-        if provenance is not None and provenance.depends_on(is_other, {}, least):
+        if provenance is not None and provenance.depends_on(is_other, {}, is_open, least):
             found.append(leaf)
     return found
 
@@ -297,10 +344,12 @@ def _ancestors(node: Node) -> set[Node]:
     return found
 
 
-def _depending_on(order: Sequence[Node], sources: Sequence[Node]) -> set[Node]:
+def _depending_on(
+    order: Sequence[Node], sources: Sequence[Node], closed: Collection[Node]
+) -> set[Node]:
     useful = set(sources)
     for node in order:
-        if any(source in useful for source in node.inputs):
+        if node not in closed and any(source in useful for source in node.inputs):
             useful.add(node)
     return useful
 

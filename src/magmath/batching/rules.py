@@ -397,5 +397,6 @@ RULES: dict[str, Rule] = {
     "redistribute": _without_redistribution,
     "checkpoint": _marked,
     "recompute": _marked,
+    "gradient": _marked,
 }
 """The batching rule of each operation that is not element-wise."""

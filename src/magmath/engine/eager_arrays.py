@@ -38,6 +38,7 @@ from magmath.graph.recipe import Number, NumberStep, RecipeStep, Step
 from magmath.layout import Layout
 from magmath.ops.creation import FULL, IOTA
 from magmath.ops.elementwise import ARGUMENT, STOP_GRADIENT
+from magmath.ops.gradient_results import GRADIENT
 from magmath.ops.leaves import CONSTANT, INPUT, PARAMETER, input_leaf
 from magmath.ops.redistribute import REDISTRIBUTE
 from magmath.passes.expand import expand
@@ -220,7 +221,9 @@ class EagerArrays:
         if node.operation.lower_to is None:
             result_values = kernels.value_of(node, values)
         else:
-            lowered = self._known(expand(Graph((node,))).outputs[0], attempt)
+            is_mark = node.operation is GRADIENT
+            simpler = node.inputs[0] if is_mark else expand(Graph((node,))).outputs[0]
+            lowered = self._known(simpler, attempt)
             if lowered is None:
                 return None
             result_values = lowered.value.elements
@@ -259,7 +262,8 @@ def _is_eager(node: Node) -> bool:
     operation = node.operation
     if operation is ARGUMENT or operation is REDISTRIBUTE or node.dtype is bfloat16:
         return False
-    return not (operation.mark or operation.version or operation.leaf)
+    is_mark = operation.mark and operation is not GRADIENT
+    return not (is_mark or operation.version or operation.leaf)
 
 
 def _record(

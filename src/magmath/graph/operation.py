@@ -390,6 +390,7 @@ class Operation:
     version           the value of a variable at a line of the user's code (`ops/leaves.py`)
     random            draws random numbers
     mark              its value is its first operand; autodiff and batching read the others
+    gradient          a mark of a gradient; its second operand is the array by which it was taken
     """
 
     name: str
@@ -424,6 +425,7 @@ class Operation:
     version: bool = False
     random: bool = False
     mark: bool = False
+    gradient: bool = False
 
     def __repr__(self) -> str:
         return f"Operation({self.name})"

@@ -10,7 +10,7 @@ knows that the array depended on it, and raises an error instead of returning ze
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from itertools import count
 from types import MappingProxyType
 from typing import Protocol, final
@@ -327,12 +327,19 @@ class Provenance(Struct, eq=False, gc=False):
         """The operands of the recipe, in its order."""
         return self._operands
 
-    def read(self) -> Sequence[WeakOperand]:
-        """Return the operands from which the value was computed directly."""
-        operands = self._operands
-        if self._recipe is None:
+    def read(self, is_open: IsSource | None = None) -> Sequence[WeakOperand]:
+        """Return the operands from which the value was computed directly.
+
+        With `is_open`, not those of gradients by arrays that it does not accept.
+        """
+        operands, recipe = self._operands, self._recipe
+        if recipe is None:
             return operands
-        numbers = self._recipe.read_by(self._output)
+        closed: Collection[int] = ()
+        if is_open is not None and recipe.gradients:
+            opened = {i for i, x in zip(recipe.operands, operands, strict=True) if is_open(x)}
+            closed = {i for i, by in recipe.gradients.items() if by not in opened}
+        numbers = recipe.read_by(self._output, closed)
         if len(numbers) == len(operands):
             return operands
         return [operands[i] for i in numbers]
@@ -388,10 +395,15 @@ class Provenance(Struct, eq=False, gc=False):
             yield from x.nodes()
 
     def depends_on(
-        self, is_source: IsSource, known: dict[Provenance, bool], least_depth: int = 0
+        self,
+        is_source: IsSource,
+        known: dict[Provenance, bool],
+        is_open: IsSource | None = None,
+        least_depth: int = 0,
     ) -> bool:
         """Return True if the value was computed, directly or indirectly, from an operand that
-        `is_source` accepts.
+        `is_source` accepts; with `is_open`, not through gradients by arrays that it does not
+        accept.
 
         `known` caches the answers. Records of a smaller depth than `least_depth` do not depend on
         one.
@@ -399,7 +411,7 @@ class Provenance(Struct, eq=False, gc=False):
         stack = [self]
         while stack:
             last = stack[-1]
-            read = last.read()
+            read = last.read(is_open)
             before = [x.provenance for x in read if x.provenance is not None]
             unknown = [one for one in before if one not in known and one.depth >= least_depth]
             found = any(map(is_source, read)) or any(known.get(one) for one in before)

@@ -6,7 +6,7 @@ functions of variables, need the expression, which its provenance builds again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from magmath.graph.graph import topological
 from magmath.graph.operation import Node
@@ -18,18 +18,25 @@ def existing(read: WeakOperand) -> Node | None:
     return read.find()
 
 
+def never(node: Node) -> bool:
+    """Return False."""
+    return False
+
+
 def with_expressions(
     roots: Sequence[Node],
     kept: Collection[Node],
     is_source: IsSource,
     replace: Replace = existing,
-    ends: Collection[Node] = (),
+    is_end: Callable[[Node], bool] = never,
+    is_open: IsSource | None = None,
 ) -> tuple[list[Node], set[Node]]:
     """Return the roots with expressions in place of the leaves that depend on source operands, and
     the leaves whose expressions cannot be built again.
 
-    Leaves in `kept` do not change, nor what `ends` are computed from. `replace` returns the nodes
-    for operands of rebuilt expressions.
+    Leaves in `kept` do not change, nor what ends are computed from, which `is_end` accepts.
+    `replace` returns the nodes for operands of rebuilt expressions. `is_open` as in
+    `Provenance.depends_on`.
     """
     expressions: dict[Node, Node] = {}
     lost: set[Node] = set()
@@ -44,7 +51,7 @@ def with_expressions(
             assert node is not None
             new[node] = _mapped(node, expressions, new)
             continue
-        if node in ends:
+        if is_end(node):
             new[node] = node
             continue
         if node in seen:
@@ -54,7 +61,7 @@ def with_expressions(
         if (
             provenance is not None
             and node not in kept
-            and provenance.depends_on(is_source, depends)
+            and provenance.depends_on(is_source, depends, is_open)
         ):
             expression = provenance.expression(node, replace)
             if expression is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, final
 
 from msgspec import Struct
@@ -56,7 +56,7 @@ class Recipe:
     `numbers` are the positions of numbers that each call of a compiled function receives.
     """
 
-    __slots__ = ("_read_by", "length", "numbers", "operands", "steps")
+    __slots__ = ("_gradients", "_read_by", "length", "numbers", "operands", "steps")
 
     def __init__(
         self,
@@ -69,27 +69,40 @@ class Recipe:
         self.numbers = numbers
         self.length = len(steps) - len(operands)
         self._read_by: dict[int, list[int]] = {}
+        self._gradients: dict[int, int] | None = None
 
-    def reached(self, output: int) -> list[int]:
+    def reached(self, output: int, closed: Container[int] = ()) -> list[int]:
         """Return the positions of all nodes from which an output is computed, in order, itself
-        included."""
+        included, but not those from which only nodes at `closed` positions are computed."""
         found = {output}
         for i in range(output, -1, -1):
             step = self.steps[i]
-            if i in found and isinstance(step, RecipeStep):
+            if i in found and isinstance(step, RecipeStep) and i not in closed:
                 found.update(step.sources)
         return sorted(found)
 
-    def read_by(self, output: int) -> list[int]:
+    @property
+    def gradients(self) -> Mapping[int, int]:
+        """The positions of gradients, with those of the arrays by which they were taken."""
+        if self._gradients is None:
+            self._gradients = {
+                i: step.sources[1]
+                for i, step in enumerate(self.steps)
+                if isinstance(step, RecipeStep) and step.operation.gradient
+            }
+        return self._gradients
+
+    def read_by(self, output: int, closed: Container[int] = ()) -> list[int]:
         """Return the numbers of the operands from which an output is computed, without itself
-        unless it is an operand."""
-        found = self._read_by.get(output)
+        unless it is an operand; `closed` as in `reached`."""
+        found = None if closed else self._read_by.get(output)
         if found is None:
-            reached = set(self.reached(output))
+            reached = set(self.reached(output, closed))
             if self.steps[output] is not None:
                 reached.remove(output)
             found = [number for number, i in enumerate(self.operands) if i in reached]
-            self._read_by[output] = found
+            if not closed:
+                self._read_by[output] = found
         return found
 
 

@@ -11,6 +11,7 @@ from magmath.ops import (
     concatenation,
     creation,
     elementwise,
+    gradient_results,
     joint_sums,
     leaves,
     manipulation,
@@ -81,5 +82,6 @@ OPERATIONS: dict[str, Operation] = {
     **redistribute.OPERATIONS,
     **recomputation.OPERATIONS,
     **predication.OPERATIONS,
+    **gradient_results.OPERATIONS,
     **summands.OPERATIONS,
 }

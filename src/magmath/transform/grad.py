@@ -16,11 +16,12 @@ from magmath.arrays.tree import flatten, unflatten
 from magmath.arrays.variable import Variable
 from magmath.arrays.variable_list import is_module, remedy_for
 from magmath.autodiff import gradients
-from magmath.engine.kept_expressions import keeping_expressions
+from magmath.engine.kept_expressions import keeping_expressions, keeps_expressions
 from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, MagmathError, ShapeError
-from magmath.graph import apply
+from magmath.graph import Node, apply
 from magmath.ops import elementwise as e
+from magmath.ops.gradient_results import GRADIENT
 from magmath.transform.function_argument import require_function
 
 Argnums: TypeAlias = int | Sequence[int]
@@ -28,9 +29,9 @@ Variables: TypeAlias = Variable | Iterable[Variable] | Mapping[Any, Variable]
 
 
 @overload
-def grad(y: Array, xs: Array) -> Array: ...
+def grad(y: Array, xs: Array, *, create_graph: bool | None = None) -> Array: ...
 @overload
-def grad(y: Array, xs: Sequence[Array]) -> list[Array]: ...
+def grad(y: Array, xs: Sequence[Array], *, create_graph: bool | None = None) -> list[Array]: ...
 @overload
 def grad(
     y: Callable[..., Any],
@@ -39,7 +40,14 @@ def grad(
     argnums: Argnums = 0,
     has_aux: bool = False,
 ) -> Callable[..., Any]: ...
-def grad(y: Any, xs: Any = None, *, argnums: Argnums = 0, has_aux: bool = False) -> Any:
+def grad(
+    y: Any,
+    xs: Any = None,
+    *,
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    create_graph: bool | None = None,
+) -> Any:
     """Return the gradient of a 0-d array, or of a function that returns one.
 
     Of an array: `mm.grad(y, x)` is the gradient of y with respect to an array, or to each of
@@ -49,6 +57,13 @@ def grad(y: Any, xs: Any = None, *, argnums: Argnums = 0, has_aux: bool = False)
     differentiated as long as their operands exist. Raises MagmathError if they do not, and if y
     depends on the operands of xs but not on xs: each `x[0]` in the source is a new array. Raises
     ShapeError if y is not 0-d, DTypeError for types other than real floats.
+
+    In a later gradient, the result counts as a constant, as in PyTorch: parameters that were
+    updated with it do not depend on what it was computed from. It is differentiated in gradients by
+    the same array, as for second derivatives, and in gradients by an array on which the later
+    result depends in no other way. `create_graph=True` has it differentiated always, for example
+    for a penalty on a gradient, `create_graph=False` never. Gradients within a function that is
+    differentiated itself are always differentiated.
 
     Of a function: `mm.grad(f, argnums=0, has_aux=False)` is the function that takes the arguments
     of f and returns the gradient of its result, see `value_and_grad`.
@@ -80,7 +95,10 @@ def grad(y: Any, xs: Any = None, *, argnums: Argnums = 0, has_aux: bool = False)
                 f"grad: needs magmath arrays, was given {type(array).__name__}; {remedy}"
             )
     nodes = [x.leaf if isinstance(x, Variable) else x.node for x in sources]
-    found = [Array(node) for node in gradients(y.node, nodes)]
+    found = [
+        Array(_result(node, x.node, create_graph))
+        for node, x in zip(gradients(y.node, nodes), sources, strict=True)
+    ]
     return found[0] if isinstance(xs, Array) else found
 
 
@@ -151,6 +169,15 @@ def value_and_grad(
         return result, gradient[0] if isinstance(by, int) else gradient
 
     return _named(transformed, "value_and_grad", function)
+
+
+def _result(gradient: Node, by: Node, create_graph: bool | None) -> Node:
+    """Return the gradient by an array as `create_graph` of `grad` describes it."""
+    if create_graph or (create_graph is None and keeps_expressions()):
+        return gradient
+    if create_graph is None:
+        return apply(GRADIENT, gradient, by, line=user_line())
+    return apply(e.STOP_GRADIENT, gradient, line=user_line())
 
 
 def _by_variables(

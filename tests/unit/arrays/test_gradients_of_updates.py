@@ -1,0 +1,194 @@
+"""Loops that use gradients in updates, as they are written for PyTorch: a gradient counts as a
+constant in later ones, but for second derivatives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import magmath as mm
+from engines import current
+
+RANDOM = np.random.default_rng(3)
+POOLS = [("inline", 1), ("eager", 2), ("planned", 1), ("shared", 2)]
+Arrays = list[np.ndarray[Any, Any]]
+
+
+@pytest.fixture(autouse=True, params=POOLS, ids=lambda pool: f"{pool[0]}-{pool[1]}")
+def pool(request: pytest.FixtureRequest) -> Iterator[None]:
+    kind, workers = request.param
+    with current(kind, workers):
+        yield
+
+
+class Torch:
+    """PyTorch's functions under magmath's names; `grad` is that of `torch.autograd`."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+    @staticmethod
+    def asarray(x: Any) -> torch.Tensor:
+        return torch.tensor(x, requires_grad=True)
+
+    @staticmethod
+    def grad(y: torch.Tensor, xs: Any, create_graph: bool | None = None) -> Any:
+        found = torch.autograd.grad(y, xs, create_graph=bool(create_graph), retain_graph=True)
+        return list(found) if isinstance(xs, list) else found[0]
+
+
+def fit(xp: Any, u: Any, v: Any, x: Any) -> Any:
+    return xp.sum((u @ v.T - x) ** 2)
+
+
+def alternating(xp: Any, u: Any, v: Any, x: Any) -> list[Any]:
+    """Two factors, each updated with the other one's new value."""
+    for _ in range(4):
+        u = u - 0.01 * xp.grad(fit(xp, u, v, x), u)
+        v = v - 0.01 * xp.grad(fit(xp, u, v, x), v)
+    return [u, v]
+
+
+def momentum(xp: Any, u: Any, v: Any, x: Any) -> list[Any]:
+    """Velocities and a clipped norm, read in each step."""
+    a = b = 0.0
+    for _ in range(4):
+        g, h = xp.grad(fit(xp, u, v, x), [u, v])
+        norm = xp.sqrt(xp.sum(g * g) + xp.sum(h * h))
+        if float(norm) > 1:
+            g, h = g / norm, h / norm
+        a, b = 0.9 * a + g, 0.9 * b + h
+        u = u - 0.05 * a
+        v = v - 0.05 * b + 0.01 * u[: v.shape[0]]
+    return [u, v]
+
+
+def adversarial(xp: Any, w: Any, bias: Any, x: Any) -> list[Any]:
+    """Training on inputs that were moved along the normalized gradient by them."""
+    for _ in range(5):
+        loss = xp.sum(xp.tanh(x @ w + bias[0]) ** 2)
+        slope = xp.grad(loss, x)
+        moved = x + 0.3 * slope / xp.sqrt(xp.sum(slope**2))
+        loss = loss + xp.sum(xp.tanh(moved @ w + bias[0]) ** 2)
+        g, h = xp.grad(loss, [w, bias])
+        w = w - 0.02 * g
+        bias = bias - 0.02 * h
+    return [w, bias, xp.grad(xp.sum(xp.tanh(x @ w) ** 2), x)]
+
+
+def two_networks(xp: Any, w: Any, bias: Any, x: Any) -> list[Any]:
+    """A generator and a critic, which read each other's new parameters."""
+    for _ in range(4):
+        made = xp.tanh(x @ w)
+        critic = xp.sum(made @ bias.T) - xp.sum((x[:, :2] @ bias.T) ** 2)
+        bias = bias + 0.01 * xp.grad(critic, bias)
+        w = w - 0.01 * xp.grad(xp.sum(xp.tanh(x @ w) @ bias.T), w)
+    return [w, bias]
+
+
+def penalized(xp: Any, w: Any, bias: Any, x: Any) -> list[Any]:
+    """A penalty on the gradient by the input, as one of several terms."""
+    for _ in range(3):
+        value = xp.sum(xp.tanh(x @ w + bias[0]))
+        slope = xp.grad(value, x, create_graph=True)
+        loss = value**2 + xp.sum((xp.sqrt(xp.sum(slope**2, **_rows(xp))) - 1) ** 2)
+        w = w - 0.01 * xp.grad(loss, w)
+    return [w]
+
+
+def _rows(xp: Any) -> dict[str, int]:
+    return {"dim": 1} if isinstance(xp, Torch) else {"axis": 1}
+
+
+LOOPS = [alternating, momentum, adversarial, two_networks, penalized]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("rows", [5, 3000])
+def test_loops_of_arrays(loop: Callable[..., list[Any]], rows: int) -> None:
+    """The parameters are those of PyTorch, for small arrays and for larger ones."""
+    given = [RANDOM.normal(size=s) for s in ((rows, 2), (4, 2), (rows, 4))]
+    if loop not in (alternating, momentum):
+        given = [RANDOM.normal(size=s) for s in ((4, 2), (4, 2), (rows, 4))]
+        given[2] /= rows
+    found = loop(mm, *map(mm.asarray, given))
+    expected = loop(Torch(), *map(Torch.asarray, given))
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one.numpy(), other.detach().numpy(), rtol=1e-9, atol=1e-12)
+
+
+def test_a_compiled_step() -> None:
+    """The same in a compiled function."""
+    given = [RANDOM.normal(size=s) for s in ((5, 2), (4, 2), (5, 4))]
+    step = mm.compile(lambda u, v, x: alternating(mm, u, v, x))
+    found = step(*map(mm.asarray, given))
+    for one, other in zip(found, alternating(Torch(), *map(Torch.asarray, given)), strict=True):
+        np.testing.assert_allclose(one.numpy(), other.detach().numpy(), rtol=1e-9)
+
+
+def test_a_module_and_moved_inputs() -> None:
+    """Parameters of a module, with an input that was moved along the gradient by it."""
+    torch.manual_seed(0)
+    theirs = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Tanh(), torch.nn.Linear(6, 1))
+    theirs.double()
+    net = mm.nn.Sequential(mm.nn.Dense(6), mm.nn.Tanh(), mm.nn.Dense(1)).to("float64")
+    x = RANDOM.normal(size=(7, 4))
+    net(mm.asarray(x))
+    ours = list(net.parameters())
+    for v, p in zip(ours, theirs.parameters(), strict=True):
+        v.assign(p.detach().numpy().T.reshape(v.shape))
+    optimizer = mm.optim.GradientDescent(0.05)
+    sgd = torch.optim.SGD(theirs.parameters(), 0.05)
+    for _ in range(3):
+        a = mm.asarray(x)
+        slope = mm.grad(mm.sum(net(a) ** 2), a)
+        loss = mm.sum(net(a + slope / mm.sqrt(mm.sum(slope**2))) ** 2)
+        optimizer.update(dict(zip(ours, mm.grad(loss, ours), strict=True)))
+        b = torch.tensor(x, requires_grad=True)
+        (g,) = torch.autograd.grad((theirs(b) ** 2).sum(), b)
+        sgd.zero_grad()
+        (theirs(b + g / (g**2).sum().sqrt()) ** 2).sum().backward()
+        sgd.step()
+    for v, p in zip(ours, theirs.parameters(), strict=True):
+        expected = p.detach().numpy().T.reshape(v.shape)
+        np.testing.assert_allclose(v.numpy(), expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_second_derivatives(read: bool) -> None:
+    """By the same array, by another one, and through an update by which the result is asked."""
+    a, b = RANDOM.normal(size=(2, 3))
+    x, y = mm.asarray(a), mm.asarray(b)
+    value = mm.sum(x**3 * y**2)
+    by_x, by_y = mm.grad(value, [x, y])
+    if read:
+        mm.evaluate(value, by_x, by_y)
+    np.testing.assert_allclose(mm.grad(mm.sum(by_x), x).numpy(), 6 * a * b**2)
+    np.testing.assert_allclose(mm.grad(mm.sum(by_x), y).numpy(), 6 * a**2 * b)
+    np.testing.assert_allclose(mm.grad(mm.sum(by_y), x).numpy(), 6 * a**2 * b)
+    third = mm.grad(mm.sum(mm.grad(mm.sum(by_x), x)), x)
+    np.testing.assert_allclose(third.numpy(), 6 * b**2)
+    moved = x - 0.1 * by_x  # a learned start: the slope of the loss after a step
+    if read:
+        mm.evaluate(moved)
+    outer = mm.grad(mm.sum(moved**2), x)
+    expected = 2 * (a - 0.3 * a**2 * b**2) * (1 - 0.6 * a * b**2)
+    np.testing.assert_allclose(outer.numpy(), expected)
+    constant = mm.grad(mm.sum(x**3), x, create_graph=False)
+    np.testing.assert_allclose(mm.grad(mm.sum(x * constant), x).numpy(), 3 * a**2)
+
+
+def test_gradients_in_differentiated_functions() -> None:
+    """Those are always differentiated, as in JAX."""
+    a, b = RANDOM.normal(size=(2, 3))
+
+    def penalty(y: mm.Array) -> mm.Array:
+        x = mm.asarray(a)
+        slope = mm.grad(mm.sum(x**3 * y), x)
+        return mm.sum(slope**2) + mm.sum(y)
+
+    np.testing.assert_allclose(mm.grad(penalty)(mm.asarray(b)).numpy(), 18 * a**4 * b + 1)
