@@ -123,6 +123,8 @@ ROWS: dict[str, Row] = {
     "zeta": _binary(REAL_FLOATS, ("above one", "positive"), (1,)),
     "maximum": _binary((*BOOL, *REAL)),
     "minimum": _binary((*BOOL, *REAL)),
+    "clamp_min": _binary((*BOOL, *REAL)),
+    "clamp_max": _binary((*BOOL, *REAL)),
     "atan2": _binary(REAL_FLOATS),
     "hypot": _binary(REAL_FLOATS, ("nonzero", "nonzero")),
     "logaddexp": _binary(REAL_FLOATS),

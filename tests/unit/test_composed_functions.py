@@ -205,21 +205,6 @@ def test_slopes_of_running_products_with_zeros() -> None:
         np.testing.assert_allclose(slope, expected, atol=1e-7)
 
 
-def test_equal_operands_of_an_extremum_share_its_slope() -> None:
-    """As in PyTorch; a number takes all of it, on either side, so that relu has slope 0 at 0."""
-    values = np.array([1.0, 2.0, 0.0])
-    for name in ("maximum", "minimum"):
-        x, y = mm.variable("x", values), mm.variable("y", np.array([1.0, 0.0, 4.0]))
-        found = mm.grad(mm.sum(getattr(mm, name)(x, y) * 3), [x, y])
-        theirs = [torch.tensor(v.numpy(), requires_grad=True) for v in (x, y)]
-        (getattr(torch, name)(*theirs) * 3).sum().backward()
-        for slope, tensor in zip(found, theirs, strict=True):
-            assert tensor.grad is not None
-            np.testing.assert_array_equal(slope.numpy(), tensor.grad.numpy())
-    for result in (mm.maximum(x, 0), mm.maximum(0, x), mm.relu(x)):
-        assert mm.grad(mm.sum(result), x).tolist() == [1, 1, 0]
-
-
 def test_axes_and_shapes_may_be_numpys_integers() -> None:
     with current("shared", 2):
         x, one = mm.asarray(np.arange(6).reshape(2, 3)), np.int64(1)

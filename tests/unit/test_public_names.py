@@ -141,8 +141,8 @@ def test_promised_name_resolves(name: str) -> None:
     reduce(getattr, name.split("."), mm)
 
 
-INTERNAL = {"root", "where_positive", "zeta", "complex", "argument"}
-"""Element-wise operations that serve others: the derivative of relu, the angle of complex numbers."""
+INTERNAL = {"root", "where_positive", "zeta", "complex", "argument", "clamp_min", "clamp_max"}
+"""Element-wise operations that serve others: the derivative of relu, the limits of `clip`."""
 
 
 def test_each_element_wise_operation_is_public() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from magmath.api.creation import zeros
 from magmath.api.data_types import astype, result_type
-from magmath.api.elementwise import conj, divide, imag, maximum, minimum, multiply, real, sqrt
+from magmath.api.elementwise import clip, conj, divide, imag, maximum, multiply, real, sqrt
 from magmath.api.linalg import diagonal
 from magmath.api.manipulation import broadcast_to, concat, reshape, squeeze
 from magmath.api.statistics import Axis, mean, sum
@@ -126,4 +126,4 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
 
 
 def _limited(x: Array) -> Array:
-    return minimum(maximum(x, -1.0), 1.0)
+    return clip(x, -1.0, 1.0)

@@ -174,8 +174,12 @@ logaddexp = _binary("logaddexp")
 logical_and = _logical("logical_and")
 logical_or = _logical("logical_or")
 logical_xor = _logical("logical_xor")
-maximum = _binary("maximum")
-minimum = _binary("minimum")
+maximum = _binary(
+    "maximum", "The larger of x1 and x2; where they are equal, each has half of the gradient."
+)
+minimum = _binary(
+    "minimum", "The smaller of x1 and x2; where they are equal, each has half of the gradient."
+)
 multiply = _binary("multiply")
 nextafter = _binary("nextafter", "The number next to x1 in the direction of x2.")
 not_equal = _binary("not_equal")
@@ -237,7 +241,10 @@ def clip(
     a_min: Any = None,
     a_max: Any = None,
 ) -> Array:
-    """Return x limited to [min, max], also named a_min and a_max; None leaves a side open."""
+    """Return x limited to [min, max], also named a_min and a_max; None leaves a side open.
+
+    The gradient of elements at a limit is 1, as in PyTorch.
+    """
     min, max = a_min if min is None else min, a_max if max is None else max
     result = Array(as_array("clip", x).node)
     for name, limit in (("minimum", min), ("maximum", max)):
@@ -251,5 +258,7 @@ def clip(
     if isinstance(max, int) and side_of_range(max, result.dtype) > 0:
         max = None
     if min is not None:
-        result = maximum(result, min)
-    return stored("clip", result if max is None else minimum(result, max), out)
+        result = binary("clamp_min", result, min)
+    if max is not None:
+        result = binary("clamp_max", result, max)
+    return stored("clip", result, out)

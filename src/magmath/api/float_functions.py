@@ -9,20 +9,24 @@ from magmath.api.creation import zeros
 from magmath.api.data_types import astype, finfo, result_type
 from magmath.api.elementwise import (
     abs,
+    clip,
     copysign,
     divide,
     equal,
     exp,
     floor,
     floor_divide,
+    greater_equal,
     imag,
     isfinite,
     isinf,
     isnan,
     less,
+    less_equal,
     log2,
     logaddexp,
     logical_and,
+    logical_or,
     maximum,
     minimum,
     multiply,
@@ -103,16 +107,26 @@ def _pair(name: str, x1: Any, x2: Any) -> tuple[Array, Array]:
 
 @takes_out
 def fmax(x1: Any, x2: Any, /) -> Array:
-    """Return the larger of two elements, or the one that is not nan."""
+    """Return the larger of two elements, or the one that is not nan.
+
+    Where they are equal, x1 has the gradient, as in PyTorch.
+    """
     a, b = _pair("fmax", x1, x2)
-    return maximum(where(isnan(a), b, a), where(isnan(b), a, b))
+    if not a.dtype.is_floating:
+        return maximum(a, b)
+    return where(logical_or(greater_equal(a, b), isnan(b)), a, b)
 
 
 @takes_out
 def fmin(x1: Any, x2: Any, /) -> Array:
-    """Return the smaller of two elements, or the one that is not nan."""
+    """Return the smaller of two elements, or the one that is not nan.
+
+    Where they are equal, x1 has the gradient, as in PyTorch.
+    """
     a, b = _pair("fmin", x1, x2)
-    return minimum(where(isnan(a), b, a), where(isnan(b), a, b))
+    if not a.dtype.is_floating:
+        return minimum(a, b)
+    return where(logical_or(less_equal(a, b), isnan(b)), a, b)
 
 
 @takes_out
@@ -311,7 +325,7 @@ def i0(x: Any, /) -> Array:
     """Return the modified Bessel function of the first kind, of order 0."""
     x = floating("i0", x)
     size = where(x < 0, -x, x)  # the function is smooth at 0, abs is not
-    near, far = minimum(size, 8.0), maximum(size, 8.0)
+    near, far = clip(size, max=8.0), clip(size, min=8.0)
     inner = exp(near) * _chebyshev(near / 2.0 - 2.0, _NEAR)
     outer = exp(far) * _chebyshev(32.0 / far - 2.0, _FAR) / sqrt(far)
     return where(size <= 8.0, inner, outer)

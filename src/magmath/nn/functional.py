@@ -87,12 +87,13 @@ def relu6(x: Array) -> Array:
 
 
 def hardtanh(x: Array, minimum: float = -1.0, maximum: float = 1.0) -> Array:
-    """Return x, limited to [minimum, maximum]."""
-    return elementwise.clip(floating("hardtanh", x), minimum, maximum)
+    """Return x, limited to [minimum, maximum]; its gradient at both limits is 0."""
+    x = floating("hardtanh", x)
+    return where(x <= minimum, minimum, where(x >= maximum, maximum, x))
 
 
 def _without_positive(x: Array) -> Array:
-    """Return x with 0 for positive elements; the slope at 0 is 1, where `minimum` has 0."""
+    """Return x with 0 for positive elements; the slope at 0 is 1, where `minimum` has 1/2."""
     return where(x > 0, 0.0, x)
 
 
@@ -151,8 +152,8 @@ def gelu(x: Array, approximate: str = "none") -> Array:
 
 
 def hard_sigmoid(x: Array) -> Array:
-    """min(max(x / 6 + 1/2, 0), 1)."""
-    return elementwise.clip(floating("hard_sigmoid", x) / 6.0 + 0.5, 0.0, 1.0)
+    """min(max(x / 6 + 1/2, 0), 1); its gradient at -3 and 3 is 0."""
+    return hardtanh(floating("hard_sigmoid", x) / 6.0 + 0.5, 0.0, 1.0)
 
 
 def hard_swish(x: Array) -> Array:

@@ -242,24 +242,34 @@ def _power_vjp(node: Node, g: Node) -> Gradients:
 
 
 def _extremum_vjp(comparison: str) -> Vjp:
-    """Return the vjp of an extremum: at ties each operand gets half of the cotangent, and a number
-    gets all of it.
+    """Return the vjp of an extremum: at ties each operand gets half of the cotangent.
 
-    relu therefore has slope 0 at 0. Its gradient reads the result, which later layers need anyway.
+    The gradient of relu, the maximum with the constant 0, is 0 at 0. It reads the result, which
+    later layers need anyway.
     """
+    opposite = "less" if comparison == "greater" else "greater"
 
     def vjp(node: Node, g: Node) -> Gradients:
         x, y = node.inputs
         is_relu = comparison == "greater" and y.name == "constant" and y.attributes["value"] == 0
         if is_relu and x.shape == node.shape and x.dtype.kind == "float":
             return call("where_positive", g, node), None
-        if _is_number(x):
-            return None, where(call(comparison, y, x), g, _c(0, g))
-        first = where(call(comparison, x, y), g, _c(0, g))
-        if _is_number(y):
-            return first, None
-        first = where(call("equal", x, y), g / 2, first)
-        return first, g - first
+        zero, shared = _c(0, g), where(call("equal", x, y), g / 2, g)
+        first = None if _is_number(x) else where(call(opposite, x, y), zero, shared)
+        second = None if _is_number(y) else where(call(comparison, x, y), zero, shared)
+        return first, second
+
+    return vjp
+
+
+def _clamp_vjp(within: str, beyond: str) -> Vjp:
+    """Return the vjp of a bound on one side: an element at the bound gets all of the cotangent."""
+
+    def vjp(node: Node, g: Node) -> Gradients:
+        x, bound = node.inputs
+        zero = _c(0, g)
+        first = None if _is_number(x) else where(call(within, x, bound), g, zero)
+        return first, None if _is_number(bound) else where(call(beyond, x, bound), g, zero)
 
     return vjp
 
@@ -442,6 +452,10 @@ BINARY = (
          _extremum_vjp("greater"), bits=same_bits_of_integers),
     _row("minimum", "ordered", "np.minimum({0}, {1})",
          _extremum_vjp("less"), bits=same_bits_of_integers),
+    _row("clamp_min", "ordered", "np.maximum({0}, {1})", _clamp_vjp("greater_equal", "less"),
+         torch="maximum", numpy=np.maximum, bits=same_bits_of_integers),
+    _row("clamp_max", "ordered", "np.minimum({0}, {1})", _clamp_vjp("less_equal", "greater"),
+         torch="minimum", numpy=np.minimum, bits=same_bits_of_integers),
     _row("where_positive", "real floating", "({one} - {one} if {1} <= 0 else {0})",
          lambda n, g: (call("where_positive", g, n.inputs[1]), None),
          numpy=lambda g, y: np.where(y <= 0, 0, g), kernel=where_positive_kernel, numpy_loop=False,

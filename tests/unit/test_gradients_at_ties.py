@@ -1,0 +1,148 @@
+"""Gradients where functions have a kink: at equal operands, at limits and at zero they are those of
+PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import magmath as mm
+from engines import current
+from magmath.graph import Graph
+
+Function = Callable[..., Any]
+FEW = [-1.0, -0.5, -0.0, 0.0, 0.5, 1.0]
+"""Numbers of which random operands consist, so that many are equal."""
+
+
+def vectors(count: int) -> st.SearchStrategy[list[list[float]]]:
+    """Vectors of equal length whose elements are often equal."""
+    return st.integers(1, 6).flatmap(
+        lambda n: st.lists(
+            st.lists(st.sampled_from(FEW), min_size=n, max_size=n), min_size=count, max_size=count
+        )
+    )
+
+
+def check(ours: Function, theirs: Function, *operands: Sequence[float]) -> None:
+    """Compare first derivatives, and second derivatives of the squares, by all operands."""
+    values = [np.array(x, np.float64) for x in operands]
+    x = [mm.variable(f"x{i}", value) for i, value in enumerate(values)]
+    t = [torch.tensor(value, requires_grad=True) for value in values]
+    weights = np.linspace(1.0, 2.0, num=np.size(ours(*x).numpy())).reshape(ours(*x).shape)
+    result, expected = ours(*x), theirs(*t)
+    np.testing.assert_array_equal(result.numpy(), expected.detach().numpy())
+    first = mm.grad(mm.sum(result * result * weights), x)
+    total = (expected * expected * torch.tensor(weights)).sum()
+    first_expected = torch.autograd.grad(total, t, create_graph=True)
+    for found, known in zip(first, first_expected, strict=True):
+        np.testing.assert_allclose(found.numpy(), known.detach().numpy(), rtol=1e-13)
+    again = mm.grad(sum(mm.sum(g * g * g) for g in first), x)
+    slopes = sum((g * g * g).sum() for g in first_expected)
+    known_second = torch.autograd.grad(slopes, t)
+    for found, known in zip(again, known_second, strict=True):
+        np.testing.assert_allclose(found.numpy(), known.numpy(), rtol=1e-13)
+
+
+@pytest.mark.parametrize("kind", ["inline", "planned"])
+@pytest.mark.parametrize("name", ["maximum", "minimum", "fmax", "fmin"])
+def test_extrema(kind: str, name: str) -> None:
+    """Of two arrays, and of an array and a number in either order."""
+    ours, theirs = getattr(mm, name), getattr(torch, name)
+
+    @settings(max_examples=20, deadline=None)
+    @given(operands=vectors(2), number=st.sampled_from(FEW))
+    def run(operands: list[list[float]], number: float) -> None:
+        scalar = torch.tensor(number, dtype=torch.float64)
+        check(ours, theirs, *operands)
+        check(lambda x: ours(x, number), lambda x: theirs(x, scalar), operands[0])
+        check(lambda x: ours(number, x), lambda x: theirs(scalar, x), operands[0])
+
+    with current(kind):
+        run()
+
+
+@pytest.mark.parametrize("kind", ["inline", "planned"])
+def test_clip(kind: str) -> None:
+    """With numbers and with arrays as limits, where the lower one is less than the upper one."""
+
+    @settings(max_examples=20, deadline=None)
+    @given(operands=vectors(2), limits=st.sampled_from([(-0.5, 0.5), (None, 0.0), (0.0, None)]))
+    def run(operands: list[list[float]], limits: tuple[float | None, float | None]) -> None:
+        x, low = operands
+        check(lambda x: mm.clip(x, *limits), lambda x: torch.clamp(x, *limits), x)
+        check(mm.clip, torch.clamp, x, low)
+        high = [number + 0.5 for number in low]
+        check(mm.clip, torch.clamp, x, low, high)
+
+    with current(kind):
+        run()
+
+
+@pytest.mark.parametrize("axis", [0, 1, (0, 1)])
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_extrema_over_axes(name: str, axis: Any) -> None:
+    ours, theirs = getattr(mm, name), getattr(torch, f"a{name}")
+
+    @settings(max_examples=20, deadline=None)
+    @given(values=vectors(3))
+    def run(values: Any) -> None:
+        check(lambda x: ours(x, axis=axis), lambda x: theirs(x, dim=axis), values)
+
+    with current("inline"):
+        run()
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [(mm.abs, torch.abs), (mm.fabs, torch.abs), (mm.sign, torch.sign), (mm.relu, torch.relu)],
+)
+def test_zero(ours: Function, theirs: Function) -> None:
+    with current("inline"):
+        check(lambda x: ours(x) + 0.5 * x, lambda x: theirs(x) + 0.5 * x, FEW)
+
+
+@pytest.mark.parametrize(
+    "name", ["relu", "relu6", "hardtanh", "hardsigmoid", "hardswish", "leaky_relu", "elu", "celu"]
+)
+def test_activations(name: str) -> None:
+    theirs = getattr(torch.nn.functional, name)
+    ours = getattr(mm.nn.functional, {"hardsigmoid": "hard_sigmoid", "hardswish": "hard_swish"}.get(
+        name, name))  # fmt: skip
+    values = np.array([-4.0, -3.0, -1.0, 0.0, 1.0, 3.0, 6.0, 7.0])
+    with current("inline"):
+        x, t = mm.variable("x", values), torch.tensor(values, requires_grad=True)
+        found = mm.grad(mm.sum(ours(x)), x).numpy()
+        (known,) = torch.autograd.grad(theirs(t).sum(), t)
+    np.testing.assert_allclose(found, known.numpy(), rtol=1e-7, atol=1e-12)
+
+
+def test_nan_and_infinite_cotangents() -> None:
+    """A cotangent reaches only the operands that are the result, also if it is infinite."""
+    a, b = [-3.0, 3.0, np.nan, np.inf, 1.0], [0.0, np.nan, 1.0, np.inf, 1.0]
+    factors = [np.inf, 2.0, 2.0, 2.0, np.inf]
+    with current("inline"):
+        for ours, theirs in (
+            (mm.maximum, torch.maximum), (mm.minimum, torch.minimum), (mm.clip, torch.clamp),
+            (mm.fmax, torch.fmax), (mm.fmin, torch.fmin),
+        ):  # fmt: skip
+            x, y = mm.variable("x", np.array(a)), mm.variable("y", np.array(b))
+            t, u = (torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (a, b))
+            found = mm.grad(mm.sum(ours(x, y) * np.array(factors)), [x, y])
+            total = (theirs(t, u) * torch.tensor(factors, dtype=torch.float64)).sum()
+            for mine, known in zip(found, torch.autograd.grad(total, [t, u]), strict=True):
+                np.testing.assert_array_equal(mine.numpy(), known.numpy(), err_msg=str(ours))
+
+
+def test_the_gradient_of_relu_is_one_selection() -> None:
+    with current("inline"):
+        x = mm.variable("x", np.ones((300, 300)))
+        names = [node.name for node in Graph((mm.grad(mm.sum(mm.relu(x)), x).node,)).nodes]
+    assert names.count("where_positive") == 1
+    assert not {"equal", "greater", "less", "where"} & set(names)
