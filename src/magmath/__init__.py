@@ -43,11 +43,11 @@ _NAMES = {
     "magmath.api.elementwise": (
         "abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_invert "
         "bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor ceil clip conj copysign "
-        "cos cosh digamma divide equal erf exp expm1 floor floor_divide greater greater_equal "
-        "hypot imag isfinite isinf isnan less less_equal lgamma log log10 log1p log2 logaddexp "
-        "logical_and logical_not logical_or logical_xor maximum minimum multiply negative "
-        "nextafter not_equal polygamma positive pow real reciprocal remainder round sign signbit "
-        "sin sinh sqrt square subtract tan tanh trunc"
+        "cos cosh digamma divide equal erf exp expm1 floor floor_divide fmod greater "
+        "greater_equal hypot imag isfinite isinf isnan less less_equal lgamma log log10 log1p "
+        "log2 logaddexp logical_and logical_not logical_or logical_xor maximum minimum multiply "
+        "negative nextafter not_equal polygamma positive pow real reciprocal remainder round sign "
+        "signbit sin sinh sqrt square subtract tan tanh trunc"
     ),
     "magmath.api.statistics": (
         "all any count_nonzero cumprod cumsum cumulative_prod cumulative_sum diff max mean min "
@@ -89,7 +89,7 @@ _NAMES = {
         "vander"
     ),
     "magmath.api.float_functions": (
-        "cbrt deg2rad divmod exp2 fabs float_power fmax fmin fmod frexp heaviside i0 isneginf "
+        "cbrt deg2rad divmod exp2 fabs float_power fmax fmin frexp heaviside i0 isneginf "
         "isposinf ldexp logaddexp2 modf nan_to_num rad2deg sinc spacing unwrap"
     ),
     "magmath.api.histograms": (
@@ -217,7 +217,8 @@ if TYPE_CHECKING:
         bitwise_xor as bitwise_xor, ceil as ceil, clip as clip, conj as conj, copysign as copysign,
         cos as cos, cosh as cosh, digamma as digamma, divide as divide, equal as equal, erf as erf,
         exp as exp, expm1 as expm1, floor as floor, floor_divide as floor_divide,
-        greater as greater, greater_equal as greater_equal, hypot as hypot, imag as imag,
+        fmod as fmod, greater as greater, greater_equal as greater_equal, hypot as hypot,
+        imag as imag,
         isfinite as isfinite, isinf as isinf, isnan as isnan, less as less,
         less_equal as less_equal, lgamma as lgamma, log as log, log10 as log10, log1p as log1p,
         log2 as log2, logaddexp as logaddexp, logical_and as logical_and,
@@ -312,7 +313,7 @@ if TYPE_CHECKING:
     )  # fmt: skip
     from magmath.api.float_functions import (
         cbrt as cbrt, deg2rad as deg2rad, divmod as divmod, exp2 as exp2, fabs as fabs,
-        float_power as float_power, fmax as fmax, fmin as fmin, fmod as fmod, frexp as frexp,
+        float_power as float_power, fmax as fmax, fmin as fmin, frexp as frexp,
         heaviside as heaviside, i0 as i0, isneginf as isneginf, isposinf as isposinf,
         ldexp as ldexp, logaddexp2 as logaddexp2, modf as modf, nan_to_num as nan_to_num,
         rad2deg as rad2deg, sinc as sinc, spacing as spacing, unwrap as unwrap,

@@ -118,6 +118,7 @@ ROWS: dict[str, Row] = {
     "divide": _binary(FLOATS, ("any", "nonzero")),
     "floor_divide": Row(_quotient, REAL, ()),
     "remainder": Row(_quotient, REAL, (0, 1)),
+    "fmod": Row(_quotient, REAL, (0, 1)),
     "power": _binary(NUMERIC, ("positive", "exponent")),
     "complex": _binary(("float32", "float64"), slopes=()),
     "zeta": _binary(REAL_FLOATS, ("above one", "positive"), (1,)),

@@ -107,6 +107,89 @@ def test_special_numbers_are_treated_alike(
             check_signs(result, known, (name, case))
 
 
+REMAINDERS = ("remainder", "fmod", "floor_divide")
+
+
+def dividends_and_divisors(dtype: str, count: int = 3000) -> list[Any]:
+    """Numbers of all magnitudes, many of whose quotients overflow, their multiples, and special
+    numbers."""
+    draw, least, most = np.random.default_rng(5), *np.array([-149, 128])
+    if dtype == "float64":
+        least, most = -1074, 1024
+    special = [0.0, -0.0, np.inf, -np.inf, np.nan, np.finfo(dtype).max, np.finfo(dtype).tiny]
+    with np.errstate(all="ignore"):
+        x, y = (
+            np.ldexp(draw.uniform(-2, 2, count), draw.integers(least, most, count)).astype(dtype)
+            for _ in range(2)
+        )
+        x[: count // 4] = y[: count // 4] * draw.integers(-9, 9, count // 4).astype(dtype)
+    grid = np.meshgrid(*[np.array([*special, -3.0, 2.5], dtype)] * 2)
+    return [np.concatenate([a, b.ravel()]) for a, b in zip((x, y), grid, strict=True)]
+
+
+def integers(dtype: str) -> list[Any]:
+    """All pairs of numbers at the ends of a type and at 0."""
+    ends = np.iinfo(dtype)
+    few = [
+        ends.min,
+        ends.min + 1,
+        ends.max - 1,
+        ends.max,
+        0,
+        1,
+        2,
+        3,
+        7,
+        *[-1, -2, -3][: -ends.min],
+    ]
+    return [axis.ravel() for axis in np.meshgrid(*[np.array(few, dtype)] * 2)]
+
+
+NUMBERS = ["float32", "float64", "int8", "int32", "int64", "uint8"]
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+@pytest.mark.parametrize("name", REMAINDERS)
+@pytest.mark.parametrize("kind", ["inline", "planned", "shared", "exact"])
+def test_remainders_are_exact(kind: str, name: str, dtype: str) -> None:
+    """Also where the quotient overflows, in place, and with one divisor for all numbers."""
+    operands = (dividends_and_divisors if dtype.startswith("float") else integers)(dtype)
+    with current(kind, 2 if kind in ("shared", "exact") else 1):
+        ours, theirs = getattr(mm, name), getattr(np, name)
+        for x, y in (operands, [operands[0], operands[1][-5:-4]], operands[::-1]):
+            with np.errstate(all="ignore"):
+                expected = theirs(x, y)
+                twice = theirs(expected, y)
+            divisor, result = mm.asarray(y), mm.asarray(x)
+            _check_same(ours(result, divisor), expected)
+            result[...] = ours(result, divisor)
+            result[...] = ours(result, divisor)
+            _check_same(result, twice)
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+@pytest.mark.timeout(300)
+def test_native_remainders_are_exact(
+    dtype: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operands = (dividends_and_divisors if dtype.startswith("float") else integers)(dtype)
+    case = Case(tuple(map(torch.from_numpy, operands)), {})
+    use_native_code(monkeypatch, only(0))
+    found = run_natively(engine, [(name, case) for name in REMAINDERS])
+    for name, result in zip(REMAINDERS, found, strict=True):
+        with np.errstate(all="ignore"):
+            _check_same(result, getattr(np, name)(*operands))
+
+
+def _check_same(found: Any, expected: Any) -> None:
+    """Assert equality, also of the signs of zeros."""
+    found = found.numpy()
+    np.testing.assert_array_equal(found, expected)
+    if expected.dtype.kind == "f":
+        zeros = expected == 0
+        np.testing.assert_array_equal(np.signbit(found[zeros]), np.signbit(expected[zeros]))
+
+
 BODIES = {
     "transposed into itself": lambda i, u: 0.5 * u.T + u,
     "turned into itself": lambda i, u: u[::-1] * 0.5 + u[:, ::-1],

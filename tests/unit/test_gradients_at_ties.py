@@ -108,6 +108,13 @@ def test_zero(ours: Function, theirs: Function) -> None:
         check(lambda x: ours(x) + 0.5 * x, lambda x: theirs(x) + 0.5 * x, FEW)
 
 
+@pytest.mark.parametrize("name", ["fmod", "remainder"])
+def test_remainders_of_multiples(name: str) -> None:
+    with current("inline"):
+        x, y = [4.0, -4.0, 0.0, 5.0, -5.5], [2.0, 2.0, 3.0, 3.0, 3.0]
+        check(getattr(mm, name), getattr(torch, name), x, y)
+
+
 @pytest.mark.parametrize(
     "name", ["relu", "relu6", "hardtanh", "hardsigmoid", "hardswish", "leaky_relu", "elu", "celu"]
 )

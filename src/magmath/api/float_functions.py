@@ -35,7 +35,6 @@ from magmath.api.elementwise import (
     real,
     remainder,
     round,
-    sign,
     sin,
     sqrt,
     subtract,
@@ -127,14 +126,6 @@ def fmin(x1: Any, x2: Any, /) -> Array:
     if not a.dtype.is_floating:
         return minimum(a, b)
     return where(logical_or(less_equal(a, b), isnan(b)), a, b)
-
-
-@takes_out
-def fmod(x1: Any, x2: Any, /) -> Array:
-    """Return the remainder with the sign of x1."""
-    a, b = _pair("fmod", x1, x2)
-    size = remainder(abs(a), abs(b))
-    return copysign(size, a) if a.dtype.is_floating else multiply(sign(a), size)
 
 
 def divmod(x1: Any, x2: Any, /) -> tuple[Array, Array]:

@@ -30,7 +30,7 @@ _COMPARING = frozenset(
 _TRUTH = {"add": "logical_or", "multiply": "logical_and"}
 """Operations of truth values that are others than those of numbers."""
 _INTEGERS_OF_TRUTH = frozenset(
-    ("floor_divide", "remainder", "power", "bitwise_left_shift", "bitwise_right_shift")
+    ("floor_divide", "remainder", "fmod", "power", "bitwise_left_shift", "bitwise_right_shift")
 )
 """Operations of truth values that, as in NumPy, give small integers."""
 

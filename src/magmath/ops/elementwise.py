@@ -312,6 +312,11 @@ def _remainder_vjp(node: Node, g: Node) -> Gradients:
     return g, -(g * call("floor", x / y))
 
 
+def _fmod_vjp(node: Node, g: Node) -> Gradients:
+    x, y = node.inputs
+    return g, -(g * call("trunc", x / y))
+
+
 def _root_vjp(node: Node, g: Node) -> Gradients:
     """Return the cotangent of a root, 0 at 0: that of norms and deviations, which have no slope
     there, is 0 as in PyTorch."""
@@ -445,6 +450,7 @@ BINARY = (
          {"int": "np.mod({0}, {1})", "uint": "np.mod({0}, {1})",
           "float": "np.copysign(np.mod({0}, {1}), {1})"}, _remainder_vjp,
          kernel=remainder_kernel, flops=4),
+    _row("fmod", "real", "np.fmod({0}, {1})", _fmod_vjp, kernel=remainder_kernel, flops=4),
     _row("power", "numeric",
          dict.fromkeys(("uint", "float", "complex"), "({0} ** {1})"), _power_vjp,
          torch="pow", numpy=np.power, kernel=power_kernel, flops=20, numpy_loop=False),

@@ -6,9 +6,10 @@ the NumPy reference.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +17,9 @@ from magmath.errors import RangeError
 from magmath.graph import KernelCall
 from magmath.graph.operation import Kernel
 from magmath.ops.infer_rules import is_numpy_only, reference_call, torch_function, torch_kernel
+
+if TYPE_CHECKING:
+    import torch
 
 
 def flag_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
@@ -190,27 +194,42 @@ def quotient_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
 
 
 def remainder_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
-    """Return a kernel in which a remainder of 0 has the sign of the divisor, unlike torch's."""
+    """Return a kernel of `remainder` or `fmod` in which a result of 0 has the sign of the divisor
+    or the dividend, and which is exact where the quotient overflows, unlike torch's."""
     quotient = quotient_kernel(name, reference)
+    signed = 0 if name == "fmod" else 1
 
     def bind(call: KernelCall) -> Callable[[], object]:
         import torch
 
         divide_ = quotient(call)
-        divisor, out = call.inputs[1], call.out
+        inputs, out = call.inputs, call.out
         if not out.is_floating_point():
             return divide_
 
-        in_place = divisor.data_ptr() == out.data_ptr()
-
         def run() -> None:
-            signs = divisor.clone() if in_place else divisor
+            operands = [x.clone() if x.data_ptr() == out.data_ptr() else x for x in inputs]
             divide_()
-            torch.copysign(out, signs, out=out)
+            if not out.is_cuda and not math.isfinite(out.sum()):
+                _replace_nan(out, operands, reference)
+            torch.copysign(out, operands[signed], out=out)
 
         return run
 
     return bind
+
+
+def _replace_nan(
+    out: torch.Tensor, operands: Sequence[torch.Tensor], reference: Callable[..., Any]
+) -> None:
+    """Compute the elements of a result that are nan again, by NumPy; half types in float32."""
+    import torch
+
+    wrong = torch.isnan(out)
+    some = [torch.broadcast_to(x, out.shape)[wrong] for x in operands]
+    arrays = [(x.float() if x.itemsize < 4 else x).numpy() for x in some]
+    with np.errstate(all="ignore"):
+        out[wrong] = torch.from_numpy(reference(*arrays)).to(out.dtype)
 
 
 def power_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
