@@ -42,6 +42,10 @@ class LayoutError(MagmathError, ValueError):
     """A layout or mesh is contradictory, or does not fit the array or the pool."""
 
 
+class ReadOnlyError(MagmathError, ValueError):
+    """An update in place of a view that is only read, such as the result of `broadcast_to`."""
+
+
 class DeviceError(MagmathError, RuntimeError):
     """A device or kind of memory that this machine does not have."""
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from magmath.arrays.array import Array, Number, as_array, copy_of
+from magmath.arrays.array import Array, Number, as_array, copy_of, rearranged
 from magmath.arrays.conversion import LayoutLike, bind_layout, leaf_of_values
 from magmath.arrays.number_list import is_number
 from magmath.arrays.traced_scalar import TracedScalar
 from magmath.arrays.variable import Variable
+from magmath.arrays.views import Reshaped, Stretched
 from magmath.core.dtypes import (
     DType,
     as_dtype,
@@ -30,7 +31,7 @@ from magmath.engine.remote_array import remote_array_of
 from magmath.engine.user_line import user_line
 from magmath.errors import RangeError, ShapeError, TracingError
 from magmath.graph import Node, Shape, apply
-from magmath.ops import creation, manipulation, sums
+from magmath.ops import creation, sums
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant as constant_leaf
 from magmath.ops.leaves import parameter
@@ -440,12 +441,13 @@ def meshgrid(
     """Return coordinate arrays of a grid from 1-D arrays, one for each, of a dimension for each.
 
     indexing: "ij" orders the dimensions as the arrays, "xy" exchanges the first two. With `sparse`
-    an array has an extent of 1 in the dimensions of the others. `copy` makes no difference.
+    an array has an extent of 1 in the dimensions of the others. Without `copy` they are views,
+    which are only read unless `sparse`.
     """
     if indexing not in ("xy", "ij"):
         raise ValueError(f'meshgrid: indexing must be "xy" or "ij", was given {indexing!r}')
     given = [as_array("meshgrid", x) for x in arrays]
-    given = [x if x.ndim else Array(manipulation.reshape(x.node, (1,))) for x in given]
+    given = [x if x.ndim else rearranged(x, Reshaped((1,))) for x in given]
     if bad := [x.shape for x in given if x.ndim != 1]:
         raise ShapeError(
             f"meshgrid: needs 1-D arrays, was given shape {bad[0]}"
@@ -458,6 +460,10 @@ def meshgrid(
     shape = tuple(given[dim].size for dim in dims)
     grids = []
     for x, dim in zip(given, dims, strict=True):
-        column = manipulation.reshape(x.node, (1,) * dim + x.shape + (1,) * (ndim - dim - 1))
-        grids.append(made_array(column if sparse else sums.broadcast_to(column, shape)))
+        column = rearranged(x, Reshaped((1,) * dim + x.shape + (1,) * (ndim - dim - 1)))
+        if not copy:
+            grids.append(column if sparse else rearranged(column, Stretched(shape)))
+            continue
+        node = column.node
+        grids.append(made_array(node if sparse else sums.broadcast_to(node, shape)))
     return tuple(grids)

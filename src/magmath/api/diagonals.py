@@ -31,7 +31,8 @@ def _as_last(name: str, a: Any, axis1: int, axis2: int) -> Array:
 
 
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
-    """Return the elements (i, i + offset) of the matrices in two axes, as the last axis."""
+    """Return the elements (i, i + offset) of the matrices in two axes, as the last axis: a view
+    that is only read."""
     return matrix_diagonal(_as_last("diagonal", a, axis1, axis2), offset=offset)
 
 
@@ -44,7 +45,8 @@ def trace(
 
 
 def diag(v: Any, k: int = 0) -> Array:
-    """Return a matrix with a vector on its k-th diagonal, or the k-th diagonal of a matrix."""
+    """Return a matrix with a vector on its k-th diagonal, or the k-th diagonal of a matrix, which
+    is a view that is only read."""
     x = as_array("diag", v)
     if x.ndim == 2:
         return diagonal(x, k)

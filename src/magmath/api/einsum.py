@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from magmath.arrays.array import Array
+from magmath.arrays.array import Array, rearranged
 from magmath.arrays.operands import operands as common_operands
 from magmath.arrays.output import stored
+from magmath.arrays.views import Diagonal, Permuted
 from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError
 from magmath.graph import Node, Shape
@@ -48,6 +49,9 @@ def einsum(subscripts: str, /, *operands: Any, out: Any = None, optimize: Any = 
     dimensions, which broadcast, and a dimension of length 1 stretches. Operands are converted to
     their common type. The order of the products is always planned; `optimize` has no effect. Raises
     ShapeError if subscripts and operands do not fit.
+
+    Of a single operand with all of its letters in the result, as in `"ii->i"` and `"ij->ji"`, the
+    result is a view, which can be written.
     """
     return stored("einsum", _einsum(subscripts, *operands), out)
 
@@ -60,6 +64,9 @@ def _einsum(subscripts: str, *operands: Any) -> Array:
         )
     nodes = common_operands("einsum", *operands)
     inputs, output = _parsed(subscripts, tuple([x.shape for x in nodes]))
+    if len(inputs) == 1 and set(inputs[0]) == set(output):
+        (x,) = operands
+        return _view(x if isinstance(x, Array) else Array(nodes[0]), inputs[0], output)
     line = user_line()
     terms = [_once(x, letters) for x, letters in zip(nodes, inputs, strict=True)]
     for chosen in _path(terms, output):
@@ -73,6 +80,16 @@ def _einsum(subscripts: str, *operands: Any) -> Array:
             taken.append(_Term(contraction(a.node, a.letters, b.node, b.letters, out, line), out))
         terms += taken
     return Array(_finished(terms[0], output))
+
+
+def _view(x: Array, letters: str, output: str) -> Array:
+    """Return the view of an operand that is indexed by all of its letters."""
+    for c in [c for c, n in Counter(letters).items() for _ in range(n - 1)]:
+        first, second = letters.index(c), letters.rindex(c)
+        others = [d for d in range(x.ndim) if d not in (first, second)]
+        x = rearranged(rearranged(x, Permuted((*others, first, second))), Diagonal(0, True))
+        letters = "".join([letters[d] for d in others]) + c
+    return rearranged(x, Permuted(tuple([letters.index(c) for c in output])))
 
 
 def _parsed(subscripts: str, shapes: tuple[Shape, ...]) -> tuple[list[str], str]:

@@ -41,16 +41,17 @@ from magmath.api.norms import matrix_norm, norm, vector_norm
 from magmath.api.products import matmul, matrix_transpose, outer, tensordot, vecdot
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.operands import operands
+from magmath.arrays.views import Diagonal, link
 from magmath.core.dtypes import as_dtype
 from magmath.core.numpy_aliases import alias_hint
 from magmath.core.shapes import broadcast, normalize_axis
 from magmath.engine.user_line import user_line
 from magmath.errors import LinAlgError, ShapeError
-from magmath.graph import Node, apply
+from magmath.graph import apply
 from magmath.ops import elementwise as e
 from magmath.ops.concatenation import CONCAT
+from magmath.ops.linalg import matrix_algebra
 from magmath.ops.linalg.lapack import check_matrix
-from magmath.ops.linalg.matrix_algebra import DIAGONAL, columns, rows
 from magmath.ops.slicing import slice_along
 from magmath.ops.sums import broadcast_to, sum_
 
@@ -105,25 +106,19 @@ def __dir__() -> list[str]:
 
 
 def diagonal(x: Array, /, *, offset: int = 0) -> Array:
-    """Return the elements (i, i + offset) of each matrix, as vectors."""
-    return Array(_diagonal(as_array("diagonal", x).node, offset))
-
-
-def _diagonal(a: Node, offset: int) -> Node:
-    check_matrix("diagonal", a)
-    m, n = a.shape[-2:]
-    first_row, first_column = max(-offset, 0), max(offset, 0)
-    length = max(min(m - first_row, n - first_column), 0)
-    if length == 0:
-        first_row = first_column = 0
-    square = rows(a, first_row, first_row + length)
-    square = columns(square, first_column, first_column + length)
-    return apply(DIAGONAL, square, line=user_line())
+    """Return the elements (i, i + offset) of each matrix, as vectors: a view that is only read."""
+    x = as_array("diagonal", x)
+    check_matrix("diagonal", x.node)
+    view = Array(matrix_algebra.diagonal(x.node, offset, user_line()))
+    link(x, view, Diagonal(offset))
+    return view
 
 
 def trace(x: Array, /, *, offset: int = 0, dtype: Any = None) -> Array:
     """Return the sum of the elements (i, i + offset) of each matrix."""
-    along = _diagonal(as_array("trace", x).node, offset)
+    node = as_array("trace", x).node
+    check_matrix("trace", node)
+    along = matrix_algebra.diagonal(node, offset, user_line())
     if dtype is not None:
         along = e.astype(along, as_dtype(dtype))
     total = sum_(along, (along.ndim - 1,))

@@ -15,7 +15,14 @@ from magmath.arrays.lazy_array import evaluate
 from magmath.arrays.number_list import is_number
 from magmath.arrays.operands import operands
 from magmath.arrays.output import stored
-from magmath.arrays.views import Permuted, Reshaped, is_reshaped_in_place, link
+from magmath.arrays.views import (
+    Permuted,
+    Reshaped,
+    Stretched,
+    is_contiguous,
+    is_reshaped_in_place,
+    link,
+)
 from magmath.core.dtypes import as_dtype, int64
 from magmath.core.keyword_hints import keyword_hints
 from magmath.core.shapes import broadcast, normalize_axes, normalize_axis
@@ -91,9 +98,14 @@ def check_order(operation: str, order: str) -> str:
 
 
 def ravel(x: Array, /, order: str = "C") -> Array:
-    """Return the elements as an array of one dimension, a view where it is one in NumPy; see
-    `reshape` for the order."""
-    return reshape(x, (-1,), order)
+    """Return the elements as an array of one dimension; see `reshape` for the order.
+
+    It is a view where it is one in NumPy: if the elements of x follow one another in memory there.
+    """
+    x = as_array("ravel", x)
+    if check_order("ravel", order) == "F":
+        x = x.T
+    return _reshaped(x, (x.size,), None if is_contiguous(x) else True)
 
 
 def transpose(x: Array, /, axes: Sequence[int] | None = None) -> Array:
@@ -182,15 +194,22 @@ def squeeze(x: Array, /, axis: int | tuple[int, ...] | None = None) -> Array:
 
 
 def broadcast_to(x: Array, /, shape: int | Sequence[int]) -> Array:
-    """Return x stretched to a larger shape."""
-    x = as_array("broadcast_to", x)
-    return Array(sums.broadcast_to(x.node, normal_shape("broadcast_to", shape)))
+    """Return x stretched to a larger shape: a view that is only read."""
+    return rearranged(as_array("broadcast_to", x), Stretched(normal_shape("broadcast_to", shape)))
+
+
+def stretched(x: Array, shape: Sequence[int]) -> Array:
+    """Return x stretched to a larger shape, as an array that is no view of x."""
+    return Array(sums.broadcast_to(x.node, tuple(shape)))
 
 
 def broadcast_arrays(*arrays: Array) -> tuple[Array, ...]:
-    """Return the arrays stretched to their common shape."""
+    """Return the arrays stretched to their common shape: views that are only read, or the arrays
+    themselves if all of them have this shape."""
     given = [as_array("broadcast_arrays", a) for a in arrays]
     shape = broadcast("broadcast_arrays", *[a.shape for a in given])
+    if all(a.shape == shape for a in given):
+        return tuple(given)
     return tuple(broadcast_to(a, shape) for a in given)
 
 
@@ -298,7 +317,7 @@ def tile(x: Array, /, reps: int | Sequence[int]) -> Array:
     counts = _counts("tile", (1,) * (ndim - len(repetitions)) + tuple(repetitions))
     pairs = list(zip(counts, shape, strict=True))
     parted = reshape(x, [n for extent in shape for n in (1, extent)])
-    whole = broadcast_to(parted, [n for pair in pairs for n in pair])
+    whole = stretched(parted, [n for pair in pairs for n in pair])
     return reshape(whole, [count * extent for count, extent in pairs])
 
 
@@ -342,7 +361,7 @@ def repeat(x: Array, /, repeats: Any, axis: int | None = None) -> Array:
         (count,) = _counts(
             "repeat", [int(repeats if isinstance(repeats, int) else reshape(repeats, ()))]
         )
-        wide = broadcast_to(reshape(x, (*front, extent, 1, *back)), (*front, extent, count, *back))
+        wide = stretched(reshape(x, (*front, extent, 1, *back)), (*front, extent, count, *back))
         return reshape(wide, (*front, extent * count, *back))
     if repeats.shape != (extent,) or not repeats.dtype.is_integer:
         raise ShapeError(

@@ -16,6 +16,7 @@ from magmath.api.manipulation import (
     permute_dims,
     ravel,
     reshape,
+    stretched,
     swapaxes,
 )
 from magmath.api.searching import nonzero
@@ -218,7 +219,7 @@ def resize(a: Any, new_shape: int | Sequence[int]) -> Array:
     if not x.size:
         return zeros(shape, dtype=x.dtype)
     count = -(-size // x.size)
-    wide = ravel(broadcast_to(reshape(x, (1, x.size)), (count, x.size)))
+    wide = ravel(stretched(reshape(x, (1, x.size)), (count, x.size)))
     return reshape(wide[:size], shape)
 
 

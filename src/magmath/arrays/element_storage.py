@@ -32,6 +32,10 @@ class ViewStep(Protocol):
     def is_fixed(self) -> bool:
         """False if the selected positions are computed."""
 
+    @property
+    def is_writable(self) -> bool:
+        """False if such views are only read, and `write` raises ReadOnlyError."""
+
     def strided(self, x: np.ndarray[Any, Any], /) -> np.ndarray[Any, Any]:
         """Return the view of a NumPy array that the step selects. Raises ValueError if NumPy would
         copy the elements."""

@@ -141,6 +141,11 @@ class Part(NamedTuple):
         return _written(x, values, self.region)
 
     @property
+    def is_writable(self) -> bool:
+        """True: all parts can be written."""
+        return True
+
+    @property
     def is_fixed(self) -> bool:
         """False if the selected positions are computed."""
         return all(isinstance(cut.start, int) for cut in self.cuts)

@@ -17,10 +17,12 @@ import numpy as np
 
 from magmath.arrays.element_storage import ArrayView, ElementStorage, Path, ViewStep
 from magmath.arrays.lazy_array import LazyArray
-from magmath.errors import MagmathError
+from magmath.errors import MagmathError, ReadOnlyError
 from magmath.graph import Node, Shape
 from magmath.ops import elementwise as e
+from magmath.ops.linalg import matrix_algebra
 from magmath.ops.manipulation import permute, reshape
+from magmath.ops.sums import broadcast_to
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Permuted:
 
     order: tuple[int, ...]
     is_fixed: ClassVar[bool] = True
+    is_writable: ClassVar[bool] = True
 
     def read(self, x: Node) -> Node:
         """Return x with its axes in this order."""
@@ -49,6 +52,7 @@ class Reshaped:
 
     shape: Shape
     is_fixed: ClassVar[bool] = True
+    is_writable: ClassVar[bool] = True
 
     def read(self, x: Node) -> Node:
         """Return x in this shape."""
@@ -69,6 +73,7 @@ class ComplexPart:
 
     part: str
     is_fixed: ClassVar[bool] = True
+    is_writable: ClassVar[bool] = True
 
     def read(self, x: Node) -> Node:
         """Return the parts of x."""
@@ -82,6 +87,60 @@ class ComplexPart:
     def strided(self, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Return every other element of a NumPy array of bytes: strides of such parts."""
         return x.real if self.part == "real" else x.imag
+
+
+@dataclass(frozen=True)
+class Diagonal:
+    """The elements (i, i + offset) of matrices, the last two axes, as the last axis.
+
+    Only main diagonals of square matrices may be writable.
+    """
+
+    offset: int = 0
+    is_writable: bool = False
+    is_fixed: ClassVar[bool] = True
+
+    def read(self, x: Node) -> Node:
+        """Return the diagonals of x."""
+        return matrix_algebra.diagonal(x, self.offset)
+
+    def write(self, x: Node, values: Node) -> Node:
+        """Return x with other diagonals. Raises ReadOnlyError unless they are writable."""
+        if not self.is_writable:
+            raise _read_only(values.shape)
+        return matrix_algebra.with_diagonal(x, values)
+
+    def strided(self, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Return the diagonals of a NumPy array."""
+        return np.diagonal(x, self.offset, -2, -1)
+
+
+@dataclass(frozen=True)
+class Stretched:
+    """The elements repeated in a larger shape."""
+
+    shape: Shape
+    is_fixed: ClassVar[bool] = True
+    is_writable: ClassVar[bool] = False
+
+    def read(self, x: Node) -> Node:
+        """Return x in the larger shape."""
+        return broadcast_to(x, self.shape)
+
+    def write(self, x: Node, values: Node) -> Node:
+        """Raise ReadOnlyError: several elements are one of x."""
+        raise _read_only(values.shape)
+
+    def strided(self, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Return a NumPy array in the larger shape."""
+        return np.broadcast_to(x, self.shape)
+
+
+def _read_only(shape: Shape) -> ReadOnlyError:
+    return ReadOnlyError(
+        f"update in place: the array of shape {shape} is a view that is only read, made by "
+        f"broadcast_to, diagonal or a similar function; copy it first: x = x.copy()"
+    )
 
 
 def _view_of(array: LazyArray) -> ArrayView:
@@ -109,10 +168,13 @@ def sharing(written: LazyArray) -> Callable[[], None] | None:
     """Prepare a write into an array; return a function that updates the arrays which share
     elements with it, None if there are none.
 
-    Raises MagmathError for views of variables, and for arrays of which the common base is gone.
+    Raises ReadOnlyError for views that are only read, and MagmathError for views of variables and
+    for arrays of which the common base is gone.
     """
     view = written.view_of
     assert view is not None
+    if not all(step.is_writable for step in view.path):
+        raise _read_only(written.shape)
     arrays = view.storage.arrays()
     if len(arrays) == 1:
         written.view_of = None
@@ -181,3 +243,10 @@ def is_reshaped_in_place(array: LazyArray, shape: Shape) -> bool:
     except ValueError:
         return False
     return True
+
+
+def is_contiguous(array: LazyArray) -> bool:
+    """Return True if the elements of an array that was made in this way follow one another in
+    NumPy's memory."""
+    view = array.view_of
+    return view is None or not view.path or view.strided(view.path).flags.c_contiguous

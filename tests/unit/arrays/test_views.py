@@ -42,7 +42,10 @@ def _keys(draw: st.DrawFn, shape: tuple[int, ...]) -> Any:
 def _view(draw: st.DrawFn, shape: tuple[int, ...]) -> Callable[[Any], Any]:
     """Return a function that makes a view, or a copy where NumPy makes one, of such an array."""
     size = int(numpy.prod(shape))
-    kind = draw(st.sampled_from(["key", "key", "key", "T", "reshape", "swap", "flip", "copy"]))
+    kinds = ["key", "key", "key", "T", "reshape", "swap", "flip", "stretch", "copy"]
+    kinds += ["diagonal", "einsum"] if len(shape) > 1 else []
+    kinds += ["functions"] if len(shape) > 1 and size else []
+    kind = draw(st.sampled_from(kinds))
     if kind == "key":
         key = _keys(draw, shape)
         return lambda x: x[key]
@@ -56,7 +59,30 @@ def _view(draw: st.DrawFn, shape: tuple[int, ...]) -> Callable[[Any], Any]:
         return lambda x: x.swapaxes(0, -1)
     if kind == "flip":
         return lambda x: x[(slice(None, None, -1),) * len(shape)]
+    if kind == "stretch":
+        return lambda x: numpy.broadcast_to(x, (2, *x.shape))
+    if kind == "diagonal":
+        offset, last = draw(st.integers(-2, 2)), draw(st.sampled_from([-1, 1]))
+        return lambda x: numpy.diagonal(x, offset, 0, last)
+    if kind == "einsum":
+        rest = "abcdefghjkmnopqr"[: len(shape) - 2]
+        equal = [f"i{rest}i->{rest}i", f"i{rest}i->i{rest}"] if shape[0] == shape[-1] else []
+        text = draw(st.sampled_from([f"i{rest}l->l{rest}i", f"i{rest}l->i{rest}l", *equal]))
+        return lambda x: numpy.einsum(text, x)
+    if kind == "functions":
+        return draw(st.sampled_from(FUNCTIONS))
     return lambda x: x.copy()
+
+
+FUNCTIONS: list[Callable[[Any], Any]] = [
+    numpy.ravel, numpy.squeeze, numpy.rot90, numpy.flip, numpy.atleast_3d, numpy.matrix_transpose,
+    lambda x: numpy.rot90(x, 2), lambda x: numpy.moveaxis(x, 0, -1),
+    lambda x: numpy.expand_dims(x, (0, 2)), lambda x: numpy.array_split(x, 2, axis=1)[0],
+    lambda x: numpy.rollaxis(x, -1), lambda x: numpy.unstack(x)[-1], lambda x: x.real, numpy.fliplr,
+    numpy.atleast_1d, lambda x: numpy.meshgrid(x[(0,) * (x.ndim - 1)], copy=False, sparse=True)[0],
+    lambda x: numpy.asarray(x) if isinstance(x, numpy.ndarray) else mm.asarray(x),
+]  # fmt: skip
+"""Functions that return views of arrays of two and more dimensions."""
 
 
 def _write(draw: st.DrawFn, shape: tuple[int, ...], others: list[int]) -> Any:
@@ -118,6 +144,12 @@ def test_random_programs(program: tuple[tuple[int, ...], list[Any]]) -> None:
             ours.append(action(ours[position]))
             expected.append(action(expected[position]))
         elif kind == "write":
+            if not expected[position].flags.writeable:
+                with pytest.raises(ValueError, match="read"):
+                    action(numpy, expected[position], expected)
+                with pytest.raises(mm.errors.ReadOnlyError, match="only read.*copy it first"):
+                    action(mm, ours[position], ours)
+                continue
             action(mm, ours[position], ours)
             action(numpy, expected[position], expected)
         else:
@@ -216,6 +248,27 @@ def new_axes_and_turns(np: Any, y: Any) -> Any:
     return y, column
 
 
+def diagonals(np: Any, y: Any) -> Any:
+    square = y[:, :4]
+    along, below = np.einsum("ii->i", square), np.diagonal(y, -1)
+    along += 100
+    y[1, 0] = -8
+    square.T[0] *= 2
+    return y, along, below, np.diag(square)
+
+
+def stretched(np: Any, y: Any) -> Any:
+    wide = np.broadcast_to(y[:, :1], (4, 3))
+    column, row = np.broadcast_arrays(y[:, :1], y[:1])
+    tall, flat = np.meshgrid(y[0], y[:, 0], copy=False)
+    kept, sparse = np.meshgrid(y[0], y[:, 0])[0], np.meshgrid(y[0], copy=False, sparse=True)[0]
+    y[0] = 50
+    sparse += 1
+    for x in (np.repeat(y, 2), np.tile(y, 2), np.resize(y, (2, 2)), np.repeat(y[0, :1], 3)):
+        x += 1
+    return y, wide, column, row, tall, flat, kept, sparse
+
+
 PROGRAMS: list[Program] = [
     rows_of_a_loop,
     elimination,
@@ -226,6 +279,8 @@ PROGRAMS: list[Program] = [
     names_that_change,
     stencil,
     new_axes_and_turns,
+    diagonals,
+    stretched,
 ]
 
 
@@ -264,6 +319,31 @@ def test_bases_and_shared_memory() -> None:
     assert not mm.shares_memory(row, x.copy())
     assert numpy.may_share_memory(x, other)
     assert not numpy.shares_memory(x[::2, ::2], x[:, 1::2])
+
+
+def test_views_that_are_only_read() -> None:
+    x = mm.arange(9.0).reshape(3, 3).copy()
+    x_diagonal, wide = x.diagonal(), mm.broadcast_to(x, (2, 3, 3))
+    for view in (x_diagonal, wide, wide[0], wide.T[1:], mm.diag(x), mm.linalg.diagonal(x)):
+        assert view.base is x
+        before = view.numpy()
+        for write in (
+            lambda y: y.fill(1), lambda y: y.__iadd__(1), lambda y: y.__setitem__(0, 1),
+            lambda y: mm.multiply(y, 2, out=y), lambda y: y.sort(),
+        ):  # fmt: skip
+            with pytest.raises(ValueError, match=r"only read, .*; copy it first: x = x.copy\(\)"):
+                write(view)
+        numpy.testing.assert_array_equal(view, before)
+        copied = view.copy()
+        copied += 1
+    assert x.tolist() == numpy.arange(9.0).reshape(3, 3).tolist()
+    x = x * 2
+    with pytest.raises(ValueError, match="only read"):
+        wide += 1  # also if its base has no name any more
+    assert mm.shares_memory(x_diagonal, wide)
+    same = mm.broadcast_arrays(x, x * 1.0)
+    same[0][0] = 7
+    assert x[0].tolist() == [7, 7, 7]
 
 
 def test_reshape_with_and_without_a_copy() -> None:

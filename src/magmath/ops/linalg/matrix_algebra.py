@@ -13,7 +13,7 @@ import numpy as np
 from magmath.core.dtypes import DType, int64
 from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
-from magmath.graph.operation import Gradients
+from magmath.graph.operation import Gradients, Line
 from magmath.layout import Layout
 from magmath.ops.creation import iota
 from magmath.ops.elementwise import astype, call, conj, real, where
@@ -144,9 +144,22 @@ DIAGONAL = Operation(
 )
 
 
-def diagonal(x: Node) -> Node:
-    """Return the diagonals of square matrices as vectors, (…, n)."""
-    return apply(DIAGONAL, x)
+def diagonal(x: Node, offset: int = 0, line: Line = None) -> Node:
+    """Return the elements (i, i + offset) of matrices as vectors, (…, n)."""
+    m, n = x.shape[-2:]
+    first_row, first_column = max(-offset, 0), max(offset, 0)
+    length = max(min(m - first_row, n - first_column), 0)
+    if length == 0:
+        first_row = first_column = 0
+    square = rows(x, first_row, first_row + length)
+    square = columns(square, first_column, first_column + length)
+    return apply(DIAGONAL, square, line=line)
+
+
+def with_diagonal(x: Node, values: Node) -> Node:
+    """Return square matrices with the elements (i, i) replaced by vectors (…, n)."""
+    columns_ = broadcast_to(reshape(values, (*values.shape, 1)), x.shape)
+    return where(_compared("equal", *x.shape[-2:]), columns_, x)
 
 
 OPERATIONS = {"diagonal": DIAGONAL}
