@@ -48,7 +48,7 @@ np.sinc(v); np.spacing(v); np.spacing(f); np.arcsin(v / 9); np.arccos(v / 9); np
 np.arcsinh(v); np.arccosh(p + 1); np.arctanh(v / 9); np.conjugate(c); np.invert(i); np.bitwise_not(i)
 np.left_shift(k, 2); np.right_shift(k, 1); np.mod(i, 4); np.power(p, 2); np.true_divide(i, 3); np.float_power(k, 2)
 np.fmax(n, m); np.fmin(n, m); np.fmod(v, w); np.fmod(i, k); np.heaviside(x, 0.5); np.isneginf(x); np.isposinf(x)
-np.divmod(i, 4); np.modf(v); np.modf(x); np.frexp(v); np.frexp(x); np.ldexp(v, i[:11]); np.logaddexp2(v, w)
+np.divmod(i, 4); np.modf(v); np.modf(x); np.frexp(v); np.frexp(x); np.ldexp(v, i[:11]); np.ldexp(v[:4], b[:, 0]); np.logaddexp2(v, w)
 np.nan_to_num(x); np.nan_to_num(n, nan=-1.0); np.nan_to_num(x, posinf=1.0, neginf=2.0); np.i0(v * 5); np.copysign(v, w)
 np.gcd(i, k); np.lcm(i, k); np.gcd(k, 12); np.bitwise_count(i); np.bitwise_count(u); np.packbits(b); np.packbits(b, axis=0)
 np.packbits(b, axis=1, bitorder='little'); np.unpackbits(u); np.unpackbits(u, axis=1); np.unpackbits(u, axis=0, count=20)
@@ -105,7 +105,7 @@ np.broadcast_to(v, (3, 11)); np.broadcast_to(z, 4); np.broadcast_arrays(v, z); n
 np.pad(v, 2); np.pad(m, ((1, 2), (0, 3))); np.pad(m, 1, mode='edge'); np.pad(v, 4, mode='reflect'); np.pad(m, 3, mode='symmetric'); np.pad(v, (2, 14), mode='wrap'); np.pad(m, 2, constant_values=7)
 np.pad(m, 2, mode='maximum'); np.pad(m, 2, mode='minimum', stat_length=2); np.pad(m, 2, mode='mean'); np.pad(v, 3, mode='median'); np.pad(v, 3, mode='linear_ramp', end_values=5); np.pad(i, 3, 'linear_ramp'); np.pad(v, 30, 'reflect')
 np.pad(i, 2, mode='mean'); np.pad(m, ((2, 0), (0, 1)), 'constant', constant_values=((1, 2), (3, 4))); np.meshgrid(v, w); np.meshgrid(v, w, indexing='ij'); np.meshgrid(v, w, sparse=True)
-np.shape(m); np.ndim(t); np.size(m); np.size(m, 1); np.unstack(m); np.permute_dims(t, (2, 0, 1)); np.matrix_transpose(t)
+np.shape(m); np.ndim(t); np.size(m); np.size(m, 1); np.unstack(m); np.permute_dims(t, (2, 0, 1)); np.permute_dims(t); np.matrix_transpose(t)
 """
 
 INDEXING = """

@@ -43,7 +43,7 @@ _NAMES = {
     "magmath.api.elementwise": (
         "abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_invert "
         "bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor ceil clip conj copysign "
-        "cos cosh digamma divide equal erf exp expm1 floor floor_divide fmod greater "
+        "cos cosh digamma divide equal erf erfc exp expm1 floor floor_divide fmod greater "
         "greater_equal hypot imag isfinite isinf isnan less less_equal lgamma log log10 log1p "
         "log2 logaddexp logical_and logical_not logical_or logical_xor maximum minimum multiply "
         "negative nextafter not_equal polygamma positive pow real reciprocal remainder round sign "
@@ -64,7 +64,9 @@ _NAMES = {
     ),
     "magmath.api.products": "matmul matrix_transpose outer tensordot vecdot",
     "magmath.api.einsum": "einsum",
-    "magmath.api.activations": "log_softmax logsumexp relu sigmoid softmax stop_gradient",
+    "magmath.api.activations": (
+        "log_softmax logit logsumexp relu sigmoid softmax softplus stop_gradient"
+    ),
     "magmath.core.dtypes": (
         "DType int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 "
         "float64 complex64 complex128"
@@ -196,8 +198,9 @@ if TYPE_CHECKING:
     from magmath import parallel as parallel, train as train
     from magmath.api import fft as fft, linalg as linalg, random as random, signal as signal
     from magmath.api.activations import (
-        log_softmax as log_softmax, logsumexp as logsumexp, relu as relu, sigmoid as sigmoid,
-        softmax as softmax, stop_gradient as stop_gradient,
+        log_softmax as log_softmax, logit as logit, logsumexp as logsumexp, relu as relu,
+        sigmoid as sigmoid, softmax as softmax, softplus as softplus,
+        stop_gradient as stop_gradient,
     )  # fmt: skip
     from magmath.arrays.array import Array as Array
     from magmath.arrays.lazy_array import evaluate as evaluate
@@ -216,7 +219,7 @@ if TYPE_CHECKING:
         bitwise_or as bitwise_or, bitwise_right_shift as bitwise_right_shift,
         bitwise_xor as bitwise_xor, ceil as ceil, clip as clip, conj as conj, copysign as copysign,
         cos as cos, cosh as cosh, digamma as digamma, divide as divide, equal as equal, erf as erf,
-        exp as exp, expm1 as expm1, floor as floor, floor_divide as floor_divide,
+        erfc as erfc, exp as exp, expm1 as expm1, floor as floor, floor_divide as floor_divide,
         fmod as fmod, greater as greater, greater_equal as greater_equal, hypot as hypot,
         imag as imag,
         isfinite as isfinite, isinf as isinf, isnan as isnan, less as less,

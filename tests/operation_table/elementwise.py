@@ -98,6 +98,7 @@ ROWS: dict[str, Row] = {
     "cosh": _unary(FLOATS),
     "tanh": _unary(FLOATS),
     "erf": _unary(REAL_FLOATS),
+    "erfc": _unary(REAL_FLOATS),
     "lgamma": _unary(REAL_FLOATS, "positive"),
     "digamma": _unary(REAL_FLOATS, "positive"),
     "asinh": _unary(FLOATS),

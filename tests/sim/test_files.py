@@ -160,6 +160,22 @@ def test_every_fault_of_a_table_names_its_line_whoever_reads_it(
         assert mm.load(tmp_path / "b.csv", layout=mm.Layout.split(0)).tolist() == [[1, 2], [3, 4]]
 
 
+@pytest.mark.parametrize("dtype", ["float64", "int64", "bool"])
+@pytest.mark.parametrize("count", [1, 5, 1000])
+def test_vectors_in_text_files_are_columns(tmp_path: Path, count: int, dtype: str) -> None:
+    """As those of NumPy's `savetxt`."""
+    values = (np.random.default_rng(0).normal(size=count) * 5).astype(dtype)
+    with current("shared", 2):
+        for i, layout in enumerate((None, mm.Layout.split(0), mm.Layout.cyclic(0))):
+            mm.save(path := tmp_path / f"{i}.csv", mm.asarray(values, layout=layout))
+            np.testing.assert_array_equal(np.loadtxt(path, ndmin=1), values)
+            found = mm.load(path)
+            assert found.shape == (count, 1)
+            np.testing.assert_array_equal(found.numpy()[:, 0], values)
+        mm.savetxt(tmp_path / "a.txt", mm.asarray(values))
+        np.testing.assert_array_equal(np.loadtxt(tmp_path / "a.txt", ndmin=1), values)
+
+
 def test_a_bar_shows_long_transfers_to_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "LONG_BYTES", 10)
     with progress.transfer_progress("load a.npy", 5) as told:
@@ -551,7 +567,9 @@ def test_mistakes_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
                 r"no bfloat16; save as \.safetensors",
             ),
             (lambda: mm.save(tmp_path / "a.npy", {1, 2}), TypeError, "mm.asarray"),
-            (lambda: mm.save(tmp_path / "a.csv", x), ShapeError, "a table"),
+            (lambda: mm.save(tmp_path / "a.csv", x[None, None]), ShapeError, "a table"),
+            (lambda: mm.save(tmp_path / "a.csv", x[:0]), ShapeError, "a table"),
+            (lambda: mm.savetxt(tmp_path / "a.txt", x[None, None]), ShapeError, "or a matrix"),
             (lambda: mm.save(tmp_path / "a.csv", x + 1j), DTypeError, "no complex64"),
             (lambda: mm.savez(tmp_path / "a", x, arr_0=x), DataError, "twice"),
         ]:

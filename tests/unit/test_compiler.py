@@ -95,6 +95,7 @@ FUNCTIONS = {
     "cosh": np.cosh, "tanh": np.tanh, "arcsinh": np.arcsinh, "arccosh": np.arccosh,
     "arctanh": np.arctanh, "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "rint": np.rint,
     "abs": np.abs, "erf": scipy.special.erf,
+    "erfc": scipy.special.erfc,
 }  # fmt: skip
 
 

@@ -46,7 +46,7 @@ NAMES = """
     lgamma digamma polygamma cdist
     conj real imag signbit nextafter broadcast_shapes moveaxis unstack flip roll tile repeat
     cumulative_prod count_nonzero diff
-    relu sigmoid softmax log_softmax logsumexp stop_gradient
+    relu sigmoid softmax log_softmax logsumexp stop_gradient erfc logit softplus
     fft.fft fft.ifft fft.fftn fft.ifftn fft.rfft fft.irfft fft.rfftn fft.irfftn fft.hfft fft.ihfft
     fft.fftfreq fft.rfftfreq fft.fftshift fft.ifftshift
     signal.convolve signal.correlate
@@ -283,7 +283,7 @@ def test_usual_layers_losses_and_optimizers_of_pytorch_are_here_or_told() -> Non
 USUAL_LAYERS = """
     Linear Conv1d Conv2d Conv3d ConvTranspose2d MaxPool2d AvgPool2d AdaptiveAvgPool2d BatchNorm1d
     BatchNorm2d BatchNorm3d LayerNorm GroupNorm InstanceNorm2d Dropout Dropout2d Embedding Flatten
-    Identity ReLU PReLU PixelShuffle PixelUnshuffle ChannelShuffle GELU SiLU ELU LeakyReLU Sigmoid Tanh Softmax LogSoftmax Softplus Sequential
+    Identity ReLU PReLU PixelShuffle PixelUnshuffle ChannelShuffle GELU SiLU ELU LeakyReLU Sigmoid Tanh Softmax LogSoftmax Softplus Softmin Tanhshrink GLU Sequential
     ModuleList ModuleDict ParameterList Module Parameter Upsample ZeroPad2d CrossEntropyLoss MSELoss
     L1Loss SmoothL1Loss HuberLoss BCELoss BCEWithLogitsLoss KLDivLoss NLLLoss LocalResponseNorm
 """

@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-from magmath.api.elementwise import add, divide, exp, isfinite, log, subtract
+from magmath.api.elementwise import (
+    abs,
+    add,
+    atanh,
+    divide,
+    exp,
+    greater,
+    isfinite,
+    less,
+    log,
+    log1p,
+    logaddexp,
+    multiply,
+    negative,
+    subtract,
+)
 from magmath.api.searching import where
 from magmath.api.statistics import max, sum
 from magmath.arrays.array import Array, as_array, floating
@@ -25,6 +40,27 @@ def sigmoid(x: Array, /) -> Array:
     x = floating("sigmoid", x)
     half = constant(0.5, x.dtype)
     return Array(e.add(e.multiply(e.call("tanh", e.multiply(x.node, half)), half), half))
+
+
+def logit(x: Array, /) -> Array:
+    """log(x / (1 - x)), the inverse of sigmoid: nan outside of [0, 1], as scipy.special.logit.
+
+    Near 1/2, where the logarithms of x and 1 - x cancel, it is 2 artanh(2x - 1).
+    """
+    x = floating("logit", x)
+    wide = _in_type(x, compute_dtype(x.dtype))
+    is_near = less(abs(subtract(wide, 0.5)), 0.25)
+    near = multiply(atanh(subtract(multiply(where(is_near, wide, 0.5), 2.0), 1.0)), 2.0)
+    far = where(is_near, 0.25, wide)
+    return _in_type(where(is_near, near, subtract(log(far), log1p(negative(far)))), x.dtype)
+
+
+def softplus(x: Array, /, beta: float = 1.0, threshold: float = 20.0) -> Array:
+    """log(1 + exp(beta · x)) / beta, which does not overflow; x where beta · x is greater than
+    `threshold`, as in PyTorch."""
+    x = floating("softplus", x)
+    scaled = multiply(x, beta)
+    return where(greater(scaled, threshold), x, divide(logaddexp(scaled, 0.0), beta))
 
 
 @keyword_hints

@@ -195,9 +195,9 @@ def spacing(x: Any, /) -> Array:
 
 @takes_out
 def ldexp(x1: Any, x2: Any, /) -> Array:
-    """Return x1 · 2**x2, for integers x2."""
+    """Return x1 · 2**x2, for integers or truth values x2."""
     x, power = floating("ldexp", x1), as_array("ldexp", x2)
-    if not power.dtype.is_integer:
+    if not power.dtype.is_integer and power.dtype.kind != "bool":
         raise DTypeError(
             f"ldexp: exponents are integers, was given {power.dtype}"
             "; convert them with mm.astype(x, mm.int32)"

@@ -110,8 +110,7 @@ def ravel(x: Array, /, order: str = "C") -> Array:
 
 def transpose(x: Array, /, axes: Sequence[int] | None = None) -> Array:
     """Return x with its axes in another order, reversed for None."""
-    x = as_array("transpose", x)
-    return permute_dims(x, range(x.ndim)[::-1] if axes is None else axes)
+    return permute_dims(x, axes)
 
 
 def swapaxes(x: Array, /, axis1: int, axis2: int) -> Array:
@@ -142,9 +141,10 @@ def _positions(name: str, axes: int | Sequence[int], ndim: int) -> tuple[int, ..
     return tuple([normalize_axis(name, axis, ndim) for axis in given])
 
 
-def permute_dims(x: Array, /, axes: Sequence[int]) -> Array:
-    """Return x with its axes in another order."""
+def permute_dims(x: Array, /, axes: Sequence[int] | None = None) -> Array:
+    """Return x with its axes in another order, reversed for None."""
     x = as_array("permute_dims", x)
+    axes = range(x.ndim)[::-1] if axes is None else axes
     order = _positions("permute_dims", axes, x.ndim)
     if sorted(order) != list(range(x.ndim)):
         raise ShapeError(

@@ -13,6 +13,7 @@ from magmath.api.creation import DTypeLike, asarray
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.conversion import LayoutLike
 from magmath.core.dtypes import as_dtype
+from magmath.errors import ShapeError
 
 ROWS = 1 << 14
 """Number of rows that are fetched and written at a time."""
@@ -51,6 +52,11 @@ def savetxt(fname: Any, X: Any, fmt: Any = "%.18e", **options: Any) -> None:
     """Write a vector or a matrix to a text file, with the options of `numpy.savetxt`. The rows are
     fetched in parts."""
     x = as_array("savetxt", X)
+    if x.ndim not in (1, 2):
+        raise ShapeError(
+            f"savetxt: writes a vector or a matrix, was given shape {x.shape}; reshape it with "
+            f"mm.reshape, or save it as .npy with mm.save"
+        )
     header, footer = options.pop("header", ""), options.pop("footer", "")
     named = isinstance(fname, (str, os.PathLike))
     encoding = options.get("encoding") or "latin1"

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from magmath.arrays.lazy_array import LazyArray
 from magmath.arrays.namespace import array_namespace
 from magmath.core.numpy_aliases import alias_hint
 
@@ -28,8 +29,13 @@ _DEFAULTS = {"casting": "same_kind", "order": "K", "subok": True, "where": True,
 def call_ufunc(
     ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Mapping[str, Any]
 ) -> Any:
-    """Return the result of a universal function of NumPy, or of its method, on arrays of
-    magmath."""
+    """Return the result of a universal function of NumPy, or of its method, on arrays of magmath.
+
+    If an array of NumPy takes the result, as in `a += x`, NumPy computes it from copies in this
+    process.
+    """
+    if any(isinstance(one, np.ndarray) for one in options.get("out", ())):
+        return getattr(ufunc, method)(*map(_copied, inputs), **_copied_options(options))
     function = _counterpart(ufunc.__name__, "", f"numpy.{ufunc.__name__}")
     if method != "__call__":
         if not hasattr(function, method):
@@ -42,6 +48,15 @@ def call_ufunc(
     if all(one is None for one in given.get("out", ())):
         given.pop("out", None)
     return function(*inputs, **given)
+
+
+def _copied(x: Any) -> Any:
+    """Return a copy of an array of magmath as an array of NumPy; other operands as they are."""
+    return x.numpy() if isinstance(x, LazyArray) else x
+
+
+def _copied_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _copied(value) for name, value in options.items()}
 
 
 def call_function(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
+import math
 import os
 import shutil
 import threading
@@ -150,7 +151,8 @@ class _Table:
 
     def __setitem__(self, selection: Any, values: NDArray[Any]) -> None:
         numbers = values.astype(np.uint8) if values.dtype.kind == "b" else values
-        lines = [",".join(row) + "\n" for row in numbers.astype("U").tolist()]
+        rows = numbers.astype("U").reshape(len(numbers), -1)
+        lines = [",".join(row) + "\n" for row in rows.tolist()]
         with open(f"{self._path}.{selection[0].start:020d}", "w", encoding="ascii") as part:
             part.writelines(lines)
 
@@ -363,13 +365,14 @@ def create(path: str, specs: Mapping[str, ArraySpec]) -> dict[str, CsvRows]:
             f"save: CSV files have no {spec.dtype}; save as .npy, or save real and imaginary parts "
             f"separately"
         )
-    if len(spec.shape) != 2 or not min(spec.shape):
+    if len(spec.shape) not in (1, 2) or not min(spec.shape):
         raise ShapeError(
-            f"save: CSV files hold a table of one or more rows and columns, not shape "
-            f"{spec.shape}; reshape the array"
+            f"save: CSV files hold a vector, as a column, or a table of one or more rows and "
+            f"columns, not shape {spec.shape}; reshape the array"
         )
     open(path, "xb").close()
-    return {"": CsvRows(",", 0, (), (1, spec.shape[1]), spec.shape[1])}
+    width = math.prod(spec.shape[1:])
+    return {"": CsvRows(",", 0, (), (1, *spec.shape[1:]), width)}
 
 
 def finish(path: str, specs: Mapping[str, ArraySpec]) -> None:

@@ -16,6 +16,7 @@ from magmath.api.activations import log_softmax as log_softmax
 from magmath.api.activations import relu as relu
 from magmath.api.activations import sigmoid as sigmoid
 from magmath.api.activations import softmax as softmax
+from magmath.api.activations import softplus as softplus
 from magmath.api.data_types import astype, result_type
 from magmath.api.indexing import take
 from magmath.api.manipulation import expand_dims, reshape
@@ -25,7 +26,7 @@ from magmath.arrays.array import Array, as_array, floating
 from magmath.core import foreign_names
 from magmath.core.dtypes import compute_dtype
 from magmath.core.promotion import get_default_dtype
-from magmath.core.shapes import normalize_axes, size_of
+from magmath.core.shapes import normalize_axes, normalize_axis, size_of
 from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Shape, apply
@@ -121,20 +122,15 @@ def silu(x: Array) -> Array:
     return x * sigmoid(x)
 
 
-def softplus(x: Array, beta: float = 1.0) -> Array:
-    """log(1 + exp(beta · x)) / beta, which does not overflow."""
-    return elementwise.logaddexp(0.0, beta * floating("softplus", x)) / beta
-
-
 def log_sigmoid(x: Array) -> Array:
     """log(sigmoid(x)), which does not overflow."""
-    return -softplus(-floating("log_sigmoid", x))
+    return -elementwise.logaddexp(0.0, -floating("log_sigmoid", x))
 
 
 def mish(x: Array) -> Array:
     """Return x · tanh(softplus(x))."""
     x = floating("mish", x)
-    return x * elementwise.tanh(softplus(x))
+    return x * elementwise.tanh(elementwise.logaddexp(0.0, x))
 
 
 def gelu(x: Array, approximate: str = "none") -> Array:
@@ -167,6 +163,35 @@ def softsign(x: Array) -> Array:
     return x / (1.0 + elementwise.abs(x))
 
 
+def softmin(x: Array, axis: int = -1) -> Array:
+    """Return softmax(-x) along `axis`."""
+    return softmax(-floating("softmin", x), axis=axis)
+
+
+def tanhshrink(x: Array) -> Array:
+    """Return x - tanh(x)."""
+    x = floating("tanhshrink", x)
+    return x - elementwise.tanh(x)
+
+
+def glu(x: Array, axis: int = -1) -> Array:
+    """Return a · sigmoid(b) for the halves a and b of x along `axis`, which has half the extent
+    then.
+
+    Raises ShapeError for an odd extent. Source: Dauphin et al. (2017), section 2.
+    """
+    x = floating("glu", x)
+    dim = normalize_axis("glu", axis, x.ndim)
+    half, odd = divmod(x.shape[dim], 2)
+    if odd:
+        raise ShapeError(
+            f"glu: divides axis {axis} into two halves, was given shape {x.shape}; give an even "
+            f"number of elements along it"
+        )
+    before = (slice(None),) * dim
+    return x[(*before, slice(0, half))] * sigmoid(x[(*before, slice(half, None))])
+
+
 ACTIVATIONS: dict[str, Callable[..., Array]] = {
     "relu": relu,
     "sigmoid": sigmoid,
@@ -188,6 +213,9 @@ ACTIVATIONS: dict[str, Callable[..., Array]] = {
     "hard_sigmoid": hard_sigmoid,
     "hard_swish": hard_swish,
     "softsign": softsign,
+    "softmin": softmin,
+    "tanhshrink": tanhshrink,
+    "glu": glu,
 }
 
 

@@ -32,7 +32,7 @@ from magmath.ops.infer_rules import (
     torch_kernel,
 )
 from magmath.ops.leaves import constant
-from magmath.ops.numpy_gaps import complex_of, digamma_of, erf_of, lgamma_of, zeta_of
+from magmath.ops.numpy_gaps import complex_of, digamma_of, erf_of, erfc_of, lgamma_of, zeta_of
 from magmath.ops.torch_gaps import (
     exact_complex_kernel,
     expm1,
@@ -407,6 +407,9 @@ UNARY = (
          lambda n, g: (g / _one_minus_square(_x(n)),), numpy=np.arctanh, flops=16),
     _row("erf", "real floating", "np.erf({0})",
          _scaled(lambda n: call("exp", -_square(_x(n))) * _TWO_BY_SQRT_PI), numpy=erf_of, flops=20),
+    _row("erfc", "real floating", "np.erfc({0})",
+         _scaled(lambda n: call("exp", -_square(_x(n))) * -_TWO_BY_SQRT_PI), numpy=erfc_of,
+         flops=30),
     _row("lgamma", "real floating", None, _scaled(lambda n: call("digamma", _x(n))),
          numpy=lgamma_of, kernel=wide_kernel, flops=40),
     _row("digamma", "real floating", None, _scaled(lambda n: call("zeta", _c(2, n), _x(n))),

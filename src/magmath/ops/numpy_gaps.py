@@ -17,6 +17,13 @@ def erf_of(x: Any) -> Any:
     return erf(x)
 
 
+def erfc_of(x: Any) -> Any:
+    """Return 1 minus the error function, exact also where it is small; NumPy has none."""
+    from scipy.special import erfc
+
+    return erfc(x)
+
+
 def lgamma_of(x: Any) -> Any:
     """Return the logarithm of the absolute value of the gamma function; NumPy has none."""
     from scipy.special import gammaln

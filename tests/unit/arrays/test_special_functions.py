@@ -161,3 +161,62 @@ def test_distances_of_batches_and_half_types() -> None:
         mm.cdist(a, b, p=-1)
     with pytest.raises(ValueError, match=r"needs sets of vectors.*\(3,\)"):
         mm.cdist(a, np.ones(3))
+
+
+# the error function, logit and softplus -----------------------------------------------------------
+
+
+def _check_derivatives(ours: Any, theirs: Any, values: np.ndarray, exact: np.ndarray) -> None:
+    """Compare the values with exact ones, and two derivatives with PyTorch's."""
+    x, t = mm.variable("x", values), torch.tensor(values, requires_grad=True)
+    y = ours(x)
+    np.testing.assert_allclose(y.numpy(), exact, rtol=1e-12, atol=1e-300)
+    weights = np.linspace(1, 2, values.size).reshape(values.shape)
+    first = mm.grad(mm.sum(y * weights), x)
+    (known,) = torch.autograd.grad((theirs(t) * torch.tensor(weights)).sum(), t, create_graph=True)
+    np.testing.assert_allclose(first.numpy(), known.detach().numpy(), rtol=1e-9, atol=1e-200)
+    second = mm.grad(mm.sum(first * weights), x)
+    (known,) = torch.autograd.grad((known * torch.tensor(weights)).sum(), t)
+    np.testing.assert_allclose(second.numpy(), known.numpy(), rtol=1e-9, atol=1e-9)
+
+
+@given(data=st.data())
+def test_complement_of_the_error_function(kind: Any, data: st.DataObject) -> None:
+    with current(*kind):
+        values = 4 * _random(data, 5, 4)
+        _check_derivatives(mm.erfc, torch.erfc, values, special.erfc(values))
+        far = np.array([0.0, 5.0, 20.0, 26.0, np.inf, -np.inf, np.nan])
+        np.testing.assert_allclose(mm.erfc(_placed(data, far)), special.erfc(far), rtol=1e-12)
+
+
+@given(data=st.data())
+def test_logit(kind: Any, data: st.DataObject) -> None:
+    """Its values are SciPy's, also near 1/2 and at and beyond the ends."""
+    with current(*kind):
+        inside = 1 / (1 + np.exp(-3 * _random(data, 5, 4)))
+        _check_derivatives(mm.logit, torch.logit, inside, special.logit(inside))
+        ends = [0.0, 1.0, -0.1, 1.1, 0.5, 0.5 + 1e-13, 0.25, 0.75, 1e-300, 1 - 1e-16, np.nan]
+        found = mm.logit(_placed(data, np.array(ends))).numpy()
+        np.testing.assert_allclose(found, special.logit(ends), rtol=1e-14)
+        small = np.float32([0.1, 0.499, 0.9])
+        np.testing.assert_allclose(mm.logit(mm.asarray(small)), special.logit(small), rtol=1e-6)
+        slope = mm.grad(lambda x: mm.sum(mm.logit(x)))(mm.asarray(np.array([0.0, 1.0, 0.5])))
+        assert slope.tolist() == [np.inf, np.inf, 4.0]
+
+
+@given(data=st.data())
+def test_softplus(kind: Any, data: st.DataObject) -> None:
+    """Equal to its argument above the threshold, as PyTorch's."""
+    with current(*kind):
+        values = np.concatenate([12 * _random(data, 20), [0.0, 19.99, 20.001, 1e4, -1e4]])
+        for options in ({}, {"beta": 0.5}, {"beta": 3.0, "threshold": 5.0}):
+
+            def theirs(x: Any, of: Any = options) -> Any:
+                return torch.nn.functional.softplus(x, **of)
+
+            def ours(x: Any, of: Any = options) -> Any:
+                return mm.softplus(x, **of)
+
+            expected = theirs(torch.tensor(values)).numpy()
+            _check_derivatives(ours, theirs, values, expected)
+        assert mm.nn.functional.softplus is mm.softplus

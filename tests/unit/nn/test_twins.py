@@ -12,6 +12,7 @@ import torch
 import magmath as mm
 from engines import current
 from magmath import nn
+from magmath.errors import ShapeError
 
 POOLS = [("inline", 1), ("shared", 2), ("messages", 4), ("processes", 2)]
 STEPS = 20
@@ -245,6 +246,9 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "Hardswish": torch.nn.functional.hardswish,
     "Hardtanh": torch.nn.functional.hardtanh,
     "Tanh": torch.tanh,
+    "Tanhshrink": torch.nn.functional.tanhshrink,
+    "Softmin": lambda x: torch.nn.functional.softmin(x, -1),
+    "GLU": torch.nn.functional.glu,
     "Softmax": lambda x: torch.softmax(x, -1),
     "LogSoftmax": lambda x: torch.log_softmax(x, -1),
 }
@@ -253,20 +257,31 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 @pytest.mark.parametrize("name", ACTIVATIONS)
 @pytest.mark.parametrize(("kind", "workers"), POOLS[:2])
 def test_activations(name: str, kind: str, workers: int) -> None:
-    points = [[30.0] * 5, [-30.0] * 5, [0.0] * 5, [-1.0, 1.0, -6.0, 6.0, -0.0]]
-    values = np.concatenate([DRAW.normal(0, 3, (20, 5)), points])
+    points = [[30.0] * 6, [-30.0] * 6, [0.0] * 6, [-1.0, 1.0, -6.0, 6.0, -0.0, 20.0]]
+    values = np.concatenate([DRAW.normal(0, 3, (20, 6)), points])
     with current(kind, workers):
         layer = getattr(nn, name)()
         x = mm.variable("x", values)
         y = layer(x)
         theirs = torch.from_numpy(values.copy()).requires_grad_()
         expected = ACTIVATIONS[name](theirs)
-        weights = np.arange(values.size).reshape(values.shape)
+        weights = np.arange(float(y.size)).reshape(y.shape)
         (expected * torch.from_numpy(weights)).sum().backward()
         slope = mm.grad(mm.sum(y * mm.asarray(weights)), x)
         np.testing.assert_allclose(y.numpy(), expected.detach().numpy(), rtol=1e-9, atol=1e-12)
         assert theirs.grad is not None
         np.testing.assert_allclose(slope.numpy(), theirs.grad.numpy(), rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_gated_linear_units(axis: int) -> None:
+    values = DRAW.normal(size=(4, 6, 2))
+    with current("inline"):
+        found = nn.GLU(axis)(mm.asarray(values)).numpy()
+        expected = torch.nn.functional.glu(torch.from_numpy(values), axis).numpy()
+        np.testing.assert_allclose(found, expected, rtol=1e-14)
+        with pytest.raises(ShapeError, match=r"axis 0 into two halves, was given shape \(3, 6, 2"):
+            nn.functional.glu(mm.asarray(values[:3]), 0)
 
 
 def test_gelu_by_tanh() -> None:
