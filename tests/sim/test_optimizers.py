@@ -486,11 +486,53 @@ def test_states_that_do_not_fit() -> None:
         momentum.load_state_dict({"v.velocity": np.zeros(3), "steps": 1})
         with pytest.raises(ShapeError, match=r"v.velocity has shape \(3,\), variable v has \(2,\)"):
             momentum.update({v: mm.asarray([1.0, 1.0])})
-        same = [mm.variable("v", [1.0]), mm.variable("v", [1.0])]
-        momentum = Momentum(0.1)
-        momentum.update({one: mm.asarray([1.0]) for one in same})
-        with pytest.raises(MagmathError, match="two variables have the name 'v'"):
-            momentum.state_dict()
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_one_optimizer_of_two_networks(together: bool) -> None:
+    """Their parameters have the same names; a saved state continues for each of them."""
+
+    def networks() -> list[mm.nn.Sequential]:
+        mm.random.seed(2)
+        made = [mm.nn.Sequential(mm.nn.Dense(4, activation="tanh"), mm.nn.Dense(1)) for _ in "ab"]
+        for net in made:
+            net.build((8, 3))
+        return made
+
+    def run(nets: list[mm.nn.Sequential], optimizer: Adam, steps: int) -> None:
+        def loss(net: mm.nn.Sequential) -> mm.Array:
+            return mm.mean((net(inputs) - targets) ** 2)
+
+        for _ in range(steps):
+            if together:
+                variables = [*nets[0].trainable(), *nets[1].trainable()]
+                total = lambda: loss(nets[0]) + 2 * loss(nets[1])  # noqa: E731
+                optimizer.update(mm.value_and_grad(total, variables)[1])
+                continue
+            for net in nets:
+                gradients = mm.value_and_grad(lambda: loss(net), net.trainable())[1]  # noqa: B023
+                optimizer.update(gradients)
+
+    draw = np.random.default_rng(0)
+    inputs, targets = draw.normal(size=(8, 3)), draw.normal(size=(8, 1))
+    with current("inline"):
+        whole = networks()
+        run(whole, Adam(0.05), 6)
+        nets, adam = networks(), Adam(0.05)
+        run(nets, adam, 3)
+        state = adam.state_dict()
+        assert len(state) == 2 * 4 * 3 + 1
+        names = {name.split(".")[-2] for name in state if name != "steps"}
+        assert names == {"weight", "bias", "weight#2", "bias#2"}
+        again, other = networks(), Adam(0.05)
+        for net, former in zip(again, nets, strict=True):
+            net.load_state_dict(former.state_dict())
+        other.load_state_dict({name: np.asarray(value) for name, value in state.items()})
+        run(again, other, 3)
+        for found, expected in zip(again, whole, strict=True):
+            for v, w in zip(found.parameters(), expected.parameters(), strict=True):
+                np.testing.assert_allclose(v.numpy(), w.numpy(), rtol=1e-5, atol=1e-7)
+        assert sorted(other.state_dict()) == sorted(state)
 
 
 @pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])

@@ -336,8 +336,8 @@ class Optimizer(metaclass=KeywordHints):
     def state_dict(self) -> dict[str, Array]:
         """Return the states, by the names of the variables: "w.velocity", "w.count", "steps".
 
-        The values are snapshots, 0-d for counts. Raises MagmathError if two variables have the same
-        name.
+        The values are snapshots, 0-d for counts. Of several variables with the name "w", such as
+        parameters of two networks, the second one to be updated has "w#2.velocity", and so on.
         """
         state = self.variable_states.state_dict()
         for i, found in self.schedule_states().items():
@@ -348,8 +348,8 @@ class Optimizer(metaclass=KeywordHints):
         """Load states that `state_dict` returned; the values may be arrays of any library.
 
         The state of a variable is used when the optimizer next updates a variable of that name,
-        which raises ShapeError if the shapes differ. Variables without a loaded state start from
-        zero states.
+        which raises ShapeError if the shapes differ; of several variables with one name, in the
+        order of their first updates. Variables without a loaded state start from zero states.
         """
         if not isinstance(state, Mapping):
             own = "; give x.state_dict()" if hasattr(state, "state_dict") else ""

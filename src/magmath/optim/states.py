@@ -5,6 +5,7 @@ A state belongs to the optimizer and the variable, and exists as long as both do
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, final
@@ -15,7 +16,7 @@ from magmath.arrays.variable import Variable
 from magmath.core.dtypes import DType, compute_dtype, int64
 from magmath.engine import tracing
 from magmath.engine.captured_arrays import note_update
-from magmath.errors import MagmathError, ShapeError
+from magmath.errors import ShapeError
 from magmath.graph import Node, Shape
 from magmath.layout import Layout
 
@@ -117,33 +118,46 @@ class States:
             new = [v for v in variables if self._find(v) is None]
             if new:
                 self._forget_collected()
+                labels = self._labels(new)
             for v in new:
-                self._keep_converted(v)
-                self._states[id(v)] = self._first(v)
+                self._keep_converted(v, labels[id(v)])
+                self._states[id(v)] = self._first(v, labels[id(v)])
             found = [self._states[id(v)] for v in variables]
             self._share_counts([entry for entry in found if entry.needs.counts])
         return found
 
     def state_dict(self) -> dict[str, Any]:
-        """Return states and step counts by name: "w.velocity", "w.count".
+        """Return states and step counts by name: "w.velocity", "w.count"; "w#2.velocity" for the
+        second variable of the name "w" that was updated.
 
         The result includes loaded states that were not used yet.
         """
         state = dict(self._loaded)
-        names: dict[str, Variable] = {}
-        for entry in self._states.values():
-            v = entry.variable()
-            if v is None or not _on_its_pool(entry, v):
-                continue
-            if names.setdefault(v.name, v) is not v:
-                raise MagmathError(
-                    f"state_dict: two variables have the name {v.name!r}, so their states have "
-                    "equal names; give the variables different names"
-                )
-            state |= {f"{v.name}.{name}": one.snapshot() for name, one in entry.states.items()}
-            if entry.count is not None:
-                state[f"{v.name}.count"] = entry.count.snapshot()
+        labels = self._labels()
+        for identity, entry in self._states.items():
+            label = labels.get(identity)
+            if label is not None:
+                state |= {f"{label}.{name}": one.snapshot() for name, one in entry.states.items()}
+                if entry.count is not None:
+                    state[f"{label}.count"] = entry.count.snapshot()
         return state
+
+    def _labels(self, new: Sequence[Variable] = ()) -> dict[int, str]:
+        """Return the name of each variable that has states or is new, by its identity, with a
+        number if earlier ones have the same name, as the parameters of two networks may."""
+        known = [
+            v
+            for entry in self._states.values()
+            if (v := entry.variable()) is not None and _on_its_pool(entry, v)
+        ]
+        labels: dict[int, str] = {}
+        counts: Counter[str] = Counter()
+        for v in (*known, *new):
+            if id(v) not in labels:
+                counts[v.name] += 1
+                number = counts[v.name]
+                labels[id(v)] = v.name if number == 1 else f"{v.name}#{number}"
+        return labels
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load what `state_dict` returned; programs that use the former states are rebuilt."""
@@ -159,17 +173,17 @@ class States:
             return None
         return entry if entry.dtype is v.dtype else None
 
-    def _keep_converted(self, v: Variable) -> None:
+    def _keep_converted(self, v: Variable, label: str) -> None:
         """Use the states of a variable that was converted to another type as loaded ones."""
         entry = self._states.get(id(v))
         if entry is None or entry.variable() is not v or not _on_its_pool(entry, v):
             return
         self._loaded |= {
-            f"{v.name}.{name}": one.snapshot()
+            f"{label}.{name}": one.snapshot()
             for name, one in entry.states.items()
             if name != MASTER
         }
-        self._loaded[f"{v.name}.count"] = (
+        self._loaded[f"{label}.count"] = (
             entry.counted if entry.count is None else entry.count.item()
         )
 
@@ -178,18 +192,18 @@ class States:
         for identity in [i for i, entry in self._states.items() if entry.variable() is None]:
             del self._states[identity]
 
-    def _first(self, v: Variable) -> VariableStates:
+    def _first(self, v: Variable, label: str) -> VariableStates:
         """Return loaded or zero states for a variable, in its layout and in float32 at least."""
         needs_of = self._needs()
         assert needs_of is not None, "the optimizer owns its states"
         needs, dtype = needs_of(v), compute_dtype(v.dtype)
         names = (*needs.names, MASTER) if dtype is not v.dtype else needs.names
-        states = {name: self._first_value(v, name) for name in names}
-        steps = int(self._loaded.pop(f"{v.name}.count", 0))
+        states = {name: self._first_value(v, f"{label}.{name}") for name in names}
+        steps = int(self._loaded.pop(f"{label}.count", 0))
         return VariableStates(ref(v), states, needs, v.dtype, steps)
 
-    def _first_value(self, v: Variable, name: str) -> Variable:
-        key, dtype = f"{v.name}.{name}", compute_dtype(v.dtype)
+    def _first_value(self, v: Variable, key: str) -> Variable:
+        dtype = compute_dtype(v.dtype)
         loaded = self._loaded.pop(key, None)
         if loaded is None:
             return variable(key, zeros(v.shape, dtype=dtype, layout=v.layout), layout=v.layout)
