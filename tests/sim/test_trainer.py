@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -233,6 +235,84 @@ def test_callbacks() -> None:
         assert [r.epoch for r in records] == [1, 2]
         with pytest.raises(MagmathError, match="a callback is an object such as"):
             trainer.fit(X, Y, callbacks=[EarlyStopping])
+
+
+class Steps(Callback):
+    """Records the steps, their losses and the weights after each one."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, float]] = []
+        self.weights: list[Any] = []
+
+    def on_step_end(self, trainer: Trainer, done: int, loss: float, speed: float) -> None:
+        self.seen.append((done, loss))
+        self.weights.append(trainer.module.parameters()[0].numpy())
+
+
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+@pytest.mark.parametrize("strategy", ["data", "mean"])
+def test_a_callback_for_steps_is_called_after_each_one(
+    kind: str, workers: int, strategy: str
+) -> None:
+    """With the weights after the step, which are those of a training without it."""
+    with current(kind, workers):
+        found = []
+        for callbacks in ([], [Steps()]):
+            own = mm.parallel.WeightAveraging(2, every=2) if strategy == "mean" else strategy
+            trainer = Trainer(module(), "cross_entropy", "sgd", strategy=own, seed=2)
+            history = trainer.fit(X, Y, batch_size=8, epochs=2, callbacks=callbacks)
+            found.append((history.steps, trainer.module.parameters()[0].numpy()))
+        assert found[0][0] == found[1][0]
+        np.testing.assert_array_equal(found[0][1], found[1][1])
+        (steps,) = callbacks
+        count = -(-len(X) // 8)
+        assert [done for done, _ in steps.seen] == [*range(1, count + 1)] * 2
+        assert [loss for _, loss in steps.seen] == history.steps
+        assert all(np.any(a != b) for a, b in itertools.pairwise(steps.weights))
+        np.testing.assert_array_equal(steps.weights[-1], found[1][1])
+
+
+class Thaws(Callback):
+    """Unfreezes the first layer and freezes the last one after an epoch."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def on_epoch_end(self, trainer: Trainer, record: Any) -> None:
+        if record.epoch == self.epoch:
+            trainer.module.unfreeze("0")
+            trainer.module.freeze("6.bias")
+
+
+@pytest.mark.parametrize(("kind", "workers"), POOLS[:2])
+def test_resuming_restores_frozen_parameters(kind: str, workers: int, tmp_path: Path) -> None:
+    def trainer(frozen: str | None = "0") -> Trainer:
+        mm.random.seed(3)
+        net = module().build((16, 6))
+        if frozen is not None:
+            net.freeze(frozen)
+        return Trainer(net, "cross_entropy", "sgd", strategy="data", seed=3, callbacks=[Thaws(3)])
+
+    with current(kind, workers):
+        whole = trainer()
+        expected = whole.fit(X, Y, batch_size=16, epochs=6)
+        for epochs in (2, 4):
+            trainer().fit(X, Y, batch_size=16, epochs=epochs, checkpoint=tmp_path / str(epochs))
+            for frozen in ("0", None, "4"):  # the checkpoint decides
+                resumed = trainer(frozen)
+                folder = tmp_path / f"{epochs} {frozen}"
+                shutil.copytree(tmp_path / str(epochs), folder)
+                options: dict[str, Any] = {"checkpoint": folder, "resume": True}
+                found = resumed.fit(X, Y, batch_size=16, epochs=6, **options)
+                assert found.steps == expected.steps
+                check_same(state(resumed.module), state(whole.module))
+                flags = [p.trainable for p in resumed.module.parameters()]
+                assert flags == [p.trainable for p in whole.module.parameters()]
+        other = Trainer(module().build((16, 6)).freeze("4"), optimizer="adam", seed=3)
+        with pytest.raises(WeightsError, match="give the same module and optimizer"):
+            other.fit(X, Y, epochs=6, checkpoint=tmp_path / "2", resume=True)
+        frozen_paths = [k for k, p in other.module.named_parameters() if not p.trainable]
+        assert sorted(frozen_paths) == ["4.bias", "4.weight"]
 
 
 @pytest.mark.parametrize(("kind", "workers"), POOLS[:2])

@@ -2,13 +2,14 @@
 
 A checkpoint is one safetensors file, replaced atomically after each epoch. It has the module's
 state, the optimizer states of each parameter, the loss scale, and as metadata the number of epochs,
-the generator state and the history. Schedules and callbacks that have a state store it too.
+the frozen parameters, the generator state and the history. Schedules and callbacks that have a
+state store it too.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, final
@@ -19,6 +20,7 @@ from magmath.engine.rng_state import RngState
 from magmath.errors import WeightsError
 from magmath.nn.module import Module
 from magmath.nn.state_file import read, write
+from magmath.nn.variables import Parameter
 from magmath.optim import LossScale, Optimizer
 from magmath.parallel.strategy import Strategy, Training
 from magmath.train.history import EpochRecord, History
@@ -100,6 +102,7 @@ class Checkpoint:
             "learning_rate": None if callable(rate) else float(rate),
             "schedules": schedules,
             "callbacks": callbacks,
+            "frozen": [path for path, p in _parameters(trainer.module) if not p.trainable],
             "stopped_of": epochs if trainer.stop_requested else None,
             "history": {
                 "strategy": history.strategy,
@@ -113,12 +116,24 @@ class Checkpoint:
     def restore(self) -> History | None:
         """Restore the trainer from the checkpoint; return its history, or None if there is no file.
 
-        Raises WeightsError if it belongs to another module or optimizer.
+        Parameters are frozen that were frozen when it was written, and no others. Raises
+        WeightsError if it belongs to another module or optimizer; then the module is as before.
         """
         if not self.path.exists():
             return None
         tensors, metadata = read(self.path)
         content = self._content(metadata)
+        module = self._trainer.module
+        before = [path for path, p in _parameters(module) if not p.trainable]
+        _freeze_only(module, content["frozen"])
+        try:
+            return self._restored(tensors, content)
+        except WeightsError:
+            _freeze_only(module, before)
+            raise
+
+    def _restored(self, tensors: Mapping[str, Any], content: Mapping[str, Any]) -> History:
+        """Restore the trainer from the arrays and the metadata of a checkpoint."""
         trainer = self._trainer
         strategy, training = trainer.prepared()
         kept, own = self._optimizer_states(), strategy.state(training)
@@ -134,8 +149,8 @@ class Checkpoint:
         if {_OPTIMIZER + k for k in kept} != set(states):
             raise WeightsError(
                 f"fit: the checkpoint {self.path} belongs to the optimizer {content['optimizer']} "
-                f"and other parameters than {trainer.optimizer} updates; give the same optimizer "
-                "and freeze the same parameters, or another folder"
+                f"and other parameters than {trainer.optimizer} updates; give the same module and "
+                "optimizer, or another folder"
             )
         scale = self._scale()
         if {_LOSS_SCALE + k for k in scale} != {k for k in tensors if k.startswith(_LOSS_SCALE)}:
@@ -192,7 +207,7 @@ class Checkpoint:
             ) from None
         return content
 
-    def _restore_numbers(self, content: dict[str, Any]) -> None:
+    def _restore_numbers(self, content: Mapping[str, Any]) -> None:
         trainer, stream = self._trainer, self._trainer.stream()
         stream.seed, stream.next = content["seed"], content["next_stream"]
         trainer.epochs_done = content["epochs"]
@@ -223,6 +238,19 @@ class Checkpoint:
             if entry.count is not None:
                 found[f"{path}/count"] = entry.count
         return found
+
+
+def _parameters(module: Module) -> list[tuple[str, Parameter]]:
+    """Return the parameters that can be frozen, with their paths."""
+    return [(path, p) for path, p in module.named_parameters() if isinstance(p, Parameter)]
+
+
+def _freeze_only(module: Module, paths: Collection[str]) -> None:
+    """Freeze the parameters with these paths, and no others."""
+    frozen = {path for path, p in _parameters(module) if not p.trainable}
+    if frozen != set(paths):
+        module.unfreeze(lambda path, p: isinstance(p, Parameter))
+        module.freeze(lambda path, p: isinstance(p, Parameter) and path in paths)
 
 
 def _history(content: dict[str, Any]) -> History:

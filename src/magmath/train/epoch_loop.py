@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, final
 
 from magmath.arrays.array import Array
@@ -20,7 +20,7 @@ from magmath.train.checkpoint import Checkpoint
 from magmath.train.epoch_metrics import weighted_mean
 from magmath.train.feeds import Feed
 from magmath.train.history import EpochRecord, History, summarized_delays
-from magmath.train.listeners import Listener
+from magmath.train.listeners import Listener, is_called_each_step
 from magmath.train.scaling_record import with_scaling
 from magmath.train.step import TrainingStep
 
@@ -69,6 +69,7 @@ class EpochLoop:
         self._step = step_now()
         self._validation, self._checkpoint = validation, checkpoint
         self._listeners = listeners
+        self._reports_each_step = any(map(is_called_each_step, listeners))
         self._steps = self._step.steps
 
     def run(self, first: int, last: int, history: History) -> None:
@@ -154,11 +155,13 @@ class EpochLoop:
         weights: list[int] = []
         try:
             for data, batch, count in self._feed.runs(trainer.epochs_done):
-                for exchanges, steps in step.segments(trainer.optimizer.steps + before, count):
+                for exchanges, steps in self._segments(trainer.optimizer.steps + before, count):
                     on_progress = progress if steps > 1 else None
                     run = batch, exchanges, data, trainer.epochs_done, seed, steps
                     found = step.run(*run, on_progress)
                     if steps == 1:
+                        if self._reports_each_step:
+                            step.collect()
                         progress(1, found)
                     values += found
                     weights += [batch] * steps
@@ -171,6 +174,13 @@ class EpochLoop:
         _check_finite(values[::each], epoch, self._steps, self._steps)
         history.steps[first_step:] = values[::each]
         return values, weights
+
+    def _segments(self, first: int, count: int) -> Iterator[tuple[bool, int]]:
+        """Yield the runs of steps from step `first` of the training on (see
+        `TrainingStep.segments`), of one step each if a callback is called after each one."""
+        alone = self._reports_each_step and not self._step.strategy.is_asynchronous
+        for exchanges, steps in self._step.segments(first, count):
+            yield from [(exchanges, 1)] * steps if alone else [(exchanges, steps)]
 
     def _record(
         self,

@@ -25,8 +25,13 @@ class Listener(Generic[Owner]):
 
     def on_step_end(self, trainer: Owner, done: int, loss: float, speed: float) -> None:
         """`done` steps of this epoch are complete; `loss` is that of the last one, `speed` the
-        number of samples per second. It is not called after each step: the steps run on the
-        workers without the controller, which receives their losses from time to time."""
+        number of samples per second.
+
+        It is called after each step, when the variables of the module have their new values. If no
+        callback has this method, the workers run the steps of an epoch without the controller;
+        otherwise each step is a message of its own. Asynchronous training always runs without it,
+        and calls the method after some steps each.
+        """
 
     def on_epoch_end(self, trainer: Owner, record: EpochRecord) -> None:
         """An epoch has ended, validation included. `trainer.stop()` makes it the last
@@ -67,6 +72,13 @@ class Reporting(Listener[object]):
     def on_train_end(self, trainer: object, finished: bool) -> None:
         """Training ended."""
         self._reporter.end()
+
+
+def is_called_each_step(listener: Listener[Any]) -> bool:
+    """Return True for a callback with its own `on_step_end`. A reporter needs some of the steps
+    only."""
+    overridden = type(listener).on_step_end is not Listener.on_step_end
+    return overridden and not isinstance(listener, Reporting)
 
 
 @final
