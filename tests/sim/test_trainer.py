@@ -270,6 +270,9 @@ def test_a_callback_for_steps_is_called_after_each_one(
         assert [loss for _, loss in steps.seen] == history.steps
         assert all(np.any(a != b) for a, b in itertools.pairwise(steps.weights))
         np.testing.assert_array_equal(steps.weights[-1], found[1][1])
+        if kind == "inline":
+            assert trainer.simulate(times="predicted").seconds > 0
+            assert "layers 0: " in str(trainer.explain())
 
 
 class Thaws(Callback):

@@ -20,7 +20,7 @@ from magmath.train.checkpoint import Checkpoint
 from magmath.train.epoch_metrics import weighted_mean
 from magmath.train.feeds import Feed
 from magmath.train.history import EpochRecord, History, summarized_delays
-from magmath.train.listeners import Listener, is_called_each_step
+from magmath.train.listeners import Listener, reports_each_step
 from magmath.train.scaling_record import with_scaling
 from magmath.train.step import TrainingStep
 
@@ -69,7 +69,7 @@ class EpochLoop:
         self._step = step_now()
         self._validation, self._checkpoint = validation, checkpoint
         self._listeners = listeners
-        self._reports_each_step = any(map(is_called_each_step, listeners))
+        self._reports_each_step = reports_each_step(listeners)
         self._steps = self._step.steps
 
     def run(self, first: int, last: int, history: History) -> None:
@@ -154,7 +154,7 @@ class EpochLoop:
         values: list[float] = []
         weights: list[int] = []
         try:
-            for data, batch, count in self._feed.runs(trainer.epochs_done):
+            for data, batch, count in self._feed.runs(trainer.epochs_done, seed):
                 for exchanges, steps in self._segments(trainer.optimizer.steps + before, count):
                     on_progress = progress if steps > 1 else None
                     run = batch, exchanges, data, trainer.epochs_done, seed, steps

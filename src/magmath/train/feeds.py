@@ -18,11 +18,12 @@ from magmath.core.integers import require_integer
 from magmath.data.loader import Loader
 from magmath.engine import session
 from magmath.graph import Node, apply
+from magmath.layout import Layout
 from magmath.nn.abstract import AbstractArray
 from magmath.ops import creation
 from magmath.ops import elementwise as e
 from magmath.ops.indexing import dynamic_slice, gather_scatter
-from magmath.ops.leaves import constant, input_leaf
+from magmath.ops.leaves import constant, input_leaf, parameter
 from magmath.train.resident_data import ResidentData, check_classes, check_labels
 
 ORDER_STREAM = 1 << 41
@@ -30,7 +31,7 @@ ORDER_STREAM = 1 << 41
 EXAMPLE_ROWS = 2
 """Samples that represent a batch of a loader in abstract calls."""
 
-EpochRuns = Iterator[tuple[ResidentData, int, int]]
+EpochRuns = Iterator[tuple[list[Node], int, int]]
 """Operands, samples in a batch, and number of steps of the runs of an epoch."""
 
 
@@ -61,8 +62,8 @@ class Feed(Protocol):
     ) -> tuple[Any, Any]:
         """Return inputs and targets of step `number` of an epoch, as expressions of the leaves."""
 
-    def runs(self, epoch: int) -> EpochRuns:
-        """Yield the runs of the epoch with this number."""
+    def runs(self, epoch: int, seed: int) -> EpochRuns:
+        """Yield the runs of the epoch with this number, in the order of this seed."""
 
     def whole(self) -> Iterator[ResidentData]:
         """Yield data sets that together contain all samples."""
@@ -90,29 +91,41 @@ def _order(count: int, epoch: Node, seed: Node) -> Node:
 
 @final
 class ResidentFeed:
-    """Batches of a data set on the workers, in a new order in each epoch if `shuffle`."""
+    """Batches of a data set on the workers, in a new order in each epoch if `shuffle`.
 
-    def __init__(self, data: ResidentData, batch_size: int, shuffle: bool) -> None:
+    reads_order   the order is computed once for each epoch, and is an operand of the steps. By
+                  default each run computes it, which is slow for runs of one step
+    """
+
+    def __init__(
+        self, data: ResidentData, batch_size: int, shuffle: bool, *, reads_order: bool = False
+    ) -> None:
         self.example = data
         self.count = data.count
         self.batch_size = min(batch_size, data.count)
         self._shuffle = shuffle
+        self._reads_order = shuffle and reads_order
 
     @property
     def signature(self) -> Hashable:
         """The properties that the program of a step depends on."""
-        return "resident", self.example.signature, self.batch_size, self._shuffle
+        return "resident", self.example.signature, self.batch_size, self._shuffle, self._reads_order
 
     def placeholders(self, batch: int) -> list[Node]:
-        """Return leaves for the whole data set."""
+        """Return leaves for the whole data set, and for the order if it is read."""
         leaves = self.example.leaves
-        return [input_leaf(x.shape, x.dtype, x.layout, None) for x in leaves if x.layout]
+        found = [input_leaf(x.shape, x.dtype, x.layout, None) for x in leaves if x.layout]
+        if self._reads_order:
+            found.append(input_leaf((self.count,), int64, self._layout_of_order(), None))
+        return found
 
     def batch(
         self, placeholders: Sequence[Node], batch: int, number: Node, epoch: Node, seed: Node
     ) -> tuple[Any, Any]:
         """Return the samples and targets of this step, in the epoch's order."""
-        if self._shuffle:
+        if self._reads_order:
+            *placeholders, order = placeholders
+        elif self._shuffle:
             order = _order(self.count, epoch, seed)
         else:
             order = creation.iota((self.count,), 0)
@@ -125,11 +138,18 @@ class ResidentFeed:
             return constant(self.count - batch, int64)
         return e.multiply(number, constant(batch, int64))
 
-    def runs(self, epoch: int) -> EpochRuns:
+    def runs(self, epoch: int, seed: int) -> EpochRuns:
         """Yield one run of all full batches, and one of the rest."""
-        yield self.example, self.batch_size, self.count // self.batch_size
+        leaves = self.example.leaves
+        if self._reads_order:
+            order = Array(_order(self.count, parameter(epoch, int64), parameter(seed, int64)))
+            leaves.append(order.redistribute(self._layout_of_order()).evaluated())
+        yield leaves, self.batch_size, self.count // self.batch_size
         if rest := self.count % self.batch_size:
-            yield self.example, rest, 1
+            yield leaves, rest, 1
+
+    def _layout_of_order(self) -> Layout:
+        return session.engine().environment.whole((self.count,), shared=True)
 
     def whole(self) -> Iterator[ResidentData]:
         """Yield the data set."""
@@ -171,14 +191,17 @@ class StreamFeed:
         """Return the operands themselves."""
         return self.example.batch([Array(leaf) for leaf in placeholders])
 
-    def runs(self, epoch: int) -> EpochRuns:
-        """Yield one run for each batch of the loader."""
-        for images, labels in self._loader.epoch(epoch):
-            yield ResidentData(self._operation, images, labels, self._dtype), len(labels), 1
+    def runs(self, epoch: int, seed: int) -> EpochRuns:
+        """Yield one run for each batch of the loader, which has its own order."""
+        return ((data.leaves, data.count, 1) for data in self._batches(epoch))
 
     def whole(self) -> Iterator[ResidentData]:
         """Yield the batches of epoch 0."""
-        return (data for data, _, _ in self.runs(0))
+        return self._batches(0)
+
+    def _batches(self, epoch: int) -> Iterator[ResidentData]:
+        for images, labels in self._loader.epoch(epoch):
+            yield ResidentData(self._operation, images, labels, self._dtype)
 
     def check_classes(self, operation: str, outputs: Any) -> None:
         """Check the labels of all samples of the loader. Raises DataError."""

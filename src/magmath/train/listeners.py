@@ -74,11 +74,11 @@ class Reporting(Listener[object]):
         self._reporter.end()
 
 
-def is_called_each_step(listener: Listener[Any]) -> bool:
-    """Return True for a callback with its own `on_step_end`. A reporter needs some of the steps
+def reports_each_step(listeners: Sequence[Listener[Any]]) -> bool:
+    """Return True if a callback has its own `on_step_end`. A reporter needs some of the steps
     only."""
-    overridden = type(listener).on_step_end is not Listener.on_step_end
-    return overridden and not isinstance(listener, Reporting)
+    callbacks = [one for one in listeners if not isinstance(one, Reporting)]
+    return any(type(one).on_step_end is not Listener.on_step_end for one in callbacks)
 
 
 @final

@@ -50,7 +50,6 @@ from magmath.train.class_weight import ClassWeights, WeightedLoss
 from magmath.train.epoch_metrics import epoch_metric
 from magmath.train.feeds import Feed
 from magmath.train.metric_choice import Metric
-from magmath.train.resident_data import ResidentData
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
@@ -313,18 +312,18 @@ class TrainingStep:
         self,
         batch: int,
         exchanges: bool,
-        data: ResidentData,
+        data: Sequence[Node],
         epoch: int,
         seed: int,
         steps: int,
         progress: Progress | None = None,
     ) -> list[float]:
-        """Run several steps with batches of `batch` samples, with one message; return the values
-        that they emit, in order."""
+        """Run several steps with batches of `batch` samples from these operands, with one message;
+        return the values that the steps emit, in order."""
         traced = self._programs[batch, exchanges]
         compiled = traced.compiled
         assert compiled is not None
-        values: dict[Node, Any] = dict(zip(traced.placeholders, data.leaves, strict=True))
+        values: dict[Node, Any] = dict(zip(traced.placeholders, data, strict=True))
         numbers: dict[Node, float] = {self._epoch: epoch, self._seed: seed}
         numbers |= traced.trace.numbers_of_run(steps, self._done)
         leaves = traced.graph.leaves

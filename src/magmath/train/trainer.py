@@ -39,7 +39,7 @@ from magmath.train.epoch_loop import EpochLoop
 from magmath.train.feeds import Feed, ResidentFeed, StreamFeed
 from magmath.train.history import History
 from magmath.train.inference import Inference
-from magmath.train.listeners import Reporting, as_listener
+from magmath.train.listeners import Reporting, as_listener, reports_each_step
 from magmath.train.metric_choice import Metric, chosen_metrics, metric_functions
 from magmath.train.reporter import console_reporter
 from magmath.train.resident_data import ResidentData
@@ -177,12 +177,16 @@ class Trainer(metaclass=KeywordHints):
         self._data = [data, *self._data][:KEPT_DATA_SETS]
         return data
 
-    def _feed(self, operation: str, x: Any, y: Any, batch_size: int, shuffle: bool) -> Feed:
-        """Return the feed of a loader or of arrays."""
+    def _feed(
+        self, operation: str, x: Any, y: Any, batch_size: int, shuffle: bool, alone: bool = False
+    ) -> Feed:
+        """Return the feed of a loader or of arrays, for steps that are run alone or together."""
         if not isinstance(x, Loader):
             if y is None:
                 raise DataError(f"{operation}: needs targets y for its samples, was given none")
-            return ResidentFeed(self._data_set(operation, x, y), batch_size, shuffle)
+            return ResidentFeed(
+                self._data_set(operation, x, y), batch_size, shuffle, reads_order=alone
+            )
         if y is not None:
             raise DataError(f"{operation}: a Loader contains the targets; leave out y")
         return StreamFeed(operation, x, self.dtype)
@@ -257,15 +261,16 @@ class Trainer(metaclass=KeywordHints):
             x, y, validation, validation_data, validation_split
         )
         batch_size, shuffle = _batching(x, batch_size, shuffle)
-        as_strategy(self.strategy)
+        asynchronous = as_strategy(self.strategy).is_asynchronous
         metric_functions(self.metrics or ())
         if resume and checkpoint is None:
             raise MagmathError("fit: resume=True needs checkpoint=, the folder to resume from")
-        feed = self._feed("fit", x, y, batch_size, shuffle)
-        self._checked("fit", feed, batch_size, training=True)
-        held_out = None if validation is None else self._validation(validation)
         listeners = [as_listener(c) for c in (*self.callbacks, *callbacks)]
         listeners += [Reporting(console_reporter())] if verbose else []
+        alone = reports_each_step(listeners) and not asynchronous
+        feed = self._feed("fit", x, y, batch_size, shuffle, alone)
+        self._checked("fit", feed, batch_size, training=True)
+        held_out = None if validation is None else self._validation(validation)
         saved = None if checkpoint is None else Checkpoint(self, checkpoint, listeners)
         history = (saved.restore() if saved is not None and resume else None) or History()
 
