@@ -318,6 +318,33 @@ def test_resuming_restores_frozen_parameters(kind: str, workers: int, tmp_path: 
         assert sorted(frozen_paths) == ["4.bias", "4.weight"]
 
 
+class Pauses(Callback):
+    """Freezes a layer from the second to the fourth epoch."""
+
+    def on_epoch_begin(self, trainer: Trainer, epoch: int) -> None:
+        if epoch == 1:
+            trainer.module.freeze("4")
+        if epoch == 4:
+            trainer.module.unfreeze()
+
+
+@pytest.mark.parametrize("optimizer", ["momentum", "adam"])
+def test_optimizer_states_of_frozen_parameters_are_resumed(optimizer: str, tmp_path: Path) -> None:
+    def trainer() -> Trainer:
+        return Trainer(module(), optimizer=optimizer, strategy="data", seed=3, callbacks=[Pauses()])
+
+    with current("inline"):
+        whole = trainer()
+        expected = whole.fit(X, Y, batch_size=16, epochs=6)
+        for epochs in range(1, 6):
+            trainer().fit(X, Y, batch_size=16, epochs=epochs, checkpoint=tmp_path / str(epochs))
+            resumed = trainer()
+            options: dict[str, Any] = {"checkpoint": tmp_path / str(epochs), "resume": True}
+            found = resumed.fit(X, Y, batch_size=16, epochs=6, **options)
+            assert found.steps == expected.steps
+            check_same(state(resumed.module), state(whole.module))
+
+
 @pytest.mark.parametrize(("kind", "workers"), POOLS[:2])
 def test_early_stopping_restores_the_best_weights(kind: str, workers: int) -> None:
     with current(kind, workers):

@@ -126,6 +126,10 @@ class States:
             self._share_counts([entry for entry in found if entry.needs.counts])
         return found
 
+    def has(self, v: Variable) -> bool:
+        """Return True if a variable has states, because it was updated before."""
+        return self._find(v) is not None
+
     def state_dict(self) -> dict[str, Any]:
         """Return states and step counts by name: "w.velocity", "w.count"; "w#2.velocity" for the
         second variable of the name "w" that was updated.

@@ -85,7 +85,11 @@ class Checkpoint:
         """Write the state after an epoch of a training with this number of epochs."""
         trainer = self._trainer
         arrays = {_MODULE + k: v for k, v in trainer.module.state_dict().items()}
-        arrays |= {_OPTIMIZER + k: v.snapshot() for k, v in self._optimizer_states().items()}
+        has_states = trainer.optimizer.variable_states.has
+        frozen = {path: p for path, p in _parameters(trainer.module) if not p.trainable}
+        paused = [path for path, p in frozen.items() if has_states(p)]
+        states_of = self._optimizer_states(paused)
+        arrays |= {_OPTIMIZER + k: v.snapshot() for k, v in states_of.items()}
         arrays |= {_STRATEGY + k: v.snapshot() for k, v in self._own().items()}
         arrays |= {_LOSS_SCALE + k: v.snapshot() for k, v in self._scale().items()}
         schedules = self._encoded(_SCHEDULE, trainer.optimizer.schedule_states(), arrays)
@@ -102,7 +106,8 @@ class Checkpoint:
             "learning_rate": None if callable(rate) else float(rate),
             "schedules": schedules,
             "callbacks": callbacks,
-            "frozen": [path for path, p in _parameters(trainer.module) if not p.trainable],
+            "frozen": list(frozen),
+            "paused": paused,
             "stopped_of": epochs if trainer.stop_requested else None,
             "history": {
                 "strategy": history.strategy,
@@ -136,7 +141,8 @@ class Checkpoint:
         """Restore the trainer from the arrays and the metadata of a checkpoint."""
         trainer = self._trainer
         strategy, training = trainer.prepared()
-        kept, own = self._optimizer_states(), strategy.state(training)
+        kept = self._optimizer_states(content["paused"], tensors)
+        own = strategy.state(training)
         states = {k: v for k, v in tensors.items() if k.startswith(_OPTIMIZER)}
         saved = {k: v for k, v in tensors.items() if k.startswith(_STRATEGY)}
         if {_STRATEGY + k: v.shape for k, v in own.items()} != {
@@ -225,19 +231,42 @@ class Checkpoint:
         scale = self._trainer.loss_scale
         return {} if scale is None else scale.state()
 
-    def _optimizer_states(self) -> dict[str, Variable]:
-        """Return the optimizer states by the path of the parameter."""
+    def _optimizer_states(
+        self, paused: Collection[str], saved: Mapping[str, Any] | None = None
+    ) -> dict[str, Variable]:
+        """Return the optimizer states by the path of the parameter, also of the frozen parameters
+        with the paths `paused`, which were trained before.
+
+        saved   the arrays of a checkpoint: only parameters with equal step counts share one
+        """
         strategy, training = self._trainer.prepared()
         paths = {id(v): path for path, v in training.module.named_parameters()}
-        updated = strategy.updated(training)
+        trained = [paths[id(p)] for p in training.parameters]
+        updated: list[tuple[str, Variable]]
+        updated = list(zip(trained, strategy.updated(training), strict=True))
+        others: list[tuple[str, Variable]]
+        others = [(path, p) for path, p in _parameters(training.module) if path in paused]
+        states_of = training.optimizer.variable_states.of
         found: dict[str, Variable] = {}
-        states = training.optimizer.variable_states.of(updated)
-        for parameter, entry in zip(training.parameters, states, strict=True):
-            path = paths[id(parameter)]
-            found |= {f"{path}/{name}": state for name, state in entry.states.items()}
-            if entry.count is not None:
-                found[f"{path}/count"] = entry.count
+        for variables in filter(None, [updated, others]):
+            for alike in _with_equal_counts(variables, saved) if saved is not None else ():
+                states_of(alike)
+            states = states_of([v for _, v in variables])
+            for (path, _), entry in zip(variables, states, strict=True):
+                found |= {f"{path}/{name}": state for name, state in entry.states.items()}
+                if entry.count is not None:
+                    found[f"{path}/count"] = entry.count
         return found
+
+
+def _with_equal_counts(
+    variables: Sequence[tuple[str, Variable]], saved: Mapping[str, Any]
+) -> list[list[Variable]]:
+    """Return variables, given with the paths of their parameters, that have equal step counts."""
+    groups: dict[int, list[Variable]] = {}
+    for path, v in variables:
+        groups.setdefault(int(saved.get(f"{_OPTIMIZER}{path}/count", 0)), []).append(v)
+    return list(groups.values())
 
 
 def _parameters(module: Module) -> list[tuple[str, Parameter]]:
