@@ -135,9 +135,10 @@ def test_a_module_and_moved_inputs() -> None:
     torch.manual_seed(0)
     theirs = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Tanh(), torch.nn.Linear(6, 1))
     theirs.double()
-    net = mm.nn.Sequential(mm.nn.Dense(6), mm.nn.Tanh(), mm.nn.Dense(1)).to("float64")
+    net = mm.nn.Sequential(mm.nn.Dense(6), mm.nn.Tanh(), mm.nn.Dense(1))
     x = RANDOM.normal(size=(7, 4))
     net(mm.asarray(x))
+    net.astype("float64")
     ours = list(net.parameters())
     for v, p in zip(ours, theirs.parameters(), strict=True):
         v.assign(p.detach().numpy().T.reshape(v.shape))
