@@ -53,6 +53,8 @@ def record(name: str) -> dict[str, Any]:
 
 def table(result: dict[str, Any]) -> str:
     """Rates by case and system, and the ratios with their range over the rounds."""
+    if result.get("simulation"):
+        return simulated_table(result["simulation"])
     cases = result["cases"]
     systems = list(cases[0]["systems"])
     kinds = {figure["title"]: figure["kind"] for case in cases for figure in case["figures"]}
@@ -64,6 +66,19 @@ def table(result: dict[str, Any]) -> str:
         figures = {figure["title"]: ratio(figure) for figure in case["figures"]}
         rates = [rate(case["systems"][name], unit) for name in systems]
         rows.append([case["case"]["name"], *rates, *(figures.get(title, "") for title in kinds)])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def simulated_table(accuracy: dict[str, Any]) -> str:
+    """The milliseconds of the fastest step, and the simulated ones over them, by case and system;
+    then Kendall's τ of the ranking of the systems."""
+    systems = list(dict.fromkeys([row["system"] for row in accuracy["rows"]]))
+    rows = [["case", *systems, "τ"], ["---"] * (len(systems) + 2)]
+    for case in dict.fromkeys([row["case"] for row in accuracy["rows"]]):
+        found = {row["system"]: row for row in accuracy["rows"] if row["case"] == case}
+        cells = [f"{found[x]['measured'] * 1e3:.3g} × {found[x]['ratio']:.2f}" for x in systems]
+        ranking = accuracy["kendall_tau"].get(case)
+        rows.append([case, *cells, "" if ranking is None else f"{ranking:.1f}"])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
@@ -88,8 +103,11 @@ def source(result: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     absent = f" Absent: {', '.join(result['absent'])}." if result["absent"] else ""
     cut = " Interrupted: the later cases are missing." if result.get("interrupted") else ""
+    what = f"In {unit}; medians"
+    if result.get("simulation"):
+        what = "In ms; minima"
     return (
-        f"In {unit}; medians of {result['rounds']} rounds in turns, {result['date'][:10]}, "
+        f"{what} of {result['rounds']} rounds in turns, {result['date'][:10]}, "
         f"{machine['cores']} cores of {machine['cpu']}, commit {result['commit']}"
         f"{'; ' if versions else ''}{versions}. "
         f"`{result['command']}`.{absent}{cut}"

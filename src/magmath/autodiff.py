@@ -16,7 +16,7 @@ from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Node, provenance_of
 from magmath.graph.graph import topological_until
 from magmath.graph.operation import Gradients
-from magmath.graph.provenance import IsSource, WeakOperand
+from magmath.graph.provenance import Provenance, WeakOperand
 from magmath.graph.rebuild import with_expressions
 from magmath.ops.creation import full
 from magmath.ops.elementwise import where
@@ -38,8 +38,8 @@ def gradients(
     built again.
 
     An intermediate result that is itself a gradient (`ops/gradient_results.py`) counts as a
-    constant, unless it was taken by one of the sources, or the output depends on a source in no
-    other way.
+    constant, unless the array by which it was taken is a source or is computed from one, or the
+    output depends on a source in no other way.
 
     Raises ShapeError if the output is not 0-d, and DTypeError if it or a source is not real
     floating point. Raises MagmathError if the output depends on a source through an array whose
@@ -69,7 +69,7 @@ def _slopes(
     """Return the gradient by each source on which the output depends, None if it is zero, and the
     output as an expression of the sources.
 
-    With `closes`, gradients by other arrays than the sources count as constants.
+    With `closes`, gradients by arrays that do not depend on the sources count as constants.
     """
     graph = _connected(output, sources, closes)
     order = topological_until([graph.output], [*_arguments(graph.sources), *graph.closed])
@@ -236,54 +236,97 @@ def _connected(output: Node, sources: Sequence[Node], closes: bool) -> _Connecte
 
     The gradient by a source includes what the output depends on through other sources. Expressions
     of those are therefore built again if they depend on a source. With `closes`, nothing is built
-    again from which only gradients by other arrays are computed.
+    again that only closed gradients are computed from.
     """
     known, ends = {node.known for node in sources}, _arguments(sources)
+    order = topological_until([output], ends)
+    alike = known.union(sources, [node for node in order if node.known in known])
+    dependence = _Dependence(alike, ends, through_gradients=not closes)
     closed = set[Node]()
 
     def is_end(node: Node) -> bool:
-        if closes and node.operation.gradient and node not in known and not is_by_source(node):
+        is_gradient = closes and node.operation.gradient and node not in alike
+        if is_gradient and not dependence.of(node.inputs[1]):
             closed.add(node)
         return node in ends or node in closed
 
-    def is_by_source(node: Node) -> bool:
-        by = node.inputs[1]
-        return by.known in known or (by.operation.version and by.inputs[0] in known)
-
-    order = topological_until([output], ends)
-    alike = known.union(sources, [node for node in order if node.known in known])
-
-    def is_source(read: WeakOperand) -> bool:
-        return not alike.isdisjoint(read.nodes())
-
-    is_open = is_source if closes else None
     leaves = [node for node in alike if provenance_of(node) is not None]
-    dependent = [] if len(known) < 2 else _depending_on_others(leaves, known, is_open)
-    kept = alike.difference(dependent)
-    roots = [output, *sources, *dependent]
-    images, lost = with_expressions(roots, kept, is_source, is_end=is_end, is_open=is_open)
+    dependent = [] if len(known) < 2 else dependence.on_others(leaves)
+    roots, kept = [output, *sources, *dependent], alike.difference(dependent)
+    images, lost = with_expressions(
+        roots, kept, dependence.reads_source, is_end=is_end, through_gradients=not closes
+    )
     count = len(sources) + 1
     rebuilt = dict(zip(images[count:], [node.known for node in dependent], strict=True))
     return _Connected(images[0], images[1:count], known, rebuilt, lost, closed)
 
 
-def _depending_on_others(
-    leaves: Sequence[Node], known: Collection[Node], is_open: IsSource | None
-) -> list[Node]:
-    """Return the sources' leaves whose values were computed from other sources."""
-    records = [provenance_of(node) for node in known]
-    least = min([0 if record is None else record.depth for record in records])
-    found = []
-    for leaf in leaves:
-        provenance = provenance_of(leaf)
-        own = leaf.known
+class _Dependence:
+    """Which nodes are computed from sources.
 
-        def is_other(read: WeakOperand, own: Node = own) -> bool:
-            return any(x.known in known and x.known is not own for x in read.nodes())
+    sources   the nodes with the values of the sources
+    ends      nodes whose own expressions are not part of the function
+    through_gradients   if False, a gradient depends on what the array depends on by which it was
+                        taken, and on nothing else
+    """
 
-        if provenance is not None and provenance.depends_on(is_other, {}, is_open, least):
-            found.append(leaf)
-    return found
+    def __init__(
+        self, sources: Collection[Node], ends: Collection[Node], *, through_gradients: bool
+    ) -> None:
+        self._sources, self._ends, self._through = set(sources), ends, through_gradients
+        self._nodes: dict[Node, bool] = {}
+        self._records: dict[Provenance, bool] = {}
+
+    def reads_source(self, operand: WeakOperand) -> bool:
+        """Return True if a record reads a source."""
+        return not self._sources.isdisjoint(operand.nodes())
+
+    def of(self, node: Node) -> bool:
+        """Return True if a node is a source, or is computed from one."""
+        stack: list[Node] = [node]
+        while stack:
+            last = stack[-1]
+            if last in self._nodes:
+                stack.pop()
+                continue
+            found = last in self._sources or self._is_recorded(last)
+            below = () if found or last in self._ends or last.is_leaf else last.inputs
+            if last.operation.version:  # its gradient is that of the variable
+                below = below[:1]
+            elif last.operation.gradient and not self._through:
+                below = below[1:]
+            unknown = [x for x in below if x not in self._nodes]
+            if unknown and not any(self._nodes.get(x) for x in below):
+                stack += unknown
+                continue
+            self._nodes[last] = found or any(self._nodes[x] for x in below if x in self._nodes)
+            stack.pop()
+        return self._nodes[node]
+
+    def _is_recorded(self, leaf: Node) -> bool:
+        """Return True if the value of a leaf was computed from a source."""
+        record = provenance_of(leaf)
+        return record is not None and record.depends_on(
+            self.reads_source, self._records, through_gradients=self._through
+        )
+
+    def on_others(self, leaves: Sequence[Node]) -> list[Node]:
+        """Return the sources' leaves whose values were computed from other sources."""
+        known = {node.known for node in self._sources}
+        records = [provenance_of(node) for node in known]
+        least = min([0 if record is None else record.depth for record in records])
+        found = []
+        for leaf in leaves:
+            record, own = provenance_of(leaf), leaf.known
+
+            def is_other(read: WeakOperand, own: Node = own) -> bool:
+                return any(x.known in known and x.known is not own for x in read.nodes())
+
+            if record is not None and record.depends_on(
+                is_other, {}, through_gradients=self._through, least_depth=least
+            ):
+                found.append(leaf)
+        return found
 
 
 def _arguments(sources: Sequence[Node]) -> set[Node]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
 
@@ -78,6 +78,16 @@ class _Attempt:
         self.is_needed = is_needed
         self.made: dict[Node, Node] = {}
         self.reads_stored = False
+
+
+class _Read(NamedTuple):
+    """The operands of a node: their values, the different leaves and the numbers among them, and
+    for each operand the position of its leaf, or `_NUMBER`."""
+
+    values: list[np.ndarray[Any, Any]]
+    leaves: list[Node]
+    numbers: list[Number]
+    pattern: list[int]
 
 
 @final
@@ -184,7 +194,35 @@ class EagerArrays:
             recipes = form.recipes = {} if _is_eager(node) else _NEVER
         if recipes is _NEVER or (node.operation.random and not attempt.is_needed):
             return None
-        kernels = self._kernels
+        read = self._read(node, attempt)
+        if read is None:
+            return None
+        if node.operation is GRADIENT:
+            values = read.values[0].copy()
+        elif node.operation.lower_to is None:
+            values = self._kernels.value_of(node, read.values)
+        else:
+            lowered = self._known(expand(Graph((node,))).outputs[0], attempt)
+            if lowered is None:
+                return None
+            values = lowered.value.elements
+        shape, dtype = form.shape, form.dtype
+        layout = self._results.get(shape)
+        if layout is None:
+            layout = self._whole(shape, shared=True)  # that of a program's result
+            store_bounded(self._results, shape, layout, _MOST_LAYOUTS)
+        data = RemoteArray(self._pool, None, shape, dtype, layout, None, values)
+        result = input_leaf(shape, dtype, layout, data)
+        if read.leaves and node.operation is not STOP_GRADIENT:
+            key = tuple(read.pattern)
+            recipe = recipes.get(key)
+            if recipe is None:
+                recipe = recipes[key] = _recipe(node, read.pattern, len(read.leaves))
+            _record(result, recipe, read.leaves, read.numbers, node.line)
+        return result
+
+    def _read(self, node: Node, attempt: _Attempt) -> _Read | None:
+        """Return the operands of a node; None if one is pending, large or stored elsewhere."""
         values: list[np.ndarray[Any, Any]] = []
         leaves: list[Node] = []
         numbers: list[Number] = []
@@ -218,29 +256,7 @@ class EagerArrays:
             if value is None or value.nbytes > MOST_READ:
                 return None
             values.append(value)
-        if node.operation.lower_to is None:
-            result_values = kernels.value_of(node, values)
-        else:
-            is_mark = node.operation is GRADIENT
-            simpler = node.inputs[0] if is_mark else expand(Graph((node,))).outputs[0]
-            lowered = self._known(simpler, attempt)
-            if lowered is None:
-                return None
-            result_values = lowered.value.elements
-        shape, dtype = form.shape, form.dtype
-        layout = self._results.get(shape)
-        if layout is None:
-            layout = self._whole(shape, shared=True)  # that of a program's result
-            store_bounded(self._results, shape, layout, _MOST_LAYOUTS)
-        data = RemoteArray(self._pool, None, shape, dtype, layout, None, result_values)
-        result = input_leaf(shape, dtype, layout, data)
-        if leaves and node.operation is not STOP_GRADIENT:
-            key = tuple(pattern)
-            recipe = recipes.get(key)
-            if recipe is None:
-                recipe = recipes[key] = _recipe(node, pattern, len(leaves))
-            _record(result, recipe, leaves, numbers, node.line)
-        return result
+        return _Read(values, leaves, numbers, pattern)
 
     def _known(self, node: Node, attempt: _Attempt) -> Node | None:
         """Return the leaf with the value of an operand, which is computed now if it is made of

@@ -118,6 +118,7 @@ class ReplayCache:
         if self.keeps and self._excess > MOST_EXCESS:
             self._is_eager = self._eager is not None
             self._excess = 0
+            self._results.clear()
 
     def _computed_here(
         self, given: Sequence[RemoteArray], numbers: Sequence[Number]
@@ -125,11 +126,15 @@ class ReplayCache:
         """Return the results of an eager run, or None if this process does not store the
         operands, or they are large."""
         pool, values = self._engine.pool, []
+        if pool.closed:
+            return None
         for data in given:
+            if data.pool is not pool:
+                return None
             value = data.elements
-            if value is None and data.pool is pool and not data.has_failed:
+            if value is None and not data.has_failed:
                 value = data.elements_here()
-            if value is None or value.nbytes > MOST_READ or data.pool is not pool:
+            if value is None or value.nbytes > MOST_READ:
                 return None
             values.append(value)
         assert self._eager is not None

@@ -10,7 +10,7 @@ knows that the array depended on it, and raises an error instead of returning ze
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from itertools import count
 from types import MappingProxyType
 from typing import Protocol, final
@@ -327,19 +327,13 @@ class Provenance(Struct, eq=False, gc=False):
         """The operands of the recipe, in its order."""
         return self._operands
 
-    def read(self, is_open: IsSource | None = None) -> Sequence[WeakOperand]:
-        """Return the operands from which the value was computed directly.
-
-        With `is_open`, not those of gradients by arrays that it does not accept.
-        """
-        operands, recipe = self._operands, self._recipe
-        if recipe is None:
+    def read(self, *, through_gradients: bool = True) -> Sequence[WeakOperand]:
+        """Return the operands from which the value was computed directly; otherwise only the arrays
+        by which they were taken for gradients among them."""
+        operands = self._operands
+        if self._recipe is None:
             return operands
-        closed: Collection[int] = ()
-        if is_open is not None and recipe.gradients:
-            opened = {i for i, x in zip(recipe.operands, operands, strict=True) if is_open(x)}
-            closed = {i for i, by in recipe.gradients.items() if by not in opened}
-        numbers = recipe.read_by(self._output, closed)
+        numbers = self._recipe.read_by(self._output, through_gradients=through_gradients)
         if len(numbers) == len(operands):
             return operands
         return [operands[i] for i in numbers]
@@ -398,12 +392,12 @@ class Provenance(Struct, eq=False, gc=False):
         self,
         is_source: IsSource,
         known: dict[Provenance, bool],
-        is_open: IsSource | None = None,
+        *,
+        through_gradients: bool = True,
         least_depth: int = 0,
     ) -> bool:
         """Return True if the value was computed, directly or indirectly, from an operand that
-        `is_source` accepts; with `is_open`, not through gradients by arrays that it does not
-        accept.
+        `is_source` accepts; `through_gradients` as in `read`.
 
         `known` caches the answers. Records of a smaller depth than `least_depth` do not depend on
         one.
@@ -411,7 +405,7 @@ class Provenance(Struct, eq=False, gc=False):
         stack = [self]
         while stack:
             last = stack[-1]
-            read = last.read(is_open)
+            read = last.read(through_gradients=through_gradients)
             before = [x.provenance for x in read if x.provenance is not None]
             unknown = [one for one in before if one not in known and one.depth >= least_depth]
             found = any(map(is_source, read)) or any(known.get(one) for one in before)

@@ -29,13 +29,14 @@ def with_expressions(
     is_source: IsSource,
     replace: Replace = existing,
     is_end: Callable[[Node], bool] = never,
-    is_open: IsSource | None = None,
+    *,
+    through_gradients: bool = True,
 ) -> tuple[list[Node], set[Node]]:
     """Return the roots with expressions in place of the leaves that depend on source operands, and
     the leaves whose expressions cannot be built again.
 
     Leaves in `kept` do not change, nor what ends are computed from, which `is_end` accepts.
-    `replace` returns the nodes for operands of rebuilt expressions. `is_open` as in
+    `replace` returns the nodes for operands of rebuilt expressions. `through_gradients` as in
     `Provenance.depends_on`.
     """
     expressions: dict[Node, Node] = {}
@@ -61,7 +62,7 @@ def with_expressions(
         if (
             provenance is not None
             and node not in kept
-            and provenance.depends_on(is_source, depends, is_open)
+            and provenance.depends_on(is_source, depends, through_gradients=through_gradients)
         ):
             expression = provenance.expression(node, replace)
             if expression is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 from msgspec import Struct
@@ -56,7 +56,7 @@ class Recipe:
     `numbers` are the positions of numbers that each call of a compiled function receives.
     """
 
-    __slots__ = ("_gradients", "_read_by", "length", "numbers", "operands", "steps")
+    __slots__ = ("_read_by", "length", "numbers", "operands", "steps")
 
     def __init__(
         self,
@@ -68,41 +68,30 @@ class Recipe:
         self.operands = operands
         self.numbers = numbers
         self.length = len(steps) - len(operands)
-        self._read_by: dict[int, list[int]] = {}
-        self._gradients: dict[int, int] | None = None
+        self._read_by: dict[tuple[int, bool], list[int]] = {}
 
-    def reached(self, output: int, closed: Container[int] = ()) -> list[int]:
+    def reached(self, output: int, *, through_gradients: bool = True) -> list[int]:
         """Return the positions of all nodes from which an output is computed, in order, itself
-        included, but not those from which only nodes at `closed` positions are computed."""
+        included; otherwise only the array by which a gradient was taken for each gradient."""
         found = {output}
         for i in range(output, -1, -1):
             step = self.steps[i]
-            if i in found and isinstance(step, RecipeStep) and i not in closed:
-                found.update(step.sources)
+            if i in found and isinstance(step, RecipeStep):
+                is_end = step.operation.gradient and not through_gradients
+                found.update(step.sources[1:] if is_end else step.sources)
         return sorted(found)
 
-    @property
-    def gradients(self) -> Mapping[int, int]:
-        """The positions of gradients, with those of the arrays by which they were taken."""
-        if self._gradients is None:
-            self._gradients = {
-                i: step.sources[1]
-                for i, step in enumerate(self.steps)
-                if isinstance(step, RecipeStep) and step.operation.gradient
-            }
-        return self._gradients
-
-    def read_by(self, output: int, closed: Container[int] = ()) -> list[int]:
+    def read_by(self, output: int, *, through_gradients: bool = True) -> list[int]:
         """Return the numbers of the operands from which an output is computed, without itself
-        unless it is an operand; `closed` as in `reached`."""
-        found = None if closed else self._read_by.get(output)
+        unless it is an operand; `through_gradients` as in `reached`."""
+        key = (output, through_gradients)
+        found = self._read_by.get(key)
         if found is None:
-            reached = set(self.reached(output, closed))
+            reached = set(self.reached(output, through_gradients=through_gradients))
             if self.steps[output] is not None:
                 reached.remove(output)
             found = [number for number, i in enumerate(self.operands) if i in reached]
-            if not closed:
-                self._read_by[output] = found
+            self._read_by[key] = found
         return found
 
 

@@ -11,6 +11,7 @@ from magmath.arrays.array import Array, as_array
 from magmath.arrays.tree import flatten, unflatten
 from magmath.diagnostics.explain import explain
 from magmath.engine import session, tracing
+from magmath.engine.kept_expressions import keeping_expressions
 from magmath.engine.tracing import Trace
 from magmath.errors import MagmathError, ShapeError
 from magmath.graph import Graph
@@ -114,7 +115,7 @@ class CompiledStep:
         return value
 
     def _forward(self, batch: Any) -> tuple[Array, Any]:
-        with in_precision(self.precision):
+        with in_precision(self.precision), keeping_expressions():  # gradients in a loss count
             value = self._loss(*batch)
         if not isinstance(value, Array) or value.shape != ():
             given = f"shape {value.shape}" if isinstance(value, Array) else type(value).__name__

@@ -30,6 +30,7 @@ from magmath.engine import session, tracing
 from magmath.engine.captured_arrays import Captured
 from magmath.engine.engine import Progress
 from magmath.engine.independent_build import Independence
+from magmath.engine.kept_expressions import keeping_expressions
 from magmath.engine.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.rng_state import RngState
@@ -226,7 +227,7 @@ class TrainingStep:
     def _forward(self, samples: tuple[Any, Any]) -> tuple[Array, Any]:
         """Return the loss and the outputs of a batch of inputs and targets."""
         inputs, targets = samples
-        with precision(self.settings.precision):
+        with precision(self.settings.precision), keeping_expressions():  # gradients in a loss count
             outputs = call(self._module, inputs)
             loss = self._loss(in_compute_type(outputs), targets)
         if not isinstance(loss, Array) or loss.shape != ():

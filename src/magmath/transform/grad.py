@@ -60,10 +60,10 @@ def grad(
 
     In a later gradient, the result counts as a constant, as in PyTorch: parameters that were
     updated with it do not depend on what it was computed from. It is differentiated in gradients by
-    the same array, as for second derivatives, and in gradients by an array on which the later
-    result depends in no other way. `create_graph=True` has it differentiated always, for example
-    for a penalty on a gradient, `create_graph=False` never. Gradients within a function that is
-    differentiated itself are always differentiated.
+    the array by which it was taken, as for second derivatives, by arrays from which that was
+    computed, and by arrays on which the later result depends in no other way. `create_graph=True`
+    has it differentiated always, for example for a penalty on a gradient, `create_graph=False`
+    never. Gradients within a function that is differentiated itself are always differentiated.
 
     Of a function: `mm.grad(f, argnums=0, has_aux=False)` is the function that takes the arguments
     of f and returns the gradient of its result, see `value_and_grad`.

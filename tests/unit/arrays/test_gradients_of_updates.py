@@ -179,6 +179,15 @@ def test_second_derivatives(read: bool) -> None:
     outer = mm.grad(mm.sum(moved**2), x)
     expected = 2 * (a - 0.3 * a**2 * b**2) * (1 - 0.6 * a * b**2)
     np.testing.assert_allclose(outer.numpy(), expected)
+    start = again = mm.asarray(a)
+    for _ in range(3):  # several steps
+        again = again - 0.1 * mm.grad(mm.sum(mm.sin(again)), again)
+        if read:
+            mm.evaluate(again)
+    z, slope = a, np.ones(3)
+    for _ in range(3):
+        z, slope = z - 0.1 * np.cos(z), slope * (1 + 0.1 * np.sin(z))
+    np.testing.assert_allclose(mm.grad(mm.sum(again), start).numpy(), slope)
     constant = mm.grad(mm.sum(x**3), x, create_graph=False)
     np.testing.assert_allclose(mm.grad(mm.sum(x * constant), x).numpy(), 3 * a**2)
 
