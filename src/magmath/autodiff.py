@@ -254,8 +254,9 @@ def _connected(output: Node, sources: Sequence[Node], closes: bool) -> _Connecte
     dependent = [] if len(known) < 2 else dependence.on_others(leaves)
     roots, kept = [output, *sources, *dependent], alike.difference(dependent)
     images, lost = with_expressions(
-        roots, kept, dependence.reads_source, is_end=is_end, through_gradients=not closes
-    )
+        roots, kept, dependence.reads_source, is_end=is_end, through_gradients=not closes,
+        least_depth=dependence.least_depth,
+    )  # fmt: skip
     count = len(sources) + 1
     rebuilt = dict(zip(images[count:], [node.known for node in dependent], strict=True))
     return _Connected(images[0], images[1:count], known, rebuilt, lost, closed)
@@ -274,6 +275,10 @@ class _Dependence:
         self, sources: Collection[Node], ends: Collection[Node], *, through_gradients: bool
     ) -> None:
         self._sources, self._ends, self._through = set(sources), ends, through_gradients
+        self._known = {node.known for node in self._sources}
+        records = [provenance_of(node) for node in self._known]
+        self.least_depth = min([0 if x is None else x.depth for x in records], default=0)
+        """The depth of a record below which it depends on no source."""
         self._nodes: dict[Node, bool] = {}
         self._records: dict[Provenance, bool] = {}
 
@@ -307,15 +312,13 @@ class _Dependence:
         """Return True if the value of a leaf was computed from a source."""
         record = provenance_of(leaf)
         return record is not None and record.depends_on(
-            self.reads_source, self._records, through_gradients=self._through
-        )
+            self.reads_source, self._records, through_gradients=self._through,
+            least_depth=self.least_depth,
+        )  # fmt: skip
 
     def on_others(self, leaves: Sequence[Node]) -> list[Node]:
         """Return the sources' leaves whose values were computed from other sources."""
-        known = {node.known for node in self._sources}
-        records = [provenance_of(node) for node in known]
-        least = min([0 if record is None else record.depth for record in records])
-        found = []
+        known, found = self._known, []
         for leaf in leaves:
             record, own = provenance_of(leaf), leaf.known
 
@@ -323,7 +326,7 @@ class _Dependence:
                 return any(x.known in known and x.known is not own for x in read.nodes())
 
             if record is not None and record.depends_on(
-                is_other, {}, through_gradients=self._through, least_depth=least
+                is_other, {}, through_gradients=self._through, least_depth=self.least_depth
             ):
                 found.append(leaf)
         return found

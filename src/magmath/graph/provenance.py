@@ -136,11 +136,12 @@ class KeptOperand(WeakOperand, Struct, eq=False, gc=False):
 class NodeOperand(WeakOperand):
     """A node that was read by a pending expression, or a node whose value is known by now."""
 
-    __slots__ = ("_node", "_result", "provenance")
+    __slots__ = ("_node", "_result", "is_pending", "provenance")
 
     def __init__(self, node: Node) -> None:
         self._node = ref(node)
         self.provenance: Provenance | None = None
+        self.is_pending = not isinstance(node.value, Node)
         if isinstance(node.value, Node):
             self.provenance = provenance_of(node.value)
             self._result: Callable[[], Node | None] = ref(node.value)
@@ -284,7 +285,7 @@ class Provenance(Struct, eq=False, gc=False):
     serial: int = 0
     """Different for each provenance that an operand has dropped."""
     depth: int = 1
-    """Larger than that of every record on which this one depends."""
+    """Larger than that of every record on which this one depends, or `UNKNOWN_DEPTH`."""
 
     @staticmethod
     def of(
@@ -524,17 +525,21 @@ def longest_chain(records: Sequence[Provenance | None]) -> int:
     return found
 
 
+UNKNOWN_DEPTH = 1 << 40
+"""The depth of a record that stands for many others, or that read a pending node, whose own record
+is made later; and that of all records that depend on such a one."""
+
+
 def _next_depth(operands: Sequence[WeakOperand]) -> int:
     depth = 0
     for x in operands:
         before = x.provenance
-        if before is not None and before.depth > depth:
-            depth = before.depth
-    return depth + 1
-
-
-UNKNOWN_DEPTH = 1 << 40
-"""The depth of a record that stands for many others."""
+        if before is not None:
+            if before.depth > depth:
+                depth = before.depth
+        elif type(x) is NodeOperand and x.is_pending:
+            return UNKNOWN_DEPTH
+    return min(depth + 1, UNKNOWN_DEPTH)
 
 
 class DeferredProvenance(Protocol):

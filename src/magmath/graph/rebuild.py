@@ -31,17 +31,24 @@ def with_expressions(
     is_end: Callable[[Node], bool] = never,
     *,
     through_gradients: bool = True,
+    least_depth: int = 0,
 ) -> tuple[list[Node], set[Node]]:
     """Return the roots with expressions in place of the leaves that depend on source operands, and
     the leaves whose expressions cannot be built again.
 
     Leaves in `kept` do not change, nor what ends are computed from, which `is_end` accepts.
-    `replace` returns the nodes for operands of rebuilt expressions. `through_gradients` as in
-    `Provenance.depends_on`.
+    `replace` returns the nodes for operands of rebuilt expressions. `through_gradients` and
+    `least_depth` as in `Provenance.depends_on`.
     """
     expressions: dict[Node, Node] = {}
     lost: set[Node] = set()
-    depends: dict[Provenance, bool] = {}
+    known: dict[Provenance, bool] = {}
+
+    def depends(provenance: Provenance) -> bool:
+        return provenance.depends_on(
+            is_source, known, through_gradients=through_gradients, least_depth=least_depth
+        )
+
     new: dict[Node, Node] = {}
     seen: set[Node] = set()
     stack: list[Node | None] = list(roots)
@@ -59,11 +66,7 @@ def with_expressions(
             continue
         seen.add(node)
         provenance = provenance_of(node)
-        if (
-            provenance is not None
-            and node not in kept
-            and provenance.depends_on(is_source, depends, through_gradients=through_gradients)
-        ):
+        if provenance is not None and node not in kept and depends(provenance):
             expression = provenance.expression(node, replace)
             if expression is None:
                 lost.add(node)

@@ -162,3 +162,36 @@ def test_sources_that_depend_on_each_other(
             found = mm.grad(total, sources)
             for one, other in zip(found, alone, strict=True):
                 np.testing.assert_allclose(one.numpy(), other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["inline", "planned"])
+def test_sources_that_were_evaluated_after_their_readers(kind: str) -> None:
+    """The record of a source may be younger than those of the arrays that depend on it."""
+    a = np.linspace(0.1, 1, 5)
+    with current(kind):
+        x = mm.asarray(a)
+        d = x * 2
+        c = mm.tanh(d)
+        y = mm.sum(c * c)
+        float(y)
+        mm.evaluate(d)
+        mm.evaluate(c)
+        z = y * 3
+        float(z)
+        by_c = 6 * np.tanh(2 * a)
+        expected = [by_c, by_c * 2 * (1 - np.tanh(2 * a) ** 2)]
+        np.testing.assert_allclose(mm.grad(z, c).numpy(), expected[0])
+        for one, other in zip(mm.grad(z, [c, x]), expected, strict=True):
+            np.testing.assert_allclose(one.numpy(), other)
+
+
+def test_loops_with_a_source_that_is_not_used() -> None:
+    """Its gradient is zero, and the time of a step does not grow with the steps before."""
+    with current("inline"):
+        w, unused = mm.asarray(np.ones(3)), mm.asarray(np.ones(3))
+        for _ in range(300):
+            slope, none = mm.grad(mm.sum((w - 0.5) ** 2), [w, unused])
+            w = w - 0.01 * slope
+            unused = unused - 0.01 * none
+        assert unused.numpy().tolist() == [1, 1, 1]
+        np.testing.assert_allclose(w.numpy(), 0.5 + 0.5 * 0.98**300)
