@@ -45,6 +45,7 @@ def test_every_operation_has_a_row() -> None:
         "branch",
         "branch_result",
         "checkpoint",
+        "gradient",
         "summands",
         "sum_parts",
         "sum_signs",

@@ -296,11 +296,20 @@ class Provenance(Struct, eq=False, gc=False):
         numbers: Sequence[Number] = (),
     ) -> Provenance:
         """Return the provenance of a recipe's output."""
-        kept = sum([x.kept_bytes for x in operands])
-        length = longest(operands) + recipe.length + kept // KEPT_BYTES
-        found = Provenance(recipe, output, operands, line, numbers, length)
-        found.depth = _next_depth(operands)
-        return found
+        kept = length = depth = 0  # in one loop, since each operation on a small array comes here
+        for x in operands:
+            kept += x.kept_bytes
+            before = x.provenance
+            if before is not None:
+                if before._length > MAX_LENGTH:
+                    before._forget_operands()
+                length = max(length, before._length)
+                depth = max(depth, before.depth)
+            elif type(x) is NodeOperand and x.is_pending:
+                depth = UNKNOWN_DEPTH
+        length += recipe.length + kept // KEPT_BYTES
+        depth = min(depth + 1, UNKNOWN_DEPTH)
+        return Provenance(recipe, output, operands, line, numbers, length, None, (), 0, depth)
 
     @staticmethod
     def of_loop(loop: Loop, output: int, operands: Sequence[WeakOperand], line: Line) -> Provenance:
