@@ -16,7 +16,7 @@ from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Node, provenance_of
 from magmath.graph.graph import topological_until
 from magmath.graph.operation import Gradients
-from magmath.graph.provenance import Provenance, WeakOperand
+from magmath.graph.provenance import Provenance, Question, WeakOperand
 from magmath.graph.rebuild import with_expressions
 from magmath.ops.creation import full
 from magmath.ops.elementwise import where
@@ -255,7 +255,7 @@ def _connected(output: Node, sources: Sequence[Node], closes: bool) -> _Connecte
     roots, kept = [output, *sources, *dependent], alike.difference(dependent)
     images, lost = with_expressions(
         roots, kept, dependence.reads_source, is_end=is_end, through_gradients=not closes,
-        least_depth=dependence.least_depth,
+        least_depth=dependence.least_depth, question=dependence.question,
     )  # fmt: skip
     count = len(sources) + 1
     rebuilt = dict(zip(images[count:], [node.known for node in dependent], strict=True))
@@ -279,6 +279,10 @@ class _Dependence:
         records = [provenance_of(node) for node in self._known]
         self.least_depth = min([0 if x is None else x.depth for x in records], default=0)
         """The depth of a record below which it depends on no source."""
+        self.question: Question | None = None
+        if len(self._sources) == 1:
+            (only,) = self._sources
+            self.question = Question.of(only, through_gradients=through_gradients)
         self._nodes: dict[Node, bool] = {}
         self._records: dict[Provenance, bool] = {}
 
@@ -313,7 +317,7 @@ class _Dependence:
         record = provenance_of(leaf)
         return record is not None and record.depends_on(
             self.reads_source, self._records, through_gradients=self._through,
-            least_depth=self.least_depth,
+            least_depth=self.least_depth, question=self.question,
         )  # fmt: skip
 
     def on_others(self, leaves: Sequence[Node]) -> list[Node]:

@@ -10,11 +10,11 @@ knows that the array depended on it, and raises an error instead of returning ze
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from types import MappingProxyType
-from typing import Protocol, final
-from weakref import ref
+from typing import Any, Protocol, final
+from weakref import WeakKeyDictionary, ref
 
 from msgspec import Struct
 
@@ -280,12 +280,20 @@ class Provenance(Struct, eq=False, gc=False):
     line: Line
     _numbers: Sequence[Number] = ()
     _length: int = 1
+    """The number of operations of the longest chain before and with this one, those included whose
+    expressions were dropped."""
     _loop: Loop | None = None
     _kept: Sequence[Node] = ()
     serial: int = 0
     """Different for each provenance that an operand has dropped."""
     depth: int = 1
     """Larger than that of every record on which this one depends, or `UNKNOWN_DEPTH`."""
+    _start: int = 0
+    """The length up to which expressions were dropped."""
+    _direct: Sequence[WeakOperand] | None = None
+    """Of a dropped expression, the operands from which it was not computed through gradients."""
+    _answer: object = None
+    """The answer to the last question whether the value was computed from an array."""
 
     @staticmethod
     def of(
@@ -296,27 +304,31 @@ class Provenance(Struct, eq=False, gc=False):
         numbers: Sequence[Number] = (),
     ) -> Provenance:
         """Return the provenance of a recipe's output."""
-        kept = length = depth = 0  # in one loop, since each operation on a small array comes here
+        kept = length = start = depth = 0  # one loop: each operation on a small array comes here
         for x in operands:
             kept += x.kept_bytes
             before = x.provenance
             if before is not None:
-                if before._length > MAX_LENGTH:
-                    before._forget_operands()
+                if before._length - before._start > MAX_LENGTH:
+                    before._shorten()
                 length = max(length, before._length)
+                start = max(start, before._start)
                 depth = max(depth, before.depth)
             elif type(x) is NodeOperand and x.is_pending:
                 depth = UNKNOWN_DEPTH
         length += recipe.length + kept // KEPT_BYTES
         depth = min(depth + 1, UNKNOWN_DEPTH)
-        return Provenance(recipe, output, operands, line, numbers, length, None, (), 0, depth)
+        found = Provenance(recipe, output, operands, line, numbers, length, None, (), 0, depth)
+        found._start = start
+        return found
 
     @staticmethod
     def of_loop(loop: Loop, output: int, operands: Sequence[WeakOperand], line: Line) -> Provenance:
         """Return the provenance of a loop's result, by its number; the operands are in the order of
         its recipe."""
-        found = Provenance(None, output, operands, line, (), longest(operands) + 1, loop)
-        found.depth = _next_depth(operands)
+        length, start = _longest([x.provenance for x in operands])
+        found = Provenance(None, output, operands, line, (), length + 1, loop)
+        found._start, found.depth = start, _next_depth(operands)
         if loop.length <= MAX_LENGTH:
             found._length += loop.length
             # All loops of a chain through which gradients pass keep at most this much.
@@ -342,7 +354,8 @@ class Provenance(Struct, eq=False, gc=False):
         by which they were taken for gradients among them."""
         operands = self._operands
         if self._recipe is None:
-            return operands
+            is_dropped = self._direct is not None and not through_gradients
+            return self._direct if is_dropped else operands  # type: ignore[return-value]
         numbers = self._recipe.read_by(self._output, through_gradients=through_gradients)
         if len(numbers) == len(operands):
             return operands
@@ -376,8 +389,9 @@ class Provenance(Struct, eq=False, gc=False):
         # whose provenance was not known when they were read.
         found = [provenance_of(node) for node in plain]
         own = 1 if self._recipe is None else self._recipe.length
-        length = longest_chain([before for before in found if before is not self]) + own
-        self._length = max(self._length, length) + kept // KEPT_BYTES
+        length, start = _longest([before for before in found if before is not self])
+        self._length = max(self._length, length + own) + kept // KEPT_BYTES
+        self._start = max(self._start, start)
 
     def operands(self) -> Iterator[WeakOperand]:
         """Yield all operands from which the value was computed, directly or indirectly."""
@@ -405,24 +419,29 @@ class Provenance(Struct, eq=False, gc=False):
         *,
         through_gradients: bool = True,
         least_depth: int = 0,
+        question: Question | None = None,
     ) -> bool:
         """Return True if the value was computed, directly or indirectly, from an operand that
         `is_source` accepts; `through_gradients` as in `read`.
 
-        `known` caches the answers. Records of a smaller depth than `least_depth` do not depend on
-        one.
+        `known` caches the answers, and records store that to the last `question` that they were
+        asked. Records of a smaller depth than `least_depth` do not depend on such an operand.
         """
         stack = [self]
         while stack:
             last = stack[-1]
             read = last.read(through_gradients=through_gradients)
             before = [x.provenance for x in read if x.provenance is not None]
+            if question is not None:
+                question.recall(before, known)
             unknown = [one for one in before if one not in known and one.depth >= least_depth]
             found = any(map(is_source, read)) or any(known.get(one) for one in before)
             if last not in known and unknown and not found:
                 stack += unknown
                 continue
             known.setdefault(last, found)
+            if question is not None:
+                last._answer = question.yes if known[last] else question.no
             stack.pop()
         return known[self]
 
@@ -496,42 +515,106 @@ class Provenance(Struct, eq=False, gc=False):
             return "a variable that it was computed from was assigned since"
         return "an array that it was computed from does not exist any more"
 
-    def _forget_operands(self) -> None:
-        """Drop the expressions of the operands, except on which arrays they depend."""
-        for x in self._operands:
-            if x.provenance is not None:
-                x.provenance._forget_expression()
-        self._kept = ()
-        self._length = 0 if self._recipe is None else self._recipe.length
+    def _shorten(self) -> None:
+        """Drop the expressions of the older half of the chain that ends here, except on which
+        existing arrays they depend."""
+        start = self._length - MAX_LENGTH // 2
+        recent, old, stack = {self}, list[Provenance](), [self]
+        while stack:
+            for x in stack.pop().read():
+                before = x.provenance
+                if before is None or before in recent:
+                    continue
+                if before._length <= start:
+                    old.append(before)
+                    continue
+                recent.add(before)
+                stack.append(before)
+        dropped = [one for one in dict.fromkeys(old) if one._direct is None]
+        every = _existing(dropped, through_gradients=True)
+        direct = _existing(dropped, through_gradients=False)
+        for one in dropped:
+            one._operands, one._direct = every[one], direct[one]
+            one._recipe, one._loop, one._kept = None, None, ()
+        for one in recent:
+            one._start = max(one._start, start)
 
-    def _forget_expression(self) -> None:
-        """Drop the expression, except on which existing arrays it depends."""
-        nodes: dict[Node, None] = {}
-        for x in self.operands():
-            for node in x.nodes():
-                nodes[node] = None
-        found = [LeafOperand.of(node) for node in dict.fromkeys([node.known for node in nodes])]
-        for leaf in found:
-            leaf.forget_provenance()
-        self._operands, self._recipe, self._length, self._kept = found, None, 0, ()
-        self._loop = None
+
+def _existing(
+    records: Sequence[Provenance], *, through_gradients: bool
+) -> dict[Provenance, list[WeakOperand]]:
+    """Return the existing arrays on which each record depends, without their provenance."""
+    found: dict[Provenance, frozenset[Node]] = {}
+    stack = [*records]
+    while stack:
+        last = stack[-1]
+        read = last.read(through_gradients=through_gradients)
+        before = [x.provenance for x in read if x.provenance is not None]
+        unknown = [one for one in before if one not in found]
+        if unknown and last not in found:
+            stack += unknown
+            continue
+        if last not in found:
+            own = frozenset([node.known for x in read for node in x.nodes()])
+            found[last] = own.union(*[found[one] for one in before])
+        stack.pop()
+    return {one: _without_provenance(found[one]) for one in records}
+
+
+def _without_provenance(nodes: Iterable[Node]) -> list[WeakOperand]:
+    found = [LeafOperand.of(node) for node in nodes]
+    for leaf in found:
+        leaf.forget_provenance()
+    return [*found]
+
+
+@final
+class Question:
+    """Whether records were computed from one array: the same object for the same array, so that a
+    loop that asks in each step does not search all former steps each time."""
+
+    __slots__ = ("no", "yes")
+
+    def __init__(self) -> None:
+        self.yes, self.no = object(), object()
+
+    @staticmethod
+    def of(array: Node, *, through_gradients: bool) -> Question:
+        """Return the question for a leaf with its current value."""
+        made, *found = _questions.get(array, (None,))
+        if not found or made is not array.provenance:  # the leaf of another result now
+            found = [Question(), Question()]
+            _questions[array] = (array.provenance, *found)
+        return found[through_gradients]
+
+    def recall(self, records: Iterable[Provenance], known: dict[Provenance, bool]) -> None:
+        """Add the answers that records store."""
+        for one in records:
+            if one._answer is self.no:
+                known[one] = False
+            elif one._answer is self.yes:
+                known[one] = True
+
+
+_questions: WeakKeyDictionary[Node, Any] = WeakKeyDictionary()
 
 
 def longest(operands: Sequence[WeakOperand]) -> int:
     """Return the number of recorded operations of the longest chain before a result."""
-    return longest_chain([x.provenance for x in operands])
+    length, start = _longest([x.provenance for x in operands])
+    return length - start
 
 
-def longest_chain(records: Sequence[Provenance | None]) -> int:
-    """Return the number of operations of the longest chain that ends with one of these records; a
-    chain of more than `MAX_LENGTH` ends there."""
-    found = 0
+def _longest(records: Sequence[Provenance | None]) -> tuple[int, int]:
+    """Return the length and the start of the longest chain that ends with one of these records;
+    the older half of a chain of more than `MAX_LENGTH` is dropped."""
+    length = start = 0
     for before in records:
         if before is not None:
-            if before._length > MAX_LENGTH:
-                before._forget_operands()
-            found = max(found, before._length)
-    return found
+            if before._length - before._start > MAX_LENGTH:
+                before._shorten()
+            length, start = max(length, before._length), max(start, before._start)
+    return length, start
 
 
 UNKNOWN_DEPTH = 1 << 40

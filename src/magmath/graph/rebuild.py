@@ -10,7 +10,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from magmath.graph.graph import topological
 from magmath.graph.operation import Node
-from magmath.graph.provenance import IsSource, Provenance, Replace, WeakOperand, provenance_of
+from magmath.graph.provenance import (
+    IsSource,
+    Provenance,
+    Question,
+    Replace,
+    WeakOperand,
+    provenance_of,
+)
 
 
 def existing(read: WeakOperand) -> Node | None:
@@ -32,13 +39,14 @@ def with_expressions(
     *,
     through_gradients: bool = True,
     least_depth: int = 0,
+    question: Question | None = None,
 ) -> tuple[list[Node], set[Node]]:
     """Return the roots with expressions in place of the leaves that depend on source operands, and
     the leaves whose expressions cannot be built again.
 
     Leaves in `kept` do not change, nor what ends are computed from, which `is_end` accepts.
-    `replace` returns the nodes for operands of rebuilt expressions. `through_gradients` and
-    `least_depth` as in `Provenance.depends_on`.
+    `replace` returns the nodes for operands of rebuilt expressions. `through_gradients`,
+    `least_depth` and `question` as in `Provenance.depends_on`.
     """
     expressions: dict[Node, Node] = {}
     lost: set[Node] = set()
@@ -46,8 +54,9 @@ def with_expressions(
 
     def depends(provenance: Provenance) -> bool:
         return provenance.depends_on(
-            is_source, known, through_gradients=through_gradients, least_depth=least_depth
-        )
+            is_source, known, through_gradients=through_gradients, least_depth=least_depth,
+            question=question,
+        )  # fmt: skip
 
     new: dict[Node, Node] = {}
     seen: set[Node] = set()
