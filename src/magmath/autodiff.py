@@ -16,7 +16,7 @@ from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Node, provenance_of
 from magmath.graph.graph import topological_until
 from magmath.graph.operation import Gradients
-from magmath.graph.provenance import Provenance, Question, WeakOperand
+from magmath.graph.provenance import Question, WeakOperand
 from magmath.graph.rebuild import with_expressions
 from magmath.ops.creation import full
 from magmath.ops.elementwise import where
@@ -38,8 +38,7 @@ def gradients(
     built again.
 
     An intermediate result that is itself a gradient (`ops/gradient_results.py`) counts as a
-    constant, unless the array by which it was taken is a source or is computed from one, or the
-    output depends on a source in no other way.
+    constant, unless the output depends on a source in no other way.
 
     Raises ShapeError if the output is not 0-d, and DTypeError if it or a source is not real
     floating point. Raises MagmathError if the output depends on a source through an array whose
@@ -69,7 +68,7 @@ def _slopes(
     """Return the gradient by each source on which the output depends, None if it is zero, and the
     output as an expression of the sources.
 
-    With `closes`, gradients by arrays that do not depend on the sources count as constants.
+    With `closes`, intermediate results that are gradients count as constants.
     """
     graph = _connected(output, sources, closes)
     order = topological_until([graph.output], [*_arguments(graph.sources), *graph.closed])
@@ -241,12 +240,11 @@ def _connected(output: Node, sources: Sequence[Node], closes: bool) -> _Connecte
     known, ends = {node.known for node in sources}, _arguments(sources)
     order = topological_until([output], ends)
     alike = known.union(sources, [node for node in order if node.known in known])
-    dependence = _Dependence(alike, ends, through_gradients=not closes)
+    dependence = _Dependence(alike, through_gradients=not closes)
     closed = set[Node]()
 
     def is_end(node: Node) -> bool:
-        is_gradient = closes and node.operation.gradient and node not in alike
-        if is_gradient and not dependence.of(node.inputs[1]):
+        if closes and node.operation.gradient and node not in alike:
             closed.add(node)
         return node in ends or node in closed
 
@@ -263,18 +261,14 @@ def _connected(output: Node, sources: Sequence[Node], closes: bool) -> _Connecte
 
 
 class _Dependence:
-    """Which nodes are computed from sources.
+    """Which records depend on sources.
 
     sources   the nodes with the values of the sources
-    ends      nodes whose own expressions are not part of the function
-    through_gradients   if False, a gradient depends on what the array depends on by which it was
-                        taken, and on nothing else
+    through_gradients   if False, gradients depend on nothing
     """
 
-    def __init__(
-        self, sources: Collection[Node], ends: Collection[Node], *, through_gradients: bool
-    ) -> None:
-        self._sources, self._ends, self._through = set(sources), ends, through_gradients
+    def __init__(self, sources: Collection[Node], *, through_gradients: bool) -> None:
+        self._sources, self._through = set(sources), through_gradients
         self._known = {node.known for node in self._sources}
         records = [provenance_of(node) for node in self._known]
         self.least_depth = min([0 if x is None else x.depth for x in records], default=0)
@@ -283,42 +277,10 @@ class _Dependence:
         if len(self._sources) == 1:
             (only,) = self._sources
             self.question = Question.of(only, through_gradients=through_gradients)
-        self._nodes: dict[Node, bool] = {}
-        self._records: dict[Provenance, bool] = {}
 
     def reads_source(self, operand: WeakOperand) -> bool:
         """Return True if a record reads a source."""
         return not self._sources.isdisjoint(operand.nodes())
-
-    def of(self, node: Node) -> bool:
-        """Return True if a node is a source, or is computed from one."""
-        stack: list[Node] = [node]
-        while stack:
-            last = stack[-1]
-            if last in self._nodes:
-                stack.pop()
-                continue
-            found = last in self._sources or self._is_recorded(last)
-            below = () if found or last in self._ends or last.is_leaf else last.inputs
-            if last.operation.version:  # its gradient is that of the variable
-                below = below[:1]
-            elif last.operation.gradient and not self._through:
-                below = below[1:]
-            unknown = [x for x in below if x not in self._nodes]
-            if unknown and not any(self._nodes.get(x) for x in below):
-                stack += unknown
-                continue
-            self._nodes[last] = found or any(self._nodes[x] for x in below if x in self._nodes)
-            stack.pop()
-        return self._nodes[node]
-
-    def _is_recorded(self, leaf: Node) -> bool:
-        """Return True if the value of a leaf was computed from a source."""
-        record = provenance_of(leaf)
-        return record is not None and record.depends_on(
-            self.reads_source, self._records, through_gradients=self._through,
-            least_depth=self.least_depth, question=self.question,
-        )  # fmt: skip
 
     def on_others(self, leaves: Sequence[Node]) -> list[Node]:
         """Return the sources' leaves whose values were computed from other sources."""
@@ -384,9 +346,11 @@ def _ancestors(node: Node) -> set[Node]:
     found, stack = {node}, [node]
     while stack:
         last = stack.pop()
-        sources = [] if last.name == "stop_gradient" else [last.known, *last.inputs]
+        is_end = last.name == "stop_gradient" or last.operation.gradient
+        sources = [] if is_end else [last.known, *last.inputs]
         provenance = provenance_of(last)
-        for source in [*sources, *(provenance.nodes() if provenance else ())]:
+        before = provenance.nodes(through_gradients=False) if provenance else ()
+        for source in [*sources, *before]:
             numbers = source.name in ("parameter", "constant")
             if source.dtype.kind in ("float", "complex") and not numbers and source not in found:
                 found.add(source)

@@ -515,3 +515,24 @@ def test_what_a_callback_changes_takes_effect_in_the_next_epoch(
             assert len(traced) == count, "without a change the step is not traced again"
         assert losses[0] == losses[1]
         check_same(*ends)
+
+
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+def test_parameters_without_dimensions(kind: str, workers: int) -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            self.scale = nn.Parameter(0.5, ())
+
+        def __call__(self, x: mm.Array) -> mm.Array:
+            return mm.sum(x, axis=1) * self.scale
+
+    with current(kind, workers):
+        net, x = Scaled(), X.astype(np.float64)
+        trainer = Trainer(net, "mean_squared_error", mm.optim.GradientDescent(0.01), metrics=[])
+        trainer.fit(x, x.sum(axis=1), batch_size=20, epochs=2, shuffle=False)
+        scale = 0.5
+        for _ in range(2):
+            for start in range(0, 60, 20):
+                total = x[start : start + 20].sum(axis=1)
+                scale -= 0.01 * np.mean(2 * (scale - 1) * total**2)
+        np.testing.assert_allclose(float(net.scale), scale, rtol=1e-4)

@@ -390,7 +390,7 @@ class Operation:
     version           the value of a variable at a line of the user's code (`ops/leaves.py`)
     random            draws random numbers
     mark              its value is its first operand; autodiff and batching read the others
-    gradient          a mark of a gradient; its second operand is the array by which it was taken
+    gradient          a mark of a gradient, which counts as a constant in later ones
     """
 
     name: str

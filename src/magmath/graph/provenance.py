@@ -350,8 +350,8 @@ class Provenance(Struct, eq=False, gc=False):
         return self._operands
 
     def read(self, *, through_gradients: bool = True) -> Sequence[WeakOperand]:
-        """Return the operands from which the value was computed directly; otherwise only the arrays
-        by which they were taken for gradients among them."""
+        """Return the operands from which the value was computed directly; otherwise not those from
+        which only gradients were computed."""
         operands = self._operands
         if self._recipe is None:
             is_dropped = self._direct is not None and not through_gradients
@@ -393,11 +393,11 @@ class Provenance(Struct, eq=False, gc=False):
         self._length = max(self._length, length + own) + kept // KEPT_BYTES
         self._start = max(self._start, start)
 
-    def operands(self) -> Iterator[WeakOperand]:
+    def operands(self, *, through_gradients: bool = True) -> Iterator[WeakOperand]:
         """Yield all operands from which the value was computed, directly or indirectly."""
         seen, stack = set[object]((self,)), [self]
         while stack:
-            for x in stack.pop().read():
+            for x in stack.pop().read(through_gradients=through_gradients):
                 if x in seen:  # several records share an operand
                     continue
                 seen.add(x)
@@ -407,9 +407,9 @@ class Provenance(Struct, eq=False, gc=False):
                     seen.add(before)
                     stack.append(before)
 
-    def nodes(self) -> Iterator[Node]:
+    def nodes(self, *, through_gradients: bool = True) -> Iterator[Node]:
         """Yield all existing nodes from which the value was computed, directly or indirectly."""
-        for x in self.operands():
+        for x in self.operands(through_gradients=through_gradients):
             yield from x.nodes()
 
     def depends_on(
@@ -585,7 +585,8 @@ class Question:
         if not found or made is not array.provenance:  # the leaf of another result now
             found = [Question(), Question()]
             _questions[array] = (array.provenance, *found)
-        return found[through_gradients]
+        question: Question = found[through_gradients]
+        return question
 
     def recall(self, records: Iterable[Provenance], known: dict[Provenance, bool]) -> None:
         """Add the answers that records store."""

@@ -72,13 +72,14 @@ class Recipe:
 
     def reached(self, output: int, *, through_gradients: bool = True) -> list[int]:
         """Return the positions of all nodes from which an output is computed, in order, itself
-        included; otherwise only the array by which a gradient was taken for each gradient."""
+        included; otherwise not those from which only gradients are computed."""
         found = {output}
         for i in range(output, -1, -1):
             step = self.steps[i]
-            if i in found and isinstance(step, RecipeStep):
-                is_end = step.operation.gradient and not through_gradients
-                found.update(step.sources[1:] if is_end else step.sources)
+            if i not in found or not isinstance(step, RecipeStep):
+                continue
+            if through_gradients or not step.operation.gradient:
+                found.update(step.sources)
         return sorted(found)
 
     def read_by(self, output: int, *, through_gradients: bool = True) -> list[int]:

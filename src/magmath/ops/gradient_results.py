@@ -1,7 +1,7 @@
-"""The operation that marks a result of `mm.grad`, with the array by which the gradient was taken.
+"""The operation that marks a result of `mm.grad`.
 
-Gradients in which it is an intermediate result count it as a constant, with the exceptions that
-`autodiff.gradients` names. The passes replace it by its value.
+Later gradients count it as a constant, unless the result depends on a source in no other way. The
+passes replace it by its value.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ def _unreachable(*_: Any, **__: Any) -> Any:
 
 
 def _vjp(node: Node, cotangent: Node) -> Gradients:
-    return cotangent, None
+    return (cotangent,)
 
 
 GRADIENT = Operation(
     name="gradient",
-    infer=lambda value, by: (value.shape, value.dtype),
+    infer=lambda value: (value.shape, value.dtype),
     axes=_unreachable,
     reduction=None,
     vjp=_vjp,
     kernel=_unreachable,
     native=None,
-    reference=lambda value, by: value,
+    reference=lambda value: value,
     flops=lambda node: 0.0,
     lower_to=lambda node: node.inputs[0],
     mark=True,

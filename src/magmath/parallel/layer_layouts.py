@@ -35,7 +35,7 @@ def parameter_layout(option: str, shape: Shape, environment: Environment) -> Lay
         return Layout.whole(shape, environment.first_worker)
     if option == "sharded" and not environment.shares_memory:
         return state_layout(option, shape, environment)
-    if option not in SPLIT_DIMENSION or (option == "rows" and len(shape) < 2):
+    if option not in SPLIT_DIMENSION or len(shape) < (2 if option == "rows" else 1):
         return environment.whole(shape, shared=True)
     return _split(shape, SPLIT_DIMENSION[option] % len(shape), environment)
 

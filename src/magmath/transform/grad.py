@@ -59,11 +59,11 @@ def grad(
     ShapeError if y is not 0-d, DTypeError for types other than real floats.
 
     In a later gradient, the result counts as a constant, as in PyTorch: parameters that were
-    updated with it do not depend on what it was computed from. It is differentiated in gradients by
-    the array by which it was taken, as for second derivatives, by arrays from which that was
-    computed, and by arrays on which the later result depends in no other way. `create_graph=True`
-    has it differentiated always, for example for a penalty on a gradient, `create_graph=False`
-    never. Gradients within a function that is differentiated itself are always differentiated.
+    updated with it do not depend on what it was computed from. It is differentiated only in
+    gradients by arrays on which the later result depends in no other way, such as second
+    derivatives. `create_graph=True` has it differentiated always, for example for a penalty on a
+    gradient, `create_graph=False` never. Gradients within a function that is differentiated itself
+    are always differentiated.
 
     Of a function: `mm.grad(f, argnums=0, has_aux=False)` is the function that takes the arguments
     of f and returns the gradient of its result, see `value_and_grad`.
@@ -95,10 +95,7 @@ def grad(
                 f"grad: needs magmath arrays, was given {type(array).__name__}; {remedy}"
             )
     nodes = [x.leaf if isinstance(x, Variable) else x.node for x in sources]
-    found = [
-        Array(_result(node, x.node, create_graph))
-        for node, x in zip(gradients(y.node, nodes), sources, strict=True)
-    ]
+    found = [Array(_result(node, create_graph)) for node in gradients(y.node, nodes)]
     return found[0] if isinstance(xs, Array) else found
 
 
@@ -171,12 +168,12 @@ def value_and_grad(
     return _named(transformed, "value_and_grad", function)
 
 
-def _result(gradient: Node, by: Node, create_graph: bool | None) -> Node:
-    """Return the gradient by an array as `create_graph` of `grad` describes it."""
+def _result(gradient: Node, create_graph: bool | None) -> Node:
+    """Return a gradient as `create_graph` of `grad` describes it."""
     if create_graph or (create_graph is None and keeps_expressions()):
         return gradient
     if create_graph is None:
-        return apply(GRADIENT, gradient, by, line=user_line())
+        return apply(GRADIENT, gradient, line=user_line())
     return apply(e.STOP_GRADIENT, gradient, line=user_line())
 
 

@@ -60,6 +60,7 @@ class _LoopScope(Scope):
         super().__init__(can_loop=True)
         self.variables: dict[Node, Node] = {}
         """Placeholders for the values of variables before the step, by the variables' leaves."""
+        self._versions: dict[Node, Node] = {}
         self.streams: dict[int, _Stream] = {}
         """The streams of random numbers, by the identities of the generators."""
 
@@ -68,7 +69,9 @@ class _LoopScope(Scope):
         if leaf in self.assigned:
             return self.assigned[leaf]
         self.read[leaf] = variable
-        return version(leaf, self.before(leaf), variable.number)
+        if leaf not in self._versions:  # one node, by which an optimizer finds the variable
+            self._versions[leaf] = version(leaf, self.before(leaf), variable.number)
+        return self._versions[leaf]
 
     def before(self, leaf: Node) -> Node:
         """Return the placeholder for the value of a variable before the step."""

@@ -109,6 +109,28 @@ def test_variables_and_random_numbers_are_states(every_pool: object) -> None:
         np.testing.assert_allclose(compiled, eager, rtol=1e-12)
 
 
+@pytest.mark.parametrize("name", ["GradientDescent", "Momentum", "Adam"])
+def test_steps_of_optimizers(every_pool: object, name: str) -> None:
+    """Training until the loss is small, in a compiled function."""
+    records = []
+    for run in (lambda f: f, mm.compile):
+        w, optimizer = mm.variable("w", np.zeros(3)), getattr(mm.optim, name)(0.1)
+
+        def body(loss: mm.Array, w: Any = w, optimizer: Any = optimizer) -> mm.Array:
+            loss = mm.sum((w - 1) ** 2)
+            optimizer.update({w: mm.grad(loss, w)})
+            return loss
+
+        def train(body: Any = body) -> mm.Array:
+            start = mm.asarray(10.0, dtype="float64")
+            return mm.while_loop(lambda loss: loss > 0.05, body, start)
+
+        trained = run(train)
+        records.append([float(trained()), float(trained()), w.numpy()])
+    for one, other in zip(*records, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9)
+
+
 def test_what_functions_capture_and_update(every_pool: object) -> None:
     outside = mm.asarray(np.array([1.0, 2.0]))
     times = mm.variable("times", 2.0)
