@@ -237,7 +237,7 @@ def _power_vjp(node: Node, g: Node) -> Gradients:
     by_x = g * (y * x**exponent)
     if _is_number(y):
         return by_x, None
-    safe = where(call("greater", x, zero), x, one)  # d/dy needs log x, defined for x > 0
+    safe = where(call("equal", x, zero), one, x)  # d/dy has the limit 0 at x = 0, as in PyTorch
     return by_x, g * (node * call("log", safe))
 
 
