@@ -215,3 +215,26 @@ def test_gradients_in_differentiated_functions() -> None:
         return mm.sum(slope**2) + mm.sum(y)
 
     np.testing.assert_allclose(mm.grad(penalty)(mm.asarray(b)).numpy(), 18 * a**4 * b + 1)
+
+
+@pytest.mark.parametrize("offset", range(0, 12, 3))
+def test_long_loops(offset: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chain of records is cut far behind the operations of a step, wherever it reaches its limit;
+    and what the cut part depends on directly is not what its gradients depend on."""
+    monkeypatch.setattr("magmath.graph.provenance.MAX_LENGTH", 200)
+    x, target = RANDOM.normal(size=(2, 6, 3))
+    w, x_ = np.full((3, 1), 0.5), mm.asarray(x)
+    ours, m, goal = mm.asarray(w), mm.zeros((3, 1), dtype="float64"), mm.asarray(target[:, :1])
+    v = np.zeros((3, 1))
+    for _ in range(offset):
+        ours = ours * 1.0
+    for _ in range(60):
+        by_x = mm.grad(mm.mean((x_ @ ours - goal) ** 2), x_)
+        moved = x_ + 0.1 * by_x
+        m = 0.9 * m + mm.grad(mm.mean((moved @ ours - goal) ** 2), ours)
+        ours = ours - 0.05 * m
+        error = x @ w - target[:, :1]
+        shifted = x + 0.1 * (2 / 6) * error @ w.T
+        v = 0.9 * v + shifted.T @ (shifted @ w - target[:, :1]) * 2 / 6
+        w = w - 0.05 * v
+    np.testing.assert_allclose(ours.numpy(), w, rtol=1e-8)
