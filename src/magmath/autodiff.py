@@ -14,9 +14,10 @@ from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Node, provenance_of
+from magmath.graph.dependence import Question, depends_on
 from magmath.graph.graph import topological_until
 from magmath.graph.operation import Gradients
-from magmath.graph.provenance import Question, WeakOperand
+from magmath.graph.provenance import WeakOperand
 from magmath.graph.rebuild import with_expressions
 from magmath.ops.creation import full
 from magmath.ops.elementwise import where
@@ -108,8 +109,6 @@ def _propagate(
                 _add(cotangents, source, sum_to(slope, source.shape))
             continue
         if cotangent is None or node not in useful or node.is_leaf or node in ends:
-            continue
-        if node in recomputation.closed:
             continue
         if node.operation is CHECKPOINT:
             parts = recomputation.cotangents(node, cotangent)
@@ -291,8 +290,8 @@ class _Dependence:
             def is_other(read: WeakOperand, own: Node = own) -> bool:
                 return any(x.known in known and x.known is not own for x in read.nodes())
 
-            if record is not None and record.depends_on(
-                is_other, {}, through_gradients=self._through, least_depth=self.least_depth
+            if record is not None and depends_on(
+                record, is_other, {}, through_gradients=self._through, least_depth=self.least_depth
             ):
                 found.append(leaf)
         return found

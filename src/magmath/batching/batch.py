@@ -13,6 +13,7 @@ from magmath.batching.operand import BatchOperand, BatchOperands
 from magmath.batching.rules import DRAWN, drawn, of_batch
 from magmath.batching.taken import of_taken
 from magmath.graph import Node
+from magmath.graph.graph import topological_until
 from magmath.ops.predication import BRANCH, BRANCH_RESULT, branch, branch_result
 from magmath.ops.reductions import reduce
 from magmath.ops.while_loops import LOOP_STATE, WHILE
@@ -50,7 +51,9 @@ class _Batch:
 
     def results(self, outputs: Sequence[Node]) -> list[BatchOperand]:
         """Return the outputs for the batch."""
-        for node in _order(outputs, self._new):
+        for node in topological_until(outputs, self._new, _read):
+            if node in self._new:
+                continue
             self._new[node] = result = self._result(node)
             if node in self._streams:
                 self._streams.add(result.node)
@@ -103,23 +106,11 @@ class _Batch:
         return BatchOperand(marked, found.varies, self._size)
 
 
-def _order(outputs: Sequence[Node], known: Collection[Node]) -> list[Node]:
-    """Return the nodes that the outputs need and that are not known, each after its inputs.
-
-    The nodes of branches are left to the branches.
-    """
-    order: list[Node] = []
-    seen = set(known)
-    stack: list[Node | None] = [*outputs[::-1]]
-    while stack:
-        node = stack.pop()
-        if node is None:
-            order.append(stack.pop())  # type: ignore[arg-type]
-        elif node not in seen:
-            seen.add(node)
-            below = () if node.value is not None else node.inputs[::-1]
-            stack += (node, None, *(below[:1] if node.operation is BRANCH_RESULT else below))
-    return order
+def _read(node: Node) -> Sequence[Node]:
+    """Return the inputs of a node that the batch needs; what is inside a branch is left to it."""
+    if node.value is not None:
+        return ()
+    return node.inputs[1:] if node.operation is BRANCH_RESULT else node.inputs
 
 
 def _with_inputs(node: Node, operands: BatchOperands) -> Node:

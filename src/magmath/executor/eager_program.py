@@ -1,8 +1,8 @@
 """Eager programs: operations on small arrays in this process, one call each, prepared once.
 
 A program of the workers is bound to the memory of its operands, which takes longer than to compute
-a few kilobytes; a process must be sent a message besides. An eager program reads NumPy arrays
-wherever they are, and makes new ones.
+a few kilobytes, and a worker process must also be sent a message. An eager program reads NumPy
+arrays wherever they are, and makes new ones.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 
 from magmath.graph.operation import Node
 
@@ -39,9 +40,13 @@ def topological(
     return order
 
 
-def topological_until(outputs: Iterable[Node], ends: Iterable[Node]) -> list[Node]:
-    """Return every node that the outputs need, each after its inputs; the search stops at the
-    ends."""
+def topological_until(
+    outputs: Iterable[Node],
+    ends: Iterable[Node],
+    inputs_of: Callable[[Node], Sequence[Node]] = attrgetter("inputs"),
+) -> list[Node]:
+    """Return every node that the outputs need, each after its inputs; the search stops at the ends,
+    and follows the inputs that `inputs_of` returns."""
     order: list[Node] = []
     last, seen = set(ends), set[Node]()
     stack: list[Node | None] = list(outputs)
@@ -51,7 +56,7 @@ def topological_until(outputs: Iterable[Node], ends: Iterable[Node]) -> list[Nod
             order.append(stack.pop())  # type: ignore[arg-type]
         elif node not in seen:
             seen.add(node)
-            stack += (node, None, *(() if node in last else node.inputs[::-1]))
+            stack += (node, None, *(() if node in last else inputs_of(node)[::-1]))
     return order
 
 

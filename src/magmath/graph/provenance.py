@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from types import MappingProxyType
-from typing import Any, Protocol, final
-from weakref import WeakKeyDictionary, ref
+from typing import Protocol, final
+from weakref import ref
 
 from msgspec import Struct
 
@@ -292,8 +292,9 @@ class Provenance(Struct, eq=False, gc=False):
     """The length up to which expressions were dropped."""
     _direct: Sequence[WeakOperand] | None = None
     """Of a dropped expression, the operands from which it was not computed through gradients."""
-    _answer: object = None
-    """The answer to the last question whether the value was computed from an array."""
+    answer: object = None
+    """The answer to the last question whether the value was computed from an array
+    (`graph/dependence.py`)."""
 
     @staticmethod
     def of(
@@ -304,31 +305,18 @@ class Provenance(Struct, eq=False, gc=False):
         numbers: Sequence[Number] = (),
     ) -> Provenance:
         """Return the provenance of a recipe's output."""
-        kept = length = start = depth = 0  # one loop: each operation on a small array comes here
-        for x in operands:
-            kept += x.kept_bytes
-            before = x.provenance
-            if before is not None:
-                if before._length - before._start > MAX_LENGTH:
-                    before._shorten()
-                length = max(length, before._length)
-                start = max(start, before._start)
-                depth = max(depth, before.depth)
-            elif type(x) is NodeOperand and x.is_pending:
-                depth = UNKNOWN_DEPTH
+        kept, length, start, depth = _chain(operands)
         length += recipe.length + kept // KEPT_BYTES
-        depth = min(depth + 1, UNKNOWN_DEPTH)
-        found = Provenance(recipe, output, operands, line, numbers, length, None, (), 0, depth)
-        found._start = start
-        return found
+        return Provenance(
+            recipe, output, operands, line, numbers, length, None, (), 0, depth, start
+        )
 
     @staticmethod
     def of_loop(loop: Loop, output: int, operands: Sequence[WeakOperand], line: Line) -> Provenance:
         """Return the provenance of a loop's result, by its number; the operands are in the order of
         its recipe."""
-        length, start = _longest([x.provenance for x in operands])
-        found = Provenance(None, output, operands, line, (), length + 1, loop)
-        found._start, found.depth = start, _next_depth(operands)
+        _, length, start, depth = _chain(operands)
+        found = Provenance(None, output, operands, line, (), length + 1, loop, (), 0, depth, start)
         if loop.length <= MAX_LENGTH:
             found._length += loop.length
             # All loops of a chain through which gradients pass keep at most this much.
@@ -387,11 +375,12 @@ class Provenance(Struct, eq=False, gc=False):
         self._kept = plain
         # The kept arrays keep others: all of them are one chain, also where the operands are nodes
         # whose provenance was not known when they were read.
-        found = [provenance_of(node) for node in plain]
         own = 1 if self._recipe is None else self._recipe.length
-        length, start = _longest([before for before in found if before is not self])
-        self._length = max(self._length, length + own) + kept // KEPT_BYTES
-        self._start = max(self._start, start)
+        for before in map(provenance_of, plain):
+            if before is not None and before is not self:
+                self._length = max(self._length, before._length + own)
+                self._start = max(self._start, before._start)
+        self._length += kept // KEPT_BYTES
 
     def operands(self, *, through_gradients: bool = True) -> Iterator[WeakOperand]:
         """Yield all operands from which the value was computed, directly or indirectly."""
@@ -411,39 +400,6 @@ class Provenance(Struct, eq=False, gc=False):
         """Yield all existing nodes from which the value was computed, directly or indirectly."""
         for x in self.operands(through_gradients=through_gradients):
             yield from x.nodes()
-
-    def depends_on(
-        self,
-        is_source: IsSource,
-        known: dict[Provenance, bool],
-        *,
-        through_gradients: bool = True,
-        least_depth: int = 0,
-        question: Question | None = None,
-    ) -> bool:
-        """Return True if the value was computed, directly or indirectly, from an operand that
-        `is_source` accepts; `through_gradients` as in `read`.
-
-        `known` caches the answers, and records store that to the last `question` that they were
-        asked. Records of a smaller depth than `least_depth` do not depend on such an operand.
-        """
-        stack = [self]
-        while stack:
-            last = stack[-1]
-            read = last.read(through_gradients=through_gradients)
-            before = [x.provenance for x in read if x.provenance is not None]
-            if question is not None:
-                question.recall(before, known)
-            unknown = [one for one in before if one not in known and one.depth >= least_depth]
-            found = any(map(is_source, read)) or any(known.get(one) for one in before)
-            if last not in known and unknown and not found:
-                stack += unknown
-                continue
-            known.setdefault(last, found)
-            if question is not None:
-                last._answer = question.yes if known[last] else question.no
-            stack.pop()
-        return known[self]
 
     def expression(self, value: Node, replace: Replace) -> Node | None:
         """Return the expression, built again; `value` is the leaf that holds its value.
@@ -544,7 +500,8 @@ def _existing(
     records: Sequence[Provenance], *, through_gradients: bool
 ) -> dict[Provenance, list[WeakOperand]]:
     """Return the existing arrays on which each record depends, without their provenance."""
-    found: dict[Provenance, frozenset[Node]] = {}
+    numbers: dict[Node, int] = {}
+    found: dict[Provenance, int] = {}  # sets of numbers, as the bits of integers
     stack = [*records]
     while stack:
         last = stack[-1]
@@ -554,11 +511,18 @@ def _existing(
         if unknown and last not in found:
             stack += unknown
             continue
-        if last not in found:
-            own = frozenset([node.known for x in read for node in x.nodes()])
-            found[last] = own.union(*[found[one] for one in before])
+        bits = 0
+        for node in [node.known for x in read for node in x.nodes()]:
+            bits |= 1 << numbers.setdefault(node, len(numbers))
+        for one in before:
+            bits |= found[one]
+        found[last] = bits
         stack.pop()
-    return {one: _without_provenance(found[one]) for one in records}
+    nodes = list(numbers)
+    return {
+        one: _without_provenance([x for i, x in enumerate(nodes) if found[one] >> i & 1])
+        for one in records
+    }
 
 
 def _without_provenance(nodes: Iterable[Node]) -> list[WeakOperand]:
@@ -568,71 +532,35 @@ def _without_provenance(nodes: Iterable[Node]) -> list[WeakOperand]:
     return [*found]
 
 
-@final
-class Question:
-    """Whether records were computed from one array: the same object for the same array, so that a
-    loop that asks in each step does not search all former steps each time."""
-
-    __slots__ = ("no", "yes")
-
-    def __init__(self) -> None:
-        self.yes, self.no = object(), object()
-
-    @staticmethod
-    def of(array: Node, *, through_gradients: bool) -> Question:
-        """Return the question for a leaf with its current value."""
-        made, *found = _questions.get(array, (None,))
-        if not found or made is not array.provenance:  # the leaf of another result now
-            found = [Question(), Question()]
-            _questions[array] = (array.provenance, *found)
-        question: Question = found[through_gradients]
-        return question
-
-    def recall(self, records: Iterable[Provenance], known: dict[Provenance, bool]) -> None:
-        """Add the answers that records store."""
-        for one in records:
-            if one._answer is self.no:
-                known[one] = False
-            elif one._answer is self.yes:
-                known[one] = True
-
-
-_questions: WeakKeyDictionary[Node, Any] = WeakKeyDictionary()
-
-
 def longest(operands: Sequence[WeakOperand]) -> int:
     """Return the number of recorded operations of the longest chain before a result."""
-    length, start = _longest([x.provenance for x in operands])
+    _, length, start, _ = _chain(operands)
     return length - start
-
-
-def _longest(records: Sequence[Provenance | None]) -> tuple[int, int]:
-    """Return the length and the start of the longest chain that ends with one of these records;
-    the older half of a chain of more than `MAX_LENGTH` is dropped."""
-    length = start = 0
-    for before in records:
-        if before is not None:
-            if before._length - before._start > MAX_LENGTH:
-                before._shorten()
-            length, start = max(length, before._length), max(start, before._start)
-    return length, start
 
 
 UNKNOWN_DEPTH = 1 << 40
 """The depth of a record that stands for many others, or that read a pending node, whose own record
-is made later; and that of all records that depend on such a one."""
+is made later; and that of all records that depend on such a one, so that none is left out."""
 
 
-def _next_depth(operands: Sequence[WeakOperand]) -> int:
-    depth = 0
+def _chain(operands: Sequence[WeakOperand]) -> tuple[int, int, int, int]:
+    """Return the bytes that operands keep alive, the length and the start of the longest chain that
+    ends with one of them, and the depth of a record that depends on them.
+
+    The older half of a chain of more than `MAX_LENGTH` operations is dropped.
+    """
+    kept = length = start = depth = 0
     for x in operands:
+        kept += x.kept_bytes
         before = x.provenance
         if before is not None:
-            if before.depth > depth:
-                depth = before.depth
+            if before._length - before._start > MAX_LENGTH:
+                before._shorten()
+            length, start = max(length, before._length), max(start, before._start)
+            depth = max(depth, before.depth)
         elif type(x) is NodeOperand and x.is_pending:
-            return UNKNOWN_DEPTH
-    return min(depth + 1, UNKNOWN_DEPTH)
+            depth = UNKNOWN_DEPTH
+    return kept, length, start, min(depth + 1, UNKNOWN_DEPTH)
 
 
 class DeferredProvenance(Protocol):

@@ -8,16 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from magmath.graph.dependence import IsSource, Question, depends_on
 from magmath.graph.graph import topological
 from magmath.graph.operation import Node
-from magmath.graph.provenance import (
-    IsSource,
-    Provenance,
-    Question,
-    Replace,
-    WeakOperand,
-    provenance_of,
-)
+from magmath.graph.provenance import Provenance, Replace, WeakOperand, provenance_of
 
 
 def existing(read: WeakOperand) -> Node | None:
@@ -46,16 +40,16 @@ def with_expressions(
 
     Leaves in `kept` do not change, nor what ends are computed from, which `is_end` accepts.
     `replace` returns the nodes for operands of rebuilt expressions. `through_gradients`,
-    `least_depth` and `question` as in `Provenance.depends_on`.
+    `least_depth` and `question` as in `depends_on`.
     """
     expressions: dict[Node, Node] = {}
     lost: set[Node] = set()
     known: dict[Provenance, bool] = {}
 
     def depends(provenance: Provenance) -> bool:
-        return provenance.depends_on(
-            is_source, known, through_gradients=through_gradients, least_depth=least_depth,
-            question=question,
+        return depends_on(
+            provenance, is_source, known, through_gradients=through_gradients,
+            least_depth=least_depth, question=question,
         )  # fmt: skip
 
     new: dict[Node, Node] = {}

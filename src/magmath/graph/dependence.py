@@ -1,0 +1,81 @@
+"""Whether a value was computed from an array: a search of the records of its provenance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, final
+from weakref import WeakKeyDictionary
+
+from magmath.graph.operation import Node
+from magmath.graph.provenance import Provenance, WeakOperand
+
+IsSource = Callable[[WeakOperand], bool]
+
+
+@final
+class Question:
+    """Whether records were computed from one array.
+
+    Records store the answer to the last question. It is the same object for the same array, so that
+    a loop that asks in each step does not search all former steps each time.
+    """
+
+    __slots__ = ("no", "yes")
+
+    def __init__(self) -> None:
+        self.yes, self.no = object(), object()
+
+    @staticmethod
+    def of(array: Node, *, through_gradients: bool) -> Question:
+        """Return the question for a leaf with its current value."""
+        made, *found = _questions.get(array, (None,))
+        if not found or made is not array.provenance:  # the leaf of another result now
+            found = [Question(), Question()]
+            _questions[array] = (array.provenance, *found)
+        question: Question = found[through_gradients]
+        return question
+
+    def recall(self, records: Iterable[Provenance], known: dict[Provenance, bool]) -> None:
+        """Add the answers that records store."""
+        for one in records:
+            if one.answer is self.no:
+                known[one] = False
+            elif one.answer is self.yes:
+                known[one] = True
+
+
+_questions: WeakKeyDictionary[Node, Any] = WeakKeyDictionary()
+
+
+def depends_on(
+    record: Provenance,
+    is_source: IsSource,
+    known: dict[Provenance, bool],
+    *,
+    through_gradients: bool = True,
+    least_depth: int = 0,
+    question: Question | None = None,
+) -> bool:
+    """Return True if a value was computed, directly or indirectly, from an operand that `is_source`
+    accepts; `through_gradients` as in `Provenance.read`.
+
+    `known` caches the answers for records, which also store those to a `question`. Records of a
+    smaller depth than `least_depth` do not depend on such an operand.
+    """
+    stack = [record]
+    while stack:
+        last = stack[-1]
+        read = last.read(through_gradients=through_gradients)
+        before = [x.provenance for x in read if x.provenance is not None]
+        if question is not None:
+            question.recall(before, known)
+        unknown = [one for one in before if one not in known and one.depth >= least_depth]
+        found = any(map(is_source, read)) or any(known.get(one) for one in before)
+        if last not in known and unknown and not found:
+            stack += unknown
+            continue
+        known.setdefault(last, found)
+        if question is not None:
+            last.answer = question.yes if known[last] else question.no
+        stack.pop()
+    return known[record]
