@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -80,14 +80,9 @@ class _Attempt:
         self.reads_stored = False
 
 
-class _Read(NamedTuple):
-    """The operands of a node: their values, the different leaves and the numbers among them, and
-    for each operand the position of its leaf, or `_NUMBER`."""
-
-    values: list[np.ndarray[Any, Any]]
-    leaves: list[Node]
-    numbers: list[Number]
-    pattern: list[int]
+_Read = tuple[list["np.ndarray[Any, Any]"], list[Node], list[Number], list[int]]
+"""The operands of a node: their values, the different leaves and the numbers among them, and for
+each operand the position of its leaf, or `_NUMBER`. No class, since each operation makes one."""
 
 
 @final
@@ -197,10 +192,11 @@ class EagerArrays:
         read = self._read(node, attempt)
         if read is None:
             return None
+        operands, leaves, numbers, pattern = read
         if node.operation is GRADIENT:
-            values = read.values[0].copy()
+            values = operands[0].copy()
         elif node.operation.lower_to is None:
-            values = self._kernels.value_of(node, read.values)
+            values = self._kernels.value_of(node, operands)
         else:
             lowered = self._known(expand(Graph((node,))).outputs[0], attempt)
             if lowered is None:
@@ -213,12 +209,12 @@ class EagerArrays:
             store_bounded(self._results, shape, layout, _MOST_LAYOUTS)
         data = RemoteArray(self._pool, None, shape, dtype, layout, None, values)
         result = input_leaf(shape, dtype, layout, data)
-        if read.leaves and node.operation is not STOP_GRADIENT:
-            key = tuple(read.pattern)
+        if leaves and node.operation is not STOP_GRADIENT:
+            key = tuple(pattern)
             recipe = recipes.get(key)
             if recipe is None:
-                recipe = recipes[key] = _recipe(node, read.pattern, len(read.leaves))
-            _record(result, recipe, read.leaves, read.numbers, node.line)
+                recipe = recipes[key] = _recipe(node, pattern, len(leaves))
+            _record(result, recipe, leaves, numbers, node.line)
         return result
 
     def _read(self, node: Node, attempt: _Attempt) -> _Read | None:
@@ -256,7 +252,7 @@ class EagerArrays:
             if value is None or value.nbytes > MOST_READ:
                 return None
             values.append(value)
-        return _Read(values, leaves, numbers, pattern)
+        return values, leaves, numbers, pattern
 
     def _known(self, node: Node, attempt: _Attempt) -> Node | None:
         """Return the leaf with the value of an operand, which is computed now if it is made of
