@@ -7,6 +7,7 @@ import copy
 import gc
 import json
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from magmath.errors import (
     ShapeError,
     WeightsError,
 )
+from magmath.executor.select import ExecutorSelector, Segmented
 from magmath.layout import plan
 from magmath.nn import Dense, Dropout, Flatten, NeuralNetwork
 from magmath.optim import Adam, GradientDescent, Momentum
@@ -750,6 +752,88 @@ def test_native_code_agrees_with_replay(
         check_weights(native, weights(replayed), 2e-3)
     assert set(selector.used) == {"native"}
     assert len(selector.used) == 3 * workers
+
+
+def _images(seed: int) -> Any:
+    """A network of convolutions, with statistics of the batch and a branch, and its data."""
+    mm.random.seed(seed)
+    block = mm.nn.Sequential(mm.nn.Conv2d(8, 3, padding="same"), mm.nn.BatchNorm(), mm.nn.ReLU())
+    net = mm.nn.Sequential(
+        mm.nn.Conv2d(8, 3, stride=2), mm.nn.BatchNorm(), mm.nn.ReLU(), mm.nn.Residual(block),
+        mm.nn.MaxPool2d(2), mm.nn.Flatten(), mm.nn.Dropout(0.2), mm.nn.Dense(10),
+    )  # fmt: skip
+    draw = np.random.default_rng(seed)
+    x = draw.normal(size=(64, 3, 15, 15)).astype(np.float32)
+    return net, x, draw.integers(0, 10, 64)
+
+
+@pytest.mark.timeout(300)
+def test_team_agrees_with_replay_for_convolutions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lanes of a program without a native loop execute native segments and ready calls."""
+    pool = start_pool(0, device="cpu", threads=2)
+    session.use(pool)
+    try:
+        found = []
+        for selector in (None, only(1)):
+            if selector is not None:
+                use_native_code(monkeypatch, selector)
+            net, x, y = _images(3)
+            trainer = mm.train.Trainer(net, "cross_entropy", mm.optim.Momentum(0.02, 0.9))
+            trainer.fit(x, y, batch_size=16, epochs=4)
+            found.append({name: v.numpy() for name, v in net.state_dict().items()})
+            if selector is not None:
+                assert set(selector.used) == {"team"}
+        replayed, team = found
+        assert replayed.keys() == team.keys()
+        for name, value in replayed.items():
+            np.testing.assert_allclose(team[name], value, rtol=5e-3, atol=5e-4, err_msg=name)
+    finally:
+        pool.close()
+        session._engine = None
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("failing", ["MainThread", "lane"])
+def test_training_continues_after_a_team_has_failed(
+    monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """The error of the lane is raised, and no lane waits for it."""
+    replay, failures = Segmented.replay, []
+    used: list[str] = []
+
+    def fail_once(self: Segmented, steps: int) -> list[float]:
+        if not failures and threading.current_thread().name.startswith(failing):
+            failures.append(steps)
+            raise MemoryError("no memory in this lane")
+        return replay(self, steps)
+
+    class TeamFirst(ExecutorSelector):
+        """Selects a team as soon as it is ready, and stops using one that is not."""
+
+        def __init__(self, workers: Any, first: Any, others: Any, _: float, former: Any) -> None:
+            super().__init__(workers, first, others, 0.0, former)
+
+        def _next(self, ready: list[bool]) -> int:
+            used.append(self.executor)
+            teams = [i for i, e in enumerate(self._executors) if e.name == "team" and ready[i]]
+            return teams[0] if teams else 0
+
+    pool = start_pool(0, device="cpu", threads=2)
+    session.use(pool)
+    try:
+        use_native_code(monkeypatch, TeamFirst)
+        net, x, y = _images(3)
+        trainer = mm.train.Trainer(net, "cross_entropy", mm.optim.Momentum(0.02, 0.9))
+        while "team" not in used:
+            trainer.fit(x, y, batch_size=16, epochs=20)
+        monkeypatch.setattr(Segmented, "replay", fail_once)
+        with pytest.raises(MemoryError, match="in this lane"):
+            trainer.fit(x, y, batch_size=16, epochs=20)
+        trainer.fit(x, y, batch_size=16, epochs=20)
+        assert all(np.isfinite(v.numpy()).all() for v in net.state_dict().values())
+    finally:
+        pool.close()
+        session._engine = None
 
 
 @pytest.mark.timeout(300)

@@ -344,12 +344,10 @@ class Executable:
     ) -> list[Executor]:
         from magmath.executor.thread_team import Team
 
+        if not Team.has_memory(program):
+            return []
         parameters = dict(zip(program.parameters, self._parameters.values(), strict=True))
-        team = Team(program, self.context, inputs, outputs, parameters)
-        if team.possible:
-            return [team]
-        team.close()
-        return []
+        return [Team(program, self.context, inputs, outputs, parameters)]
 
     def close(self) -> None:
         """Free the arena; the program must not run afterwards."""

@@ -316,6 +316,13 @@ class ExecutorSelector(FastestSelector[Executor]):
 
     def replay(self, steps: int) -> list[float]:
         """Execute some steps."""
+        try:
+            return self._replay(steps)
+        except BaseException:
+            self._current = 0  # a team that has failed cannot execute other steps
+            raise
+
+    def _replay(self, steps: int) -> list[float]:
         if self._current not in self._started:
             self._executors[self._current].start()
             self._started.add(self._current)

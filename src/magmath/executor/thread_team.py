@@ -5,27 +5,32 @@ The program is planned a second time, for as many lanes as the worker has thread
 memory. The lanes share inputs and targets, each lane has a private part of the arena, and they
 synchronise at barriers of a few hundred nanoseconds. One thread computes a small product faster
 than two threads compute half of it each, so a team is faster than a BLAS that divides every
-product.
+product. A lane executes native code as far as its program has some, and ready calls with one thread
+otherwise.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar, final
 from weakref import WeakSet
 
 import torch
 
 from magmath.comm.local_group import LocalGroup
+from magmath.core.resources import usable_memory
+from magmath.errors import WorkerLost
 from magmath.executor.bind import Binding, bind
-from magmath.executor.context import Context
-from magmath.executor.native import write_loop
-from magmath.executor.select import Executor, Native
+from magmath.executor.context import Context, no_progress_thread
+from magmath.executor.native import write_loop, write_segments
+from magmath.executor.native_segments import NativeSegments
+from magmath.executor.select import Executor, Native, Segmented
 from magmath.kernels.denormals import flushed_here, is_flushing
-from magmath.kernels.thread_count import single_threaded_blas
+from magmath.kernels.thread_count import single_threaded
 from magmath.memory.heap import Block, Heap
 from magmath.memory.local_array import LocalArray
 from magmath.program.arena import arrange
@@ -54,9 +59,14 @@ class LaneMemory:
         return self.peer(block, 0)
 
 
+MEMORY_SHARE = 8
+"""The temporaries of a team, which are allocated in addition to those of the program for one
+worker, need at most this fraction of the memory."""
+
+
 @final
 class Team(Executor):
-    """Lanes that run the native form of a program in step."""
+    """Lanes that execute a program in step."""
 
     name = "team"
 
@@ -75,41 +85,43 @@ class Team(Executor):
         arena = arrange(program)
         self._block = context.heap.allocate(arena.nbytes * program.workers, "a team's temporaries")
         memory = LaneMemory(context.heap, self._block, arena.nbytes)
-        self._bindings: list[Binding] = []
-        self._lanes: list[Native] = []
-        for lane in range(program.workers):
-            own = replace(context, comm=self._group.communicator(lane), lanes=memory)
-            binding = bind(program, own, inputs, outputs, parameters, self._block, arena.offsets)
-            source = write_loop(program, binding.tensors)
-            self._bindings.append(binding)
-            if source is not None:
-                self._lanes.append(Native(source, own, binding))
+        own = replace(context, lanes=memory, progress_thread=no_progress_thread)
+        contexts = [
+            replace(own, comm=self._group.communicator(lane)) for lane in range(program.workers)
+        ]
+        with single_threaded():  # kernels are chosen for one thread
+            self._bindings = [
+                bind(program, one, inputs, outputs, parameters, self._block, arena.offsets)
+                for one in contexts
+            ]
+        self._lanes = _lanes(program, contexts, self._bindings)
+        self._failed = False  # lanes that have failed are not in step
+
+    @staticmethod
+    def has_memory(program: Program) -> bool:
+        """Return True if the temporaries of the lanes of a program are small enough."""
+        nbytes = arrange(program).nbytes * program.workers
+        return nbytes <= usable_memory() // MEMORY_SHARE
 
     def forked(self) -> None:
         """Create new threads: a forked process has none of its parent's."""
         self._threads = _threads(self._group.size)
 
-    @property
-    def possible(self) -> bool:
-        """True if every lane's program has a native form."""
-        return len(self._lanes) == len(self._bindings)
-
     def ready(self) -> bool:
-        return all(lane.ready() for lane in self._lanes)
+        return not self._failed and all(lane.ready() for lane in self._lanes)
 
     def error(self) -> str:
         """Return the compiler's error if it has failed, otherwise an empty string."""
-        return next(filter(None, (lane.error() for lane in self._lanes)), "")
+        errors = [lane.error() for lane in self._lanes if isinstance(lane, Native)]
+        return next(filter(None, errors), "")
 
     def start(self) -> None:
-        self._in_lanes([binding.start for binding in self._bindings])
+        with single_threaded():
+            self._in_lanes([binding.start for binding in self._bindings])
 
     def replay(self, steps: int) -> list[float]:
-        def work(lane: Native) -> Callable[[], list[float]]:
-            return lambda: lane.replay(steps)
-
-        with single_threaded_blas():
-            return self._in_lanes([work(lane) for lane in self._lanes])
+        with single_threaded():
+            return self._in_lanes([partial(lane.replay, steps) for lane in self._lanes])
 
     def _in_lanes(self, work: Sequence[Callable[[], Result]]) -> Result:
         """Run one function in each lane; return the result of lane 0, which is this thread.
@@ -123,7 +135,14 @@ class Team(Executor):
                 return self._guarded(function)
 
         others = [self._threads.submit(lane, function) for function in work[1:]]
-        result = self._guarded(work[0])
+        try:
+            result = self._guarded(work[0])
+        except WorkerLost:  # another lane has failed: its error is the cause
+            for other in others:
+                other.result()
+            raise
+        finally:
+            wait(others)
         for other in others:
             other.result()
         return result
@@ -132,6 +151,7 @@ class Team(Executor):
         try:
             return function()
         except BaseException:
+            self._failed = True
             self._group.abort()  # the other lanes stop waiting for this one
             raise
 
@@ -142,9 +162,33 @@ class Team(Executor):
         self._context.heap.free(self._block)
 
 
+def _lanes(
+    program: Program, contexts: Sequence[Context], bindings: Sequence[Binding]
+) -> list[Executor]:
+    """Return the executors of the lanes: native code for the whole loop if every lane has it,
+    otherwise for its segments."""
+    loops = [write_loop(program, binding.tensors) for binding in bindings]
+    lanes = [
+        Native(loop, context, binding)
+        for loop, context, binding in zip(loops, contexts, bindings, strict=True)
+        if loop is not None
+    ]
+    if len(lanes) == len(loops):
+        return [*lanes]
+    for lane in lanes:
+        lane.close()
+    return [_segmented(program, binding) for binding in bindings]
+
+
+def _segmented(program: Program, binding: Binding) -> Executor:
+    source = write_segments(program, binding.tensors, exact=False)
+    return Segmented(None if source is None else NativeSegments(source, exact=False), binding)
+
+
 def _threads(lanes: int) -> ThreadPoolExecutor:
     """Return threads for all lanes but the first, which is the caller's thread."""
-    return ThreadPoolExecutor(lanes - 1, thread_name_prefix="lane")
+    one = partial(torch.set_num_threads, 1)
+    return ThreadPoolExecutor(lanes - 1, thread_name_prefix="lane", initializer=one)
 
 
 _teams: WeakSet[Team] = WeakSet()
