@@ -354,8 +354,8 @@ def test_groups_may_have_schedules_and_other_states() -> None:
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: Adam("a"), TypeError, "learning_rate must be a positive number.*'a'"),
-        (lambda: Adam(0.0), MagmathError, "learning_rate must be positive, was given 0.0"),
+        (lambda: Adam("a"), TypeError, "learning_rate must be a number of at least 0.*'a'"),
+        (lambda: Adam(-0.1), MagmathError, "learning_rate must be at least 0, was given -0.1"),
         (lambda: Adam(weight_decay=-1), MagmathError, "weight_decay must be at least 0.*-1"),
         (lambda: Adam(clip_norm=0), MagmathError, "clip_norm must be positive, was given 0"),
         (lambda: Adam(clip_norm=1, clip_value=1), MagmathError, "give one of them"),
@@ -364,7 +364,7 @@ def test_groups_may_have_schedules_and_other_states() -> None:
         (lambda: Adam(groups={"*": {"clip_norm": 1}}), MagmathError, "sets clip_norm"),
         (lambda: setattr(Adam(), "beta1", 0.5), MagmathError,
          r"only learning_rate may be assigned, beta1.*replace\(optimizer, beta1=0.5\)"),
-        (lambda: setattr(Adam(), "learning_rate", -1), MagmathError, "must be positive"),
+        (lambda: setattr(Adam(), "learning_rate", -1), MagmathError, "must be at least 0"),
     ],
 )  # fmt: skip
 def test_settings_that_are_no_settings(

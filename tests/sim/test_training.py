@@ -570,7 +570,7 @@ def test_bad_input_is_refused_with_a_remedy(inline: Pool) -> None:
         NeuralNetwork([Dense(1)], loss="pain")
     with pytest.raises(MagmathError, match=r"activation 'swoosh' is not known.*relu"):
         Dense(1, activation="swoosh")
-    with pytest.raises(MagmathError, match=r"learning_rate must be positive.*-1"):
+    with pytest.raises(MagmathError, match=r"learning_rate must be at least 0.*-1"):
         GradientDescent(-1)
     with pytest.raises(MagmathError, match="explain: call fit first"):
         network().explain()

@@ -10,9 +10,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -52,6 +53,7 @@ class Calls:
         "_instructions",
         "_positions",
         "_ready",
+        "_spans",
         "_transfers",
     )
 
@@ -67,6 +69,7 @@ class Calls:
         self._ready: list[Ready] = []
         self._instructions: list[Instruction] = []
         self._positions: list[int] = []
+        self._spans: dict[int, range] | None = None
         self._transfers: list[AsyncMove] = []
         self._alone = tensors.context.comm.size == 1
         self._failures = tensors.context.failures
@@ -104,6 +107,47 @@ class Calls:
         if transfer is not None:
             self._transfers.append(transfer)
         return transfer
+
+    def rebound(
+        self,
+        positions: Collection[int],
+        tensors: Tensors,
+        segments: Mapping[range, Ready] = NO_SEGMENTS,
+    ) -> Calls | None:
+        """Return these calls, with those of the instructions at some positions on other tensors.
+
+        `segments` are the same ranges as before, on the other tensors. Returns None if the calls
+        depend on one another: transfers on the progress thread, and filled memory.
+        """
+        if self._transfers or tensors.context.heap.fills:
+            return None
+        program = tensors.program
+        ends = {position: segment for segment in segments for position in segment}
+        found = copy(self)
+        found._ready = [*self._ready]
+        for position in {ends[p][-1] if p in ends else p for p in positions}:
+            instruction = program.instructions[position]
+            segment = ends.get(position)
+            if segment is not None:
+                calls: Sequence[Ready] = (segments[segment],)
+            else:
+                with _with_user_line(instruction):
+                    calls = _ready(instruction, tensors)
+            span = self._span(position)
+            checked = program.is_abandonable and program.takes_long(instruction)
+            if len(span) != len(calls) + checked:
+                return None
+            found._ready[span.start + checked : span.stop] = calls
+        return found
+
+    def _span(self, position: int) -> range:
+        """Return the range of the ready calls of an instruction."""
+        if self._spans is None:
+            self._spans = {}
+            for i, of in enumerate(self._positions):
+                start = self._spans[of].start if of in self._spans else i
+                self._spans[of] = range(start, i + 1)
+        return self._spans.get(position, range(0))
 
     def _add(self, ready: Sequence[Ready], instruction: Instruction, position: int) -> None:
         self._ready += ready
@@ -187,12 +231,23 @@ def _check_abandoned(context: Context) -> None:
         raise error
 
 
+class Former(NamedTuple):
+    """A binding that is equal to another one, except for the memory of the slots in `changed`,
+    which the instructions at `positions` access."""
+
+    binding: Binding
+    changed: Collection[int]
+    positions: Collection[int]
+
+
 @dataclass
 class Binding:
     """A program bound to certain arrays: the calls of its prologue and of every step, created on
-    first use, and the tensors of emitted scalars."""
+    first use, and the tensors of emitted scalars. They are those of a former binding as far as
+    these do not differ."""
 
     tensors: Tensors
+    former: Former | None = None
     signature: Hashable = ()
     """Bindings of one program with equal signatures have the same native code."""
     compiled: Calls | None = None
@@ -201,21 +256,37 @@ class Binding:
     @cached_property
     def prologue(self) -> Calls:
         """The calls that a run of many steps makes once."""
-        program = self.tensors.program
-        return Calls(0, program.instructions[: program.prologue], self.tensors)
+        former = None if self.former is None else self.former.binding.prologue
+        return self._calls(range(self.tensors.program.prologue), former)
 
     @cached_property
     def step(self) -> Calls:
         """The calls of every step."""
-        program = self.tensors.program
-        first = program.prologue
-        return Calls(first, program.instructions[first:], self.tensors)
+        return self._calls(self._steps, None if self.former is None else self.former.binding.step)
 
     def with_segments(self, segments: Mapping[range, Ready]) -> Calls:
         """Return the calls of every step, with compiled segments."""
+        former = None if self.former is None else self.former.binding
+        same = former is not None and former.signature == self.signature
+        return self._calls(self._steps, former.compiled if former and same else None, segments)
+
+    @property
+    def _steps(self) -> range:
         program = self.tensors.program
-        first = program.prologue
-        return Calls(first, program.instructions[first:], self.tensors, segments)
+        return range(program.prologue, len(program.instructions))
+
+    def _calls(
+        self, positions: range, former: Calls | None, segments: Mapping[range, Ready] = NO_SEGMENTS
+    ) -> Calls:
+        """Return the calls of the instructions at these positions; `former` are those of the former
+        binding, if it has some of the same form."""
+        if former is not None and self.former is not None:
+            touched = [i for i in self.former.positions if i in positions]
+            found = former.rebound(touched, self.tensors, segments)
+            if found is not None:
+                return found
+        instructions = self.tensors.program.instructions[positions.start : positions.stop]
+        return Calls(positions.start, instructions, self.tensors, segments)
 
     @cached_property
     def is_plain(self) -> bool:
@@ -283,13 +354,22 @@ def bind(
     parameters: Mapping[int, torch.Tensor],
     block: Block | None,
     offsets: Mapping[int, int],
+    former: Former | None = None,
 ) -> Binding:
-    """Return a binding of a program to these arrays."""
+    """Return a binding of a program to these arrays.
+
+    `former`: a binding to some of these arrays, with the same parameters, block and offsets.
+    """
     stored = dict(zip(program.outputs, outputs, strict=True))
     stored.update(zip(program.inputs, inputs, strict=True))
-    scalars = {**parameters, **_constants(program)}
-    tensors = Tensors(program, context, stored, scalars, block, offsets)
-    return Binding(tensors)
+    if former is None:
+        scalars = {**parameters, **_constants(program)}
+        return Binding(Tensors(program, context, stored, scalars, block, offsets))
+    known = former.binding.tensors
+    tensors = Tensors(
+        program, context, stored, known.scalars, block, offsets, known, former.changed
+    )
+    return Binding(tensors, former)
 
 
 def _constants(program: Program) -> dict[int, torch.Tensor]:

@@ -17,10 +17,11 @@ import torch
 
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.errors import MemoryLimitError
-from magmath.executor.bind import Binding, bind
+from magmath.executor.bind import Binding
 from magmath.executor.context import Context, no_progress_thread
 from magmath.executor.independent import IndependentRun
 from magmath.executor.numpy_fast_path import silent, without_fp_warnings
+from magmath.executor.rebinding import Rebinding
 from magmath.executor.select import (
     WORTH_SECONDS,
     Executor,
@@ -67,6 +68,7 @@ class Executable:
         self._write = [_writer(tensor) for tensor in self._parameters.values()]
         self._numbers: Sequence[object] = (None,) * len(program.parameters)  # their current values
         self._bindings: RecentlyUsed[Hashable, Binding] = RecentlyUsed(KEPT_BINDINGS)
+        self._rebinding = Rebinding(program, context)
         self._selectors: RecentlyUsed[Hashable, ExecutorSelector] = RecentlyUsed(KEPT_BINDINGS)
         self._chunk = 1
         self._patience = WORTH_SECONDS
@@ -284,8 +286,8 @@ class Executable:
         binding = self._bindings.find(key)
         if binding is None:
             offsets = self._arena.offsets
-            binding = bind(
-                self.program, self.context, inputs, outputs, self._parameters, self._block, offsets
+            binding = self._rebinding.binding(
+                inputs, outputs, self._parameters, self._block, offsets
             )
             binding.signature = _equal_blocks(key)
             oldest = self._bindings.store(key, binding)
@@ -363,6 +365,7 @@ class Executable:
 
     def _forget_bindings(self) -> None:
         self._bindings.clear()
+        self._rebinding.forget()
         for selector in self._selectors.values():
             selector.close()
         self._selectors.clear()

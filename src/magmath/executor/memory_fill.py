@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from magmath.core.debugging import FILL_BYTE
 from magmath.executor.tensors import Tensors
-from magmath.program.instructions import Call, Emit, Instruction, Program, Redistribute
+from magmath.program.instructions import Instruction, Program
 
 Ready = Callable[[], object]
 
@@ -52,19 +52,4 @@ def _fill(tensors: Tensors, slot: int) -> Ready:
 
 def _touched(program: Program, instructions: Sequence[Instruction]) -> set[int]:
     """Return the slots in whose memory these instructions read or write."""
-    found: set[int] = set()
-    for instruction in instructions:
-        match instruction:
-            case Call(inputs=inputs, out=out, workspace=workspace):
-                found.update((*inputs, out, *(() if workspace is None else (workspace,))))
-            case Redistribute(source, target):
-                found.update((source, target))
-            case Emit(slot):
-                found.add(slot)
-    return {_root(program, slot) for slot in found}
-
-
-def _root(program: Program, slot: int) -> int:
-    while (alias := program.slots[slot].alias) is not None:
-        slot = alias
-    return slot
+    return {slot for instruction in instructions for slot in program.accessed(instruction)}

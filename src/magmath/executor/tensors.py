@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,7 +18,10 @@ from magmath.program.instructions import Program
 
 @dataclass(frozen=True)
 class Tensors:
-    """The tensors of slots, this worker's and its peers'."""
+    """The tensors of slots, this worker's and its peers'.
+
+    `former`: tensors that are the same, except those of the slots in `changed` and their views.
+    """
 
     program: Program
     context: Context
@@ -26,6 +29,8 @@ class Tensors:
     scalars: Mapping[int, torch.Tensor]
     block: Block | None
     offsets: Mapping[int, int]
+    former: Tensors | None = None
+    changed: Collection[int] = ()
 
     @cached_property
     def _cache(self) -> dict[tuple[int, int], torch.Tensor]:
@@ -43,9 +48,14 @@ class Tensors:
     def of(self, slot: int, rank: int) -> torch.Tensor:
         """Return worker `rank`'s tensor of a slot (a peer's through shared memory)."""
         key = (slot, rank)
-        if key not in self._cache:
-            self._cache[key] = self._make(slot, rank)
-        return self._cache[key]
+        found = self._cache.get(key)
+        if found is None:
+            if self.former is None or self.program.stored(slot) in self.changed:
+                found = self._make(slot, rank)
+            else:
+                found = self.former.of(slot, rank)
+            self._cache[key] = found
+        return found
 
     def _make(self, index: int, rank: int) -> torch.Tensor:
         slot = self.program.slots[index]

@@ -73,6 +73,8 @@ class _Native(Alternative):
             segments = self.forms.get(binding.signature)
             if segments is None or not segments.ready():
                 return binding.step
+            if binding.former is not None:
+                self.calls(binding.former.binding)  # those that this one shares
             binding.compiled = binding.with_segments(segments.bind(binding.tensors))
         return binding.compiled
 

@@ -22,17 +22,17 @@ LearningRate = float | Schedule | Callable[[int], float]
 
 
 def check_learning_rate(rate: Any) -> None:
-    """Raise TypeError for anything but a learning rate, MagmathError for a rate that is not
-    positive."""
+    """Raise TypeError for anything but a learning rate, MagmathError for a rate below 0
+    or nan. A rate of 0 changes no parameter, as at the beginning of a warm-up."""
     if callable(rate):
         return
     if not hasattr(rate, "__float__"):
         raise TypeError(
-            f"learning_rate must be a positive number, a schedule or a function of the step, was "
-            f"given {rate!r}"
+            f"learning_rate must be a number of at least 0, a schedule or a function of the step, "
+            f"was given {rate!r}"
         )
-    if not rate > 0:
-        raise MagmathError(f"learning_rate must be positive, was given {rate}")
+    if not rate >= 0:
+        raise MagmathError(f"learning_rate must be at least 0, was given {rate}")
 
 
 def rate_at(rate: LearningRate, step: int, epoch: int | None = None) -> float:

@@ -189,6 +189,26 @@ class Program(msgspec.Struct, frozen=True, dict=True):
                     return instruction
         return None
 
+    def accessed(self, instruction: Instruction) -> set[int]:
+        """Return the slots in whose memory an instruction reads or writes: those that views alias,
+        not the views."""
+        match instruction:
+            case Call(inputs=inputs, out=out, workspace=workspace):
+                found = (*inputs, out, *(() if workspace is None else (workspace,)))
+            case Redistribute(source, target):
+                found = source, target
+            case Emit(slot):
+                found = (slot,)
+            case _:
+                found = ()
+        return {self.stored(slot) for slot in found}
+
+    def stored(self, slot: int) -> int:
+        """Return the slot in whose memory a slot is stored: itself, unless it is a view."""
+        while (alias := self.slots[slot].alias) is not None:
+            slot = alias
+        return slot
+
     def __str__(self) -> str:
         return "\n".join(self._describe(i) for i in self.instructions)
 

@@ -1,0 +1,74 @@
+"""Bindings that share the ready calls of a former one.
+
+A loop in Python often runs a program on the arrays of its last run and a few others: the next
+batch, or a new array for a loss that the program of the user keeps. Only the instructions that
+access those are bound; all other calls are the former ones.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import final
+
+import torch
+
+from magmath.executor.bind import Binding, Former, bind
+from magmath.executor.context import Context
+from magmath.memory.heap import Block
+from magmath.memory.local_array import LocalArray
+from magmath.program.instructions import Program
+
+
+@final
+class Rebinding:
+    """Binds a program again and again, to arrays in the order of its inputs and outputs."""
+
+    def __init__(self, program: Program, context: Context) -> None:
+        self._program, self._context = program, context
+        self._first: tuple[Binding, Sequence[Block]] | None = None
+        self._accesses: dict[int, list[int]] | None = None
+
+    def forget(self) -> None:
+        """Bind all instructions next time: the memory of the temporaries changes."""
+        self._first = None
+
+    def binding(
+        self,
+        inputs: Sequence[LocalArray],
+        outputs: Sequence[LocalArray],
+        parameters: Mapping[int, torch.Tensor],
+        block: Block | None,
+        offsets: Mapping[int, int],
+    ) -> Binding:
+        """Return a binding to these arrays, which shares calls with the first one."""
+        blocks = [stored.block for stored in (*inputs, *outputs)]
+        former = self._former(blocks)
+        found = bind(
+            self._program, self._context, inputs, outputs, parameters, block, offsets, former
+        )
+        if self._first is None:
+            self._first = found, blocks
+        return found
+
+    def _former(self, blocks: Sequence[Block]) -> Former | None:
+        """Return the first binding, and what differs from it; None before there is one."""
+        if self._first is None:
+            return None
+        first, known = self._first
+        slots = (*self._program.inputs, *self._program.outputs)
+        compared = zip(slots, blocks, known, strict=True)
+        changed = frozenset([slot for slot, block, old in compared if block != old])
+        if self._accesses is None:
+            self._accesses = _accesses(self._program)
+        positions = {i for slot in changed for i in self._accesses.get(slot, ())}
+        return Former(first, changed, positions)
+
+
+def _accesses(program: Program) -> dict[int, list[int]]:
+    """Return the positions of the instructions that access the memory of each slot."""
+    found: defaultdict[int, list[int]] = defaultdict(list)
+    for position, instruction in enumerate(program.instructions):
+        for slot in program.accessed(instruction):
+            found[slot].append(position)
+    return found

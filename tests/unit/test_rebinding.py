@@ -1,0 +1,97 @@
+"""Programs that run on other arrays than before share the ready calls of the first run."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import magmath as mm
+from engines import current
+from magmath.executor.bind import Calls
+
+POOLS = [
+    ("planned", 1), ("shared", 2), ("shared", 3), ("messages", 2), ("overlapped", 2), ("exact", 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+@settings(max_examples=6, deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_steps_agree_with_numpy_whichever_arrays_are_kept(
+    kind: str, workers: int, choice: random.Random
+) -> None:
+    """Batches and results are kept, dropped and given again at random."""
+    draw = np.random.default_rng(choice.randrange(1000))
+    rows, width = choice.choice([4, 7, 300]), choice.choice([3, 130])
+    with current(kind, workers):
+        expected = draw.normal(size=(width, 2))
+        weights = mm.variable("weights", mm.asarray(expected))
+
+        @mm.compile
+        def step(x: Any, y: Any, rate: Any) -> Any:
+            error = x @ weights - y
+            loss = mm.mean(error * error)
+            weights.assign(weights - rate * mm.grad(loss, weights))
+            return loss, mm.maximum(error, 0.0), mm.sum(x, axis=0)
+
+        batches: list[Any] = []
+        kept: list[Any] = []
+        for _ in range(12):
+            if not batches or choice.random() < 0.5:
+                x, y = draw.normal(size=(rows, width)), draw.normal(size=(rows, 2))
+                batches.append((x, y, mm.asarray(x), mm.asarray(y)))
+            if len(batches) > 3:
+                del batches[choice.randrange(len(batches))]
+            x, y, own_x, own_y = choice.choice(batches)
+            rate = choice.choice([0.1, 0.01])
+            found = step(own_x, own_y, rate)
+            error = x @ expected - y
+            kept.append((found, [(error**2).mean(), np.maximum(error, 0), x.sum(axis=0)]))
+            expected = expected - rate * x.T @ error / rows
+            if choice.random() < 0.5:
+                del kept[choice.randrange(len(kept))]
+        for found, wanted in kept:
+            for one, value in zip(found, wanted, strict=True):
+                np.testing.assert_allclose(one.numpy(), value, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(weights.numpy(), expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["planned", "shared"])
+def test_a_new_array_for_a_loss_rebinds_only_what_writes_it(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kept losses are new arrays in each step; the products of the step are not bound again."""
+    bound = []
+    rebound = Calls.rebound
+
+    def counted(self: Calls, positions: Any, *others: Any) -> Any:
+        found = rebound(self, positions, *others)
+        bound.append((len(set(positions)), len(self._ready), found is not None))
+        return found
+
+    monkeypatch.setattr(Calls, "rebound", counted)
+    with current(kind, 1 if kind == "planned" else 2):
+        weights = mm.variable("weights", mm.ones((3, 2)))
+        x, y = mm.ones((5, 3)), mm.zeros((5, 2))
+        mm.evaluate(x, y)
+
+        @mm.compile
+        def step(x: Any, y: Any) -> Any:
+            loss = mm.mean((mm.tanh(x @ weights) - y) ** 2)
+            weights.assign(weights - 0.1 * mm.grad(loss, weights))
+            return loss
+
+        losses = [step(x, y) for _ in range(5)]
+        values = [float(loss) for loss in losses]
+    assert values == sorted(values, reverse=True)
+    assert len(set(values)) == 5
+    step_calls = [one for one in bound if one[1] > 2]
+    assert step_calls
+    for positions, ready, shared in step_calls:
+        assert shared
+        assert positions < ready / 2
