@@ -1,7 +1,8 @@
 """Printing of arrays as text and HTML.
 
 As in NumPy, only the edges of a large array are fetched and shown; `numpy.set_printoptions`
-applies. An array whose pool has ended prints as one line.
+applies. An array without a value prints as one line: while a function is traced, and after its pool
+has ended.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from magmath.arrays.lazy_array import LazyArray
 from magmath.engine.remote_array import remote_array_of
-from magmath.errors import WorkerLost
+from magmath.errors import TracingError, WorkerLost
 from magmath.graph import apply, topological
 from magmath.layout.svg import draw_layout
 from magmath.ops.concatenation import CONCAT
@@ -38,17 +39,25 @@ def html(array: LazyArray) -> str:
 
 
 def _shown(array: LazyArray, show: Callable[[LazyArray], str]) -> str:
-    """Return the result of `show` for an array, or a line of text if its pool has ended."""
-    lost = why_lost(array)
-    if not lost:
-        try:
+    """Return the result of `show` for an array, or a line of text if its pool has ended, or a
+    function is traced."""
+    try:
+        reason = _why_lost(array)
+        if not reason:
             return show(array)
-        except WorkerLost:
-            lost = why_lost(array)
-            if not lost:
-                raise
-    line = f"<magmath.Array of shape {array.shape} {array.dtype}: its pool {lost}>"
+    except TracingError:
+        reason = "traced, without a value"
+    except WorkerLost:
+        reason = _why_lost(array)
+        if not reason:
+            raise
+    line = f"<magmath.Array of shape {array.shape} {array.dtype}: {reason}>"
     return escape(line) if show is _html else line
+
+
+def _why_lost(array: LazyArray) -> str:
+    lost = why_lost(array)
+    return f"its pool {lost}" if lost else ""
 
 
 def why_lost(array: LazyArray) -> str:

@@ -8,6 +8,7 @@ from weakref import ref
 import numpy as np
 
 from magmath.core.dtypes import DType
+from magmath.engine import tracing
 from magmath.errors import MagmathError, TracingError
 from magmath.graph import Node, Shape
 from magmath.layout import Layout
@@ -133,10 +134,18 @@ def remote_array_of(leaf: Node) -> RemoteArray:
 
 
 def no_value_error() -> TracingError:
-    """Return the error for reading a value that does not exist while a function is traced."""
+    """Return the error for reading a value that does not exist: while a function is traced, or
+    afterwards, of an array that was made then."""
+    if tracing.current() is None:
+        return TracingError(
+            "a value was requested of an array that was made while mm.compile traced a function (or "
+            "mm.vmap, mm.cond, mm.scan, mm.remat), and that was stored outside of the function: it "
+            "never has a value; return it from the function instead"
+        )
     return TracingError(
         "a value was requested while mm.compile traces a function (or mm.vmap, mm.cond, mm.scan, "
         "mm.remat): its arguments have none then; return the array and use its value outside of "
-        "the function; choose with mm.where or mm.cond; a number that must be known "
+        "the function; choose with mm.where or mm.cond instead of if, repeat with mm.while_loop "
+        "instead of while; a number that must be known "
         "(in a shape, an axis, a range) is given before: mm.compile(functools.partial(f, n=3))"
     )

@@ -260,6 +260,8 @@ class _Specialization:
             if leaf is not argument._node:  # an expression
                 return None
             value = leaf.value
+            if type(value) is not RemoteArray:  # it was made while a function was traced
+                return None
             if (value.layout is not layout and value.layout != layout) or value.dtype is not dtype:
                 return None
             values.append(value)

@@ -249,3 +249,50 @@ def test_gradients_of_results_of_compiled_functions(every_pool: Pool) -> None:
     result = f(mm.ones(2))
     w += 1
     assert mm.grad(result, w).tolist() == [4.0, 6.0]
+
+
+def test_traced_arrays_are_printed_without_values(capsys: pytest.CaptureFixture[str]) -> None:
+    """`print` is how a function is examined, so it must not stop the function."""
+    w = mm.variable("w", [1.0, 2.0])
+
+    @mm.compile
+    def f(x: Any) -> Any:
+        print(x)
+        print(f"{mm.sum(x)} {[x, w]}")
+        return 2 * x
+
+    assert f(mm.ones(3)).numpy().tolist() == [2, 2, 2]
+    shown = "<magmath.Array of shape {} float32: traced, without a value>"
+    vector, scalar, pair = (shown.format(s) for s in ("(3,)", "()", "(2,)"))
+    assert capsys.readouterr().out == f"{vector}\n{scalar} [{vector}, {pair}]\n"
+
+
+USES: dict[str, Any] = {
+    "values": lambda x: x.numpy(),
+    "sum": lambda x: float(mm.sum(x)),
+    "argument": lambda x: mm.compile(lambda y: 2 * y)(x),
+    "captured": lambda x: mm.compile(lambda y: x + y)(mm.ones(3)),
+    "gradient": lambda x: mm.grad(mm.sum(x * x), x).numpy(),
+    "variable": lambda x: mm.variable("from x", x),
+    "layout": lambda x: x.layout,
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("which", [0, 1])
+def test_an_array_that_a_traced_function_has_stored_elsewhere_has_no_value(
+    use: str, which: int
+) -> None:
+    stored: list[Any] = []
+
+    @mm.compile
+    def f(x: Any) -> Any:
+        stored.extend((x, mm.sin(x)))
+        return 2 * x
+
+    f(mm.ones(3))
+    twice = mm.compile(lambda y: 2 * y)
+    twice(mm.ones(3))
+    with pytest.raises(TracingError, match="stored outside of the function.*return it from"):
+        twice(stored[which]) if use == "argument" else USES[use](stored[which])
+    assert "without a value" in repr(stored[which])
