@@ -138,8 +138,8 @@ def no_value_error() -> TracingError:
     afterwards, of an array that was made then."""
     if tracing.current() is None:
         return TracingError(
-            "a value was requested of an array that was made while mm.compile traced a function (or "
-            "mm.vmap, mm.cond, mm.scan, mm.remat), and that was stored outside of the function: it "
+            "a value was requested of an array that was made while mm.compile traced a function "
+            "(or mm.vmap, mm.cond, mm.scan, mm.remat), and was stored outside of the function: it "
             "never has a value; return it from the function instead"
         )
     return TracingError(
