@@ -7,20 +7,20 @@ import pytest
 
 import magmath as mm
 from engines import current
-from magmath.executor import executable
+from magmath.executor import rebinding
 
 
 def test_a_power_iteration_binds_nothing_after_its_first_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bound: list[object] = []
-    bind = executable.bind
+    bind = rebinding.bind
 
     def counted(*args: object) -> object:
         bound.append(args)
         return bind(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(executable, "bind", counted)
+    monkeypatch.setattr(rebinding, "bind", counted)
     matrix = np.random.default_rng(0).random((200, 200))
     with current("planned"):
         a, x = mm.asarray(matrix), mm.ones(200, dtype=mm.float64)

@@ -15,7 +15,7 @@ from magmath.diagnostics.candidate_tables import describe_candidates
 from magmath.diagnostics.explanation import ExplainedStep, Explanation, Profile
 from magmath.engine import session
 from magmath.engine.remote_array import remote_array_of
-from magmath.errors import MagmathError
+from magmath.errors import OptionError
 from magmath.graph import Graph, Node, make_node, provenance_of
 from magmath.layout import plan
 from magmath.ops import OPERATIONS
@@ -35,7 +35,7 @@ def explain(x: Any) -> Explanation:
     For a compiled function it is that of the last call. Equal to `x.explain()`.
     """
     if not callable(getattr(x, "explain", None)):
-        raise MagmathError(
+        raise OptionError(
             f"explain: needs an array, a compiled function or a network, was given "
             f"{type(x).__name__}"
             "; for an expression on arrays pass its result"

@@ -14,7 +14,7 @@ from magmath.api.data_types import astype, result_type
 from magmath.api.manipulation import reshape
 from magmath.arrays.array import Array, as_array
 from magmath.engine.user_line import user_line
-from magmath.errors import MagmathError, ShapeError
+from magmath.errors import OptionError, ShapeError
 from magmath.graph import Shape, apply
 from magmath.nn.windows import Padding, Pads, Size, check_covered, check_images, pads, sizes
 from magmath.ops.conv.convolution import CORRELATION_INPUT, correlation
@@ -94,7 +94,7 @@ def conv_transpose(
     strides, dilations = _steps(name, stride, dilation, len(image))
     added = sizes(f"{name}: output_padding", output_padding, len(image), 0)
     if any(a >= max(s, d) for a, s, d in zip(added, strides, dilations, strict=True)):
-        raise MagmathError(
+        raise OptionError(
             f"{name}: output_padding must be smaller than stride or dilation, was given {added} "
             f"with stride {strides} and dilation {dilations}"
             "; use a smaller output_padding"

@@ -28,7 +28,7 @@ from magmath.core.dtypes import compute_dtype
 from magmath.core.promotion import get_default_dtype
 from magmath.core.shapes import normalize_axes, normalize_axis, size_of
 from magmath.engine.user_line import user_line
-from magmath.errors import DTypeError, MagmathError, ShapeError
+from magmath.errors import DTypeError, OptionError, ShapeError
 from magmath.graph import Shape, apply
 from magmath.nn.attention import attention_weights as attention_weights
 from magmath.nn.attention import scaled_dot_product_attention as scaled_dot_product_attention
@@ -222,12 +222,12 @@ ACTIVATIONS: dict[str, Callable[..., Array]] = {
 def activation_function(activation: str | Callable[[Array], Array]) -> Callable[..., Array]:
     """Return the function of this name, or the given function.
 
-    Raises MagmathError, listing the names, for an unknown name.
+    Raises OptionError, listing the names, for an unknown name.
     """
     if callable(activation):
         return activation
     if activation not in ACTIVATIONS:
-        raise MagmathError(
+        raise OptionError(
             f"activation {activation!r} is not known; there are {', '.join(ACTIVATIONS)}"
         )
     return ACTIVATIONS[activation]
@@ -299,7 +299,7 @@ def dropout(
     Source: Srivastava et al. (2014).
     """
     if not 0 <= rate < 1:
-        raise MagmathError(f"dropout: rate must be in [0, 1), was given {rate}")
+        raise OptionError(f"dropout: rate must be in [0, 1), was given {rate}")
     if not training or rate == 0:
         return x
     draw = random.uniform if rng is None else rng.uniform

@@ -29,7 +29,7 @@ from magmath.arrays.conversion import LayoutLike
 from magmath.core.dtypes import DType, as_dtype, compute_dtype, float32
 from magmath.core.promotion import get_default_dtype
 from magmath.core.shapes import size_of
-from magmath.errors import DTypeError, MagmathError, ShapeError
+from magmath.errors import DTypeError, OptionError, ShapeError
 from magmath.graph import Shape
 
 Fan = Literal["fan_in", "fan_out", "fan_avg"]
@@ -152,12 +152,12 @@ class VarianceScaling(Initializer):
 
     def __post_init__(self) -> None:
         if self.fan not in ("fan_in", "fan_out", "fan_avg"):
-            raise MagmathError(
+            raise OptionError(
                 f'VarianceScaling: fan must be "fan_in", "fan_out" or "fan_avg", was given '
                 f"{self.fan!r}"
             )
         if self.distribution not in ("uniform", "normal", "truncated_normal"):
-            raise MagmathError(
+            raise OptionError(
                 f'VarianceScaling: distribution must be "uniform", "normal" or '
                 f'"truncated_normal", was given {self.distribution!r}'
             )
@@ -227,7 +227,7 @@ class Mask(Initializer):
 
     def __post_init__(self) -> None:
         if not 0 <= self.probability <= 1:
-            raise MagmathError(f"Mask: probability must be in [0, 1], was given {self.probability}")
+            raise OptionError(f"Mask: probability must be in [0, 1], was given {self.probability}")
 
     def values(self, shape: Shape, dtype: DType, rng: RandomSource) -> Array:
         drawn = rng.uniform(0.0, 1.0, shape, dtype=float32)
@@ -321,7 +321,7 @@ def initializer(given: str | float | Callable[..., Array]) -> Callable[..., Arra
     if isinstance(given, (int, float)):
         return Constant(float(given))
     if given not in INITIALIZERS:
-        raise MagmathError(
+        raise OptionError(
             f"initializer {given!r} is not known; there are {', '.join(INITIALIZERS)}"
         )
     return INITIALIZERS[given]

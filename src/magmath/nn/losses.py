@@ -19,7 +19,7 @@ from magmath.api.manipulation import reshape
 from magmath.api.searching import where
 from magmath.arrays.array import Array, as_array
 from magmath.core.dtypes import int64, integer_bounds
-from magmath.errors import DTypeError, MagmathError, ShapeError
+from magmath.errors import DTypeError, OptionError, ShapeError
 from magmath.graph import Shape, apply
 from magmath.ops import creation, manipulation
 from magmath.ops import elementwise as e
@@ -53,7 +53,7 @@ def cross_entropy(
     if outputs.ndim < 2:
         raise ShapeError(f"cross_entropy: outputs must be (N, classes), was given {outputs.shape}")
     if not 0 <= label_smoothing <= 1:
-        raise MagmathError(
+        raise OptionError(
             f"cross_entropy: label_smoothing must be in [0, 1], was given {label_smoothing}"
         )
     log_probability = log_softmax(outputs, axis=1)
@@ -152,7 +152,7 @@ def huber(
     Divided by delta it is the smooth L1 loss. Source: Huber (1964).
     """
     if not delta > 0:
-        raise MagmathError(f"huber: delta must be positive, was given {delta}")
+        raise OptionError(f"huber: delta must be positive, was given {delta}")
     outputs, targets = _in_one_type("huber", outputs, targets)
     distance = outputs - targets
     near = elementwise.clip(distance, -delta, delta)
@@ -242,7 +242,7 @@ def _reduced(losses: Array, reduction: str) -> Array:
         return statistics.sum(losses)
     if reduction == "none":
         return losses
-    raise MagmathError(f'loss: reduction must be "mean", "sum" or "none", was given {reduction!r}')
+    raise OptionError(f'loss: reduction must be "mean", "sum" or "none", was given {reduction!r}')
 
 
 def _in_one_type(name: str, outputs: Any, targets: Any) -> tuple[Array, Array]:
@@ -322,7 +322,7 @@ def _log(x: Array) -> Array:
 
 def _to_power(x: Array, power: int) -> Array:
     if power not in (1, 2):
-        raise MagmathError(f"hinge: power must be 1 or 2, was given {power}")
+        raise OptionError(f"hinge: power must be 1 or 2, was given {power}")
     return x if power == 1 else elementwise.square(x)
 
 
@@ -345,5 +345,5 @@ def loss_function(loss: Any) -> Callable[[Array, Array], Array]:
         function: Callable[[Array, Array], Array] = loss
         return function
     if loss not in LOSSES:
-        raise MagmathError(f"loss {loss!r} is not known; there are {', '.join(LOSSES)}")
+        raise OptionError(f"loss {loss!r} is not known; there are {', '.join(LOSSES)}")
     return LOSSES[loss]

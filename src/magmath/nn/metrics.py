@@ -21,7 +21,7 @@ from magmath.api.products import matrix_transpose
 from magmath.api.searching import where
 from magmath.arrays.array import Array, as_array
 from magmath.core.dtypes import float64, int64
-from magmath.errors import DTypeError, MagmathError, ShapeError
+from magmath.errors import DTypeError, MagmathError, OptionError, ShapeError
 from magmath.graph import apply
 from magmath.nn.losses import class_mask
 from magmath.ops import creation
@@ -103,7 +103,7 @@ def confusion_matrix(outputs: Array, targets: Array, classes: int | None = None)
 def top_k(k: int) -> Metric:
     """Return `top_k_accuracy` as a `Metric`."""
     if k < 1:
-        raise MagmathError(f"top_k_accuracy: k must be at least 1, was given {k}")
+        raise OptionError(f"top_k_accuracy: k must be at least 1, was given {k}")
     return Metric(partial(_top_hits, k), _mean)
 
 
@@ -114,7 +114,7 @@ def class_ratio(
 ) -> Metric:
     """Return `precision`, `recall` or `f1` as a `Metric`."""
     if average not in ("micro", "macro", None):
-        raise MagmathError(
+        raise OptionError(
             f'{name}: average must be "micro", "macro" or None, was given {average!r}'
         )
     return Metric(partial(_class_counts, classes), partial(_class_ratio, name, average))

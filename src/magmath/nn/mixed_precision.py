@@ -20,7 +20,7 @@ from magmath.arrays.array import Array
 from magmath.arrays.tree import flatten, unflatten
 from magmath.core.dtypes import DType, bfloat16, compute_dtype, float16, float32
 from magmath.core.precision_state import PRECISION
-from magmath.errors import DTypeError, MagmathError
+from magmath.errors import DTypeError, OptionError
 
 if TYPE_CHECKING:
     from magmath.arrays.variable import Variable
@@ -34,12 +34,12 @@ PRECISIONS: Mapping[str, DType | None] = {
 
 
 def check_precision(operation: str, name: object) -> str | None:
-    """Return the name of a precision, or None. Raises MagmathError, which lists the names, for an
+    """Return the name of a precision, or None. Raises OptionError, which lists the names, for an
     unknown one."""
     if name is None:
         return None
     if not isinstance(name, str) or name not in PRECISIONS:
-        raise MagmathError(
+        raise OptionError(
             f"{operation}: precision {name!r} is not known; there are {', '.join(PRECISIONS)}"
         )
     return name
@@ -57,7 +57,7 @@ def precision(name: str | None) -> Iterator[None]:
     compute in float32 and return the half type. Gradients of parameters are float32; those of
     "mixed-float16" need an `optim.LossScale`.
 
-    Raises MagmathError for an unknown name.
+    Raises OptionError for an unknown name.
     """
     former = PRECISION.compute, PRECISION.read, PRECISION.depth
     known = check_precision("precision", name)

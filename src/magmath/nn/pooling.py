@@ -19,7 +19,7 @@ from magmath.api.creation import constant
 from magmath.api.manipulation import concat, reshape
 from magmath.arrays.array import Array, as_array, floating
 from magmath.engine.user_line import user_line
-from magmath.errors import MagmathError, ShapeError
+from magmath.errors import OptionError, ShapeError
 from magmath.graph import Shape, apply
 from magmath.nn.windows import Padding, Pads, Size, pads, sizes
 from magmath.ops.conv.pooling import MAX_POOL, SUM_POOL
@@ -102,7 +102,7 @@ def _window(
     padded = pads(name, padding, image, extents, strides, dilations)
     for (low, high), k, d in zip(padded, extents, dilations, strict=True):
         if padding != "same" and max(low, high) > (d * (k - 1) + 1) // 2:
-            raise MagmathError(
+            raise OptionError(
                 f"{name}: padding must be at most half of the kernel, was given {low} and {high} "
                 f"for a kernel of {k}"
                 "; use a smaller padding or a larger kernel"

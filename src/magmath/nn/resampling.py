@@ -16,7 +16,7 @@ from magmath.api.manipulation import moveaxis, permute_dims, reshape, swapaxes
 from magmath.api.padding import pad as pad_array
 from magmath.api.products import tensordot
 from magmath.arrays.array import Array, as_array, floating
-from magmath.errors import MagmathError, ShapeError
+from magmath.errors import OptionError, ShapeError
 from magmath.graph import Shape
 from magmath.nn.windows import Size, check_images, sizes
 
@@ -43,7 +43,7 @@ def interpolate(
     check_images("interpolate", x.shape, None)
     linear = mode in ("linear", "bilinear", "trilinear")
     if not linear and mode != "nearest":
-        raise MagmathError(
+        raise OptionError(
             f'interpolate: mode must be "nearest" or "linear" ("bilinear", "trilinear"), was given '
             f"{mode!r}"
         )
@@ -61,7 +61,7 @@ def _new_space(
     space: Shape, size: Size | None, scale_factor: float | Sequence[float] | None
 ) -> Shape:
     if (size is None) == (scale_factor is None):
-        raise MagmathError(
+        raise OptionError(
             "interpolate: needs either size or scale_factor"
             ", and was given both or neither; pass one of them"
         )
@@ -70,7 +70,7 @@ def _new_space(
     factors = scale_factor if isinstance(scale_factor, Sequence) else (scale_factor,) * len(space)
     new = tuple([floor(n * float(f or 0)) for n, f in zip(space, factors, strict=False)])
     if len(factors) != len(space) or min(new) < 1:
-        raise MagmathError(
+        raise OptionError(
             f"interpolate: scale_factor must be a positive number, or one for each of {len(space)} "
             f"dimensions, that leaves at least one element; was given {scale_factor!r} for {space}"
         )
@@ -121,7 +121,7 @@ def pad(x: Array, padding: Sequence[int], mode: str = "constant", value: float =
             f"one on; was given {tuple(padding)} for {x.shape}"
         )
     if mode not in PAD_MODES:
-        raise MagmathError(f"pad: mode must be one of {', '.join(PAD_MODES)}, was given {mode!r}")
+        raise OptionError(f"pad: mode must be one of {', '.join(PAD_MODES)}, was given {mode!r}")
     pairs = [(0, 0)] * x.ndim
     for i in range(0, len(widths), 2):
         pairs[x.ndim - 1 - i // 2] = (widths[i], widths[i + 1])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from magmath.core.integers import require_integer
-from magmath.errors import MagmathError, ShapeError
+from magmath.errors import OptionError, ShapeError
 from magmath.graph import Shape
 
 Size: TypeAlias = int | Sequence[int]
@@ -21,10 +21,10 @@ Pads: TypeAlias = tuple[tuple[int, int], ...]
 
 
 def sizes(name: str, value: Size, count: int, least: int = 1) -> Shape:
-    """Return one number for each of `count` dimensions. Raises MagmathError for other values."""
+    """Return one number for each of `count` dimensions. Raises OptionError for other values."""
     given = (value,) * count if not isinstance(value, Sequence) else tuple(value)
     if len(given) != count:
-        raise MagmathError(
+        raise OptionError(
             f"{name} needs one number, or one for each of {count} dimensions; was given {value!r}"
         )
     return tuple([require_integer(name, n, least) for n in given])
@@ -46,7 +46,7 @@ def pads(
         if padding == "valid":
             return ((0, 0),) * len(space)
         if padding != "same":
-            raise MagmathError(
+            raise OptionError(
                 f'{operation}: padding must be numbers, "same" or "valid", was given {padding!r}'
             )
         parts = zip(space, kernel, stride, dilation, strict=True)
@@ -54,7 +54,7 @@ def pads(
     name, count = f"{operation}: padding", len(space)
     given = (padding,) * count if isinstance(padding, int) else tuple(padding)
     if len(given) != count:
-        raise MagmathError(
+        raise OptionError(
             f"{name} needs one number, or one for each of {count} dimensions; was given {padding!r}"
         )
     found = []

@@ -24,7 +24,7 @@ from magmath.core.keyword_hints import KeywordHints
 from magmath.engine import tracing
 from magmath.engine.run_numbers import take_for_run
 from magmath.engine.tracing import NumberSource
-from magmath.errors import DTypeError, MagmathError, ShapeError
+from magmath.errors import DTypeError, MagmathError, OptionError, ShapeError
 from magmath.graph import Node
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import parameter
@@ -74,7 +74,7 @@ class Optimizer(metaclass=KeywordHints):
     def __post_init__(self) -> None:
         check_limits(self.clip_value, self.clip_norm)
         if not self.weight_decay >= 0:
-            raise MagmathError(f"weight_decay must be at least 0, was given {self.weight_decay}")
+            raise OptionError(f"weight_decay must be at least 0, was given {self.weight_decay}")
         self._start()
 
     def _start(self) -> None:
@@ -239,7 +239,7 @@ class Optimizer(metaclass=KeywordHints):
         One program computes all of them; within a compiled function the step is part of its
         program. With a loss scale the step is skipped unless all gradients, which are unscaled
         (`LossScale.value_and_grad`), are finite, and the scale is adjusted. Raises ShapeError if a
-        gradient has another shape than its variable, MagmathError without any gradient.
+        gradient has another shape than its variable, OptionError without any gradient.
         """
         gradients = _checked_gradients(gradients)
         variables = list(gradients)
@@ -300,7 +300,7 @@ class Optimizer(metaclass=KeywordHints):
         (not with `check_finite=False`).
         """
         if not checked_variables("minimize", variables):
-            raise MagmathError(
+            raise OptionError(
                 "minimize: needs at least one variable, was given an empty list; if all parameters "
                 "are frozen, call module.unfreeze()"
             )
@@ -408,7 +408,7 @@ def _checked_gradients(gradients: Any) -> dict[Variable, Array]:
     """Return the gradients of an update as arrays, by the variables.
 
     Raises TypeError for anything but a dictionary of arrays by variable, DTypeError for complex
-    gradients, ShapeError for other shapes than those of the variables, MagmathError if it is empty.
+    gradients, ShapeError for other shapes than those of the variables, OptionError if it is empty.
     """
     if not isinstance(gradients, Mapping):
         remedy = "write optimizer.update(dict(zip(variables, gradients)))"
@@ -429,7 +429,7 @@ def _checked_gradients(gradients: Any) -> dict[Variable, Array]:
                 f"{type(v).__name__}; {remedy_for(v)}"
             )
     if not gradients:
-        raise MagmathError(
+        raise OptionError(
             "update: needs the gradient of at least one variable, was given an empty dictionary; "
             "if all parameters are frozen, call module.unfreeze()"
         )

@@ -8,7 +8,7 @@ from operator import add
 
 from magmath.core.dtypes import compute_dtype
 from magmath.core.promotion import promote
-from magmath.errors import MagmathError
+from magmath.errors import OptionError
 from magmath.graph import Node
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
@@ -18,12 +18,12 @@ LEAST_NORM = 1e-6  # added to the norm, as in PyTorch, to avoid a division by ze
 
 
 def check_limits(value: float | None, norm: float | None) -> None:
-    """Raise MagmathError for limits that are not positive, or if both are given."""
+    """Raise OptionError for limits that are not positive, or if both are given."""
     for name, limit in (("clip_value", value), ("clip_norm", norm)):
         if limit is not None and not limit > 0:
-            raise MagmathError(f"{name} must be positive, was given {limit}")
+            raise OptionError(f"{name} must be positive, was given {limit}")
     if value is not None and norm is not None:
-        raise MagmathError("clip_value and clip_norm: give one of them, not both")
+        raise OptionError("clip_value and clip_norm: give one of them, not both")
 
 
 def clipped(gradients: Sequence[Node], value: float | None, norm: float | None) -> Sequence[Node]:

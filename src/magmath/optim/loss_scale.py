@@ -19,7 +19,7 @@ from magmath.arrays.variable import Variable
 from magmath.core.dtypes import DType, compute_dtype, float32, int64
 from magmath.core.integers import require_integer
 from magmath.engine import session, tracing
-from magmath.errors import MagmathError
+from magmath.errors import OptionError
 from magmath.graph import Node
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
@@ -52,7 +52,7 @@ class LossScale:
     growth_interval  the number of steps before the scale grows
 
     `Trainer`, `NeuralNetwork` and `parallel.CompiledStep` make one for precision="mixed-float16".
-    With scales that are powers of two, scaling and unscaling are exact. Raises MagmathError for
+    With scales that are powers of two, scaling and unscaling are exact. Raises OptionError for
     settings out of range. Source: Micikevicius et al. (2018), Mixed precision training, section
     3.2; the rule and its defaults are those of PyTorch's GradScaler.
     """
@@ -66,7 +66,7 @@ class LossScale:
         growth_interval: int = 2000,
     ) -> None:
         if not initial > 0 or not growth_factor > 1 or not 0 < backoff_factor < 1:
-            raise MagmathError(
+            raise OptionError(
                 f"LossScale: initial must be positive, growth_factor above 1 and backoff_factor "
                 f"between 0 and 1; were given {initial}, {growth_factor} and {backoff_factor}"
             )

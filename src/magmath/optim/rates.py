@@ -10,7 +10,7 @@ import numpy as np
 from magmath.api.creation import variable
 from magmath.arrays.variable import Variable
 from magmath.core.dtypes import DType
-from magmath.errors import MagmathError
+from magmath.errors import OptionError
 from magmath.graph import Node, set_value
 from magmath.ops.indexing.dynamic_slice import window
 from magmath.ops.leaves import parameter
@@ -22,7 +22,7 @@ LearningRate = float | Schedule | Callable[[int], float]
 
 
 def check_learning_rate(rate: Any) -> None:
-    """Raise TypeError for anything but a learning rate, MagmathError for a rate below 0
+    """Raise TypeError for anything but a learning rate, OptionError for a rate below 0
     or nan. A rate of 0 changes no parameter, as at the beginning of a warm-up."""
     if callable(rate):
         return
@@ -32,7 +32,7 @@ def check_learning_rate(rate: Any) -> None:
             f"was given {rate!r}"
         )
     if not rate >= 0:
-        raise MagmathError(f"learning_rate must be at least 0, was given {rate}")
+        raise OptionError(f"learning_rate must be at least 0, was given {rate}")
 
 
 def rate_at(rate: LearningRate, step: int, epoch: int | None = None) -> float:

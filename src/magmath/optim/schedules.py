@@ -19,7 +19,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, final, runtime_checkable
 
 from magmath.core.keyword_hints import KeywordHints
-from magmath.errors import MagmathError
+from magmath.errors import MagmathError, OptionError
 
 Per = Literal["epoch", "step"]
 LEAST_CHANGE = 1e-8
@@ -45,10 +45,10 @@ class Formula(Schedule):
 
     def __post_init__(self) -> None:
         if self.per not in ("epoch", "step"):
-            raise MagmathError(f'schedule: per must be "epoch" or "step", was given {self.per!r}')
+            raise OptionError(f'schedule: per must be "epoch" or "step", was given {self.per!r}')
         for name in ("steps", "size"):
             if getattr(self, name, 1) < 1:
-                raise MagmathError(
+                raise OptionError(
                     f"{type(self).__name__}: {name} must be at least 1, was given "
                     f"{getattr(self, name)}"
                 )
@@ -222,7 +222,7 @@ class Plateau(Schedule):
 
     def __post_init__(self) -> None:
         if self.mode not in ("min", "max"):
-            raise MagmathError(f'Plateau: mode must be "min" or "max", was given {self.mode!r}')
+            raise OptionError(f'Plateau: mode must be "min" or "max", was given {self.mode!r}')
         self._best = math.inf if self.mode == "min" else -math.inf
         self._bad = self._waiting = 0
 

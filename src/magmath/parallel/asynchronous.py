@@ -20,7 +20,7 @@ from magmath.core.dtypes import float64, int64
 from magmath.core.integers import require_integer
 from magmath.engine import session
 from magmath.engine.independent_build import Independence
-from magmath.errors import MagmathError
+from magmath.errors import MagmathError, OptionError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
 from magmath.ops import elementwise as e
@@ -213,10 +213,10 @@ def _balanced(groups: Sequence[Sequence[Node]], count: int) -> list[list[Node]]:
 
 
 def _delays(schedule: Iterable[int], staleness: int) -> list[int]:
-    """Return a schedule as a list. Raises MagmathError for a delay above the bound, or none."""
+    """Return a schedule as a list. Raises OptionError for a delay above the bound, or none."""
     found = [require_integer("Asynchronous: a delay of schedule", one, 0) for one in schedule]
     if not found or max(found) > staleness:
-        raise MagmathError(
+        raise OptionError(
             f"Asynchronous: schedule needs delays from 0 to staleness={staleness}, was given "
             f"{found}; give a larger staleness"
         )

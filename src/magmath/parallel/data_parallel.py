@@ -13,7 +13,7 @@ from magmath.arrays.variable import Variable
 from magmath.arrays.variable_map import VariableMap
 from magmath.core.dtypes import DTYPES, DType
 from magmath.engine import session
-from magmath.errors import MagmathError
+from magmath.errors import MagmathError, OptionError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
 from magmath.ops.summands import ALGORITHMS, sum_parts
@@ -74,7 +74,7 @@ class DataParallel(Averaging):
             ("messages", messages, MESSAGES),
         ):
             if value not in known:
-                raise MagmathError(
+                raise OptionError(
                     f"DataParallel: {name}={value!r} is not known; there are {', '.join(known)}"
                 )
         if messages == ONE_BIT and exchange not in ("allreduce", "sharded"):

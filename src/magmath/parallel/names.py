@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from magmath.errors import MagmathError
+from magmath.errors import MagmathError, OptionError
 from magmath.parallel.asynchronous import Asynchronous
 from magmath.parallel.data_parallel import EXCHANGES, DataParallel
 from magmath.parallel.per_layer import Auto, Hybrid, ModelParallel
@@ -28,7 +28,7 @@ StrategyLike = str | Strategy | Mapping[str, str]
 def as_strategy(given: Any) -> Strategy:
     """Return the strategy for a name, for options of layers, or the given one.
 
-    Raises MagmathError for other values, with the known names.
+    Raises OptionError for other values, with the known names.
     """
     if isinstance(given, Strategy):
         return given
@@ -39,7 +39,7 @@ def as_strategy(given: Any) -> Strategy:
             f"strategy: needs an object; write mm.parallel.{given.__name__}(…), with parentheses"
         )
     if not isinstance(given, str) or given not in STRATEGIES:
-        raise MagmathError(
+        raise OptionError(
             f"strategy {given!r} is not known; there are {', '.join(STRATEGIES)}, dictionaries "
             f"from layers to options, and the objects of mm.parallel"
         )

@@ -9,7 +9,7 @@ from typing import Any, final
 
 from magmath.arrays.array import Array
 from magmath.arrays.variable import Variable
-from magmath.errors import MagmathError
+from magmath.errors import MagmathError, OptionError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
 from magmath.optim.states import VariableStates
@@ -77,7 +77,7 @@ class ModelParallel(PerLayer):
     def __init__(self, split: str = "columns", *, accumulate: int = 1) -> None:
         super().__init__(accumulate)
         if split not in _SPLITS:
-            raise MagmathError(
+            raise OptionError(
                 f"ModelParallel: split={split!r} is not known; there are {', '.join(_SPLITS)}"
             )
         self.split = split
@@ -111,7 +111,7 @@ class Hybrid(PerLayer):
                  layer that no pattern matches has the option "data"
     accumulate   the number of parts of a batch whose gradients are added
 
-    Raises MagmathError for a pattern without a layer, and if a layer has fewer units than workers.
+    Raises OptionError for a pattern without a layer, and if a layer has fewer units than workers.
     Source: Krizhevsky (2014), One weird trick for parallelizing convolutional neural networks.
     """
 
@@ -119,7 +119,7 @@ class Hybrid(PerLayer):
         super().__init__(accumulate)
         for pattern, option in layers.items():
             if option not in OPTIONS:
-                raise MagmathError(
+                raise OptionError(
                     f"Hybrid: option {option!r} of {pattern!r} is not known; there are "
                     f"{', '.join(OPTIONS)}"
                 )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
-from magmath.errors import MagmathError
+from magmath.errors import MagmathError, OptionError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,7 +37,7 @@ class Table:
     def __post_init__(self) -> None:
         for row in self.rows:
             if len(row) != len(self.columns):
-                raise MagmathError(
+                raise OptionError(
                     f"Table {self.title!r}: each row needs {len(self.columns)} cells, was given "
                     f"{row!r}"
                 )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, final
 
 from magmath.core.keyword_hints import KeywordHints
-from magmath.errors import MagmathError
+from magmath.errors import MagmathError, OptionError
 from magmath.train.history import EpochRecord
 from magmath.train.listeners import Listener
 from magmath.train.trainer import Trainer
@@ -37,7 +37,7 @@ class BestWeights(Callback):
         self, monitor: str | None = None, *, mode: str | None = None, restore: bool = True
     ) -> None:
         if mode not in (None, "min", "max"):
-            raise MagmathError(f"{type(self).__name__}: mode is 'min' or 'max', was given {mode!r}")
+            raise OptionError(f"{type(self).__name__}: mode is 'min' or 'max', was given {mode!r}")
         self.monitor = monitor
         self.mode = mode
         self.restore = restore

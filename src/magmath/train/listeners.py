@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, final
 
 from magmath.core.unique_names import numbered
-from magmath.errors import MagmathError
+from magmath.errors import OptionError
 from magmath.train.history import EpochRecord
 from magmath.train.reporter import Reporter
 
@@ -98,7 +98,7 @@ def as_listener(given: Any) -> Listener[Any]:
     if isinstance(given, Listener):
         return given
     if isinstance(given, type) or not callable(given):
-        raise MagmathError(
+        raise OptionError(
             f"fit: a callback is an object such as mm.train.EarlyStopping(5), or a function of the "
             f"epoch's record; was given {given!r}"
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 from magmath.arrays.array import Array
 from magmath.core.unique_names import numbered
-from magmath.errors import DataError, MagmathError
+from magmath.errors import DataError, OptionError
 from magmath.nn.abstract import AbstractArray
 from magmath.nn.metrics import METRICS
 from magmath.parallel.strategy import STALENESS
@@ -22,13 +22,13 @@ Metric = Callable[[Any, Any], Array]
 def metric_functions(metrics: Sequence[str | Metric]) -> dict[str, Metric]:
     """Return metrics by name. A function has its own name, with a number if that is taken.
 
-    Raises MagmathError for unknown names.
+    Raises OptionError for unknown names.
     """
     if isinstance(metrics, str) or callable(metrics):
-        raise MagmathError(f"fit: metrics are a list, such as [{metrics!r}]; was given {metrics!r}")
+        raise OptionError(f"fit: metrics are a list, such as [{metrics!r}]; was given {metrics!r}")
     unknown = [m for m in metrics if not callable(m) and m not in METRICS]
     if unknown:
-        raise MagmathError(
+        raise OptionError(
             f"fit: metric {unknown[0]!r} is not known; there are {', '.join(METRICS)}, and any "
             f"function of (outputs, targets)"
         )

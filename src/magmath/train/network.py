@@ -13,7 +13,7 @@ from magmath.arrays.array import Array
 from magmath.core.dtypes import DType
 from magmath.data.loader import Loader
 from magmath.engine import session
-from magmath.errors import MagmathError, ShapeError, WeightsError
+from magmath.errors import MagmathError, OptionError, ShapeError, WeightsError
 from magmath.graph import Shape
 from magmath.nn.abstract import AbstractArray
 from magmath.nn.layers import Sequential
@@ -264,7 +264,7 @@ class NeuralNetwork:
 
 def _sequential(layers: Sequence[Module]) -> Sequential:
     if not isinstance(layers, (list, tuple)) or not layers:
-        raise MagmathError(f"NeuralNetwork: needs a list of layers, was given {layers!r}")
+        raise OptionError(f"NeuralNetwork: needs a list of layers, was given {layers!r}")
     for i, layer in enumerate(layers):
         if isinstance(layer, (type, str)) or not callable(layer):
             check_module(f"NeuralNetwork: layer {i}", layer)

@@ -23,7 +23,7 @@ from magmath.core.promotion import get_default_dtype
 from magmath.data.loader import Loader
 from magmath.engine import session
 from magmath.engine.rng_state import INITIAL_STREAMS, RngState
-from magmath.errors import DataError, MagmathError
+from magmath.errors import DataError, MagmathError, OptionError
 from magmath.nn.abstract import trace_call
 from magmath.nn.losses import cross_entropy, loss_function
 from magmath.nn.mixed_precision import check_parameters, check_precision
@@ -433,5 +433,5 @@ def _named(name: object) -> Optimizer:
     if isinstance(name, type) and issubclass(name, Optimizer):
         raise MagmathError(f"optimizer: needs an object; write mm.optim.{name.__name__}(…)")
     if not isinstance(name, str) or name not in OPTIMIZERS:
-        raise MagmathError(f"optimizer {name!r} is not known; there are {', '.join(OPTIMIZERS)}")
+        raise OptionError(f"optimizer {name!r} is not known; there are {', '.join(OPTIMIZERS)}")
     return OPTIMIZERS[name]()

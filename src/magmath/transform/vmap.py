@@ -12,7 +12,7 @@ from magmath.api.creation import asarray
 from magmath.arrays.array import Array
 from magmath.arrays.tree import flatten
 from magmath.batching import BatchOperand, batched
-from magmath.errors import MagmathError, ShapeError
+from magmath.errors import MagmathError, OptionError, ShapeError
 from magmath.graph import Node
 from magmath.ops.manipulation import permute
 from magmath.transform.function_argument import require_function
@@ -112,7 +112,7 @@ def _axes_of(name: str, axes: Any, value: Any) -> list[int | None]:
         for own, part in zip(axes, value, strict=True):
             found += _axes_of(name, own, part)
         return found
-    raise MagmathError(
+    raise OptionError(
         f"{name} must be an axis, None, or nested like the arrays that it is for; was given "
         f"{axes!r} for a value of type {type(value).__name__}"
     )

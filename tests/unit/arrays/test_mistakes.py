@@ -189,7 +189,7 @@ def test_what_no_function_takes_is_refused_in_its_name(name: str, wrong: object)
         (lambda x: mm.compile(3), TypeError, "compile: needs a function of arrays, was given 3"),
         (lambda x: mm.evaluate(3), TypeError, "evaluate: needs magmath arrays, was given int"),
         (lambda x: mm.from_dlpack(3), TypeError, "from_dlpack: needs an array with __dlpack__"),
-        (lambda x: mm.optim.Adam("a"), TypeError, "learning_rate must be a positive number.*'a'"),
+        (lambda x: mm.optim.Adam("a"), TypeError, "learning_rate must be a number of at least 0.*'a'"),
     ],
 )  # fmt: skip
 def test_mistakes_are_told_where_they_are_made(

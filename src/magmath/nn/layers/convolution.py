@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, final
 
 from magmath.arrays.array import Array
 from magmath.core.integers import require_integer
-from magmath.errors import MagmathError, ShapeError
+from magmath.errors import OptionError, ShapeError
 from magmath.graph import Shape
 from magmath.nn.convolution import conv, conv_transpose
 from magmath.nn.functional import activation_function
@@ -45,7 +45,7 @@ class _Filters(Module, ABC):
         self.dilation = sizes(f"{name}: dilation", dilation, self.space)
         self.groups = groups
         if groups != "depthwise" and self.channels % require_integer(f"{name}: groups", groups, 1):
-            raise MagmathError(
+            raise OptionError(
                 f"{name}: groups must divide the {channels} channels of the result, was given "
                 f"{groups}"
             )

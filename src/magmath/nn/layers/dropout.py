@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import final
 
 from magmath.arrays.array import Array
-from magmath.errors import MagmathError
+from magmath.errors import OptionError
 from magmath.nn.functional import dropout
 from magmath.nn.module import Module
 from magmath.nn.variables import RngState
@@ -29,7 +29,7 @@ class Dropout(Module):
         self, rate: float = 0.5, *, per_channel: bool = False, seed: int | None = None
     ) -> None:
         if not 0 <= rate < 1:
-            raise MagmathError(f"Dropout: rate must be in [0, 1), was given {rate}")
+            raise OptionError(f"Dropout: rate must be in [0, 1), was given {rate}")
         self.rate = rate
         self.per_channel = per_channel
         self.seed = seed

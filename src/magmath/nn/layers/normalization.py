@@ -9,7 +9,7 @@ from magmath.api.activations import stop_gradient
 from magmath.api.data_types import astype
 from magmath.arrays.array import Array
 from magmath.core.integers import require_integer
-from magmath.errors import MagmathError, ShapeError
+from magmath.errors import OptionError, ShapeError
 from magmath.nn.abstract import is_abstract_call
 from magmath.nn.functional import (
     batch_moments,
@@ -83,7 +83,7 @@ class BatchNorm(Module):
         axis: int = 1,
     ) -> None:
         if momentum is not None and not 0.0 <= momentum <= 1.0:
-            raise MagmathError(
+            raise OptionError(
                 f"BatchNorm: momentum is a share between 0 and 1, was given {momentum}; the number "
                 f"of channels is that of the input and needs no argument"
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from magmath.errors import MagmathError
+from magmath.errors import OptionError
 from magmath.nn.layers import AvgPool2d, Conv2d, Dense, Flatten, MaxPool2d, Sequential
 
 POOLS: dict[str, type[MaxPool2d] | type[AvgPool2d]] = {"max": MaxPool2d, "average": AvgPool2d}
@@ -21,7 +21,7 @@ def lenet5(
     pooling, and the last layer returns scores; the paper has activation="tanh" and pool="average".
     """
     if pool not in POOLS:
-        raise MagmathError(f"lenet5: pool must be one of {', '.join(POOLS)}, was given {pool!r}")
+        raise OptionError(f"lenet5: pool must be one of {', '.join(POOLS)}, was given {pool!r}")
     pooling = POOLS[pool]
     return Sequential(
         Conv2d(6, 5, padding=2, activation=activation),

@@ -7,7 +7,7 @@ from typing import Literal, final
 
 from magmath.api.activations import relu
 from magmath.arrays.array import Array
-from magmath.errors import MagmathError
+from magmath.errors import OptionError
 from magmath.nn.layers import BatchNorm, Conv2d, Dense, GlobalAvgPool, MaxPool2d, Sequential
 from magmath.nn.module import Module
 
@@ -84,7 +84,7 @@ class ResNet(Module):
         width: int = 64,
     ) -> None:
         if stem not in ("large", "small"):
-            raise MagmathError(f'ResNet: stem must be "large" or "small", was given {stem!r}')
+            raise OptionError(f'ResNet: stem must be "large" or "small", was given {stem!r}')
         self.stem = stem
         self.conv = _conv(width, 7, 2) if stem == "large" else _conv(width, 3)
         self.norm = BatchNorm()

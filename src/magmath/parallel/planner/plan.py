@@ -12,7 +12,7 @@ from typing import Any, final
 from magmath.core.dtypes import as_dtype, float32
 from magmath.core.integers import require_integer
 from magmath.cost import Machine, load_machine
-from magmath.errors import MagmathError
+from magmath.errors import MagmathError, OptionError
 from magmath.nn.module import Module
 from magmath.parallel.planner.costs import CostModel, CostTables
 from magmath.parallel.planner.layer_graph import LayerGraph, layer_graph
@@ -243,11 +243,11 @@ def plan(
     memory    bytes that a worker may use; by default those of the machine
     model     further fields of `CostModel`, such as slots=2 for an optimizer with two states
 
-    Raises DataError for an unknown or incomplete machine, MagmathError for an unknown strategy, and
+    Raises DataError for an unknown or incomplete machine, OptionError for an unknown strategy, and
     if nothing fits the memory.
     """
     if not isinstance(module, Module):
-        raise MagmathError(f"plan: needs a module such as mm.nn.Dense(10), was given {module!r}")
+        raise OptionError(f"plan: needs a module such as mm.nn.Dense(10), was given {module!r}")
     element = float32 if dtype is None else as_dtype(dtype)
     graph = layer_graph(module, shape, dtype)
     return plan_graph(
@@ -286,7 +286,7 @@ def measured_speed(
 ) -> float:
     """Return the speed (see `CostModel`) at which one worker trains this many samples a second.
 
-    Raises MagmathError if no speed of the arithmetic gives this number.
+    Raises OptionError if no speed of the arithmetic gives this number.
     """
     low, high = 1e-3, 1e3
     while high / low > 1 + 1e-9:
@@ -297,7 +297,7 @@ def measured_speed(
         else:
             high = middle
     if high > 999:
-        raise MagmathError(
+        raise OptionError(
             f"measured_speed: one worker of {machine} trains at most "
             f"{made.samples_per_second:.4g} samples/s, by the bandwidth of its memory; "
             f"{samples_per_second:.4g} were given"

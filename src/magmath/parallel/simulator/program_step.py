@@ -12,7 +12,7 @@ from typing import Final, Literal, final
 from magmath.core.resources import processor_count
 from magmath.diagnostics.explain import explain_program
 from magmath.diagnostics.explanation import duration
-from magmath.errors import MagmathError
+from magmath.errors import OptionError
 from magmath.executor.call_times import CallTime, Tier
 from magmath.parallel.simulator.events import COMMUNICATE, COMPUTE, Host, Timeline, simulate
 from magmath.parallel.simulator.program_tasks import WorkerNetwork, program_tasks
@@ -44,12 +44,12 @@ class SimulatedStep:
         """Write the timeline of all workers.
 
         `path` ends with .svg for a picture, and with .json for the trace event format, which
-        Perfetto (ui.perfetto.dev) shows. Raises MagmathError for other endings.
+        Perfetto (ui.perfetto.dev) shows. Raises OptionError for other endings.
         """
         file = Path(path)
         writers = {".svg": timeline_svg, ".json": perfetto}
         if file.suffix not in writers:
-            raise MagmathError(
+            raise OptionError(
                 f"save_timeline: the name of the file must end with .svg or .json, was given "
                 f"{os.fspath(path)!r}"
             )
@@ -86,12 +86,10 @@ def simulate_program(
     slowdown    worker → factor by which its computations take longer
     processors  processors of the host; by default those that this process may use
 
-    Raises MagmathError for other times.
+    Raises OptionError for other times.
     """
     if times not in ("measured", "predicted"):
-        raise MagmathError(
-            f"simulate: times must be 'measured' or 'predicted', was given {times!r}"
-        )
+        raise OptionError(f"simulate: times must be 'measured' or 'predicted', was given {times!r}")
     machine = environment.machine
     count = processor_count() if processors is None else processors
     priced = [step.seconds for step in explain_program(program, environment).steps]

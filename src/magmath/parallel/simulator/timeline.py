@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
-from magmath.errors import MagmathError
+from magmath.errors import OptionError
 from magmath.parallel.simulator.events import COMMUNICATE, COMPUTE, Timeline
 
 STREAMS: Final = (COMPUTE, COMMUNICATE)
@@ -33,12 +33,12 @@ def save_timeline(timeline: Timeline, path: str | os.PathLike[str]) -> None:
     """Write a timeline of all workers.
 
     `path` ends with .svg for a picture, and with .json for the trace event format, which
-    Perfetto (ui.perfetto.dev) shows. Raises MagmathError for other endings.
+    Perfetto (ui.perfetto.dev) shows. Raises OptionError for other endings.
     """
     file = Path(path)
     writers = {".svg": timeline_svg, ".json": perfetto}
     if file.suffix not in writers:
-        raise MagmathError(
+        raise OptionError(
             f"save_timeline: the name of the file must end with .svg or .json, was given "
             f"{os.fspath(path)!r}"
         )
