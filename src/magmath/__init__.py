@@ -55,7 +55,7 @@ _NAMES = {
     ),
     "magmath.api.searching": "argmax argmin nonzero searchsorted where",
     "magmath.api.sorting": "argsort sort",
-    "magmath.api.sets": "isin unique_all unique_counts unique_inverse unique_values",
+    "magmath.api.unique": "isin unique_all unique_counts unique_inverse unique_values",
     "magmath.api.indexing": "take take_along_axis",
     "magmath.api.manipulation": (
         "broadcast_arrays broadcast_shapes broadcast_to concat expand_dims flip moveaxis "
@@ -256,7 +256,7 @@ if TYPE_CHECKING:
     from magmath.transform.loops import fori_loop as fori_loop, scan as scan
     from magmath.transform.remat import remat as remat
     from magmath.engine.session import init as init, pool as pool, shutdown as shutdown
-    from magmath.api.sets import (
+    from magmath.api.unique import (
         isin as isin, unique_all as unique_all, unique_counts as unique_counts,
         unique_inverse as unique_inverse, unique_values as unique_values,
     )  # fmt: skip

@@ -228,7 +228,7 @@ def test_an_index_out_of_range_is_one_worker_s_failure(pool: Any) -> None:
 
 
 def test_the_last_of_several_values_counts(pool: Any) -> None:
-    """Independent of the sender and the round."""
+    """AsynchronousStep of the sender and the round."""
     places = np.random.default_rng(0).integers(0, 5, 3000)
     values = np.arange(3000.0)
     y, expected = _put(np.zeros(50), places, values)

@@ -8,15 +8,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2] / "src/magmath"
 NETWORK_TABLE = "a row of the benchmarks' description of networks, named like the layer"
-STRUCTURAL = "a protocol with the attributes of the class of this name that the module uses"
 SAME_IDEA = {
     "Constant": "public families that are read as `initializers.Constant`, `schedules.Constant`",
     "Dense": NETWORK_TABLE,
-    "Engine": STRUCTURAL,
     "Flatten": NETWORK_TABLE,
     "Identity": "public names that are read as `nn.Identity` and `initializers.Identity`",
     "Parallel": NETWORK_TABLE,
-    "Pool": STRUCTURAL,
     "Residual": NETWORK_TABLE,
     "RngState": "a seed and the number of the next stream, of a pool and of a module",
     "Walked": "a protocol with the attributes of a module that the file uses",

@@ -11,9 +11,9 @@ from magmath.api.indexing import take
 from magmath.api.manipulation import concat, moveaxis, ravel, reshape
 from magmath.api.order_statistics import lexsort
 from magmath.api.searching import nonzero
-from magmath.api.sets import EqualGroups, isin
 from magmath.api.sorting import argsort, sort
 from magmath.api.statistics import any, cumulative_sum
+from magmath.api.unique import EqualGroups, isin
 from magmath.arrays.array import Array, as_array
 from magmath.core.shapes import normalize_axis
 

@@ -21,6 +21,7 @@ from magmath.core.cleared_frames import clear_frames
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import count, stage
 from magmath.engine.abandoned_run import AbandonedRun
+from magmath.engine.asynchronous_build import AsynchronousDivision, build_asynchronous
 from magmath.engine.data_failures import any_can_fail, program_can_fail
 from magmath.engine.donation import (
     donate,
@@ -32,7 +33,6 @@ from magmath.engine.donation import (
 )
 from magmath.engine.eager_arrays import EagerArrays
 from magmath.engine.found_program import FoundProgram
-from magmath.engine.independent_build import Independence, build_independent
 from magmath.engine.kept_intermediates import KeptIntermediates
 from magmath.engine.memory_check import check_memory
 from magmath.engine.pending_arrays import note_bytes
@@ -113,20 +113,20 @@ class Engine:
         graph: Graph,
         *,
         training: bool = False,
-        independence: Independence | None = None,
+        division: AsynchronousDivision | None = None,
         in_range: Collection[Node] = (),
     ) -> Compiled:
         """Return the program of a graph whose leaves all have layouts; builds it on a miss.
 
-        `training`: the program is a training step (`Program.training`). `independence`: each worker
+        `training`: the program is a training step (`Program.training`). `division`: each worker
         runs it on its own. `in_range`: leaves whose values are in range as indices.
         """
-        key = (graph.key, training, independence)
+        key = (graph.key, training, division)
         compiled = self._programs.get(key)
         if compiled is not None:
             self._programs.move_to_end(key)
             return compiled
-        compiled = self._programs[key] = self._build(graph, training, independence, in_range)
+        compiled = self._programs[key] = self._build(graph, training, division, in_range)
         if len(self._programs) > MAX_PROGRAMS:
             self._forget_oldest()
         return compiled
@@ -156,7 +156,7 @@ class Engine:
         self,
         graph: Graph,
         training: bool,
-        independence: Independence | None,
+        division: AsynchronousDivision | None,
         in_range: Collection[Node],
     ) -> Compiled:
         count("programs")
@@ -166,8 +166,8 @@ class Engine:
                 build_program(
                     graph, self.environment, self.pool.topology.device, self._room_for(graph)
                 )
-                if independence is None
-                else build_independent(graph, independence, self.environment)
+                if division is None
+                else build_asynchronous(graph, division, self.environment)
             )
             program = msgspec.structs.replace(built.program, training=training)
             check_memory(program, self.pool.memory_bound, self.pool.array_bytes)

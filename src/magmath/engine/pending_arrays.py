@@ -65,18 +65,18 @@ class ArrayHandle:
         raise NotImplementedError
 
 
-class Engine(Protocol):
+class EngineMemory(Protocol):
     """The attributes of an engine that this module uses."""
 
     @property
-    def pool(self) -> Pool:
+    def pool(self) -> PoolMemory:
         """Its pool."""
 
     def evaluate(self, nodes: Sequence[Node], /) -> list[Node]:
         """Return input leaves with the values of nodes."""
 
 
-class Pool(Protocol):
+class PoolMemory(Protocol):
     """The attributes of a pool that this module uses."""
 
     @property
@@ -95,7 +95,7 @@ def note_bytes(nbytes: int) -> None:
     room -= nbytes
 
 
-def limit_held_bytes(engine: Engine) -> None:
+def limit_held_bytes(engine: EngineMemory) -> None:
     """Compute pending arrays that hold much memory, if the arrays of the pool have grown by
     `GROWTH` since the last search."""
     global _bound, room
@@ -122,7 +122,7 @@ def _pending() -> list[ArrayHandle]:
     return sorted(found, key=lambda x: x.node.depth)
 
 
-def _compute_holders(engine: Engine) -> None:
+def _compute_holders(engine: EngineMemory) -> None:
     """Compute the pending arrays whose expressions hold much more memory than their values need.
 
     Excepted are those that read variables, or fail for some data, which then is reported where they

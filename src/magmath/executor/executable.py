@@ -17,9 +17,9 @@ import torch
 
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.errors import MemoryLimitError
+from magmath.executor.asynchronous_run import AsynchronousRun
 from magmath.executor.bind import Binding
 from magmath.executor.context import Context, no_progress_thread
-from magmath.executor.independent import IndependentRun
 from magmath.executor.numpy_fast_path import silent, without_fp_warnings
 from magmath.executor.rebinding import Rebinding
 from magmath.executor.select import (
@@ -73,8 +73,8 @@ class Executable:
         self._chunk = 1
         self._patience = WORTH_SECONDS
         self._apart: Executable | None = None
-        self._independent = (
-            None if program.independent is None else IndependentRun(program, context, Executable)
+        self._asynchronous = (
+            None if program.asynchronous is None else AsynchronousRun(program, context, Executable)
         )
         self._tiers = Tiers(
             enabled=context.native and context.device.type == "cpu",
@@ -125,8 +125,8 @@ class Executable:
         steps: int,
         poll: Poll | None,
     ) -> list[float]:
-        if self._independent is not None:
-            return self._independent.run(inputs, parameters, steps, poll)
+        if self._asynchronous is not None:
+            return self._asynchronous.run(inputs, parameters, steps, poll)
         if steps > 1 and self._shared is not None:
             self._take_own_memory()
         key = _blocks_of(inputs, outputs)
@@ -238,8 +238,8 @@ class Executable:
     ) -> tuple[list[float], list[float]]:
         """Replay `steps` times; return the emitted scalars and the total seconds of each
         instruction."""
-        if self._independent is not None:  # has no common instructions
-            return self._independent.run(inputs, parameters, steps, None), []
+        if self._asynchronous is not None:  # has no common instructions
+            return self._asynchronous.run(inputs, parameters, steps, None), []
         binding = self._begin(_blocks_of(inputs, outputs), inputs, outputs, parameters)
         seconds = [0.0] * len(self.program.instructions)
         binding.prepare()
@@ -358,8 +358,8 @@ class Executable:
         if self._apart is not None:
             self._apart.close()
             self._apart = None
-        if self._independent is not None:
-            self._independent.close()
+        if self._asynchronous is not None:
+            self._asynchronous.close()
         if self._shared is None:
             self.context.heap.free(self._block)
 

@@ -18,7 +18,7 @@ from magmath.codegen.emit import (
     literal,
     loop_order,
 )
-from magmath.executor.dependence import Access, connected, insert, next_loop
+from magmath.executor.loop_dependence import Access, connected, insert, next_loop
 from magmath.executor.loop_nests import (
     PartLoop,
     Registers,

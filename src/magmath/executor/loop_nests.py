@@ -16,7 +16,7 @@ from math import prod
 from typing import TYPE_CHECKING, Generic, TypeVar, final
 
 from magmath.codegen.emit import NativeOperand, Writer
-from magmath.executor.dependence import Access, Member, share_arrays
+from magmath.executor.loop_dependence import Access, Member, share_arrays
 
 if TYPE_CHECKING:
     import torch

@@ -199,7 +199,7 @@ class MessageServers(Servers):
     def __init__(
         self, program: Program, context: Context, alone: Context, bind: Bind, width: int
     ) -> None:
-        step = program.independent
+        step = program.asynchronous
         assert step is not None
         self._step, self._comm, self._heap = step, context.comm, context.heap
         self._requests, self._replies = _duplicate(context.comm), _duplicate(context.comm)

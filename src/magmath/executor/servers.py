@@ -129,7 +129,7 @@ class SharedServers(Servers):
     def __init__(
         self, program: Program, context: Context, alone: Context, bind: Bind, width: int
     ) -> None:
-        step = program.independent
+        step = program.asynchronous
         assert step is not None
         self._step, self._comm = step, context.comm
         self._executables = [bind(part.program, alone) for part in step.updates]

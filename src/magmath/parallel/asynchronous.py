@@ -19,7 +19,7 @@ from magmath.arrays.variable_map import VariableMap
 from magmath.core.dtypes import float64, int64
 from magmath.core.integers import require_integer
 from magmath.engine import session
-from magmath.engine.independent_build import Independence
+from magmath.engine.asynchronous_build import AsynchronousDivision
 from magmath.errors import MagmathError, OptionError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
@@ -184,7 +184,9 @@ class Asynchronous(Averaging):
         found = {} if self._delay is None else {STALENESS: self._delay}
         return {name: Array(e.astype(node, float64)) for name, node in found.items()}
 
-    def independence(self, training: Training, counter: Variable) -> Independence | None:
+    def asynchronous_division(
+        self, training: Training, counter: Variable
+    ) -> AsynchronousDivision | None:
         if self.schedule is not None:
             return None
         entries = training.variable_states()
@@ -192,7 +194,7 @@ class Asynchronous(Averaging):
         groups = [[v.leaf for v in entry.variables() if v is not entry.count] for entry in entries]
         servers = _balanced(groups, min(count, len(groups)))
         updates = {entry.count.leaf for entry in entries if entry.count is not None}
-        return Independence(self._copies, servers, {counter.leaf}, updates, self.staleness)
+        return AsynchronousDivision(self._copies, servers, {counter.leaf}, updates, self.staleness)
 
 
 def _loss_scale(training: Training) -> Iterable[Variable]:

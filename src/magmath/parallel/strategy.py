@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from magmath.arrays.array import Array
 from magmath.arrays.variable import Variable, assign
-from magmath.engine.independent_build import Independence
+from magmath.engine.asynchronous_build import AsynchronousDivision
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
@@ -136,7 +136,7 @@ class Strategy(ABC):
     from 0, exchange."""
 
     is_asynchronous = False
-    """True if workers take steps on their own, as `independence` says."""
+    """True if workers take steps on their own, as `asynchronous_division` says."""
 
     @property
     @abstractmethod
@@ -170,7 +170,9 @@ class Strategy(ABC):
         """Return values (0-d) of the step that was traced last, which histories report by name."""
         return {}
 
-    def independence(self, training: Training, counter: Variable) -> Independence | None:
+    def asynchronous_division(
+        self, training: Training, counter: Variable
+    ) -> AsynchronousDivision | None:
         """Return the division of the step that was traced last into parts that workers run on their
         own, for asynchronous strategies.
 

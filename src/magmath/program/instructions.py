@@ -108,7 +108,7 @@ class WorkerProgram(msgspec.Struct, frozen=True):
     parameters: list[int]
 
 
-class Independent(msgspec.Struct, frozen=True):
+class AsynchronousStep(msgspec.Struct, frozen=True):
     """The step of a program that each worker runs on its own, on arrays that all share.
 
     A worker takes the number of a step, copies the shared arrays, computes, and updates the shared
@@ -144,7 +144,7 @@ class Program(msgspec.Struct, frozen=True, dict=True):
     of a program for one worker, is the same program for the threads of that worker, with the same
     order of inputs, outputs and parameters. The first `prologue` instructions depend on nothing
     that a step changes: a run of many steps executes them once. In a run of a `training` step
-    denormal numbers may count as zero. A program with an `independent` step has no instructions,
+    denormal numbers may count as zero. A program with an `asynchronous` step has no instructions,
     and its temporary slots are private memory of a worker.
     """
 
@@ -159,7 +159,7 @@ class Program(msgspec.Struct, frozen=True, dict=True):
     prologue: int = 0
     team: Program | None = None
     training: bool = False
-    independent: Independent | None = None
+    asynchronous: AsynchronousStep | None = None
 
     @cached_property
     def is_abandonable(self) -> bool:
@@ -298,7 +298,7 @@ def _encoded(program: Program) -> list[Any]:
         for i in program.instructions
     ]
     team = None if program.team is None else _encoded(program.team)
-    step = program.independent
+    step = program.asynchronous
     return [
         [layout.encode() for layout in layouts],
         slots,
@@ -316,7 +316,7 @@ def _encoded(program: Program) -> list[Any]:
     ]
 
 
-def _encoded_step(step: Independent) -> list[Any]:
+def _encoded_step(step: AsynchronousStep) -> list[Any]:
     parts = [
         [_encoded(part.program), part.inputs, part.outputs, part.parameters]
         for part in (step.compute, step.advance, *step.updates)
@@ -325,7 +325,7 @@ def _encoded_step(step: Independent) -> list[Any]:
     return [parts, step.copies, *pairs, step.staleness]
 
 
-def _decoded_step(fields: list[Any]) -> Independent:
+def _decoded_step(fields: list[Any]) -> AsynchronousStep:
     parts, copies, *others, staleness = fields
     compute, advance, *updates = [
         WorkerProgram(_decoded(program), *rest) for program, *rest in parts
@@ -333,7 +333,9 @@ def _decoded_step(fields: list[Any]) -> Independent:
     *pairs, steps, counts, advanced = [
         [(first, second) for first, second in found] for found in (*copies, *others)
     ]
-    return Independent(compute, updates, pairs, steps, counts, index(staleness), advance, advanced)
+    return AsynchronousStep(
+        compute, updates, pairs, steps, counts, index(staleness), advance, advanced
+    )
 
 
 def _field(value: Any) -> Any:

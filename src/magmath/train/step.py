@@ -23,13 +23,13 @@ from magmath.arrays.variable import Variable, overwrite
 from magmath.core.dtypes import int64
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
+from magmath.diagnostics.asynchronous_costs import explain_asynchronous
 from magmath.diagnostics.explain import explain_program
-from magmath.diagnostics.independent_costs import explain_independent
 from magmath.diagnostics.program_layers import layers_of
 from magmath.engine import session, tracing
+from magmath.engine.asynchronous_build import AsynchronousDivision
 from magmath.engine.captured_arrays import Captured
 from magmath.engine.engine import Progress
-from magmath.engine.independent_build import Independence
 from magmath.engine.kept_expressions import keeping_expressions
 from magmath.engine.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, remote_array_of
@@ -84,12 +84,12 @@ class _Traced:
         placeholders: list[Node],
         trace: Trace,
         graph: Graph,
-        independence: Independence | None,
+        division: AsynchronousDivision | None,
     ) -> None:
         self.placeholders = placeholders
         self.trace = trace
         self.graph = graph
-        self.independence = independence
+        self.division = division
         self.compiled: Compiled | None = None
         self.variables: list[Variable] = [t.value() for t in graph.targets if t is not None]
 
@@ -150,7 +150,7 @@ class TrainingStep:
             traced.compiled = self.engine.compile(
                 traced.graph,
                 training=True,
-                independence=traced.independence,
+                division=traced.division,
                 in_range=[self._counter.leaf],
             )
         del self._feed  # the data are operands of each run
@@ -206,8 +206,8 @@ class TrainingStep:
         if batch == self.batch_size:
             pairs[counter] = e.add(counter, constant(1, int64))
         graph = Graph(tuple(pairs.values()), tuple(pairs), emitted)
-        independence = self.strategy.independence(self.training, self._counter)
-        return _Traced(placeholders, trace, graph, independence)
+        division = self.strategy.asynchronous_division(self.training, self._counter)
+        return _Traced(placeholders, trace, graph, division)
 
     def _emitted(self, placeholders: list[Node], batch: int, exchanges: bool) -> tuple[Node, ...]:
         """Trace a step; return the nodes of the loss and the metrics."""
@@ -265,8 +265,8 @@ class TrainingStep:
         whole = self.engine.environment.whole
         assigned = {v.leaf: v for traced in self._programs.values() for v in traced.variables}
         for traced in self._programs.values():
-            assert traced.independence is not None
-            for leaf in (*traced.independence.steps, *traced.independence.updates):
+            assert traced.division is not None
+            for leaf in (*traced.division.steps, *traced.division.updates):
                 assigned.pop(leaf, None)
         self._layouts = {**self._layouts}
         self._layouts |= {v: whole(v.shape, shared=True) for v in assigned.values()}
@@ -367,8 +367,8 @@ class TrainingStep:
         order = {name: i for i, name in enumerate(self.training.layers)}
         owners = dict(sorted(owners.items(), key=lambda item: order[item[1]]))
         environment = session.engine().environment
-        if compiled.program.independent is not None:
-            return explain_independent(
+        if compiled.program.asynchronous is not None:
+            return explain_asynchronous(
                 compiled.program, environment, heading=heading, owners=owners
             )
         layers = layers_of(compiled.program, owners)

@@ -19,7 +19,7 @@ from magmath.core.promotion import DEFAULT
 from magmath.engine import session, tracing
 from magmath.engine.captured_arrays import Captured
 from magmath.engine.engine import Engine
-from magmath.engine.frozen_values import FrozenValues, Separated, separate
+from magmath.engine.hoisted_values import HoistedValues, Separated, separate
 from magmath.engine.pending_readers import note_reader
 from magmath.engine.remote_array import RemoteArray, leaf_of, remote_array_of
 from magmath.engine.replay_cache import ReplayCache
@@ -195,11 +195,11 @@ class _Specialization:
         traced = call.graph()
         self._results = len(call.nodes) - len(self._updated)
         graph = self.engine.cut(traced)
-        self._frozen: FrozenValues | None = None
+        self._hoisted: HoistedValues | None = None
         self._versions: Mapping[Node, Node] = {}
         separated = self._separated(graph, position)
         if separated is not None:
-            graph, self._frozen = separated.graph, separated.frozen
+            graph, self._hoisted = separated.graph, separated.hoisted
             self._versions = separated.versions
         compiled = self.engine.compile(graph)
         leaves = graph.leaves
@@ -212,7 +212,7 @@ class _Specialization:
         plain = plain and self._same and not (same or self._updated or self._assigned)
         self._likes = [required_properties(value) for value in values] if plain else None
         fixed = self._same and len(self._fixed) == len(self._numbers) and not self._limits
-        self._takes_arrays = self._in_order and fixed and self._frozen is None
+        self._takes_arrays = self._in_order and fixed and self._hoisted is None
         self.repeated = ReplayCache(self.engine, compiled, graph)
         self.captured = Captured(traced, placeholders)
         for owner in trace.states:
@@ -274,8 +274,8 @@ class _Specialization:
         numbers: Sequence[Any] = self._fixed
         if not self._takes_arrays:
             self._check_limits(given)
-            numbers, frozen = self._numbers_of(given, NO_NUMBERS)
-            given = self._given(given, frozen)
+            numbers, hoisted = self._numbers_of(given, NO_NUMBERS)
+            given = self._given(given, hoisted)
         results = self.repeated.run(given, numbers)
         self.history.note_continued(results.leaves, repetition, arguments)
         found = self._found(results.leaves, arguments)
@@ -287,9 +287,9 @@ class _Specialization:
         self._check_limits(values)  # an error must not take random numbers
         drawn = NO_NUMBERS if self._same else self._trace.numbers_of_run()
         numbers: Sequence[Any] = self._fixed
-        frozen = NO_DATA
+        hoisted = NO_DATA
         if not self._takes_arrays:
-            numbers, frozen = self._numbers_of(values, drawn)
+            numbers, hoisted = self._numbers_of(values, drawn)
         operands = self.history.operands(arguments)
         if self._assigned:
             made, self.repeated.last = overwrite(
@@ -302,7 +302,7 @@ class _Specialization:
             return self._found(leaves, arguments)
         if self._updated:
             self.engine.settle()
-        given = values if self._in_order else self._given(values, frozen)
+        given = values if self._in_order else self._given(values, hoisted)
         results = self.repeated.run(given, numbers)
         if self._updated:
             self.engine.settle()
@@ -325,30 +325,30 @@ class _Specialization:
             numbers = [
                 values[x] if isinstance(x, int) else drawn.get(x, x.value) for x in self._numbers
             ]
-        frozen: Mapping[Node, RemoteArray] = {}
-        if self._frozen is not None:
-            frozen = self._frozen.data()
-            numbers = self._with_versions(numbers, frozen)
-        return numbers, frozen
+        hoisted: Mapping[Node, RemoteArray] = {}
+        if self._hoisted is not None:
+            hoisted = self._hoisted.data()
+            numbers = self._with_versions(numbers, hoisted)
+        return numbers, hoisted
 
     def _given(
-        self, values: Sequence[Any], frozen: Mapping[Node, RemoteArray] = NO_DATA
+        self, values: Sequence[Any], hoisted: Mapping[Node, RemoteArray] = NO_DATA
     ) -> list[RemoteArray]:
         """Return the input arrays of the program, in order."""
         return [
-            values[x] if isinstance(x, int) else frozen.get(x) or remote_array_of(x)
+            values[x] if isinstance(x, int) else hoisted.get(x) or remote_array_of(x)
             for x in self._arrays
         ]
 
     def _with_versions(
-        self, numbers: Sequence[Any], frozen: Mapping[Node, RemoteArray]
+        self, numbers: Sequence[Any], hoisted: Mapping[Node, RemoteArray]
     ) -> Sequence[Any]:
         """Return the numbers of a call with the versions of the arrays that it reads: their
         handles, after interrupted runs were repeated."""
         if not self._versions:
             return numbers
         leaves = list(self._versions.values())
-        data = [frozen.get(leaf) or remote_array_of(leaf) for leaf in leaves]
+        data = [hoisted.get(leaf) or remote_array_of(leaf) for leaf in leaves]
         handles = dict(zip(self._versions, self.engine.handles(data), strict=True))
         return [
             handles.get(x, number) if isinstance(x, Node) else number

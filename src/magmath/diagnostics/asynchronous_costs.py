@@ -14,13 +14,13 @@ from magmath.diagnostics.explanation import ExplainedStep, Explanation, duration
 from magmath.diagnostics.program_layers import layers_of
 from magmath.layout import Mesh
 from magmath.passes.environment import Environment
-from magmath.program.instructions import Call, Independent, Program, Slot, WorkerProgram
+from magmath.program.instructions import AsynchronousStep, Call, Program, Slot, WorkerProgram
 
 PULL, PUSH = "pull", "push"
 """The operations by which the tables list copies from servers, and what updates receive."""
 
 
-def explain_independent(
+def explain_asynchronous(
     program: Program, environment: Environment, *, heading: str, owners: Mapping[int, str]
 ) -> Explanation:
     """Return the costs of a step that each worker runs on its own.
@@ -28,7 +28,7 @@ def explain_independent(
     `owners`: the layer of each slot of a parameter or of its optimizer states, in the order of the
     layers.
     """
-    step = program.independent
+    step = program.asynchronous
     assert step is not None
     alone = replace(environment, mesh=Mesh.line(1), shares_memory=False)
     own = dict(owners) | {y: owners[x] for pairs in step.copies for x, y in pairs if x in owners}
@@ -73,7 +73,7 @@ def _temporaries(program: Program) -> list[Slot]:
 
 
 def _pulls(
-    program: Program, step: Independent, environment: Environment, own: Mapping[int, str]
+    program: Program, step: AsynchronousStep, environment: Environment, own: Mapping[int, str]
 ) -> list[ExplainedStep]:
     """Return the copies of shared arrays."""
     found = []

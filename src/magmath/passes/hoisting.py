@@ -1,11 +1,11 @@
-"""Frozen values: what a compiled function computes from variables and captured arrays alone.
+"""Hoisted values: what a compiled function computes from variables and captured arrays alone.
 
-They are the same in every call until one of the variables changes, so the engine computes them once
-(`engine/frozen_values.py`) and the function's program reads them. At inference the moments of batch
-normalization are frozen: `fold_scales` multiplies the filters of the convolution, or the weights of
-the product, before the normalization by its factors, and a bias remains. A convolution with frozen
-filters also gets the version of their values as an operand, so that its kernel can keep the filters
-in the form that it computes with.
+They are the same in every call until one of the variables changes, so the engine computes them
+once (`engine/hoisted_values.py`), and the function's program reads them. At inference these are the
+moments of batch normalization: `fold_scales` multiplies the filters of the convolution, or the
+weights of the product, before the normalization by its factors, and a bias remains. A convolution
+with frozen filters also gets the version of their values as an operand, so that its kernel can keep
+the filters in the form that it computes with.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _VIEWS = ("reshape", "permute_dims", "broadcast_to", "slice", "redistribute")
 """Operations that compute nothing: their results are not worth memory of their own."""
 
 
-def frozen_nodes(graph: Graph, varying: Collection[Node]) -> set[Node]:
+def hoisted_nodes(graph: Graph, varying: Collection[Node]) -> set[Node]:
     """Return the nodes that depend on none of the leaves `varying`; numbers alone do not count.
 
     Factorizations are not among them: their failures belong to the call that computes them.
@@ -43,12 +43,12 @@ def frozen_nodes(graph: Graph, varying: Collection[Node]) -> set[Node]:
     return found | numbers if found else set()
 
 
-def values_to_keep(graph: Graph, frozen: Collection[Node]) -> list[Node]:
-    """Return the frozen values that the others read and that need no more memory than the arrays
+def values_to_keep(graph: Graph, hoisted: Collection[Node]) -> list[Node]:
+    """Return the hoisted values that the others read and that need no more memory than the arrays
     from which they are computed."""
     outputs = set(graph.outputs)
     kept: dict[Node, None] = {}
-    read = [x for node in graph.nodes if node not in frozen for x in node.inputs if x in frozen]
+    read = [x for node in graph.nodes if node not in hoisted for x in node.inputs if x in hoisted]
     seen: set[Node] = set()
     while read:
         node = read.pop()
@@ -98,37 +98,37 @@ def _scaled(node: Node) -> _Scaled | None:
 
 
 def fold_scales(graph: Graph, varying: Collection[Node]) -> Graph:
-    """Return the graph with frozen `affine` maps folded into the frozen weights of the linear
+    """Return the graph with hoisted `affine` maps folded into the hoisted weights of the linear
     operations before them, if nothing else reads their results.
 
     (x·w + c - m)·a + b = x·(w·a) + ((c - m)·a + b)
     """
     users, outputs = users_of(graph.nodes), set(graph.roots)
-    frozen = set(frozen_nodes(graph, varying))
+    hoisted = set(hoisted_nodes(graph, varying))
     single: set[Node] = set()
     new: dict[Node, Node] = {}
     for node in graph.nodes:
         inputs = tuple([new[x] for x in node.inputs])
         current = node if inputs == node.inputs else node.replace(inputs)
-        if node in frozen:
-            frozen.add(current)
-        folded = _folded(current, single, frozen) if node.name == "affine" else None
+        if node in hoisted:
+            hoisted.add(current)
+        folded = _folded(current, single, hoisted) if node.name == "affine" else None
         new[node] = current if folded is None else folded
         if len(users[node]) == 1 and node not in outputs:
             single.add(new[node])
     return graph.mapped(new)
 
 
-def _folded(node: Node, single: Collection[Node], frozen: Collection[Node]) -> Node | None:
+def _folded(node: Node, single: Collection[Node], hoisted: Collection[Node]) -> Node | None:
     x, m, a, b = node.inputs
-    product, shift = _without_bias(x, frozen)
+    product, shift = _without_bias(x, hoisted)
     how = _scaled(product)
     if how is None or product not in single or x not in single or product.dtype != node.dtype:
         return None
     weights = product.inputs[how.operand]
     vectors = (m, a, b) if shift is None else (m, a, b, shift)
     along = [_is_along(v, node, how.result) for v in vectors]
-    if not all(v in frozen for v in (weights, *vectors)) or not all(along):
+    if not all(v in hoisted for v in (weights, *vectors)) or not all(along):
         return None
     shape = tuple([a.size if d == how.own else 1 for d in range(weights.ndim)])
     factor = apply(RESHAPE, a, shape=shape)
@@ -142,11 +142,11 @@ def _folded(node: Node, single: Collection[Node], frozen: Collection[Node]) -> N
     return add(scaled, bias)
 
 
-def _without_bias(x: Node, frozen: Collection[Node]) -> tuple[Node, Node | None]:
-    """Return a linear operation, and the frozen vector that is added to its result, if any."""
+def _without_bias(x: Node, hoisted: Collection[Node]) -> tuple[Node, Node | None]:
+    """Return a linear operation, and the hoisted vector that is added to its result, if any."""
     if x.name == "add":
         for product, shift in (x.inputs, x.inputs[::-1]):
-            if shift in frozen and product.shape == x.shape and _scaled(product) is not None:
+            if shift in hoisted and product.shape == x.shape and _scaled(product) is not None:
                 return product, shift
     return x, None
 
@@ -160,9 +160,9 @@ def _is_along(v: Node, node: Node, dim: int) -> bool:
 # versions of frozen filters -----------------------------------------------------------------------
 
 
-def with_versions(graph: Graph, frozen: Collection[Node]) -> tuple[Graph, Mapping[Node, Node]]:
+def with_versions(graph: Graph, hoisted: Collection[Node]) -> tuple[Graph, Mapping[Node, Node]]:
     """Return the graph with versions as operands of convolutions whose filters are among the leaves
-    `frozen`, and the leaf of each version.
+    `hoisted`, and the leaf of each version.
 
     A version is a number (int64), equal as long as the data of the leaf are the same.
     """
@@ -170,7 +170,7 @@ def with_versions(graph: Graph, frozen: Collection[Node]) -> tuple[Graph, Mappin
     new: dict[Node, Node] = {}
     for node in graph.nodes:
         inputs = tuple([new[x] for x in node.inputs])
-        if node.name == "correlation" and node.inputs[1] in frozen and len(inputs) == 2:
+        if node.name == "correlation" and node.inputs[1] in hoisted and len(inputs) == 2:
             version = versions.setdefault(node.inputs[1], parameter(None, int64))
             attributes = {**node.attributes, "frozen": True}
             inputs = (*inputs, version)

@@ -20,11 +20,11 @@ from magmath.graph.rebuild import rebuilt
 from magmath.layout import Layout, Mesh
 from magmath.ops.leaves import input_leaf
 from magmath.passes.environment import Environment
-from magmath.program.instructions import Independent, Program, Slot, WorkerProgram
+from magmath.program.instructions import AsynchronousStep, Program, Slot, WorkerProgram
 
 
 @dataclass(frozen=True, eq=False)
-class Independence:
+class AsynchronousDivision:
     """The division of a step that each worker runs on its own.
 
     copies     the leaf of the private copy of each shared leaf that the gradients read
@@ -41,15 +41,15 @@ class Independence:
     staleness: int
 
 
-def build_independent(
-    graph: Graph, independence: Independence, environment: Environment
+def build_asynchronous(
+    graph: Graph, division: AsynchronousDivision, environment: Environment
 ) -> Compiled:
     """Return the program of a step that each worker runs on its own, not yet sent to the workers.
 
     Raises MagmathError if an array that the step reads is divided over the workers.
     """
-    split = _Split(graph, independence)
-    return _Assembly(graph, independence, environment).compiled(split)
+    split = _Split(graph, division)
+    return _Assembly(graph, division, environment).compiled(split)
 
 
 @final
@@ -60,19 +60,19 @@ class _Split:
     arrays in the last server that a module changes and reads, such as running statistics.
     """
 
-    def __init__(self, graph: Graph, independence: Independence) -> None:
+    def __init__(self, graph: Graph, division: AsynchronousDivision) -> None:
         self._nodes = graph.nodes
-        self._counts = set(independence.updates)
+        self._counts = set(division.updates)
         value = {t: x for x, t in zip(graph.outputs, graph.targets, strict=True) if t is not None}
-        groups = [[t for t in value if t in server] for server in independence.servers]
-        known = {t for group in groups for t in group}.union(independence.steps, self._counts)
+        groups = [[t for t in value if t in server] for server in division.servers]
+        known = {t for group in groups for t in group}.union(division.steps, self._counts)
         states = _step_states(graph.nodes, value, value.keys() - known)
         self.advance = Graph(tuple([value[t] for t in states]), tuple(states))
         """The next values of the arrays that depend on the number of steps alone."""
         others = [t for t in value if t not in known and t not in states]
         self._changing = {t for group in groups for t in group}.union(others)
         self._scalar = _of_numbers(graph.nodes)
-        self.copies = {x: y for x, y in independence.copies.items() if y in graph.leaves}
+        self.copies = {x: y for x, y in division.copies.items() if y in graph.leaves}
         """The leaves of the private copies of shared leaves."""
         self.sent: dict[Node, Node] = {}
         """The leaves by which the updates read values that are computed first."""
@@ -156,7 +156,7 @@ class _Assembly:
     """The program of all workers, with the slots of those for one worker."""
 
     graph: Graph
-    independence: Independence
+    division: AsynchronousDivision
     environment: Environment
     slots: list[Slot] = field(default_factory=list)
     slot: dict[Node, int] = field(default_factory=dict)
@@ -165,7 +165,7 @@ class _Assembly:
 
     def compiled(self, split: _Split) -> Compiled:
         """Return the program of all workers."""
-        independence, leaves = self.independence, self.graph.leaves
+        division, leaves = self.division, self.graph.leaves
         position = {leaf: i for i, leaf in enumerate(leaves)}
         private = set(split.copies.values())
         inputs = [x for x in leaves if x.name != "parameter" and x not in private]
@@ -178,7 +178,7 @@ class _Assembly:
             self._new(leaf, self.environment.whole(leaf.shape), "temporary")
         counted = [
             {leaf: self._private_copy(leaf) for leaf in counts if leaf in position}
-            for counts in (independence.steps, independence.updates)
+            for counts in (division.steps, division.updates)
         ]
         steps, updates = counted
         states = {t: self._private_copy(t) for t in split.advance.targets if t is not None}
@@ -200,11 +200,11 @@ class _Assembly:
             donated={i: inputs.index(t) for i, t in enumerate(targets)},
             workers=self.environment.workers,
             reads_peers=self.environment.shares_memory,
-            independent=Independent(
+            asynchronous=AsynchronousStep(
                 compute, parts, copies,
                 [(self.slot[x], y) for x, y in steps.items()],
                 [(self.slot[x], y) for x, y in updates.items()],
-                independence.staleness, advance,
+                division.staleness, advance,
                 [(self.slot[x], y) for x, y in states.items()],
             ),
         )  # fmt: skip

@@ -20,7 +20,7 @@ from magmath.executor.message_servers import MessageServers
 from magmath.executor.servers import Bind, Number, ServerRun, Servers, SharedServers, StepExecutable
 from magmath.memory.heap import Block, Heap
 from magmath.memory.local_array import LocalArray
-from magmath.program.instructions import Emit, Independent, Program
+from magmath.program.instructions import AsynchronousStep, Emit, Program
 
 Poll = Callable[[int, list[float]], bool]
 REPORT_SECONDS = 0.05  # between polls of worker 0 for interrupts and reports of progress
@@ -44,14 +44,14 @@ class OneWorkerMemory:
 
 
 @final
-class IndependentRun:
-    """Executes a program with an independent step on one worker.
+class AsynchronousRun:
+    """Executes a program with an asynchronous step on one worker.
 
     `bind` binds a program for one worker.
     """
 
     def __init__(self, program: Program, context: Context, bind: Bind) -> None:
-        step = program.independent
+        step = program.asynchronous
         assert step is not None
         self._program, self._step, self._context = program, step, context
         self._memory = OneWorkerMemory(context.heap, set())
@@ -149,7 +149,7 @@ class _StepStates:
     Make it before the run begins, as long as no worker stores them.
     """
 
-    def __init__(self, run: ServerRun, step: Independent, advance: StepExecutable) -> None:
+    def __init__(self, run: ServerRun, step: AsynchronousStep, advance: StepExecutable) -> None:
         self._pairs = [(run.arrays[x].tensor, run.arrays[y].tensor) for x, y in step.advanced]
         for stored, own in self._pairs:
             own.copy_(stored)

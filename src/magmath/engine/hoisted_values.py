@@ -1,6 +1,6 @@
-"""The frozen values of a compiled function, computed once for each state of its variables.
+"""The hoisted values of a compiled function, computed once for each state of its variables.
 
-`passes/frozen.py` finds them. They are kept while the function exists; the arrays from which they
+`passes/hoisting.py` finds them. They are kept while the function exists; the arrays from which they
 are computed are compared by their handles, which change with every assignment.
 """
 
@@ -15,9 +15,9 @@ from magmath.graph import Graph, Node
 from magmath.layout import Layout
 from magmath.ops.leaves import input_leaf
 from magmath.ops.redistribute import redistribute
-from magmath.passes.frozen import (
+from magmath.passes.hoisting import (
     fold_scales,
-    frozen_nodes,
+    hoisted_nodes,
     values_to_keep,
     with_leaves,
     with_versions,
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Separated:
-    """A graph without its frozen values.
+    """A graph without its hoisted values.
 
-    graph     what each call computes; it reads the frozen values as leaves
-    frozen    the source of these leaves
+    graph     what each call computes; it reads the hoisted values as leaves
+    hoisted    the source of these leaves
     versions  the parameters of `graph` that are versions, each with its leaf: one of those of
-              frozen values, or a leaf of the whole graph
+              hoisted values, or a leaf of the whole graph
     """
 
     graph: Graph
-    frozen: FrozenValues
+    hoisted: HoistedValues
     versions: Mapping[Node, Node]
 
 
@@ -49,20 +49,20 @@ def separate(engine: Engine, graph: Graph, varying: Collection[Node]) -> Separat
 
     A pool with a memory limit keeps no such values.
     """
-    if not frozen_nodes(graph, varying) or engine.pool.memory_limit is not None:
+    if not hoisted_nodes(graph, varying) or engine.pool.memory_limit is not None:
         return None
     graph = fold_scales(simplify(graph), varying)
-    nodes = frozen_nodes(graph, varying)
+    nodes = hoisted_nodes(graph, varying)
     values = values_to_keep(graph, nodes)
-    frozen = FrozenValues(engine, values)
-    rest = with_leaves(graph, values, frozen.leaves)
+    hoisted = HoistedValues(engine, values)
+    rest = with_leaves(graph, values, hoisted.leaves)
     unchanged = {leaf for leaf in graph.leaves if leaf in nodes and leaf.name != "parameter"}
-    rest, versions = with_versions(rest, unchanged | set(frozen.leaves))
-    return Separated(rest, frozen, versions) if values or versions else None
+    rest, versions = with_versions(rest, unchanged | set(hoisted.leaves))
+    return Separated(rest, hoisted, versions) if values or versions else None
 
 
 @final
-class FrozenValues:
+class HoistedValues:
     """Values that are computed again if the data of the leaves below them have changed."""
 
     def __init__(self, engine: Engine, values: Sequence[Node]) -> None:

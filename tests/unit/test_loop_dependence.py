@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from magmath.codegen.emit import Writer
-from magmath.executor.dependence import Access, next_loop
+from magmath.executor.loop_dependence import Access, next_loop
 from magmath.executor.loop_nests import PartLoop, joined, offset_of, write_rectangles
 
 MEMORY = torch.arange(64, dtype=torch.float64)
