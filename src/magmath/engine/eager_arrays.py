@@ -33,7 +33,7 @@ from magmath.graph import (
     set_value,
 )
 from magmath.graph.operation import Line
-from magmath.graph.provenance import operand_of
+from magmath.graph.provenance import operand_of_array
 from magmath.graph.recipe import Number, NumberStep, RecipeStep, Step
 from magmath.layout import Layout
 from magmath.ops.creation import FULL, IOTA
@@ -152,8 +152,17 @@ class EagerArrays:
             return None
         if node.reads_version or node.depth > MAX_DEPTH or tracing.current() is not None:
             return None
-        if self._pool.closed or node.operation in _CREATIONS:
+        operation = node.operation
+        if self._pool.closed or operation in _CREATIONS:
             return None
+        if form.recipes is not None and not operation.random:
+            read = self._read(node)
+            if read is not None and read[1]:
+                try:
+                    return self._result(node, read)
+                except Exception as error:
+                    add_user_line(error)
+                    raise
         return self._attempted(node, _Attempt())
 
     def value_leaf(self, node: Node) -> Node | None:
@@ -190,15 +199,20 @@ class EagerArrays:
         if recipes is _NEVER or (node.operation.random and not attempt.is_needed):
             return None
         read = self._read(node, attempt)
-        if read is None:
-            return None
+        return None if read is None else self._result(node, read, attempt)
+
+    def _result(self, node: Node, read: _Read, attempt: _Attempt | None = None) -> Node | None:
+        """Return an input leaf with the value of a node, given its operands; None if an operation
+        of which it is composed stays pending."""
         operands, leaves, numbers, pattern = read
-        if node.operation is GRADIENT:
+        operation, form = node.operation, node.signature
+        assert form is not None
+        if operation is GRADIENT:
             values = operands[0].copy()
-        elif node.operation.lower_to is None:
+        elif operation.lower_to is None:
             values = self._kernels.value_of(node, operands)
         else:
-            lowered = self._known(expand(Graph((node,))).outputs[0], attempt)
+            lowered = self._known(expand(Graph((node,))).outputs[0], attempt or _Attempt())
             if lowered is None:
                 return None
             values = lowered.value.elements
@@ -209,16 +223,17 @@ class EagerArrays:
             store_bounded(self._results, shape, layout, _MOST_LAYOUTS)
         data = RemoteArray(self._pool, None, shape, dtype, layout, None, values)
         result = input_leaf(shape, dtype, layout, data)
-        if leaves and node.operation is not STOP_GRADIENT:
+        if leaves and operation is not STOP_GRADIENT:
             key = tuple(pattern)
-            recipe = recipes.get(key)
+            recipe = form.recipes.get(key)
             if recipe is None:
-                recipe = recipes[key] = _recipe(node, pattern, len(leaves))
+                recipe = form.recipes[key] = _recipe(node, pattern, len(leaves))
             _record(result, recipe, leaves, numbers, node.line)
         return result
 
-    def _read(self, node: Node, attempt: _Attempt) -> _Read | None:
-        """Return the operands of a node; None if one is pending, large or stored elsewhere."""
+    def _read(self, node: Node, attempt: _Attempt | None = None) -> _Read | None:
+        """Return the operands of a node; None if one is pending, large or stored elsewhere, or,
+        without an attempt, is neither a stored array nor a number."""
         values: list[np.ndarray[Any, Any]] = []
         leaves: list[Node] = []
         numbers: list[Number] = []
@@ -231,13 +246,14 @@ class EagerArrays:
                 numbers.append(number)
                 pattern.append(_NUMBER)
             else:
-                if operation is INPUT:
-                    leaf: Node | None = source
+                leaf = source
+                if operation is not INPUT:
+                    known = None if attempt is None else self._known(source, attempt)
+                    if known is None:
+                        return None
+                    leaf = known
+                elif attempt is not None:
                     attempt.reads_stored = True
-                else:
-                    leaf = self._known(source, attempt)
-                if leaf is None:
-                    return None
                 data = leaf.value
                 if type(data) is not RemoteArray or data.pool is not self._pool:
                     return None
@@ -282,7 +298,7 @@ def _record(
     leaf: Node, recipe: Recipe, operands: Sequence[Node], numbers: Sequence[Number], line: Line
 ) -> None:
     """Record how the value of a leaf was computed."""
-    read = tuple([operand_of(x) for x in operands])
+    read = tuple([operand_of_array(x) for x in operands])
     set_provenance(leaf, Provenance.of(recipe, len(recipe.steps) - 1, read, line, tuple(numbers)))
 
 

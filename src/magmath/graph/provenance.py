@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import count
+from math import prod
 from types import MappingProxyType
 from typing import Protocol, final
 from weakref import ref
@@ -199,11 +200,15 @@ def weak_operand(node: Node) -> WeakOperand:
 def operand_of(node: Node) -> WeakOperand:
     """Return a reference to a node that an expression reads: a strong one if it is a small array
     that is no result itself, otherwise a weak one."""
-    if node.operation.name == "input" and node.provenance is None:
-        nbytes = node.size * node.dtype.itemsize
-        if nbytes <= MOST_KEPT:
-            return KeptOperand(node, nbytes)
-    return weak_operand(node)
+    return operand_of_array(node) if node.operation.name == "input" else weak_operand(node)
+
+
+def operand_of_array(leaf: Node) -> WeakOperand:
+    """Return `operand_of` of the leaf of an array."""
+    if leaf.provenance is not None:
+        return LeafOperand.of(leaf)
+    nbytes = prod(leaf.shape) * leaf.dtype.itemsize
+    return LeafOperand(ref(leaf), None) if nbytes > MOST_KEPT else KeptOperand(leaf, nbytes)
 
 
 def recipe_of(
@@ -556,11 +561,16 @@ def _chain(operands: Sequence[WeakOperand]) -> tuple[int, int, int, int]:
         if before is not None:
             if before._length - before._start > MAX_LENGTH:
                 before._shorten()
-            length, start = max(length, before._length), max(start, before._start)
-            depth = max(depth, before.depth)
+            # Comparisons, since calls of `max` would take a tenth of an operation on small arrays.
+            if before._length > length:
+                length = before._length
+            if before._start > start:
+                start = before._start
+            if before.depth > depth:
+                depth = before.depth
         elif type(x) is NodeOperand and x.is_pending:
             depth = UNKNOWN_DEPTH
-    return kept, length, start, min(depth + 1, UNKNOWN_DEPTH)
+    return kept, length, start, depth + 1 if depth < UNKNOWN_DEPTH else depth
 
 
 class DeferredProvenance(Protocol):
