@@ -28,6 +28,7 @@ from magmath.arrays.operators import Operators
 from magmath.arrays.pickling import restored_leaf, values_of
 from magmath.arrays.subscripts import getitem, setitem
 from magmath.arrays.views import ComplexPart, Permuted, Reshaped, base_of, link, sharing
+from magmath.core.calling_instruction import BINARY, WRITES_ITEM, calling_instruction
 from magmath.core.dtypes import DType, as_dtype, bool_, float64, int8, real_dtype
 from magmath.core.foreign_names import METHODS, hint
 from magmath.core.numpy_aliases import alias_hint
@@ -362,15 +363,16 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         return selected
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if sys.getrefcount(self) <= TEMPORARY_TARGET and (
-            self.view_of is None or len(self.view_of.storage.arrays()) == 1
-        ):
+        has_no_name = sys.getrefcount(self) <= TEMPORARY_TARGET
+        unnamed = isinstance(value, Array) and sys.getrefcount(value) <= TEMPORARY
+        if (has_no_name or unnamed) and calling_instruction(1) != WRITES_ITEM:
+            has_no_name = unnamed = False
+        if has_no_name and (self.view_of is None or len(self.view_of.storage.arrays()) == 1):
             raise MagmathError(
                 "x[i] = v: no name refers to the array x, so what is written could not be read; if "
                 "x is y[k] for an array of positions or a mask k, it is a copy of elements of y: "
                 "write into y with one key, or give x a name"
             )
-        unnamed = isinstance(value, Array) and sys.getrefcount(value) <= TEMPORARY
         if unnamed:
             value.view_of = None  # nobody reads it after the write
         self._updated(setitem(self.node, key, written_operand(self.dtype, value)))
@@ -409,7 +411,8 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         return Array(node) if isinstance(node, Node) else node
 
     def _update(self, operation: str, other: Any) -> Array:
-        if self.view_of is not None and sys.getrefcount(self) <= TEMPORARY_UPDATE:
+        has_no_name = self.view_of is not None and sys.getrefcount(self) <= TEMPORARY_UPDATE
+        if has_no_name and calling_instruction(2) == BINARY:
             self.view_of = None  # the x[i] of x[i] += v, which Python writes into x itself
         node = self._combined(operation, other)
         return self._updated(node) if isinstance(node, Node) else node

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -430,3 +431,26 @@ def test_a_failed_write_leaves_all_views_as_they_were() -> None:
         row[7] = 1
     assert x.tolist() == [[0, 1, 2], [3, 4, 5]]
     assert row.tolist() == [0, 1, 2]
+
+
+def test_explicit_calls_of_operators_write_into_views() -> None:
+    """They pass operands with one reference less than statements do, which must not look like
+    operands without a name."""
+    y = mm.zeros((3, 4))
+    row = y[1]
+    row.__iadd__(1.0)
+    operator.iadd(row, 1.0)
+    assert y[1].tolist() == [2.0] * 4
+    target = mm.zeros((2, 4))
+    target.__setitem__(0, row)
+    row += 1
+    assert y[1].tolist() == [3.0] * 4
+    assert target.tolist() == [[2.0] * 4, [0.0] * 4]
+    operator.setitem(target, 1, row)
+    row += 1
+    assert y[1].tolist() == [4.0] * 4
+    write = lambda: y.__setitem__((0, 0), 5.0)  # noqa: E731
+    write()
+    assert y[0].tolist() == [5.0, 0.0, 0.0, 0.0]
+    with pytest.raises(MagmathError, match="no name refers to the array"):
+        mm.zeros(3)[0] = 1.0

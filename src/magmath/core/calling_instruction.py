@@ -1,0 +1,31 @@
+"""The instruction of Python's bytecode that called a function.
+
+Reference counts show whether an operand of `x[i] = v` or `x[i] += v` has a name, but an explicit
+call such as `x.__iadd__(v)` passes operands with one reference less.
+"""
+
+from __future__ import annotations
+
+import dis
+import sys
+from types import CodeType
+from typing import Final
+
+from magmath.core.bounded_memo import store_bounded
+
+WRITES_ITEM: Final = dis.opmap["STORE_SUBSCR"]
+BINARY: Final = dis.opmap["BINARY_OP"]
+_MOST_INSTRUCTIONS = 4096
+_known: dict[tuple[int, int], tuple[CodeType, int]] = {}  # by code (kept alive) and position
+
+
+def calling_instruction(depth: int) -> int:
+    """Return the code of the instruction of the frame `depth` above the caller of this function,
+    in which that frame is now."""
+    frame = sys._getframe(depth + 1)
+    code, position = frame.f_code, frame.f_lasti
+    key = id(code), position
+    known = _known.get(key)
+    if known is None:
+        known = store_bounded(_known, key, (code, code.co_code[position]), _MOST_INSTRUCTIONS)
+    return known[1]
