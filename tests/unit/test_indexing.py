@@ -15,7 +15,7 @@ from engines import current
 from magmath.arrays import subscripts
 from magmath.core.index_set import IndexSet
 from magmath.engine import session
-from magmath.errors import DTypeError, ShapeError, TracingError
+from magmath.errors import DTypeError, OptionError, ShapeError, TracingError
 from magmath.ops.indexing.local_index import Locator
 from operation_bodies import leaf, placements
 
@@ -458,3 +458,65 @@ def test_a_mask_of_no_elements_picks_nothing(mask: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(np.asarray(a), x)
     with pytest.raises(IndexError, match="mask of shape"):
         a[mm.zeros((2, *mask[1:]), dtype=mm.bool)]
+
+
+KEYS_AT: list[Any] = [
+    slice(1, 3), (Ellipsis, 1), np.array([0, 0, 1]), (), [0, 0], 0, -1, np.array([True, False, True]),
+    (np.array([0, 0, 1]), slice(None)), (slice(None), np.array([1, 1, 0])), (slice(0, 2), [1, 1]),
+    (np.array([[0], [0]]), np.array([1, 1])), (Ellipsis, np.array([0, 0])), (np.array([0, 0]), 1),
+    ([0, 0], slice(None), [1, 1]), (0, slice(None), [1, 1, 2]),
+]  # fmt: skip
+
+
+def _has_positions(key: Any) -> bool:
+    items = key if isinstance(key, tuple) else (key,)
+    return any(
+        isinstance(x, list) or (isinstance(x, np.ndarray) and x.dtype != bool) for x in items
+    )
+
+
+@pytest.mark.parametrize("key", KEYS_AT, ids=str)
+@pytest.mark.parametrize("kind", ["inline", "shared"])
+def test_ufunc_at_with_every_kind_of_key(key: Any, kind: str) -> None:
+    start = np.arange(24.0).reshape(3, 2, 4)
+    with current(kind, 1 if kind == "inline" else 2):
+        for name in ("add", "subtract", "maximum", "multiply"):
+            for values in (2.0, np.arange(1.0, 1 + start[key].size).reshape(start[key].shape)):
+                expected, found = start.copy(), mm.asarray(start)
+                getattr(np, name).at(expected, key, values)
+                if name in ("maximum", "multiply") and _has_positions(key):
+                    with pytest.raises(OptionError, match="only add and subtract"):
+                        getattr(mm, name).at(found, key, values)
+                    continue
+                getattr(mm, name).at(found, key, values)
+                assert np.array_equal(found.numpy(), expected), name
+
+
+SLICES = [
+    slice(None, None, 2), slice(None, None, -1), slice(0, 1), slice(0, None, 3), Ellipsis, slice(-1, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", [(1,), (1, 3), (3, 1), (2, 2), (1, 1), (4,)])
+def test_parts_of_an_array_written_into_other_parts_of_it(shape: tuple[int, ...]) -> None:
+    """Extents of 1 make slices equal that differ otherwise."""
+    keys = (
+        SLICES
+        if len(shape) == 1
+        else [(a, b) for a in SLICES for b in SLICES if (a, b) != (..., ...)]
+    )
+    x = np.arange(np.prod(shape), dtype=float).reshape(shape)
+    for target in keys:
+        for source in (Ellipsis, *SLICES[:3]):
+
+            def program(a: Any, target: Any = target, source: Any = source) -> Any:
+                b = a * 1.0
+                b[target] = b[source]
+                return b + 1
+
+            try:
+                expected = program(x)
+            except ValueError:
+                continue
+            assert np.array_equal(program(mm.asarray(x)).numpy(), expected)
+            assert np.array_equal(mm.compile(program)(mm.asarray(x)).numpy(), expected)

@@ -11,7 +11,9 @@ import numpy as np
 
 from magmath.arrays.array import Array, Number, as_array, copy_of, rearranged
 from magmath.arrays.conversion import LayoutLike, bind_layout, leaf_of_values
-from magmath.arrays.number_list import is_number
+from magmath.arrays.lazy_array import LazyArray
+from magmath.arrays.number_list import holds, is_number
+from magmath.arrays.operands import joined
 from magmath.arrays.traced_scalar import TracedScalar
 from magmath.arrays.variable import Variable
 from magmath.arrays.views import Reshaped, Stretched
@@ -59,7 +61,8 @@ def asarray(
     and larger ones split along their first dimension. Python integers become int64, floats and
     complex numbers the default types (`set_default_dtype`), also in lists; other elements keep
     their types, NumPy scalars in a list too. An Array that already has the requested properties is
-    returned itself unless `copy` is True; other values are copied to the workers. A copy of a
+    returned itself unless `copy` is True; other values are copied to the workers. Arrays in a list
+    are joined, as by `stack`, and gradients pass through them. A copy of a
     variable is its value, a constant for `grad` and `minimize`. Raises DTypeError for element types
     that magmath lacks, LayoutError for a layout that does not fit, ValueError if `copy` is False
     and a copy is needed, DeviceError for a device other than the pool's.
@@ -67,6 +70,8 @@ def asarray(
     check_device("asarray", device)
     if isinstance(obj, Array):
         return _converted(obj, dtype, layout, copy)
+    if holds(obj, LazyArray) and copy is not False:
+        return _converted(Array(joined("asarray", obj)), dtype, layout, copy=None)
     if copy is False:
         raise ValueError(
             f"asarray: copy=False, but the values of a {type(obj).__name__} must be copied to the "

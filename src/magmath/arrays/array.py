@@ -22,8 +22,9 @@ from magmath.arrays.element_storage import ViewStep
 from magmath.arrays.lazy_array import LazyArray, evaluate
 from magmath.arrays.methods import Methods
 from magmath.arrays.namespace import array_namespace
+from magmath.arrays.number_list import holds
 from magmath.arrays.numpy_protocols import call_function, call_ufunc
-from magmath.arrays.operands import OPERANDS, combined, operands, written_operand
+from magmath.arrays.operands import OPERANDS, combined, joined, operands, written_operand
 from magmath.arrays.operators import Operators
 from magmath.arrays.pickling import restored_leaf, values_of
 from magmath.arrays.subscripts import getitem, setitem
@@ -549,7 +550,10 @@ def floating(operation: str, x: Any) -> Array:
 def as_array(operation: str, value: Any) -> Array:
     """Return `value` if it is an Array; convert NumPy arrays and scalars, nested lists and
     tuples."""
-    return value if isinstance(value, Array) else Array(as_node(operation, value))
+    if isinstance(value, Array):
+        return value
+    is_list = holds(value, LazyArray)
+    return Array(joined(operation, value) if is_list else as_node(operation, value))
 
 
 def _product(x: Any, y: Any) -> Array:

@@ -56,6 +56,11 @@ def is_number_table(value: Sequence[Any]) -> bool:
     return bool(value) and all(issubclass(c, numbers) for c in _classes_in(value))
 
 
+def holds(value: Any, kind: type) -> bool:
+    """Return True for a list or tuple with elements, perhaps in lists inside, of a class."""
+    return isinstance(value, (list, tuple)) and any(issubclass(c, kind) for c in _classes_in(value))
+
+
 def _classes_in(values: Sequence[Any]) -> set[type]:
     """Return the classes of the elements of nested lists and tuples."""
     classes = set(map(type, values))

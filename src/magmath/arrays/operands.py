@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -10,14 +11,17 @@ import numpy as np
 from magmath.arrays.conversion import as_node, leaf_of_values
 from magmath.arrays.integer_compare import comparable_operands
 from magmath.arrays.lazy_array import LazyArray
-from magmath.arrays.number_list import NumberList, is_number, number_list
+from magmath.arrays.number_list import NumberList, holds, is_number, number_list
 from magmath.core.dtypes import PYTHON_NUMBERS, DType, bool_, float64, int8
 from magmath.core.promotion import DEFAULT, common_dtype, floating_dtype
-from magmath.errors import DTypeError
-from magmath.graph import Node, applied
+from magmath.engine.user_line import user_line
+from magmath.errors import DTypeError, ShapeError
+from magmath.graph import Node, applied, apply
 from magmath.graph.operation import Line
 from magmath.ops import elementwise as e
 from magmath.ops import leaves
+from magmath.ops.concatenation import CONCAT
+from magmath.ops.manipulation import reshape
 from magmath.ops.torch_gaps import negative_power
 
 OPERANDS = (LazyArray, bool, int, float, complex, np.ndarray, np.generic, list, tuple)
@@ -97,10 +101,31 @@ def operand(operation: str, value: Any) -> tuple[Any, DType | type]:
         numbers = number_list(value)
         if numbers is not None:
             return numbers, numbers.kind
+        if holds(value, LazyArray):
+            node = joined(operation, value)
+            return node, node.dtype
     if isinstance(value, LazyArray):
         return value.node, value.operand_kind
     node = value if isinstance(value, Node) else as_node(operation, value)
     return node, node.dtype
+
+
+def joined(operation: str, values: Sequence[Any]) -> Node:
+    """Return the node of a list of arrays, of lists of arrays, and of numbers, joined along a new
+    first dimension in their common type. Gradients pass through it, unlike through values.
+
+    Raises ShapeError if the elements have several shapes.
+    """
+    nodes = operands(operation, *values)
+    if len({node.shape for node in nodes}) > 1:
+        raise ShapeError(
+            f"{operation}: the elements of a list must have one shape, were given "
+            f"{sorted({node.shape for node in nodes})}; arrays whose extents differ along one axis "
+            f"are joined by mm.concat"
+        )
+    line = user_line()
+    rows = [reshape(node, (1, *node.shape)) for node in nodes]
+    return apply(CONCAT, *rows, axis=0, line=line)
 
 
 def node_of(operation: str, value: Any, dtype: DType) -> Node:

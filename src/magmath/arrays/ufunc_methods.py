@@ -21,6 +21,7 @@ from magmath.errors import OptionError, ShapeError
 from magmath.graph import Node, apply
 from magmath.ops import elementwise as e
 from magmath.ops.concatenation import CONCAT
+from magmath.ops.creation import iota
 from magmath.ops.indexing.gather_scatter import SCATTER_ADD
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import reshape
@@ -82,7 +83,7 @@ def attach_ufunc_methods(name: str, function: Any) -> BinaryFunction:
         return result
 
     def at(x: Array, indices: Any, values: Any, /) -> None:
-        _add_at(name, x, indices, values)
+        _update_at(name, function, x, indices, values)
 
     for method in (reduce, accumulate, outer, at):
         method.__qualname__ = f"{name}.{method.__name__}"
@@ -142,18 +143,42 @@ def _accumulate(name: str, x: Node, axis: int) -> Array:
     return Array(x)
 
 
-def _add_at(name: str, x: Array, indices: Any, values: Any) -> None:
-    """Add values at positions, as often as these occur."""
+def _update_at(
+    name: str, function: Callable[[Any, Any], Any], x: Array, indices: Any, values: Any
+) -> None:
+    """Combine elements with values at positions; add values as often as a position occurs."""
+    items = indices if isinstance(indices, tuple) else (indices,)
+    listed = [_is_positions(item) for item in items]
+    if not any(listed):  # no element occurs twice
+        x[indices] = function(x[indices], values)
+    elif all(listed):
+        x._updated(_added(name, x.node, items, values))
+    else:
+        numbers = Array(reshape(iota((x.size,), 0), x.shape))[indices]
+        flat = reshape(x.node, (x.size,))
+        whole = broadcast_to(written_operand(x.dtype, values), numbers.shape)
+        x._updated(reshape(_added(name, flat, (numbers,), whole), x.shape))
+
+
+def _is_positions(item: Any) -> bool:
+    """Return True for an array or list of integers, in which a position may occur twice."""
+    if item is None or item is Ellipsis or isinstance(item, (slice, int)):
+        return False
+    return as_array("at", item).dtype is not bool_
+
+
+def _added(name: str, x: Node, positions: Sequence[Any], values: Any) -> Node:
+    """Return x with values added at positions, as often as these occur."""
     if name not in ("add", "subtract"):
         raise OptionError(
             f"{name}.at: only add and subtract combine several values of one element; write "
             f"x[i] = mm.{name}(x[i], v) where no index occurs twice"
         )
-    given: Sequence[Any] = indices if isinstance(indices, tuple) else (indices,)
-    indices = [as_array(f"{name}.at", index).node for index in given]
+    indices = [as_array(f"{name}.at", index).node for index in positions]
     shape = broadcast(f"{name}.at", *[index.shape for index in indices])
     behind = x.shape[len(indices) :]
-    addends = broadcast_to(written_operand(x.dtype, values), (*shape, *behind))
+    added = values if isinstance(values, Node) else written_operand(x.dtype, values)
+    addends = broadcast_to(added, (*shape, *behind))
     sums = apply(
         SCATTER_ADD,
         addends,
@@ -163,4 +188,4 @@ def _add_at(name: str, x: Array, indices: Any, values: Any) -> None:
         extents=x.shape[: len(indices)],
         line=user_line(),
     )
-    x._updated(e.call(name, x.node, sums))
+    return e.call(name, x, sums)

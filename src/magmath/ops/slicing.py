@@ -92,7 +92,9 @@ class SlicedView:
         if selector.step < 0:
             self._flips.append(d)
             selector = selector[::-1]
-        forward = slice(selector.start, max(selector.stop, selector.start), selector.step)
+        step = 1 if len(selector) == 1 else selector.step  # torch compares strides of equal memory
+        stop = selector.start + 1 if len(selector) == 1 else max(selector.stop, selector.start)
+        forward = slice(selector.start, stop, step)
         self._tensor = self._tensor[(slice(None),) * d + (forward,)]
 
     def get(self) -> torch.Tensor:

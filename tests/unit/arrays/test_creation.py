@@ -19,6 +19,7 @@ from magmath.core.promotion import promote
 from magmath.engine import session
 from magmath.errors import (
     DTypeError,
+    ShapeError,
 )
 from magmath.memory.torch_dtypes import to_torch
 from magmath.runtime import Pool
@@ -251,3 +252,54 @@ def test_types_are_named_by_names_numpy_torch_and_python() -> None:
     assert mm.astype(x, bool).dtype is mm.bool
     with pytest.raises(DTypeError, match=r"dtype 'float42' is not known.*float32"):
         mm.astype(x, "float42")
+
+
+NESTED: list[Any] = [
+    lambda a, one, asarray: asarray([a[0], a[1]]),
+    lambda a, one, asarray: asarray([a[0] * 2, 1.5, 3]),
+    lambda a, one, asarray: asarray([[a[0], 1.0], (2.0, one)]),
+    lambda a, one, asarray: asarray([a, [3.0, 4.0, 5.0]]),
+    lambda a, one, asarray: asarray([[a, a * 2], [[1.0, 2.0, 3.0], a]]),
+    lambda a, one, asarray: a * [one, a[1], 2.0],
+    lambda a, one, asarray: asarray([one, 7]) + a[:2],
+]
+
+
+@pytest.mark.parametrize("build", NESTED)
+@pytest.mark.parametrize("form", ["eager", "compiled", "batched"])
+def test_lists_of_arrays_and_numbers(every_pool: Pool, build: Any, form: str) -> None:
+    """They are joined in every form of code, and gradients pass through them."""
+    values, number = np.asarray([0.5, -2.0, 3.0]), 1.25
+
+    def total(a: Any, one: Any) -> Any:
+        return mm.sum(mm.sin(build(a, one, mm.asarray)))
+
+    def whole(a: Any, one: Any) -> Any:
+        return build(a, one, mm.asarray), mm.grad(total)(a, one)
+
+    a, one = mm.asarray(values), mm.asarray(number)
+    if form == "batched":
+        found = [x[1] for x in mm.vmap(whole)(mm.stack([a + 1, a]), mm.stack([one, one]))]
+    else:
+        found = (mm.compile(whole) if form == "compiled" else whole)(a, one)
+    expected = build(values, number, np.asarray)
+    np.testing.assert_allclose(found[0].numpy(), expected, rtol=1e-12)
+    slopes = []
+    for i in range(3):
+        near = []
+        for step in (1e-6, -1e-6):
+            moved = values.copy()
+            moved[i] += step
+            near.append(np.sin(build(moved, number, np.asarray)).sum())
+        slopes.append((near[0] - near[1]) / 2e-6)
+    np.testing.assert_allclose(found[1].numpy(), slopes, rtol=1e-6, atol=1e-8)
+
+
+def test_lists_of_numbers_of_a_compiled_function_are_arguments() -> None:
+    joined = mm.compile(lambda x, numbers: (x + numbers, mm.asarray(numbers)))
+    for numbers in ([1.0, 2.0], [3.0, 5.0]):
+        added, given = joined(mm.ones(2), numbers)
+        assert added.tolist() == [numbers[0] + 1, numbers[1] + 1]
+        assert given.tolist() == numbers
+    with pytest.raises(ShapeError, match=r"elements of a list must have one shape.*mm\.concat"):
+        mm.asarray([mm.ones(2), mm.ones(3)])
