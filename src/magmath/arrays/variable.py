@@ -15,10 +15,10 @@ from weakref import ref
 
 import numpy as np
 
-from magmath.arrays.array import Array, copy_of, redistributed
+from magmath.arrays.array import Array, as_array, copy_of, redistributed
 from magmath.arrays.conversion import leaf_of_values
 from magmath.arrays.lazy_array import LazyArray, evaluate
-from magmath.arrays.number_list import is_number
+from magmath.arrays.number_list import holds, is_number
 from magmath.arrays.operands import written_operand
 from magmath.arrays.pickling import restored_leaf, values_of
 from magmath.arrays.subscripts import setitem
@@ -127,6 +127,8 @@ class Variable(Array):
         arrays, numbers and nested lists, ShapeError for another shape, DTypeError if the conversion
         would lose information.
         """
+        if holds(value, LazyArray):
+            value = as_array("assign", value)
         shape = _shape_of(self.name, value)
         if shape != self.shape:
             raise ShapeError(

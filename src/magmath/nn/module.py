@@ -54,6 +54,10 @@ traces."""
 _forced = 0
 """Number of active `Module.mode` blocks; in these the mode does not depend on modules' state."""
 
+_running: list[object] = []
+"""The modules whose calls are active: what these store in attributes, such as their last output, is
+no setting of the user."""
+
 
 def _with_hooks(call: Call, converts_lists: bool) -> Call:
     """Return a module's `__call__`, wrapped so that arguments are converted, traces note its state,
@@ -73,10 +77,14 @@ def _with_hooks(call: Call, converts_lists: bool) -> Call:
         args = tuple([x if isinstance(x, Array) else _as_own(x, converts_lists) for x in args])
         if kwargs:
             kwargs = {name: _as_own(x) for name, x in kwargs.items()}
-        if PRECISION.compute is None:
-            outputs = call(self, *args, **kwargs)
-        else:
-            outputs = called(partial(call, self), self.keeps_float32, args, kwargs)
+        _running.append(self)
+        try:
+            if PRECISION.compute is None:
+                outputs = call(self, *args, **kwargs)
+            else:
+                outputs = called(partial(call, self), self.keeps_float32, args, kwargs)
+        finally:
+            _running.pop()
         for hook in active_hooks:
             hook(self, outputs)
         return outputs
@@ -141,6 +149,8 @@ class Module(metaclass=KeywordHints):
             note_update(self)
         elif name == "training":
             note_update(vars(self).get("_mode"))
+        elif not (_running or tracing.current() is not None or _is_equal(former, value)):
+            note_update(self)  # compiled functions have read the former value
 
     def __delattr__(self, name: str) -> None:
         object.__delattr__(self, name)
@@ -442,6 +452,12 @@ def _materialize_hint(kind: type[Module], name: str) -> str:
     if is_layer(kind):
         return ""
     return f"; {kind.__name__}.__call__ makes it with self.materialize({name}=shape)"
+
+
+def _is_equal(former: Any, value: Any) -> bool:
+    """Return True for equal numbers or texts of one class."""
+    is_plain = isinstance(value, (bool, int, float, complex, str))
+    return is_plain and type(former) is type(value) and former == value
 
 
 def _is_parameter(variable: Variable) -> bool:

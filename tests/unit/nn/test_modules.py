@@ -336,3 +336,58 @@ def test_mistakes_of_states_and_training() -> None:
         step(X)
     with pytest.raises(MagmathError, match=r"fit: .* frozen; call module\.unfreeze\(\)"):
         mm.train.Trainer(module).fit(X, np.zeros(8, np.int64))
+
+
+class _Scaled(mm.nn.Module):
+    """Reads a number, an array and a function, and counts its calls."""
+
+    def __init__(self) -> None:
+        self.dense, self.drop = mm.nn.Dense(3), mm.nn.Dropout(0.5, seed=1)
+        self.factor, self.mask, self.act = 1.0, mm.ones(3), mm.tanh
+        self.calls, self.last = 0, None
+
+    def __call__(self, x: Any) -> Any:
+        self.calls += 1
+        self.last = x
+        return self.drop(self.act(self.dense(x)) * self.factor * self.mask)
+
+
+def test_compiled_functions_see_assigned_attributes() -> None:
+    net = _Scaled()
+    x = mm.asarray(np.random.default_rng(0).normal(size=(4, 2)))
+    net.build(x.shape)
+    net.eval()
+    compiled = mm.compile(lambda x: net(x))
+
+    def change(name: str, value: Any) -> None:
+        setattr(net, name, value)
+
+    compiled(x)
+    for name, value in [
+        ("factor", 3.0), ("mask", mm.asarray([1.0, 0.0, 2.0])), ("act", mm.relu), ("factor", 0),
+    ]:  # fmt: skip
+        change(name, value)
+        np.testing.assert_allclose(compiled(x).numpy(), net(x).numpy(), rtol=1e-6)
+    net.factor = 2.0
+    net.train()
+    net.drop.rate = 0.0
+    np.testing.assert_allclose(compiled(x).numpy(), net(x).numpy(), rtol=1e-6)
+    calls = net.calls
+    for _ in range(3):
+        compiled(x)
+        net.factor = 2.0  # the same
+    assert net.calls == calls, "the function was traced again"
+
+
+def test_training_and_prediction_see_assigned_attributes() -> None:
+    net = _Scaled()
+    net.drop.rate = 0.0
+    x, y = np.ones((4, 2), np.float32), np.zeros((4, 3), np.float32)
+    trainer = mm.train.Trainer(net, "mean_squared_error", mm.optim.GradientDescent(0.0))
+    first = trainer.fit(x, y).loss[0]
+    assert trainer.evaluate(x, y)["loss"] == pytest.approx(first)
+    predicted = trainer.predict(x)
+    net.factor = 10.0
+    assert trainer.fit(x, y).loss[-1] == pytest.approx(100 * first)
+    assert trainer.evaluate(x, y)["loss"] == pytest.approx(100 * first)
+    np.testing.assert_allclose(trainer.predict(x), 10 * predicted, rtol=1e-5)
