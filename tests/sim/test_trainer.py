@@ -536,3 +536,14 @@ def test_parameters_without_dimensions(kind: str, workers: int) -> None:
                 total = x[start : start + 20].sum(axis=1)
                 scale -= 0.01 * np.mean(2 * (scale - 1) * total**2)
         np.testing.assert_allclose(float(net.scale), scale, rtol=1e-4)
+
+
+def test_another_loss_may_be_assigned() -> None:
+    x, y = np.ones((4, 2), np.float32), np.full((4, 1), 3, np.float32)
+    trainer = Trainer(mm.nn.Dense(1), "mean_squared_error", mm.optim.GradientDescent(0.0))
+    squared = trainer.fit(x, y).loss[0]
+    trainer.loss = mm.nn.mean_absolute_error
+    assert trainer.fit(x, y).loss[-1] == pytest.approx(squared**0.5)
+    assert trainer.evaluate(x, y)["loss"] == pytest.approx(squared**0.5)
+    trainer.loss = "mean_squared_error"
+    assert trainer.evaluate(x, y)["loss"] == pytest.approx(squared)

@@ -69,7 +69,7 @@ def asarray(
     """
     check_device("asarray", device)
     if isinstance(obj, Array):
-        return _converted(obj, dtype, layout, copy)
+        return _converted(obj.converted(), dtype, layout, copy)
     if holds(obj, LazyArray) and copy is not False:
         return _converted(Array(joined("asarray", obj)), dtype, layout, copy=None)
     if copy is False:

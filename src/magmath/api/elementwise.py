@@ -17,12 +17,13 @@ from magmath.arrays.array import Array, as_array, binary, floating, unary
 from magmath.arrays.number_list import is_number
 from magmath.arrays.operands import OPERANDS
 from magmath.arrays.output import masked, stored
+from magmath.arrays.traced_scalar import TracedScalar, of_numbers
 from magmath.arrays.ufunc_methods import BinaryFunction, attach_ufunc_methods
 from magmath.core.dtypes import PYTHON_NUMBERS, as_dtype, bool_, side_of_range
 from magmath.core.integers import require_integer
 from magmath.ops import elementwise as e
 
-_NUMBER_CLASSES = frozenset(PYTHON_NUMBERS)
+_NUMBER_CLASSES = frozenset((*PYTHON_NUMBERS, TracedScalar))
 
 
 UnaryFunction = Callable[..., Array]
@@ -98,7 +99,10 @@ def _with_options(
 ) -> Array:
     """Return an element-wise operation with NumPy's options. Of Python numbers alone the result is
     a Python number, which takes the type of the arrays that it is combined with."""
-    if all(map(is_number, given)) and out is None and dtype is None and where is True:
+    plain = out is None and dtype is None and where is True
+    if plain and len(given) == 2 and _are_numbers(*given) and not all(map(is_number, given)):
+        return of_numbers(operation, *given)
+    if plain and all(map(is_number, given)):
         with np.errstate(all="ignore"):
             number: Any = e.OPERATIONS[operation].reference(*given).item()
         return number  # type: ignore[no-any-return]

@@ -404,6 +404,10 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
     def __imatmul__(self, other: Any) -> Array:
         return self._updated((self @ other).node)
 
+    def converted(self) -> Array:
+        """Return this array; a weakly typed number becomes one of its class's default type."""
+        return self
+
     def _unary(self, operation: str) -> Array:
         return unary(operation, self)
 
@@ -528,6 +532,8 @@ _INTEGERS_OF_TRUTH = frozenset(("conj", "isfinite", "isinf", "isnan", "signbit",
 
 def unary(operation: str, x: Array) -> Array:
     """Apply an element-wise operation to one array."""
+    if x.is_weak:
+        return x._unary(operation)
     node = x.node
     if operation in e.FLOATING:
         node = e.astype(node, floating_dtype(node.dtype))
@@ -548,10 +554,10 @@ def floating(operation: str, x: Any) -> Array:
 
 
 def as_array(operation: str, value: Any) -> Array:
-    """Return `value` if it is an Array; convert NumPy arrays and scalars, nested lists and
-    tuples."""
+    """Return `value` if it is an Array; convert NumPy arrays and scalars, nested lists, tuples and
+    traced numbers."""
     if isinstance(value, Array):
-        return value
+        return value.converted() if value.is_weak else value
     is_list = holds(value, LazyArray)
     return Array(joined(operation, value) if is_list else as_node(operation, value))
 

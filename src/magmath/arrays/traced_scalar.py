@@ -7,6 +7,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from magmath.arrays.array import Array
 from magmath.arrays.number_list import is_number
 from magmath.core.dtypes import DTYPE_OF_PYTHON, PYTHON_NUMBERS
@@ -71,15 +73,15 @@ class TracedScalar(Array):
         return TracedScalar(self.node, +self.sample)
 
     def _unary(self, operation: str) -> Array:
-        return _of_numbers(operation, self)
+        return of_numbers(operation, self)
 
     def _binary(self, operation: str, other: Any) -> Array:
         alone = isinstance(other, TracedScalar) or is_number(other)
-        return _of_numbers(operation, self, other) if alone else super()._binary(operation, other)
+        return of_numbers(operation, self, other) if alone else super()._binary(operation, other)
 
     def _reflected(self, operation: str, other: Any) -> Array:
         if is_number(other):
-            return _of_numbers(operation, other, self)
+            return of_numbers(operation, other, self)
         return super()._reflected(operation, other)
 
     def _update(self, operation: str, other: Any) -> Array:
@@ -89,20 +91,33 @@ class TracedScalar(Array):
         return Array(node)
 
 
-def _of_numbers(operation: str, *values: Any) -> TracedScalar:
-    """Apply one of Python's operators to numbers, some of which are traced.
+def of_numbers(operation: str, *values: Any) -> TracedScalar:
+    """Apply an operator or an element-wise function to numbers, some of which are traced.
 
-    The class of the result is that of the operator on Python numbers of the same classes, found
-    with ones as samples. The result is computed in the widest type of the classes.
+    The class of the result is that for Python numbers of the same classes, found with ones as
+    samples. The result is computed in the widest type of the classes.
     """
     samples = [_class_of(v.sample)(1) if isinstance(v, TracedScalar) else v for v in values]
-    sample = _OPERATORS[operation](*samples)
+    sample = _operator(operation)(*samples)
     dtype = DTYPE_OF_PYTHON[max(map(_class_of, [*samples, sample]), key=PYTHON_NUMBERS.index)]
     nodes = [
         e.astype(v.node, dtype) if isinstance(v, TracedScalar) else leaves.parameter(v, dtype)
         for v in values
     ]
     return TracedScalar(apply(e.OPERATIONS[operation], *nodes, line=user_line()), sample)
+
+
+def _operator(operation: str) -> Callable[..., Any]:
+    """Return the function of Python numbers for an operation."""
+    found = _OPERATORS.get(operation)
+    if found is not None:
+        return found
+
+    def computed(*samples: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return np.asarray(e.OPERATIONS[operation].reference(*samples)).item()
+
+    return computed
 
 
 def _class_of(number: Any) -> type:

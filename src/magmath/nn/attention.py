@@ -11,7 +11,8 @@ from magmath.api.products import matmul
 from magmath.api.searching import where
 from magmath.arrays.array import Array, as_array
 from magmath.core.dtypes import bool_
-from magmath.errors import ShapeError
+from magmath.core.shapes import Shape, can_broadcast_to
+from magmath.errors import DTypeError, ShapeError
 
 
 def attention_weights(
@@ -26,12 +27,13 @@ def attention_weights(
 
     query (…, queries, features), key (…, keys, features) → (…, queries, keys).
 
-    mask    truth values, False for keys that do not take part, or numbers that are added to the
-            scores before the softmax; broadcasts to the result
+    mask    bool, True for keys that take part, or floating point, added to the scores before the
+            softmax; broadcasts to the result
     causal  if True, query i attends to the keys 0 … i only
     scale   by default 1/√features
 
-    A query without any key has the weights nan, as in PyTorch.
+    A query without any key has the weights nan, as in PyTorch. Raises DTypeError for a mask of
+    integers, ShapeError for one that does not broadcast.
     """
     if query.shape[-1] != key.shape[-1]:
         raise ShapeError(
@@ -45,9 +47,25 @@ def attention_weights(
         before = tril(ones(scores.shape[-2:], dtype=bool_))
         scores = where(before, scores, -float("inf"))
     if mask is not None:
-        taken = as_array("attention_weights", mask)
+        taken = _checked_mask(mask, scores.shape)
         scores = where(taken, scores, -float("inf")) if taken.dtype is bool_ else scores + taken
     return softmax(scores, axis=-1)
+
+
+def _checked_mask(mask: Any, shape: Shape) -> Array:
+    taken = as_array("attention", mask)
+    if taken.dtype is not bool_ and not taken.dtype.is_floating:
+        raise DTypeError(
+            f"attention: a mask must be bool (True for keys that take part) or floating point "
+            f"(added to the scores), was given {taken.dtype}; convert it with mm.astype(mask, bool)"
+        )
+    if not can_broadcast_to(taken.shape, shape):
+        raise ShapeError(
+            f"attention: a mask of shape {taken.shape} does not broadcast to the scores "
+            f"{shape}, which end with (queries, keys); nn.MultiheadAttention takes one of "
+            f"(N, keys) as key_mask="
+        )
+    return taken
 
 
 def scaled_dot_product_attention(

@@ -101,7 +101,7 @@ class Trainer(metaclass=KeywordHints):
         seed: int | None = None,
     ) -> None:
         self.module = check_module("Trainer", module)
-        self.loss = loss_function(loss)
+        self._loss = loss_function(loss)
         self.optimizer = optimizer if isinstance(optimizer, Optimizer) else _named(optimizer)
         self.metrics = metrics
         self.callbacks = list(callbacks)
@@ -123,6 +123,17 @@ class Trainer(metaclass=KeywordHints):
         self._shapes: dict[Hashable, Any] = {}
         self._last_feed: Feed | None = None
         self.stop_requested = False
+
+    @property
+    def loss(self) -> Callable[..., Any]:
+        """The loss of outputs and targets; another one, or its name, may be assigned."""
+        return self._loss
+
+    @loss.setter
+    def loss(self, loss: Loss) -> None:
+        self._loss = loss_function(loss)
+        self._inference = Inference(self.module, self._loss, self.precision)
+        self._steps.clear()
 
     def __repr__(self) -> str:
         return f"Trainer({self.module!r}, optimizer={self.optimizer!r})"

@@ -74,6 +74,13 @@ def cond(
     return first.unflattened(found)
 
 
+def _copies(operands: Sequence[Any]) -> Any:
+    """Return operands whose arrays have handles of their own: an update in place within a branch
+    changes no operand, as in a compiled function."""
+    leaves, tree = flatten(tuple(operands))
+    return unflatten(tree, [Array(x.node) if type(x) is Array else x for x in leaves])
+
+
 def _chosen(choice: bool, functions: Sequence[Callable[..., Any]], operands: Sequence[Any]) -> Any:
     """Call the chosen function, and trace the other one to compare their results.
 
@@ -84,7 +91,7 @@ def _chosen(choice: bool, functions: Sequence[Callable[..., Any]], operands: Seq
     result: Any = None
     for taken, function in zip((True, False), functions, strict=True):
         if taken is choice:
-            nodes, tree = result_nodes("cond", function, function(*operands))
+            nodes, tree = result_nodes("cond", function, function(*_copies(operands)))
             result = unflatten(tree, [Array(node) for node in nodes])
             found.append((nodes, tree))
         else:

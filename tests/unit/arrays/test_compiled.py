@@ -173,3 +173,29 @@ def test_random_numbers_do_not_repeat_after_two_failures() -> None:
         v.assign(mm.linalg.inv(v * 0.0))
     drawn += [mm.random.uniform(shape=(2,)).tolist() for _ in range(3)]
     assert len(set(map(tuple, drawn))) == 5
+
+
+NUMBERS: dict[str, Any] = {
+    "full": lambda x, s: mm.full(2, s) * x,
+    "sin": lambda x, s: mm.sin(s) * x,
+    "asarray": lambda x, s: mm.asarray(s) * x,
+    "where": lambda x, s: mm.where(x > 0, s, 0) * x,
+    "sqrt": lambda x, s: x * mm.sqrt(mm.abs(s)),
+    "exp": lambda x, s: x * mm.exp(-s),
+    "sum": lambda x, s: mm.sum(s) * x,
+    "stack": lambda x, s: mm.stack([s, s]) * x,
+    "power": lambda x, s: mm.power(s, 2) * x,
+    "atan2": lambda x, s: mm.atan2(s, 3) + x,
+    "clip": lambda x, s: mm.clip(x, 0, s),
+    "floor": lambda x, s: x + mm.floor(s),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("number", [0.25, -3])
+@pytest.mark.parametrize("dtype", [mm.float32, mm.float64, mm.int64])
+def test_number_arguments_have_the_types_of_numbers(name: str, number: Any, dtype: Any) -> None:
+    x = mm.asarray([1, 2], dtype=dtype)
+    expected, found = NUMBERS[name](x, number), mm.compile(NUMBERS[name])(x, number)
+    assert found.dtype is expected.dtype
+    np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-6)

@@ -672,3 +672,17 @@ MISTAKES: list[tuple[Callable[[], object], type[Exception], str]] = [
 def test_mistakes(mistake: Callable[[], object], kind: type[Exception], message: str) -> None:
     with current("inline"), pytest.raises(kind, match=message):
         mistake()
+
+
+def test_updates_in_place_of_operands_stay_in_the_branch() -> None:
+    def update(x: Any) -> Any:
+        x += 1
+        return 2 * x
+
+    def choose(a: Any) -> Any:
+        return mm.cond(mm.sum(a) >= 0, update, lambda x: x, a)
+
+    for function in (choose, mm.compile(choose), mm.remat(update)):
+        a = mm.zeros(2)
+        assert function(a).tolist() == [2.0, 2.0]
+        assert a.tolist() == [0.0, 0.0]

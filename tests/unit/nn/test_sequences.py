@@ -12,6 +12,7 @@ import torch
 import magmath as mm
 from engines import current
 from magmath import nn
+from magmath.errors import DTypeError, ShapeError
 
 POOLS = [("inline", 1), ("shared", 2), ("messages", 3)]
 X = np.random.default_rng(0).normal(size=(6, 7, 8))
@@ -227,3 +228,32 @@ def test_mistakes() -> None:
             nn.LSTM(4)(x, mm.zeros((1, 6, 4)))
         with pytest.raises(ValueError, match="8 features and keys 5"):
             F.attention_weights(x, mm.ones((6, 3, 5)))
+
+
+def test_key_masks_exclude_padding() -> None:
+    draw = np.random.default_rng(0)
+    x = mm.asarray(draw.normal(size=(4, 4, 6)))
+    attention = nn.MultiheadAttention(6, 2)
+    attention.build(x.shape)
+    attention.astype(mm.float64)
+    lengths = np.arange(1, 5)
+    kept = np.arange(4) < lengths[:, None]
+    causal = np.tril(np.ones((4, 4), bool))
+    added = draw.normal(size=(4, 4))
+    for mask in (None, causal, added):
+        found = attention(x, mask=mask, key_mask=kept).numpy()
+        for row, length in enumerate(lengths):
+            short = x[row : row + 1, :length]
+            part = None if mask is None else mask[:length, :length]
+            expected = attention(short, mask=part).numpy()
+            np.testing.assert_allclose(found[row, :length], expected[0], rtol=1e-9, atol=1e-12)
+    layer = nn.TransformerEncoderLayer(6, 2, 8, dropout=0.0)
+    padded = mm.where(mm.asarray(kept)[:, :, None], x, 7.0)
+    first, second = (layer(y, key_mask=kept).numpy()[kept] for y in (x, padded))
+    np.testing.assert_allclose(first, second, rtol=1e-5, atol=1e-6)
+    with pytest.raises(DTypeError, match="must be bool.*given int64"):
+        attention(x, mask=mm.asarray([[1, 1, 0, 1]]))
+    with pytest.raises(ShapeError, match=r"end with \(queries, keys\).*key_mask="):
+        attention(x[:3], mask=kept[:3])
+    with pytest.raises(ShapeError, match=r"key_mask must be bool \(4, 4\)"):
+        attention(x, key_mask=kept[:3])

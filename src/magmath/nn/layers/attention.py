@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Any, final
 
+from magmath.api.elementwise import logical_and
 from magmath.api.manipulation import reshape, swapaxes
 from magmath.api.products import matmul
-from magmath.arrays.array import Array
+from magmath.api.searching import where
+from magmath.arrays.array import Array, as_array
+from magmath.core.dtypes import bool_
 from magmath.core.integers import require_integer
+from magmath.core.shapes import Shape
 from magmath.errors import ShapeError
 from magmath.nn.attention import attention_weights
 from magmath.nn.layers.dense import Dense
@@ -53,12 +58,17 @@ class MultiheadAttention(Module):
         value: Array | None = None,
         *,
         mask: Any = None,
+        key_mask: Any = None,
         causal: bool = False,
     ) -> Array:
         """(N, queries, features), keys and values (N, keys, …) → (N, queries, features).
 
-        Keys are the queries by default, and values the keys. `mask` broadcasts to (N, heads,
-        queries, keys); see `nn.functional.scaled_dot_product_attention`.
+        Keys are the queries by default, and values the keys.
+
+        mask      broadcasts to (N, heads, queries, keys), so two dimensions are (queries, keys);
+                  bool, True for keys that take part, or floating point, added to the scores
+        key_mask  bool (N, keys), True for keys that take part and False for padding
+        causal    if True, query i attends to the keys 0 … i only
         """
         key = query if key is None else key
         value = key if value is None else value
@@ -68,6 +78,7 @@ class MultiheadAttention(Module):
                     f"MultiheadAttention: takes {name} (N, length, features), was given "
                     f"{given.shape}; add the batch with mm.expand_dims(x, 0)"
                 )
+        mask = _with_keys(mask, key_mask, key.shape[:2])
         weights = attention_weights(
             self._split(self.query(query)), self._split(self.key(key)), mask, causal=causal
         )
@@ -79,6 +90,23 @@ class MultiheadAttention(Module):
         """Return (N, length, features) as (N, heads, length, features / heads)."""
         parts = reshape(x, (*x.shape[:2], self.heads, self.features // self.heads))
         return swapaxes(parts, 1, 2)
+
+
+def _with_keys(mask: Any, key_mask: Any, shape: Shape) -> Any:
+    """Return a mask without the keys that `key_mask`, of this shape (N, keys), excludes."""
+    if key_mask is None:
+        return mask
+    keys = as_array("attention", key_mask)
+    if keys.dtype is not bool_ or keys.shape != shape:
+        raise ShapeError(
+            f"attention: key_mask must be bool {shape}, True for keys that take part, was given "
+            f"{keys.dtype} {keys.shape}"
+        )
+    taken = reshape(keys, (shape[0], 1, 1, shape[1]))
+    if mask is None:
+        return taken
+    given = as_array("attention", mask)
+    return logical_and(given, taken) if given.dtype is bool_ else where(taken, given, -inf)
 
 
 @final
@@ -113,13 +141,16 @@ class TransformerEncoderLayer(Module):
         self.dropouts = [Dropout(dropout), Dropout(dropout), Dropout(dropout)]
         self.norm_first = norm_first
 
-    def __call__(self, x: Array, *, mask: Any = None, causal: bool = False) -> Array:
-        """(N, length, features) → the same shape; for `mask` and `causal` see
+    def __call__(
+        self, x: Array, *, mask: Any = None, key_mask: Any = None, causal: bool = False
+    ) -> Array:
+        """(N, length, features) → the same shape; for `mask`, `key_mask` and `causal` see
         `nn.MultiheadAttention`."""
         first, second = self.norms
 
         def attended(y: Array) -> Array:
-            return self.dropouts[0](self.attention(y, mask=mask, causal=causal))
+            found = self.attention(y, mask=mask, key_mask=key_mask, causal=causal)
+            return self.dropouts[0](found)
 
         if self.norm_first:
             x = x + attended(first(x))
