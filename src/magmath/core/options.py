@@ -38,7 +38,8 @@ CACHE_LIMIT: Final = EnvironmentVariable(
 COMPILE_AFTER: Final = EnvironmentVariable(
     "MAGMATH_COMPILE_AFTER",
     "0.3",
-    "seconds of steps before native code is compiled for them; inf compiles nothing",
+    "seconds of runs, at least three, before native code is compiled for a program; inf compiles "
+    "nothing",
 )
 DATA: Final = EnvironmentVariable("MAGMATH_DATA", "", "the folder of data sets")
 DEBUG: Final = EnvironmentVariable(
