@@ -52,6 +52,7 @@ class LazyArray(ArrayHandle):
     """True for a weakly typed number, which takes the element type of arrays."""
     is_variable = False
     """True for a variable, whose parts cannot be written through their own names."""
+    _leaf: Node | None
     view_of: ArrayView | None
     """Where the array's elements are among those that it shares with others; None if it shares
     none."""
@@ -59,6 +60,9 @@ class LazyArray(ArrayHandle):
     def __init__(self, node: Node) -> None:
         self._formers: list[ref[Node] | None] | None = None
         self.view_of = None
+        if node.operation is leaves.INPUT:
+            self._node, self._leaf = node, node
+            return
         self._refer_to(node, session.eager_leaf(node))
         if node.reads_version:
             note_reader(self)
@@ -72,7 +76,7 @@ class LazyArray(ArrayHandle):
         self._node = node
         depth = node.depth
         if not depth:
-            self._leaf: Node | None = node if node.operation is leaves.INPUT else None
+            self._leaf = node if node.operation is leaves.INPUT else None
             return
         self._leaf = None
         if leaf is not None:

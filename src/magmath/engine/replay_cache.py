@@ -91,7 +91,7 @@ class ReplayCache:
             results = ResultBuffers(data)
             self._note_bound()
         else:
-            operands = tuple([x.handle for x in given])
+            operands = tuple([x._handle or x.handle for x in given])  # properties take time
             call = results.calls.get(operands)
             if call is None:
                 call = self._ready(results, given)

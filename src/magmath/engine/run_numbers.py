@@ -42,8 +42,9 @@ def take_for_run(counter: object, name: str, count: int) -> int:
 
 def forget_taken() -> None:
     """Keep the numbers that were taken: the run was started, and assigns nothing."""
-    if not _taken.depth:
-        _taken.undo.clear()
+    undo = _taken.undo
+    if undo and not _taken.depth:
+        undo.clear()
 
 
 @contextmanager
