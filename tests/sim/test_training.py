@@ -30,6 +30,7 @@ from magmath.errors import (
     ShapeError,
     WeightsError,
 )
+from magmath.executor import native_forms
 from magmath.executor.select import ExecutorSelector, Segmented
 from magmath.layout import plan
 from magmath.nn import Dense, Dropout, Flatten, NeuralNetwork
@@ -818,7 +819,7 @@ def test_training_continues_after_a_team_has_failed(
             teams = [i for i, e in enumerate(self._executors) if e.name == "team" and ready[i]]
             return teams[0] if teams else 0
 
-    pool = start_pool(0, device="cpu", threads=2)
+    pool = start_pool(0, device="cpu", threads=3)
     session.use(pool)
     try:
         use_native_code(monkeypatch, TeamFirst)
@@ -831,6 +832,40 @@ def test_training_continues_after_a_team_has_failed(
             trainer.fit(x, y, batch_size=16, epochs=20)
         trainer.fit(x, y, batch_size=16, epochs=20)
         assert all(np.isfinite(v.numpy()).all() for v in net.state_dict().values())
+    finally:
+        pool.close()
+        session._engine = None
+
+
+@pytest.mark.timeout(300)
+def test_teams_share_memory_and_native_forms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each `fit` on other arrays has a team of its own, but not other memory, threads or code."""
+    written = []
+    segments = native_forms.write_segments
+
+    def counted(*arguments: Any, exact: bool) -> Any:
+        written.append(exact)
+        return segments(*arguments, exact=exact)
+
+    monkeypatch.setattr(native_forms, "write_segments", counted)
+    selector = only(1)
+    pool = start_pool(0, device="cpu", threads=3)
+    session.use(pool)
+    try:
+        use_native_code(monkeypatch, selector)
+        net, images, labels = _images(3)
+        trainer = mm.train.Trainer(net, "cross_entropy", mm.optim.Momentum(0.02, 0.9))
+        data = [(mm.asarray(images + i), mm.asarray(labels)) for i in range(6)]
+        used, threads, forms = [], [], []
+        for x, y in data:
+            trainer.fit(x, y, batch_size=16, epochs=1)
+            used.append(int(pool.stats()[0]["in_use"]))
+            threads.append(threading.active_count())
+            forms.append(len(written))
+        assert selector.used == ["team"] * 6
+        assert threads[-1] == threads[0]
+        assert forms[-1] == forms[0]
+        assert used[-1] - used[0] < images.nbytes
     finally:
         pool.close()
         session._engine = None

@@ -62,10 +62,11 @@ def asarray(
     complex numbers the default types (`set_default_dtype`), also in lists; other elements keep
     their types, NumPy scalars in a list too. An Array that already has the requested properties is
     returned itself unless `copy` is True; other values are copied to the workers. Arrays in a list
-    are joined, as by `stack`, and gradients pass through them. A copy of a
-    variable is its value, a constant for `grad` and `minimize`. Raises DTypeError for element types
-    that magmath lacks, LayoutError for a layout that does not fit, ValueError if `copy` is False
-    and a copy is needed, DeviceError for a device other than the pool's.
+    are joined, as by `stack`, and gradients pass through them. A copy of a variable is its value, a
+    constant for `grad` and `minimize`. Raises DTypeError for element types that magmath lacks,
+    LayoutError for a layout that does not fit, ShapeError for elements of several shapes,
+    ValueError if `copy` is False and a copy is needed, DeviceError for a device other than the
+    pool's.
     """
     check_device("asarray", device)
     if isinstance(obj, Array):

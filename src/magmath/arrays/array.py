@@ -15,21 +15,26 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from magmath.arrays import printing
-from magmath.arrays.conversion import as_node, bind_layout
+from magmath.arrays.conversion import bind_layout
 from magmath.arrays.dlpack import CPU, to_dlpack
 from magmath.arrays.element_reads import element_of
 from magmath.arrays.element_storage import ViewStep
 from magmath.arrays.lazy_array import LazyArray, evaluate
 from magmath.arrays.methods import Methods
 from magmath.arrays.namespace import array_namespace
-from magmath.arrays.number_list import holds
 from magmath.arrays.numpy_protocols import call_function, call_ufunc
-from magmath.arrays.operands import OPERANDS, combined, joined, operands, written_operand
+from magmath.arrays.operands import (
+    OPERANDS,
+    combined,
+    node_of_value,
+    operands,
+    written_operand,
+)
 from magmath.arrays.operators import Operators
 from magmath.arrays.pickling import restored_leaf, values_of
 from magmath.arrays.subscripts import getitem, setitem
 from magmath.arrays.views import ComplexPart, Permuted, Reshaped, base_of, link, sharing
-from magmath.core.calling_instruction import BINARY, WRITES_ITEM, calling_instruction
+from magmath.core.calling_instruction import BINARY, ITEM_WRITES, calling_instruction
 from magmath.core.dtypes import DType, as_dtype, bool_, float64, int8, real_dtype
 from magmath.core.foreign_names import METHODS, hint
 from magmath.core.numpy_aliases import alias_hint
@@ -366,7 +371,7 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
     def __setitem__(self, key: Any, value: Any) -> None:
         has_no_name = sys.getrefcount(self) <= TEMPORARY_TARGET
         unnamed = isinstance(value, Array) and sys.getrefcount(value) <= TEMPORARY
-        if (has_no_name or unnamed) and calling_instruction(1) != WRITES_ITEM:
+        if (has_no_name or unnamed) and calling_instruction(1) not in ITEM_WRITES:
             has_no_name = unnamed = False
         if has_no_name and (self.view_of is None or len(self.view_of.storage.arrays()) == 1):
             raise MagmathError(
@@ -558,8 +563,7 @@ def as_array(operation: str, value: Any) -> Array:
     traced numbers."""
     if isinstance(value, Array):
         return value.converted() if value.is_weak else value
-    is_list = holds(value, LazyArray)
-    return Array(joined(operation, value) if is_list else as_node(operation, value))
+    return Array(node_of_value(operation, value))
 
 
 def _product(x: Any, y: Any) -> Array:

@@ -101,13 +101,15 @@ def operand(operation: str, value: Any) -> tuple[Any, DType | type]:
         numbers = number_list(value)
         if numbers is not None:
             return numbers, numbers.kind
-        if holds(value, LazyArray):
-            node = joined(operation, value)
-            return node, node.dtype
     if isinstance(value, LazyArray):
         return value.node, value.operand_kind
-    node = value if isinstance(value, Node) else as_node(operation, value)
+    node = value if isinstance(value, Node) else node_of_value(operation, value)
     return node, node.dtype
+
+
+def node_of_value(operation: str, value: Any) -> Node:
+    """Return the node of a value as `as_node` does, or of a list that contains arrays."""
+    return joined(operation, value) if holds(value, LazyArray) else as_node(operation, value)
 
 
 def joined(operation: str, values: Sequence[Any]) -> Node:

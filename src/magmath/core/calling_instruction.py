@@ -13,7 +13,10 @@ from typing import Final
 
 from magmath.core.bounded_memo import store_bounded
 
-WRITES_ITEM: Final = dis.opmap["STORE_SUBSCR"]
+ITEM_WRITES: Final = frozenset(
+    [dis.opmap[name] for name in ("STORE_SUBSCR", "STORE_SLICE") if name in dis.opmap]
+)
+"""The instructions of `x[i] = v`; Python 3.12 has another one for slices."""
 BINARY: Final = dis.opmap["BINARY_OP"]
 _MOST_INSTRUCTIONS = 4096
 _known: dict[tuple[int, int], tuple[CodeType, int]] = {}  # by code (kept alive) and position

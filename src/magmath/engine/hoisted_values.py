@@ -33,7 +33,7 @@ class Separated:
     """A graph without its hoisted values.
 
     graph     what each call computes; it reads the hoisted values as leaves
-    hoisted    the source of these leaves
+    hoisted   the source of these leaves
     versions  the parameters of `graph` that are versions, each with its leaf: one of those of
               hoisted values, or a leaf of the whole graph
     """

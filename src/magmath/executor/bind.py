@@ -1,15 +1,15 @@
 """Binding: converts every slot of a program to this worker's tensor, and every instruction to ready
 calls.
 
-A bound program runs without further look-ups (`executor/executable.py`). Errors of a call carry the
-user's line of its instruction.
+A bound program runs without further look-ups (`executor/executable.py`); `executor/ready_calls.py`
+makes the calls. Errors of a call carry the user's line of its instruction.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -17,26 +17,21 @@ from typing import Any, NamedTuple
 
 import torch
 
-from magmath.core.block_cyclic import panel_ring_bytes
-from magmath.core.index_set import Tile, tile_shape
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
 from magmath.errors import LinAlgError, WorkerLost
 from magmath.executor.context import Context
-from magmath.executor.deterministic import logical_calls, node_of_call
 from magmath.executor.memory_fill import fills_of
-from magmath.executor.move import AsyncMove, bind_move
-from magmath.executor.numpy_fast_path import is_faster_by_numpy, numpy_call, without_fp_warnings
+from magmath.executor.move import AsyncMove
+from magmath.executor.numpy_fast_path import without_fp_warnings
+from magmath.executor.ready_calls import Ready, overlapped_move, ready_calls, with_user_line
 from magmath.executor.tensors import Tensors
 from magmath.executor.user_line import attach_user_line
-from magmath.graph import DistributedCall, KernelCall
 from magmath.memory.heap import Block
 from magmath.memory.local_array import LocalArray
 from magmath.memory.torch_dtypes import to_torch
-from magmath.ops import OPERATIONS
-from magmath.program.instructions import Barrier, Call, Emit, Instruction, Program, Redistribute
+from magmath.program.instructions import Call, Emit, Instruction, Program, Redistribute
 
-Ready = Callable[[], object]
 NO_SEGMENTS: Mapping[range, Ready] = {}
 
 
@@ -100,9 +95,9 @@ class Calls:
 
     def _bind(self, instruction: Instruction, position: int, tensors: Tensors) -> AsyncMove | None:
         """Add the ready calls of an instruction; return the transfer that they start, if any."""
-        with _with_user_line(instruction):
-            transfer = _overlapped_move(instruction, tensors)
-            ready = _ready(instruction, tensors) if transfer is None else (transfer.begin,)
+        with with_user_line(instruction):
+            transfer = overlapped_move(instruction, tensors)
+            ready = ready_calls(instruction, tensors) if transfer is None else (transfer.begin,)
         self._add(ready, instruction, position)
         if transfer is not None:
             self._transfers.append(transfer)
@@ -131,8 +126,8 @@ class Calls:
             if segment is not None:
                 calls: Sequence[Ready] = (segments[segment],)
             else:
-                with _with_user_line(instruction):
-                    calls = _ready(instruction, tensors)
+                with with_user_line(instruction):
+                    calls = ready_calls(instruction, tensors)
             span = self._span(position)
             checked = program.is_abandonable and program.takes_long(instruction)
             if len(span) != len(calls) + checked:
@@ -247,9 +242,10 @@ class Binding:
     these do not differ."""
 
     tensors: Tensors
+    signature: Hashable
+    """Which of the arrays are the same: bindings of one program with equal signatures have the same
+    native code."""
     former: Former | None = None
-    signature: Hashable = ()
-    """Bindings of one program with equal signatures have the same native code."""
     compiled: Calls | None = None
     """The calls of a step with compiled segments; None before they are compiled."""
 
@@ -362,14 +358,17 @@ def bind(
     """
     stored = dict(zip(program.outputs, outputs, strict=True))
     stored.update(zip(program.inputs, inputs, strict=True))
+    blocks = [one.block for one in (*inputs, *outputs)]
+    signature = tuple([blocks.index(one) for one in blocks])
     if former is None:
         scalars = {**parameters, **_constants(program)}
-        return Binding(Tensors(program, context, stored, scalars, block, offsets))
+        tensors = Tensors(program, context, stored, scalars, block, offsets)
+        return Binding(tensors, signature)
     known = former.binding.tensors
     tensors = Tensors(
         program, context, stored, known.scalars, block, offsets, known, former.changed
     )
-    return Binding(tensors, former)
+    return Binding(tensors, signature, former)
 
 
 def _constants(program: Program) -> dict[int, torch.Tensor]:
@@ -378,144 +377,3 @@ def _constants(program: Program) -> dict[int, torch.Tensor]:
         for i, slot in enumerate(program.slots)
         if slot.kind == "constant"
     }
-
-
-def _overlapped_move(instruction: Instruction, tensors: Tensors) -> AsyncMove | None:
-    """Return a move that runs on the progress thread; None if it cannot."""
-    if not (isinstance(instruction, Redistribute) and instruction.overlapped):
-        return None
-    progress_thread = tensors.context.progress_thread()
-    return None if progress_thread is None else AsyncMove(instruction, tensors, progress_thread)
-
-
-def _ready(instruction: Instruction, tensors: Tensors) -> list[Ready]:
-    match instruction:
-        case Call():
-            return _ready_call(instruction, tensors)
-        case Redistribute():
-            return bind_move(instruction, tensors)
-        case Barrier():
-            return [tensors.context.comm.barrier]
-        case _:
-            return []
-
-
-@contextmanager
-def _with_user_line(instruction: Instruction) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        attach_user_line(error, instruction)
-        raise
-
-
-def _ready_call(call: Call, tensors: Tensors) -> list[Ready]:
-    context = tensors.context
-    if call.workspace is not None:
-        return [partial(_collectively, _collective_call(call, call.workspace, tensors), context)]
-    ready = _local_calls(call, tensors)
-    if is_awaited(call, tensors):
-        return [partial(_run_and_synchronise, ready, context)]
-    return ready
-
-
-def is_awaited(call: Call, tensors: Tensors) -> bool:
-    """Return True for a call that one worker makes with the threads of all, which wait for it."""
-    alone = tensors.program.slots[call.out].layout.mesh.size == 1
-    return OPERATIONS[call.operation].lapack and alone and tensors.context.comm.size > 1
-
-
-def _local_calls(call: Call, tensors: Tensors) -> list[Ready]:
-    """Return the ready calls that compute this worker's part; none if it has no part."""
-    program, rank = tensors.program, tensors.rank
-    slot = program.slots[call.out]
-    tiles = slot.layout.tiles(rank)
-    if not tiles or not slot.layout.local_size(rank):
-        return []
-    local = KernelCall(
-        out=tensors.own(call.out),
-        inputs=[tensors.own(i) for i in call.inputs],
-        attributes=_local_attributes(call, tiles[0]),
-        tile=tiles[0],
-        tiles=[program.slots[i].layout.tiles(rank)[0] for i in call.inputs],
-        shape=slot.shape,
-        shapes=[program.slots[i].shape for i in call.inputs],
-        context=tensors.context,
-        repeated=slot.layout.has_replicas,
-    )
-    if tensors.context.deterministic:
-        return logical_calls(call, slot, [program.slots[i] for i in call.inputs], local)
-    operation = OPERATIONS[call.operation]
-    if tensors.context.device.type == "cpu" and operation.numpy_ufunc is not None:
-        dtypes = [program.slots[i].dtype for i in (call.out, *call.inputs)]
-        if is_faster_by_numpy(operation.numpy_ufunc, local.out.numel(), dtypes):
-            return [numpy_call(operation.numpy_ufunc, local.out, local.inputs)]
-    return [operation.kernel(local)]
-
-
-def _collective_call(call: Call, workspace: int, tensors: Tensors) -> Ready:
-    """Return the ready call of a collective kernel."""
-    from magmath.comm.panel_broadcast import PanelBroadcast  # the compiler loads on first use
-
-    program, comm = tensors.program, tensors.context.comm
-    slot, operands = program.slots[call.out], [program.slots[i] for i in call.inputs]
-    collective = OPERATIONS[call.operation].distributed
-    assert collective is not None
-    ranks = range(comm.size) if comm.shares_memory else (comm.rank,)
-    seen = {rank: tensors.of(workspace, rank).view(-1) for rank in ranks}
-    memory = [seen.get(rank) for rank in range(comm.size)]
-    needed = collective.workspace(node_of_call(call, slot, operands), comm.size)
-    own, out = seen[comm.rank], tensors.own(call.out)
-    result = out if out.is_contiguous() else out.new_empty(out.shape)
-    ready = collective.kernel(
-        DistributedCall(
-            out=result,
-            inputs=[tensors.own(i) for i in call.inputs],
-            attributes=call.attributes,
-            layout=slot.layout,
-            layouts=[operand.layout for operand in operands],
-            comm=comm,
-            memory=memory,
-            ring=PanelBroadcast(comm, memory, needed.panel),
-            scratch=own[panel_ring_bytes(needed.panel) : needed.nbytes],
-            seen=lambda operand, rank: tensors.of(call.inputs[operand], rank),
-        )
-    )
-    return ready if result is out else partial(_delivered, ready, out, result)
-
-
-def _delivered(ready: Ready, out: torch.Tensor, result: torch.Tensor) -> None:
-    ready()
-    out.copy_(result)
-
-
-def _run_and_synchronise(calls: Sequence[Ready], context: Context) -> None:
-    """Make the calls of one worker with the threads of all, which wait here."""
-    try:
-        with context.threads_of_all() if calls else nullcontext():
-            for call in calls:
-                call()
-    finally:
-        context.comm.barrier()
-
-
-def _collectively(call: Ready, context: Context) -> None:
-    """Make a collective call, then wait for the other workers, which may still read memory of this
-    one.
-
-    After an error that data cause, the other workers arrive too (`Calls._fail`). After any other
-    error they may wait for messages of this worker, which must not wait for them.
-    """
-    try:
-        call()
-    except (LinAlgError, IndexError):
-        context.comm.barrier()
-        raise
-    context.comm.barrier()
-
-
-def _local_attributes(call: Call, tile: Tile) -> Mapping[str, Any]:
-    """Return the call's attributes with the local shape in place of the result's shape."""
-    if "shape" not in call.attributes:
-        return call.attributes
-    return {**call.attributes, "shape": tile_shape(tile)}

@@ -20,6 +20,7 @@ from magmath.errors import MemoryLimitError
 from magmath.executor.asynchronous_run import AsynchronousRun
 from magmath.executor.bind import Binding
 from magmath.executor.context import Context, no_progress_thread
+from magmath.executor.native_forms import NativeForms
 from magmath.executor.numpy_fast_path import silent, without_fp_warnings
 from magmath.executor.rebinding import Rebinding
 from magmath.executor.select import (
@@ -40,6 +41,7 @@ from magmath.program.instructions import Program
 
 if TYPE_CHECKING:
     from magmath.comm.progress_thread import ProgressThread, Task
+    from magmath.executor.thread_team import Lanes
 
 Poll = Callable[[int, list[float]], bool]
 Number = bool | int | float | complex
@@ -73,6 +75,8 @@ class Executable:
         self._chunk = 1
         self._patience = WORTH_SECONDS
         self._apart: Executable | None = None
+        self._lanes: Lanes | None = None
+        self._forms = NativeForms(exact=context.deterministic)
         self._asynchronous = (
             None if program.asynchronous is None else AsynchronousRun(program, context, Executable)
         )
@@ -289,7 +293,6 @@ class Executable:
             binding = self._rebinding.binding(
                 inputs, outputs, self._parameters, self._block, offsets
             )
-            binding.signature = _equal_blocks(key)
             oldest = self._bindings.store(key, binding)
             if oldest in self._selectors:
                 self._selectors.pop(oldest).close()
@@ -329,7 +332,7 @@ class Executable:
 
             def others() -> list[Executor]:
                 self._patience = 0.0  # compiled code is available now
-                found = native_executors(binding, self.context)
+                found = native_executors(binding, self.context, self._forms)
                 if found and self.program.team is not None:
                     found += self._team(self.program.team, inputs, outputs)
                 return found
@@ -344,17 +347,23 @@ class Executable:
     def _team(
         self, program: Program, inputs: Sequence[LocalArray], outputs: Sequence[LocalArray]
     ) -> list[Executor]:
-        from magmath.executor.thread_team import Team
+        from magmath.executor.thread_team import Lanes, Team
 
-        if not Team.has_memory(program):
+        if self._lanes is None:
+            self._lanes = Lanes(program, self.context)
+        if self._lanes.block is None:
             return []
         parameters = dict(zip(program.parameters, self._parameters.values(), strict=True))
-        return [Team(program, self.context, inputs, outputs, parameters)]
+        return [Team(self._lanes, inputs, outputs, parameters)]
 
     def close(self) -> None:
         """Free the arena; the program must not run afterwards."""
         self._forget_bindings()
         self._tiers.close()
+        self._forms.close()
+        if self._lanes is not None:
+            self._lanes.close()
+            self._lanes = None
         if self._apart is not None:
             self._apart.close()
             self._apart = None
@@ -376,12 +385,6 @@ def _writer(scalar: torch.Tensor) -> Callable[[Number], object]:
     if from_torch(scalar.dtype) in NUMPY:
         return partial(scalar.numpy().__setitem__, ())
     return scalar.fill_
-
-
-def _equal_blocks(blocks: tuple[Block, ...]) -> Hashable:
-    """Return the property of a binding's arrays on which native code depends: which of them are
-    equal."""
-    return tuple([blocks.index(block) for block in blocks])
 
 
 def _blocks_of(inputs: Sequence[LocalArray], outputs: Sequence[LocalArray]) -> tuple[Block, ...]:

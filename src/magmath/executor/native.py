@@ -23,9 +23,9 @@ import torch
 
 from magmath.codegen import runtime_library
 from magmath.codegen.emit import IndexMap, Writer, Writing, combine
-from magmath.executor.bind import is_awaited
 from magmath.executor.fused_loops import FusedLoops
 from magmath.executor.native_source import Arguments, NativeSource, NoNativeForm, Segment
+from magmath.executor.ready_calls import is_awaited
 from magmath.executor.tensors import Tensors
 from magmath.layout import plan
 from magmath.layout.moves import Move

@@ -21,7 +21,7 @@ from magmath.core.options import COMPILE_AFTER
 from magmath.errors import WorkerLost
 from magmath.executor.bind import Binding, Calls
 from magmath.executor.context import Context
-from magmath.executor.native import write_loop, write_segments
+from magmath.executor.native_forms import NativeForms
 from magmath.executor.native_segments import NativeSegments
 from magmath.executor.native_source import NativeSource
 from magmath.kernels.thread_count import single_threaded
@@ -159,8 +159,7 @@ class Segmented(Executor):
         return binding.replay(steps, self._calls)
 
     def close(self) -> None:
-        if self._segments is not None:
-            self._segments.close()
+        pass
 
 
 class Workers(Protocol):
@@ -332,7 +331,7 @@ class ExecutorSelector(FastestSelector[Executor]):
             return self._executors[self._current].replay(steps)
 
 
-def native_executors(binding: Binding, context: Context) -> list[Executor]:
+def native_executors(binding: Binding, context: Context, forms: NativeForms) -> list[Executor]:
     """Return one native function for the loop if every worker can write it, otherwise native
     segments if any worker has some.
 
@@ -341,14 +340,12 @@ def native_executors(binding: Binding, context: Context) -> list[Executor]:
     """
     if not context.native:
         return []
-    program, tensors = binding.tensors.program, binding.tensors
     if not context.deterministic:
-        loop = write_loop(program, tensors)
+        loop = forms.loop(binding)
         if not context.comm.allreduce_max(int(loop is None)):
             assert loop is not None
             return [Native(loop, context, binding)]
-    source = write_segments(program, tensors, exact=context.deterministic)
-    if not context.comm.allreduce_max(int(source is not None)):
+    segments = forms.segments(binding)
+    if not context.comm.allreduce_max(int(segments is not None)):
         return []
-    segments = None if source is None else NativeSegments(source, exact=context.deterministic)
     return [Segmented(segments, binding)]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar, final
@@ -26,8 +26,7 @@ from magmath.core.resources import usable_memory
 from magmath.errors import WorkerLost
 from magmath.executor.bind import Binding, bind
 from magmath.executor.context import Context, no_progress_thread
-from magmath.executor.native import write_loop, write_segments
-from magmath.executor.native_segments import NativeSegments
+from magmath.executor.native_forms import NativeForms
 from magmath.executor.select import Executor, Native, Segmented
 from magmath.kernels.denormals import flushed_here, is_flushing
 from magmath.kernels.thread_count import single_threaded
@@ -60,52 +59,68 @@ class LaneMemory:
 
 
 MEMORY_SHARE = 8
-"""The temporaries of a team, which are allocated in addition to those of the program for one
+"""The temporaries of all lanes, which are allocated in addition to those of the program for one
 worker, need at most this fraction of the memory."""
 
 
 @final
+class Lanes:
+    """The memory, the threads and the native forms of the lanes of a program, which its teams use
+    in turn: there is a team for each set of arrays to which the program is bound."""
+
+    def __init__(self, program: Program, context: Context) -> None:
+        self.program, self.context = program, context
+        self.arena = arrange(program)
+        self.threads = _threads(program.workers)
+        self.forms = [NativeForms(exact=False) for _ in range(program.workers)]
+        nbytes = self.arena.nbytes * program.workers
+        self.block: Block | None = None
+        """The temporaries of all lanes; None if they are too large."""
+        if nbytes <= usable_memory() // MEMORY_SHARE:
+            self.block = context.heap.allocate(nbytes, "a team's temporaries")
+        _all_lanes.add(self)
+
+    def forked(self) -> None:
+        """Create new threads: a forked process has none of its parent's."""
+        self.threads = _threads(self.program.workers)
+
+    def close(self) -> None:
+        """End the threads and compilations, and free the memory."""
+        self.threads.shutdown()
+        for forms in self.forms:
+            forms.close()
+        if self.block is not None:
+            self.context.heap.free(self.block)
+
+
+@final
 class Team(Executor):
-    """Lanes that execute a program in step."""
+    """Lanes that execute a program on certain arrays, in step."""
 
     name = "team"
 
     def __init__(
         self,
-        program: Program,
-        context: Context,
+        lanes: Lanes,
         inputs: Sequence[LocalArray],
         outputs: Sequence[LocalArray],
         parameters: Mapping[int, torch.Tensor],
     ) -> None:
-        self._context = context
+        self._shared, program, context = lanes, lanes.program, lanes.context
         self._group = LocalGroup(program.workers)
-        self._threads = _threads(program.workers)
-        _teams.add(self)
-        arena = arrange(program)
-        self._block = context.heap.allocate(arena.nbytes * program.workers, "a team's temporaries")
-        memory = LaneMemory(context.heap, self._block, arena.nbytes)
+        memory = LaneMemory(context.heap, lanes.block, lanes.arena.nbytes)
         own = replace(context, lanes=memory, progress_thread=no_progress_thread)
         contexts = [
             replace(own, comm=self._group.communicator(lane)) for lane in range(program.workers)
         ]
+        offsets = lanes.arena.offsets
         with single_threaded():  # kernels are chosen for one thread
             self._bindings = [
-                bind(program, one, inputs, outputs, parameters, self._block, arena.offsets)
+                bind(program, one, inputs, outputs, parameters, lanes.block, offsets)
                 for one in contexts
             ]
-        self._lanes = _lanes(program, contexts, self._bindings)
+        self._lanes = _executors(lanes.forms, contexts, self._bindings)
         self._failed = False  # lanes that have failed are not in step
-
-    @staticmethod
-    def has_memory(program: Program) -> bool:
-        """Return True if the temporaries of the lanes of a program are small enough."""
-        nbytes = arrange(program).nbytes * program.workers
-        return nbytes <= usable_memory() // MEMORY_SHARE
-
-    def forked(self) -> None:
-        """Create new threads: a forked process has none of its parent's."""
-        self._threads = _threads(self._group.size)
 
     def ready(self) -> bool:
         return not self._failed and all(lane.ready() for lane in self._lanes)
@@ -134,17 +149,16 @@ class Team(Executor):
             with flushed_here(flush):
                 return self._guarded(function)
 
-        others = [self._threads.submit(lane, function) for function in work[1:]]
+        threads = self._shared.threads
+        others = [threads.submit(lane, function) for function in work[1:]]
+        errors: list[BaseException] = []
         try:
             result = self._guarded(work[0])
-        except WorkerLost:  # another lane has failed: its error is the cause
-            for other in others:
-                other.result()
-            raise
-        finally:
-            wait(others)
-        for other in others:
-            other.result()
+        except BaseException as error:
+            errors.append(error)
+        errors += [found for other in others if (found := other.exception()) is not None]
+        if errors:  # the lanes that waited for the one that has failed have WorkerLost
+            raise min(errors, key=lambda error: isinstance(error, WorkerLost))
         return result
 
     def _guarded(self, function: Callable[[], Result]) -> Result:
@@ -156,33 +170,24 @@ class Team(Executor):
             raise
 
     def close(self) -> None:
-        self._threads.shutdown()
         for lane in self._lanes:
             lane.close()
-        self._context.heap.free(self._block)
 
 
-def _lanes(
-    program: Program, contexts: Sequence[Context], bindings: Sequence[Binding]
+def _executors(
+    forms: Sequence[NativeForms], contexts: Sequence[Context], bindings: Sequence[Binding]
 ) -> list[Executor]:
     """Return the executors of the lanes: native code for the whole loop if every lane has it,
     otherwise for its segments."""
-    loops = [write_loop(program, binding.tensors) for binding in bindings]
-    lanes = [
+    pairs = list(zip(forms, bindings, strict=True))
+    loops = [own.loop(binding) for own, binding in pairs]
+    if None in loops:
+        return [Segmented(own.segments(binding), binding) for own, binding in pairs]
+    return [
         Native(loop, context, binding)
         for loop, context, binding in zip(loops, contexts, bindings, strict=True)
         if loop is not None
     ]
-    if len(lanes) == len(loops):
-        return [*lanes]
-    for lane in lanes:
-        lane.close()
-    return [_segmented(program, binding) for binding in bindings]
-
-
-def _segmented(program: Program, binding: Binding) -> Executor:
-    source = write_segments(program, binding.tensors, exact=False)
-    return Segmented(None if source is None else NativeSegments(source, exact=False), binding)
 
 
 def _threads(lanes: int) -> ThreadPoolExecutor:
@@ -191,12 +196,12 @@ def _threads(lanes: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(lanes - 1, thread_name_prefix="lane", initializer=one)
 
 
-_teams: WeakSet[Team] = WeakSet()
+_all_lanes: WeakSet[Lanes] = WeakSet()
 
 
 def _forked() -> None:
-    for team in _teams:
-        team.forked()
+    for lanes in _all_lanes:
+        lanes.forked()
 
 
 os.register_at_fork(after_in_child=_forked)

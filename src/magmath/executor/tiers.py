@@ -13,13 +13,11 @@ barriers are the same in both tiers.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from time import perf_counter
 from typing import final
 
 from magmath.executor.bind import Binding, Calls
-from magmath.executor.native import write_segments
-from magmath.executor.native_segments import NativeSegments
+from magmath.executor.native_forms import NativeForms
 from magmath.executor.select import WORTH_SECONDS, Alternative, FastestSelector
 from magmath.kernels.free_processors import adapt_threads
 
@@ -35,8 +33,6 @@ SHORT_SECONDS = 2e-5
 """Of runs that take less, only one of `SAMPLED` is timed: two readings of the clock take as long as
 a tenth of them."""
 SAMPLED = 8
-MOST_FORMS = 4
-"""Maximum number of compiled forms of a program: they differ in which of its arrays are equal."""
 
 
 @final
@@ -51,26 +47,21 @@ class _Replay(Alternative):
 
 @final
 class _Native(Alternative):
-    """The compiled segments, one form for each pattern of equal arrays in a binding."""
+    """The compiled segments."""
 
     name = "segments"
 
     def __init__(self) -> None:
-        self.forms: dict[Hashable, NativeSegments | None] = {}
+        self._forms = NativeForms(exact=True)
 
     def write(self, binding: Binding) -> bool:
         """Start compiling the segments of a binding; return False if it has none."""
-        source = write_segments(binding.tensors.program, binding.tensors, exact=True)
-        segments = None if source is None else NativeSegments(source, exact=True)
-        self.forms[binding.signature] = segments
-        return segments is not None
+        return self._forms.segments(binding) is not None
 
     def calls(self, binding: Binding) -> Calls:
         """Return the calls of a step."""
         if binding.compiled is None:
-            if binding.signature not in self.forms and len(self.forms) < MOST_FORMS:
-                self.write(binding)
-            segments = self.forms.get(binding.signature)
+            segments = self._forms.segments(binding)
             if segments is None or not segments.ready():
                 return binding.step
             if binding.former is not None:
@@ -79,13 +70,10 @@ class _Native(Alternative):
         return binding.compiled
 
     def ready(self) -> bool:
-        return any(form is not None and form.ready() for form in self.forms.values())
+        return self._forms.are_ready()
 
     def close(self) -> None:
-        for form in self.forms.values():
-            if form is not None:
-                form.close()
-        self.forms.clear()
+        self._forms.close()
 
 
 class _Alone:

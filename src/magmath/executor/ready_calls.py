@@ -1,0 +1,171 @@
+"""Ready calls: the functions without arguments that execute one instruction on bound tensors.
+
+Errors of binding carry the user's line of the instruction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import Any
+
+import torch
+
+from magmath.core.block_cyclic import panel_ring_bytes
+from magmath.core.index_set import Tile, tile_shape
+from magmath.errors import LinAlgError
+from magmath.executor.context import Context
+from magmath.executor.deterministic import logical_calls, node_of_call
+from magmath.executor.move import AsyncMove, bind_move
+from magmath.executor.numpy_fast_path import is_faster_by_numpy, numpy_call
+from magmath.executor.tensors import Tensors
+from magmath.executor.user_line import attach_user_line
+from magmath.graph import DistributedCall, KernelCall
+from magmath.ops import OPERATIONS
+from magmath.program.instructions import Barrier, Call, Instruction, Redistribute
+
+Ready = Callable[[], object]
+
+
+def overlapped_move(instruction: Instruction, tensors: Tensors) -> AsyncMove | None:
+    """Return a move that runs on the progress thread; None if it cannot."""
+    if not (isinstance(instruction, Redistribute) and instruction.overlapped):
+        return None
+    progress_thread = tensors.context.progress_thread()
+    return None if progress_thread is None else AsyncMove(instruction, tensors, progress_thread)
+
+
+def ready_calls(instruction: Instruction, tensors: Tensors) -> list[Ready]:
+    """Return the ready calls of an instruction on this worker."""
+    match instruction:
+        case Call():
+            return _ready_call(instruction, tensors)
+        case Redistribute():
+            return bind_move(instruction, tensors)
+        case Barrier():
+            return [tensors.context.comm.barrier]
+        case _:
+            return []
+
+
+@contextmanager
+def with_user_line(instruction: Instruction) -> Iterator[None]:
+    """Attach the user's line of an instruction to errors of this block."""
+    try:
+        yield
+    except Exception as error:
+        attach_user_line(error, instruction)
+        raise
+
+
+def _ready_call(call: Call, tensors: Tensors) -> list[Ready]:
+    context = tensors.context
+    if call.workspace is not None:
+        return [partial(_collectively, _collective_call(call, call.workspace, tensors), context)]
+    ready = _local_calls(call, tensors)
+    if is_awaited(call, tensors):
+        return [partial(_run_and_synchronise, ready, context)]
+    return ready
+
+
+def is_awaited(call: Call, tensors: Tensors) -> bool:
+    """Return True for a call that one worker makes with the threads of all, which wait for it."""
+    alone = tensors.program.slots[call.out].layout.mesh.size == 1
+    return OPERATIONS[call.operation].lapack and alone and tensors.context.comm.size > 1
+
+
+def _local_calls(call: Call, tensors: Tensors) -> list[Ready]:
+    """Return the ready calls that compute this worker's part; none if it has no part."""
+    program, rank = tensors.program, tensors.rank
+    slot = program.slots[call.out]
+    tiles = slot.layout.tiles(rank)
+    if not tiles or not slot.layout.local_size(rank):
+        return []
+    local = KernelCall(
+        out=tensors.own(call.out),
+        inputs=[tensors.own(i) for i in call.inputs],
+        attributes=_local_attributes(call, tiles[0]),
+        tile=tiles[0],
+        tiles=[program.slots[i].layout.tiles(rank)[0] for i in call.inputs],
+        shape=slot.shape,
+        shapes=[program.slots[i].shape for i in call.inputs],
+        context=tensors.context,
+        repeated=slot.layout.has_replicas,
+    )
+    if tensors.context.deterministic:
+        return logical_calls(call, slot, [program.slots[i] for i in call.inputs], local)
+    operation = OPERATIONS[call.operation]
+    if tensors.context.device.type == "cpu" and operation.numpy_ufunc is not None:
+        dtypes = [program.slots[i].dtype for i in (call.out, *call.inputs)]
+        if is_faster_by_numpy(operation.numpy_ufunc, local.out.numel(), dtypes):
+            return [numpy_call(operation.numpy_ufunc, local.out, local.inputs)]
+    return [operation.kernel(local)]
+
+
+def _collective_call(call: Call, workspace: int, tensors: Tensors) -> Ready:
+    """Return the ready call of a collective kernel."""
+    from magmath.comm.panel_broadcast import PanelBroadcast  # the compiler loads on first use
+
+    program, comm = tensors.program, tensors.context.comm
+    slot, operands = program.slots[call.out], [program.slots[i] for i in call.inputs]
+    collective = OPERATIONS[call.operation].distributed
+    assert collective is not None
+    ranks = range(comm.size) if comm.shares_memory else (comm.rank,)
+    seen = {rank: tensors.of(workspace, rank).view(-1) for rank in ranks}
+    memory = [seen.get(rank) for rank in range(comm.size)]
+    needed = collective.workspace(node_of_call(call, slot, operands), comm.size)
+    own, out = seen[comm.rank], tensors.own(call.out)
+    result = out if out.is_contiguous() else out.new_empty(out.shape)
+    ready = collective.kernel(
+        DistributedCall(
+            out=result,
+            inputs=[tensors.own(i) for i in call.inputs],
+            attributes=call.attributes,
+            layout=slot.layout,
+            layouts=[operand.layout for operand in operands],
+            comm=comm,
+            memory=memory,
+            ring=PanelBroadcast(comm, memory, needed.panel),
+            scratch=own[panel_ring_bytes(needed.panel) : needed.nbytes],
+            seen=lambda operand, rank: tensors.of(call.inputs[operand], rank),
+        )
+    )
+    return ready if result is out else partial(_delivered, ready, out, result)
+
+
+def _delivered(ready: Ready, out: torch.Tensor, result: torch.Tensor) -> None:
+    ready()
+    out.copy_(result)
+
+
+def _run_and_synchronise(calls: Sequence[Ready], context: Context) -> None:
+    """Make the calls of one worker with the threads of all, which wait here."""
+    try:
+        with context.threads_of_all() if calls else nullcontext():
+            for call in calls:
+                call()
+    finally:
+        context.comm.barrier()
+
+
+def _collectively(call: Ready, context: Context) -> None:
+    """Make a collective call, then wait for the other workers, which may still read memory of this
+    one.
+
+    After an error that data cause, the other workers arrive too (`Calls._fail`). After any other
+    error they may wait for messages of this worker, which must not wait for them.
+    """
+    try:
+        call()
+    except (LinAlgError, IndexError):
+        context.comm.barrier()
+        raise
+    context.comm.barrier()
+
+
+def _local_attributes(call: Call, tile: Tile) -> Mapping[str, Any]:
+    """Return the call's attributes with the local shape in place of the result's shape."""
+    if "shape" not in call.attributes:
+        return call.attributes
+    return {**call.attributes, "shape": tile_shape(tile)}
