@@ -6,6 +6,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -151,6 +153,27 @@ def test_a_writer_that_was_killed_leaves_nothing_that_is_read(folder: Path) -> N
     draft.mkdir()
     (draft / "a").write_bytes(b"half")
     assert CACHE.read("a") == b"code"
-    CACHE.write("a", b"other code")
-    assert CACHE.read("a") == b"other code"
+    CACHE.write("b", b"other code")
+    assert CACHE.read("b") == b"other code"
+    assert sorted(path.name for path in folder.iterdir()) == ["a", "b"]
+
+
+def test_a_process_that_ends_completes_what_it_writes(folder: Path) -> None:
+    """Such as a compiler whose parent has ended."""
+    program = """
+import os, threading, time
+from magmath.core import disk_cache
+started = threading.Event()
+synchronise = os.fsync
+def slow(file):
+    started.set()
+    time.sleep(0.3)
+    synchronise(file)
+os.fsync = slow
+threading.Thread(target=lambda: disk_cache.DiskCache("native").write("a", b"code")).start()
+started.wait()
+disk_cache.exit_after_writes(3)
+"""
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 3
+    assert CACHE.read("a") == b"code"
     assert [path.name for path in folder.iterdir()] == ["a"]

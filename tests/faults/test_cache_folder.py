@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from faults.scripts import as_unknown_user, check, may_change_user, may_mount, run, with_tmpfs
+from magmath.core.atomic_replace import DRAFT_PATTERN
 from processes import eventually
 
 NO_MOUNT = "this process may not mount file systems"
@@ -94,6 +95,8 @@ def test_files_that_may_not_grow(workers: int, place: Path, tmp_path: Path) -> N
 def test_every_file_of_a_cache_is_damaged_at_random(workers: int, place: Path) -> None:
     cache = place / "c"
     check(run(workers, folder=place, MAGMATH_CACHE=str(cache)))
+    # Compilers that the program left complete what they write, and end.
+    assert eventually(lambda: not list(cache.rglob(DRAFT_PATTERN)))
     files = sorted(path for path in cache.rglob("*") if path.is_file())
     kinds = {path.parent.name for path in files}
     assert {"native"} <= kinds <= {"native", "tuner"}  # a busy machine is no place to measure

@@ -27,9 +27,12 @@ from magmath.core.debugging import Delays
 logger = logging.getLogger(__name__)
 
 NICENESS = 10  # of the compiler, so that computations take precedence
-COMPILE = """\
+END_WITH_PARENT = """\
 import os, sys, threading
-threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
+from magmath.core.disk_cache import exit_after_writes
+threading.Thread(target=lambda: (sys.stdin.read(), exit_after_writes(1)), daemon=True).start()
+"""
+COMPILE = """\
 name, source, code, niceness, arithmetic, *lacking = sys.argv[1:]
 os.nice(int(niceness))
 from magmath.codegen.object_cache import OBJECTS
@@ -44,8 +47,6 @@ with open(int(code), "wb") as file:
 """
 
 COMPILE_MODULE = """\
-import sys, os, threading
-threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
 niceness, name, *arguments = sys.argv[1:]
 os.nice(int(niceness))
 from importlib import import_module
@@ -127,7 +128,7 @@ class _Compiler:
                 [
                     sys.executable,
                     "-c",
-                    COMPILE,
+                    END_WITH_PARENT + COMPILE,
                     name,
                     *files,
                     str(NICENESS),
@@ -162,6 +163,7 @@ class _Compiler:
         if not self.has_ended():
             self._process.kill()
             self._process.wait()
+            OBJECTS.remove_drafts()
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._close_files()
@@ -181,7 +183,14 @@ def compile_in_background(module: str, *arguments: str) -> None:
 
     Nothing happens in further calls. Without a cache on disk the code remains uncompiled.
     """
-    command = [sys.executable, "-c", COMPILE_MODULE, str(NICENESS), module, *arguments]
+    command = [
+        sys.executable,
+        "-c",
+        END_WITH_PARENT + COMPILE_MODULE,
+        str(NICENESS),
+        module,
+        *arguments,
+    ]
     try:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -202,6 +211,7 @@ def _stop_background() -> None:
         process = _background.pop()
         process.kill()
         process.communicate()
+        OBJECTS.remove_drafts()
 
 
 def compile_file(file: int, arithmetic: str, lacking: Sequence[str]) -> bytes:

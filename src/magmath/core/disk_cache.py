@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
 from magmath.core import cache_dir
 from magmath.core.atomic_replace import DRAFT_PATTERN, atomic_replace
@@ -37,8 +37,11 @@ _DIGEST_BYTES: Final = 32
 _ACCESS_TIME_SECONDS: Final = 3600.0  # resolution of the recorded time of the last read
 _EVICT_TO_SHARE: Final = 0.9  # of the bound, after an eviction
 _LOCK_TIMEOUT: Final = 300.0  # seconds to wait for another process that creates the same entry
+_WRITE_TIMEOUT: Final = 10.0  # seconds that the end of a process waits for its writes
 _LOCK_POLL_SECONDS: Final = 0.02
 _STALE_LOCK_SECONDS: Final = 24 * 3600.0
+
+_being_written: list[Path] = []
 
 
 class CacheEntry(NamedTuple):
@@ -85,6 +88,7 @@ class DiskCache:
         while folder is not None:
             try:
                 _write(folder / self.kind / name, content)
+                remove_abandoned(folder / self.kind, DRAFT_PATTERN)
             except OSError as error:
                 cache_dir.mark_unwritable(folder, error)
                 former, folder = folder, cache_dir.writable_folder()
@@ -93,6 +97,12 @@ class DiskCache:
             else:
                 _evict(folder)
                 return
+
+    def remove_drafts(self) -> None:
+        """Remove what processes left that were killed while they wrote an entry."""
+        folder = cache_dir.writable_folder()
+        if folder is not None:
+            remove_abandoned(folder / self.kind, DRAFT_PATTERN)
 
     def get(self, name: str, make: Callable[[], bytes]) -> bytes:
         """Return the content of an entry, created by `make` if it is missing.
@@ -137,6 +147,14 @@ def clear(folder: Path) -> None:
                 if not path.is_dir() or path.is_symlink():
                     path.unlink(missing_ok=True)
             remove_abandoned(folder / kind, DRAFT_PATTERN)
+
+
+def exit_after_writes(status: int) -> NoReturn:
+    """End this process at once, except that entries which other threads write are completed."""
+    deadline = time.monotonic() + _WRITE_TIMEOUT
+    while _being_written and time.monotonic() < deadline:
+        time.sleep(0.001)
+    os._exit(status)
 
 
 def limit_bytes() -> int:
@@ -209,11 +227,15 @@ def _header(name: str, content: bytes) -> bytes:
 
 def _write(path: Path, content: bytes) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with atomic_replace(path) as draft:
-        file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(file, "wb") as opened:
-            opened.write(_header(path.name, content))
-            opened.write(content)
+    _being_written.append(path)
+    try:
+        with atomic_replace(path) as draft:
+            file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with open(file, "wb") as opened:
+                opened.write(_header(path.name, content))
+                opened.write(content)
+    finally:
+        _being_written.remove(path)
 
 
 def _list_files(folder: Path) -> list[Path]:
@@ -246,7 +268,6 @@ def _evict(folder: Path) -> None:
         _delete(entry.path)
         nbytes -= entry.nbytes
     for kind in KINDS:
-        remove_abandoned(folder / kind, DRAFT_PATTERN)
         _remove_stale_locks(folder / kind)
 
 
