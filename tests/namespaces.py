@@ -82,6 +82,10 @@ class Hosts:
         """Return the command that cuts host b off, to be run by the controller."""
         return f"ip link set {self._prefix}pb down"
 
+    def restore_link(self) -> None:
+        """Undo the cut of host b."""
+        self._inside("c", f"ip link set {self._prefix}pb up")
+
     def all_processes(self) -> list[int]:
         """Return the processes of all hosts."""
         found = [self._run(f"ip netns pids {self._prefix}{name}") for name in ("a", "b", "c")]

@@ -65,8 +65,9 @@ def controller(network: Hosts, *words: str) -> str:
 def _run_once(
     network: Hosts, words: tuple[str, ...], environment: dict[str, str]
 ) -> subprocess.CompletedProcess[str]:
-    """Run Python as the controller. If it waits for workers for long, its messages end with a
-    description of the hosts at that time."""
+    """Run Python as the controller, with all links. If it waits for workers for long, its messages
+    end with a description of the hosts at that time."""
+    network.restore_link()
     with subprocess.Popen(
         network.command(sys.executable, *words), env=environment,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -104,8 +105,6 @@ def test_results_equal_one_process_and_a_cut_link_is_noticed(network: Hosts) -> 
 
 
 def test_bits_equal_one_process_and_killed_workers_are_noticed(network: Hosts) -> None:
-    restore = network.cut_command().replace("down", "up")
-    subprocess.run(network.command(*restore.split()), check=True)
     output = controller(network, str(SCRIPT), "kill", "", *TWO_AND_ONE)
     assert check(output) < 10
 
