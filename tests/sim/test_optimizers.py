@@ -17,7 +17,7 @@ import magmath as mm
 from arrays import programs
 from engines import current
 from executors import only, use_native_code
-from magmath.errors import MagmathError, ShapeError
+from magmath.errors import MagmathError, OptionError, ShapeError
 from magmath.optim import (
     LARS,
     OPTIMIZERS,
@@ -327,6 +327,14 @@ def test_groups_have_settings_of_their_own(way: str, kind: str, workers: int) ->
         loop = Loop(optimizer)
         np.testing.assert_allclose(loop.run(way), losses, rtol=1e-12)
         loop.check(weights, 1e-12)
+
+
+def test_a_group_without_parameters_is_refused() -> None:
+    message = r"no parameter matches 'dense\.\*'; the names are 0\.weight"
+    with current("inline"):
+        net = mm.nn.NeuralNetwork([mm.nn.Dense(1)], optimizer=Adam(groups={"dense.*": {}}))
+        with pytest.raises(OptionError, match=message):
+            net.fit(X, np.zeros(len(X), int), batch_size=8)
 
 
 def test_groups_may_have_schedules_and_other_states() -> None:

@@ -71,7 +71,8 @@ def _with_hooks(call: Call, converts_lists: bool) -> Call:
     def with_hooks(self: Module, *args: Any, **kwargs: Any) -> Any:
         trace = tracing.current()
         if trace is not None:
-            trace.note_state(self)
+            for part in [self] if _running else self._walked().modules.values():
+                trace.note_state(part)  # a module may read attributes of parts it does not call
             if not _forced:
                 trace.note_state(vars(self).setdefault("_mode", object()))
         args = tuple([x if isinstance(x, Array) else _as_own(x, converts_lists) for x in args])

@@ -182,6 +182,10 @@ class Optimizer(metaclass=KeywordHints):
         member = self._groups.members[group]
         return Needs(member.states, member.counts, group)
 
+    def check_groups(self, names: Sequence[str]) -> None:
+        """Raise OptionError for a group without a variable among those of these names."""
+        self._groups.check(names)
+
     # learning rates ---------------------------------------------------------------------------
 
     def rate(self, step: int) -> float:

@@ -6,13 +6,13 @@ variables whose names match the group's pattern.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import Field, fields, replace
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, final
 from weakref import ref
 
-from magmath.errors import MagmathError
+from magmath.errors import MagmathError, OptionError
 from magmath.optim.rates import LearningRate
 
 OF_ALL = ("clip_value", "clip_norm", "groups")
@@ -67,6 +67,14 @@ class Groups(Generic[Rule]):
     def learning_rates(self) -> list[LearningRate]:
         """The optimizer's learning rate, and those of groups with their own rates."""
         return [one.learning_rate for one in (self.members[0], *self._own_rates)]
+
+    def check(self, names: Sequence[str]) -> None:
+        """Raise OptionError unless each pattern matches one of these names."""
+        for pattern in self._patterns:
+            if not any(fnmatchcase(name, pattern) for name in names):
+                raise OptionError(
+                    f"groups: no parameter matches {pattern!r}; the names are {', '.join(names)}"
+                )
 
     def index(self, name: str) -> int:
         """Return the number of a variable's group, the first one whose pattern matches its name."""

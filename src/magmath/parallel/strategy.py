@@ -63,7 +63,11 @@ class Training:
 
     @staticmethod
     def of(module: Module, optimizer: Optimizer, loss_scale: LossScale | None = None) -> Training:
-        """Return the training of all parameters that are not frozen, with the rates of `update`."""
+        """Return the training of all parameters that are not frozen, with the rates of `update`.
+
+        Raises OptionError for a group of the optimizer without parameters.
+        """
+        optimizer.check_groups([v.name for v in module.parameters()])
         rates = optimizer.rates_of_update
         return Training(module, optimizer, module.trainable(), rates, loss_scale)
 

@@ -67,8 +67,13 @@ class WeightedLoss:
             raise DataError("fit: class_weight needs one array of labels as targets")
         losses = self._loss(outputs, targets, reduction="none")
         labels = _labels(outputs, targets)
-        classes = outputs.shape[1] if outputs.ndim > 1 else 1
-        table = [*self._weights, *[1.0] * (max(classes, 2) - len(self._weights))]
+        classes = max(outputs.shape[1] if outputs.ndim > 1 else 1, 2)
+        if len(self._weights) > classes:
+            raise OptionError(
+                f"fit: class_weight has a weight for class {len(self._weights) - 1}, and the "
+                f"outputs have {classes} classes"
+            )
+        table = [*self._weights, *[1.0] * (classes - len(self._weights))]
         weights = take(asarray(table, dtype=losses.dtype), labels)
         if losses.shape[: weights.ndim] != weights.shape:
             raise ShapeError(

@@ -36,9 +36,13 @@ class Inference:
         self._parts: dict[int, Callable[..., Any]] = {}
         self._scores: dict[Any, Callable[..., Any]] = {}
 
-    def outputs(self, data: ResidentData) -> Any:
-        """Return the outputs for all samples, nested as the module nests them."""
-        rows = _rows(data)
+    def outputs(self, data: ResidentData, rows: int | None = None) -> Any:
+        """Return the outputs for all samples, nested as the module nests them.
+
+        rows   the maximum number of samples in one call of the module, by default as many as suit
+               the size of a sample
+        """
+        rows = _rows(data) if rows is None else rows
         if data.count <= rows:
             return self._all(data.inputs)
         return _concatenated(
@@ -48,9 +52,9 @@ class Inference:
             ]
         )
 
-    def joined(self, parts: Iterable[ResidentData]) -> tuple[Any, Any]:
-        """Return the outputs and the targets of the samples of all parts."""
-        found = [(self.outputs(part), part.targets) for part in parts]
+    def joined(self, parts: Iterable[ResidentData], rows: int | None) -> tuple[Any, Any]:
+        """Return the outputs and the targets of the samples of all parts; `rows`: see `outputs`."""
+        found = [(self.outputs(part, rows), part.targets) for part in parts]
         return _concatenated([outputs for outputs, _ in found]), _concatenated(
             [targets for _, targets in found]
         )

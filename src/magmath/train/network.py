@@ -201,16 +201,17 @@ class NeuralNetwork:
                 callbacks=[*callbacks, *reporting],
             )
 
-    def predict(self, x: Any) -> Any:
-        """Return the outputs for samples x (N, …)."""
+    def predict(self, x: Any, *, batch_size: int | None = None) -> Any:
+        """Return the outputs for samples x (N, …). `batch_size` bounds the memory of a call; see
+        `Trainer.predict`."""
         with self._noting_shape(x) as samples:
-            return self.trainer.predict(samples)
+            return self.trainer.predict(samples, batch_size=batch_size)
 
-    def evaluate(self, x: Any, y: Any = None) -> dict[str, Any]:
+    def evaluate(self, x: Any, y: Any = None, *, batch_size: int | None = None) -> dict[str, Any]:
         """Return the loss, and for classifiers the accuracy, over samples x and targets y, or over
-        a loader."""
+        a loader. `batch_size` as in `predict`."""
         with self._noting_shape(x) as samples:
-            return self.trainer.evaluate(samples, y)
+            return self.trainer.evaluate(samples, y, batch_size=batch_size)
 
     def summary(self) -> str:
         """Return the layers with their output shapes and parameter counts, as text."""

@@ -338,28 +338,35 @@ class Trainer(metaclass=KeywordHints):
 
     # using --------------------------------------------------------------------------------------
 
-    def predict(self, x: Any) -> Any:
+    def predict(self, x: Any, *, batch_size: int | None = None) -> Any:
         """Return the outputs for samples x (N, …), in evaluation mode. Labels of a loader are not
-        used."""
+        used.
+
+        batch_size   the maximum number of samples in one call of the module, which bounds its
+                     memory; by default as many as suit the size of a sample
+        """
+        rows = _rows_of_call("predict", x, batch_size)
         if isinstance(x, Loader):
             return self._outputs_of(self._scored(x, None))[0]
         data = ResidentData("predict", x, None, self.dtype)
         self._outputs(data, min(SCORE, data.count), training=False)
-        return self._inference.outputs(data)
+        return self._inference.outputs(data, rows)
 
-    def evaluate(self, x: Any, y: Any = None) -> dict[str, Any]:
+    def evaluate(self, x: Any, y: Any = None, *, batch_size: int | None = None) -> dict[str, Any]:
         """Return the loss and the metrics over samples x and targets y, or over a loader, in
-        evaluation mode."""
-        return self.score(self._scored(x, y))
+        evaluation mode. `batch_size` as in `predict`."""
+        rows = _rows_of_call("evaluate", x, batch_size)
+        return self.score(self._scored(x, y), rows)
 
-    def score(self, feed: Feed) -> dict[str, Any]:
-        """Return the loss and the metrics of a feed, in evaluation mode."""
+    def score(self, feed: Feed, rows: int | None = None) -> dict[str, Any]:
+        """Return the loss and the metrics of a feed, in evaluation mode, with at most `rows`
+        samples in one call of the module."""
         metrics = self._measured(feed.example, SCORE, training=False)
-        return self._inference.score(*self._outputs_of(feed), metrics)
+        return self._inference.score(*self._outputs_of(feed, rows), metrics)
 
-    def _outputs_of(self, feed: Feed) -> tuple[Any, Any]:
+    def _outputs_of(self, feed: Feed, rows: int | None = None) -> tuple[Any, Any]:
         """Return the outputs and the targets of all samples of a feed."""
-        return self._inference.joined(feed.whole())
+        return self._inference.joined(feed.whole(), rows)
 
     def explain(self, strategy: StrategyLike | None = None) -> Explanation:
         """Explain the program of a training step: bytes, messages, memory and predicted time, by
@@ -424,6 +431,15 @@ def _initial_values(module: Module, seed: int) -> Iterator[None]:
         return
     with initial_values_from(RngState(seed, INITIAL_STREAMS)):
         yield
+
+
+def _rows_of_call(operation: str, x: Any, batch_size: int | None) -> int | None:
+    """Return the batch size for a call without gradients. Raises DataError if a loader has one."""
+    if batch_size is None:
+        return None
+    if isinstance(x, Loader):
+        raise DataError(f"{operation}: a Loader has its own batch_size; pass it to the Loader")
+    return require_integer(f"{operation}: batch_size", batch_size, 1)
 
 
 def _batching(x: Any, batch_size: int | None, shuffle: bool | None) -> tuple[int, bool]:

@@ -10,7 +10,7 @@ import torch
 
 import magmath as mm
 from engines import current
-from magmath.errors import DataError, OptionError
+from magmath.errors import DataError, MagmathError, OptionError
 
 RANDOM = np.random.default_rng(7)
 X = RANDOM.normal(size=(50, 4)).astype("float32")
@@ -69,11 +69,36 @@ def test_validation_split_of_several_inputs() -> None:
         ({"class_weight": {"a": 1.0}}, "was given the class 'a'"),
         ({"class_weight": {0: -1.0}}, "a number of at least 0"),
         ({"class_weight": []}, "a number of at least 0"),
+        ({"class_weight": {7: 2.0}}, "for class 7, and the outputs have 3 classes"),
     ],
 )
 def test_options_that_do_not_fit(options: Any, message: str) -> None:
     with pytest.raises(OptionError, match=message):
         network().fit(X, LABELS, **options)
+
+
+@pytest.mark.parametrize(("pool", "workers"), [("inline", 1), ("shared", 2)])
+def test_batch_size_of_calls_without_gradients(pool: str, workers: int) -> None:
+    """No call of the module has more samples, and the results are the same."""
+    rows: list[int] = []
+
+    class Noting(mm.nn.Module):
+        def __call__(self, x: mm.Array) -> mm.Array:
+            rows.append(x.shape[0])
+            return x
+
+    with current(pool, workers):
+        net = mm.nn.NeuralNetwork([Noting(), mm.nn.Dense(3)], seed=1)
+        expected, score = net.predict(X), net.evaluate(X, LABELS)
+        rows.clear()
+        np.testing.assert_allclose(net.predict(X, batch_size=8), expected, rtol=1e-5)
+        assert net.evaluate(X, LABELS, batch_size=7) == pytest.approx(score, rel=1e-5)
+        assert {8, 7, 50 % 8, 50 % 7} <= set(rows)
+        with pytest.raises(MagmathError, match="predict: batch_size must be"):
+            net.predict(X, batch_size=0)
+        loader = mm.data.Loader((np.zeros((8, 4), np.uint8), np.zeros(8, np.int64)), batch_size=4)
+        with pytest.raises(DataError, match="evaluate: a Loader has its own batch_size"):
+            net.evaluate(loader, batch_size=2)
 
 
 def test_a_loader_is_not_split() -> None:

@@ -338,18 +338,24 @@ def test_mistakes_of_states_and_training() -> None:
         mm.train.Trainer(module).fit(X, np.zeros(8, np.int64))
 
 
+class _Factor(mm.nn.Module):
+    """A setting that another module reads."""
+
+    factor = 1.0
+
+
 class _Scaled(mm.nn.Module):
-    """Reads a number, an array and a function, and counts its calls."""
+    """Reads a number, an array, a function and a part's number, and counts its calls."""
 
     def __init__(self) -> None:
         self.dense, self.drop = mm.nn.Dense(3), mm.nn.Dropout(0.5, seed=1)
         self.factor, self.mask, self.act = 1.0, mm.ones(3), mm.tanh
-        self.calls, self.last = 0, None
+        self.calls, self.last, self.rest = 0, None, _Factor()
 
     def __call__(self, x: Any) -> Any:
         self.calls += 1
         self.last = x
-        return self.drop(self.act(self.dense(x)) * self.factor * self.mask)
+        return self.drop(self.act(self.dense(x)) * self.factor * self.mask) * self.rest.factor
 
 
 def test_compiled_functions_see_assigned_attributes() -> None:
@@ -371,6 +377,8 @@ def test_compiled_functions_see_assigned_attributes() -> None:
     net.factor = 2.0
     net.train()
     net.drop.rate = 0.0
+    np.testing.assert_allclose(compiled(x).numpy(), net(x).numpy(), rtol=1e-6)
+    net.rest.factor = 0.5
     np.testing.assert_allclose(compiled(x).numpy(), net(x).numpy(), rtol=1e-6)
     calls = net.calls
     for _ in range(3):
