@@ -7,12 +7,12 @@ another type. It is in this package because arrays and transformations read it t
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from typing import final
 
 from magmath.core.dtypes import DType
 
 
-@dataclass
+@final
 class PrecisionState:
     """The half types of mixed precision; all are None outside of `nn.precision`.
 
@@ -20,16 +20,17 @@ class PrecisionState:
     read      the type in which parameters are read at this line: that of `compute` within calls of
               modules, and None in modules that compute in float32
     depth     the number of calls of modules in progress
+    key       the state on which traces depend; an attribute, as each call of a compiled function
+              reads it
     """
 
-    compute: DType | None = None
-    read: DType | None = None
-    depth: int = 0
+    def __init__(self) -> None:
+        self.set(None, None, 0)
 
-    @property
-    def key(self) -> Hashable:
-        """The state on which traces depend."""
-        return self.compute, self.read, self.depth > 0
+    def set(self, compute: DType | None, read: DType | None, depth: int) -> None:
+        """Set the whole state."""
+        self.compute, self.read, self.depth = compute, read, depth
+        self.key: Hashable = (compute, read, depth > 0)
 
 
 PRECISION = PrecisionState()

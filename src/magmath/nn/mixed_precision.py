@@ -61,12 +61,11 @@ def precision(name: str | None) -> Iterator[None]:
     """
     former = PRECISION.compute, PRECISION.read, PRECISION.depth
     known = check_precision("precision", name)
-    PRECISION.compute = None if known is None else PRECISIONS[known]
-    PRECISION.read, PRECISION.depth = None, 0
+    PRECISION.set(None if known is None else PRECISIONS[known], None, 0)
     try:
         yield
     finally:
-        PRECISION.compute, PRECISION.read, PRECISION.depth = former
+        PRECISION.set(*former)
 
 
 def check_parameters(
@@ -93,18 +92,16 @@ def called(
     call: Callable[..., Any], keeps_float32: bool, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Call a module in mixed precision."""
-    compute, former, outermost = PRECISION.compute, PRECISION.read, PRECISION.depth == 0
+    compute, former, depth = PRECISION.compute, PRECISION.read, PRECISION.depth
     assert compute is not None
-    if outermost:
+    if not depth:
         args, kwargs = _converted((args, kwargs), compute)
-    PRECISION.read = None if keeps_float32 else compute
-    PRECISION.depth += 1
+    PRECISION.set(compute, None if keeps_float32 else compute, depth + 1)
     try:
         outputs = call(*args, **kwargs)
     finally:
-        PRECISION.read = former
-        PRECISION.depth -= 1
-    return _converted(outputs, float32) if outermost else outputs
+        PRECISION.set(compute, former, depth)
+    return outputs if depth else _converted(outputs, float32)
 
 
 def in_compute_type(values: Any) -> Any:

@@ -114,8 +114,13 @@ class _CompiledFunction:
         if tracing.current() is not None:
             return self._function(*args, **kwargs)
         engine, last = session.engine(), self._last
-        types = DEFAULT.floating, PRECISION.key
-        if last is not None and last.engine is engine and last.types == types and not kwargs:
+        if (
+            last is not None
+            and last.engine is engine
+            and last.floating is DEFAULT.floating
+            and last.precision == PRECISION.key
+            and not kwargs
+        ):
             history = last.history
             if history.repetitions and last.captured.is_current:
                 repetition = history.continued(args)
@@ -185,7 +190,7 @@ class _Specialization:
 
     def __init__(self, key: _Key, call: TracedCall, values: Sequence[Any]) -> None:
         self.engine, tree, same, _ = key
-        self.types = DEFAULT.floating, PRECISION.key
+        self.floating, self.precision = DEFAULT.floating, PRECISION.key
         trace, placeholders, position = call.trace, call.placeholders, call.position
         self.tree, self._updated = call.tree, call.updated
         self._assigned = [trace.read[leaf] for leaf in trace.assigned]
@@ -362,7 +367,7 @@ class _Specialization:
                 if isinstance(arguments[i], Array):
                     arguments[i]._updated(leaf)
         if self.tree is None:
-            return self._array(leaves[0])
+            return self._array(leaves[0]) if self._reads_variables else Array(leaves[0])
         return unflatten(self.tree, [self._array(leaf) for leaf in leaves[: self._results]])
 
     def _array(self, leaf: Node) -> Array:
