@@ -138,7 +138,7 @@ def test_native_code_reports_bad_positions(workers: int, monkeypatch: pytest.Mon
 
 def not_definite() -> Any:
     """An array that no worker can compute; a large one, since small ones fail at once."""
-    return mm.linalg.cholesky(-mm.eye(100, dtype="float64"))
+    return mm.linalg.cholesky(-mm.eye(160, dtype="float64"))
 
 
 def test_a_pool_that_ends_tells_what_went_wrong() -> None:
@@ -173,7 +173,7 @@ def test_a_script_that_ends_tells_what_went_wrong(end: str, told: str) -> None:
     script = f"""
 import magmath as mm
 mm.init(workers=2, launcher="threads", device="cpu")
-mm.evaluate(mm.linalg.cholesky(-mm.eye(100, dtype="float64")))
+mm.evaluate(mm.linalg.cholesky(-mm.eye(160, dtype="float64")))
 {end}
 """
     command = [sys.executable, "-c", script]

@@ -232,7 +232,7 @@ def _heat(u: Any) -> Any:
 def test_a_loop_of_the_users_own_becomes_native_and_is_compiled_once(
     pool: tuple[str, int], bound: list[Any]
 ) -> None:
-    start = np.random.default_rng(1).random((120, 110))
+    start = np.random.default_rng(1).random((160, 110))
     with current(*pool):
         for step in (mm.compile(_heat), lambda u: mm.evaluate(_heat(u)) or None):
             u: Any = mm.asarray(start)

@@ -19,7 +19,7 @@ from magmath.errors import LinAlgError
 from magmath.runtime import Pool
 
 KINDS = [("planned", 1), ("shared", 2)]
-EXTENT = 120
+EXTENT = 132
 """Arrays of this extent squared are planned, and evaluated with what else reads their operands."""
 
 

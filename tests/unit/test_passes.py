@@ -152,7 +152,7 @@ def check_forms(graph: Graph) -> None:
     for node in graph.nodes:
         if node.signature is not None:
             alike = apply(node.operation, *node.inputs, **node.attributes)
-            assert alike.signature is node.signature, node
+            assert alike.signature == node.signature, node
 
 
 def _read_as(node: Node) -> list[Layout]:

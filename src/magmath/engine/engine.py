@@ -57,8 +57,10 @@ if TYPE_CHECKING:
 MAX_PROGRAMS = 512
 EAGER_WRITES = 64
 """Depth of a pending expression from which small writes (`x[i] = v`) are computed."""
-EAGER_BYTES = 32 << 10  # size of the largest array for which eager execution beats planning
-REPLICATED_BYTES = 64 << 10  # size of the largest array that is replicated by default, not split
+EAGER_BYTES = 32 << 10  # the largest array for which eager execution beats a program of one worker
+REPLICATED_BYTES = 128 << 10
+"""The size of the largest array that is replicated by default, not split. Up to this size eager
+execution also beats programs of several workers, which are messages."""
 Progress = Callable[[int, list[float]], None]
 NO_VALUES: Mapping[Node, list[Node]] = {}
 NO_CONTEXT = nullcontext()
@@ -82,7 +84,7 @@ class Engine:
         self.pool = pool
         self.environment = environment_of(pool)
         self.eager_arrays = EagerArrays(pool, self.environment.whole)
-        self.at_once_bytes = EAGER_BYTES
+        self.at_once_bytes = EAGER_BYTES if pool.is_inline else REPLICATED_BYTES
         self.rng_state = RngState(pool.seed)
         self.initial_rng_state = RngState(pool.seed, INITIAL_STREAMS)
         self._programs: OrderedDict[Hashable, Compiled] = OrderedDict()

@@ -17,12 +17,10 @@ import torch
 from magmath.core.cpu import has_avx512
 from magmath.core.dtypes import DTYPES, DType, bfloat16, complex64, complex128, float16
 from magmath.graph.operation import NumpyUfunc
+from magmath.ops.elementwise import UNDIVIDED
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
-
-UNDIVIDED = 1 << 15
-"""Number of elements up to which torch computes an element-wise function with one thread."""
 
 _TYPES = frozenset(DTYPES.values()) - {float16, bfloat16, complex64, complex128}
 _SILENT = Context()

@@ -38,7 +38,7 @@ recorded."""
 SMALL_BYTES = 1 << 20
 """Maximum bytes of the operands that the provenance of an implicitly computed value keeps alive."""
 
-MOST_KEPT = 32 << 10
+MOST_KEPT = 128 << 10
 """Bytes of the largest operand that a provenance keeps alive because it is no result itself."""
 KEPT_BYTES = 4096
 """Bytes of kept operands that count as one operation for the length of a chain, which thus keeps at

@@ -54,6 +54,8 @@ from magmath.ops.torch_gaps import (
 FLOATING: set[str] = set()
 """Names of operations that accept only floating-point types; integers are converted for them."""
 
+UNDIVIDED = 1 << 15
+"""Number of elements up to which torch computes an element-wise function with one thread."""
 NUMPY_LOOP_FLOPS = 8192
 """Flops that take no longer than the overhead of one torch call."""
 
@@ -122,10 +124,16 @@ def _row(
         flops=flops_per_element(flops),
         same_bits=bits,
         elementwise=True,
-        numpy_ufunc=NumpyUfunc(_into(reference), int(NUMPY_LOOP_FLOPS / flops), name in VECTORISED)
+        numpy_ufunc=NumpyUfunc(_into(reference), _most_by_numpy(flops), name in VECTORISED)
         if has_ufunc
         else None,
     )
+
+
+def _most_by_numpy(flops: float) -> int:
+    """Return the number of elements up to which NumPy's loop is faster than a call of torch; loops
+    of one instruction are equally fast in both."""
+    return UNDIVIDED if flops <= 1 else int(NUMPY_LOOP_FLOPS / flops)
 
 
 def _c(value: complex, like: Node) -> Node:
