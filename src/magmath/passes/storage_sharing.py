@@ -162,23 +162,29 @@ def _computed_inside(graph: Graph, schedule: ExecutionOrder, storage: Storage) -
 def _concatenated(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
     """Compute operands of concatenations in their parts of the result, so that nothing is copied.
 
-    Others may read the operand too: the result keeps its value.
+    Others may read the operand too: the result keeps its value. If the result is computed in the
+    storage of a node that overwrites it, they must read before.
     """
     kept = set(graph.roots)
     grown = {storage.alias[x] for x in storage.leading}
+    position = {node: i for i, node in enumerate(schedule.order)}
+    last = _last_uses(graph, schedule, storage, position)
     for node in graph.nodes:
         if node.name != "concat" or storage.root(node).is_leaf:
             continue
-        axis, position = node.attributes["axis"], 0
+        overwritten = position.get(storage.alias.get(node, node), 0)
+        axis, first = node.attributes["axis"], 0
         for x in node.inputs:
-            start = tuple([position if d == axis else 0 for d in range(node.ndim)])
-            position += x.shape[axis]
+            start = tuple([first if d == axis else 0 for d in range(node.ndim)])
+            first += x.shape[axis]
             shut = not can_be_part(x) or x in grown or x in kept
             shut = shut or x in storage.alias or x in storage.window
+            shut = shut or (node in storage.alias and last[x] >= overwritten)
             again = x in schedule.invariant and node not in schedule.invariant
             if not (shut or again) and is_part(_layout(node), _layout(x), start):
                 storage.alias[x] = node
                 storage.start[x] = start
+                last[node] = max(last.get(node, 0), last[x])
 
 
 def can_be_part(x: Node) -> bool:
@@ -213,15 +219,9 @@ def _in_place(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
     An output has storage of its own. There, the operand gets the storage of the output.
     """
     position = {node: i for i, node in enumerate(schedule.order)}
-    users = users_of(graph.nodes)
     kept = set(graph.roots)
     own = outputs_with_own_storage(graph, storage)
-    last: dict[Node, int] = {}
-    for node in schedule.order:
-        uses = [position[user] for user in users.get(node, []) if user in position]
-        root = storage.root(node)  # a view that is a root keeps its base
-        kept_on = len(schedule.order) if node in schedule.invariant or node in kept else 0
-        last[root] = max([last.get(root, 0), position[node], kept_on, *uses])
+    last = _last_uses(graph, schedule, storage, position)
     for node in schedule.order:
         fixed = (
             node in storage.alias or node in storage.window or (node in kept and node not in own)
@@ -242,6 +242,21 @@ def _in_place(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
                     storage.alias[node] = x
                     last[root] = last[node]
                 break
+
+
+def _last_uses(
+    graph: Graph, schedule: ExecutionOrder, storage: Storage, position: dict[Node, int]
+) -> dict[Node, int]:
+    """Return the position of the last use of each storage, by the node that owns it."""
+    users = users_of(graph.nodes)
+    kept = set(graph.roots)
+    last: dict[Node, int] = {}
+    for node in schedule.order:
+        uses = [position[user] for user in users.get(node, []) if user in position]
+        root = storage.root(node)  # a view that is a root keeps its base
+        kept_on = len(schedule.order) if node in schedule.invariant or node in kept else 0
+        last[root] = max([last.get(root, 0), position[node], kept_on, *uses])
+    return last
 
 
 def _replaceable(node: Node) -> Sequence[Node]:
