@@ -70,6 +70,34 @@ def test_quantiles_of_no_elements_are_nan(name: str) -> None:
         assert np.isnan(found.numpy()).all()
 
 
+def _quantile_of(values: np.ndarray[Any, Any], part: float) -> float:
+    """The quantile by its definition: the weighted mean of the neighbours that have a weight."""
+    if not len(values) or np.isnan(values).any():
+        return np.nan
+    position = part * (len(values) - 1)
+    below, share = int(np.floor(position)), position % 1
+    low, high = np.sort(values)[[below, min(below + 1, len(values) - 1)]]
+    return low if share == 0 or low == high else low * (1 - share) + high * share
+
+
+@given(st.lists(st.sampled_from([-np.inf, -1.0, 3.0, np.inf, np.nan]), min_size=1, max_size=6),
+       st.sampled_from([0.0, 0.25, 0.5, 0.7, 1.0]))  # fmt: skip
+def test_quantiles_of_infinities(values: list[float], part: float) -> None:
+    x = np.array(values)
+    number = x[~np.isnan(x)]
+    a = mm.asarray(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for counts, found, middle in [
+            (x, mm.quantile(a, part), mm.median(a)),
+            (number, mm.nanquantile(a, part), mm.nanmedian(a)),
+        ]:
+            np.testing.assert_allclose(float(found), _quantile_of(counts, part), rtol=1e-12)
+            np.testing.assert_allclose(float(middle), _quantile_of(counts, 0.5), rtol=1e-12)
+        np.testing.assert_array_equal(float(mm.median(a)), np.median(x))
+        np.testing.assert_array_equal(float(mm.nanmedian(a)), np.nanmedian(x))
+
+
 def test_deviation_of_too_few_elements() -> None:
     with pytest.warns(RuntimeWarning, match="std: 1 elements with correction 1"):
         assert np.isnan(float(mm.std(mm.ones(1), ddof=1)))

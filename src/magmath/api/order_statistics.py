@@ -17,6 +17,7 @@ from magmath.api.data_types import astype
 from magmath.api.elementwise import (
     ceil,
     floor,
+    isinf,
     isnan,
     logical_not,
     maximum,
@@ -244,8 +245,15 @@ def _at_counted(ordered: Array, parts: Any, counts: Array, method: str, name: st
 
 
 def _between(below: Array, above: Array, share: Any) -> Array:
-    """Interpolate linearly between neighbours; equal ones, which may be infinite, do not change."""
-    return where(above == below, below, below + subtract(above, below) * share)
+    """Interpolate linearly between neighbours, with the weight `share` of the one above.
+
+    A neighbour of weight 0 does not count. An infinite one of another weight is the result, and so
+    are two equal ones.
+    """
+    step = subtract(above, below)
+    weighted = below * (1 - share) + above * share
+    between = where(isinf(step), weighted, below + step * share)
+    return where((above == below) | (share == 0), below, where(share == 1, above, between))
 
 
 class _Lazy:
