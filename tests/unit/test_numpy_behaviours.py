@@ -395,3 +395,28 @@ def test_parts_of_complex_numbers_are_views() -> None:
         real += 5
         imag *= 2
         assert x.tolist() == [5, 5 + 2j, 5 + 4j]
+
+
+# arrays without elements, and leading dimensions --------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (3, 0), (0, 0), (2, 0, 3)])
+def test_unique_parts_of_arrays_without_elements(shape: tuple[int, ...]) -> None:
+    for axis in range(len(shape)):
+        found = mm.unique(mm.zeros(shape), axis=axis)
+        assert found.shape == np.unique(np.zeros(shape), axis=axis).shape
+
+
+@pytest.mark.parametrize("name", ["max", "min", "nanmax", "nanmin"])
+@pytest.mark.parametrize("dtype", ["bool", "int64", "float64"])
+def test_no_elements_have_no_extremum(name: str, dtype: str) -> None:
+    with pytest.raises(ValueError, match="axis of extent 0 in shape"):
+        getattr(mm, name)(mm.zeros((2, 0), dtype=dtype), axis=1)
+
+
+def test_copies_to_fewer_dimensions() -> None:
+    x = mm.zeros(6)
+    mm.copyto(x, mm.ones((1, 1, 6)))
+    assert x.tolist() == [1] * 6
+    with pytest.raises(ValueError, match="cannot be stretched"):
+        mm.copyto(x, mm.ones((2, 6)))

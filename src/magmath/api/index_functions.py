@@ -220,6 +220,9 @@ def copyto(dst: Array, src: Any, casting: str = "same_kind", where: Any = True) 
     """Write the values of another array, which broadcast to this one, where a mask is true."""
     dst = target("copyto", dst)
     values = Array(written_operand(dst.dtype, src)) if is_number(src) else as_array("copyto", src)
+    leading = max(values.ndim - dst.ndim, 0)
+    if values.shape[:leading] == (1,) * leading:
+        values = reshape(values, values.shape[leading:])
     wide = broadcast_to(values, dst.shape)
     if where is not True:
         mask = broadcast_to(as_array("copyto", where), dst.shape)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from magmath.api.creation import asarray
+from magmath.api.creation import asarray, zeros
 from magmath.api.elementwise import logical_not
 from magmath.api.indexing import take
 from magmath.api.manipulation import concat, moveaxis, ravel, reshape
@@ -48,12 +48,8 @@ def _unique_parts(x: Array, axis: int, index: bool, inverse: bool, counts: bool)
     """Return the different parts of an array along an axis, compared element by element."""
     dim = normalize_axis("unique", axis, x.ndim)
     front = moveaxis(x, dim, 0)
-    rows = (
-        reshape(front, (front.shape[0], -1))
-        if front.size
-        else reshape(front, (*front.shape[:1], 1))
-    )
-    n = rows.shape[0]
+    n = front.shape[0]
+    rows = reshape(front, (n, -1)) if front.size else zeros((n, 1))  # parts of nothing are equal
     order = lexsort(rows.T[::-1])
     ordered = take(rows, order, 0)
     differs = any(ordered[1:] != ordered[:-1], axis=1)

@@ -54,7 +54,7 @@ from magmath.graph import Operation, Shape, apply
 from magmath.ops import elementwise as e
 from magmath.ops import reductions, scans
 from magmath.ops.slicing import slice_along
-from magmath.ops.sums import broadcast_to
+from magmath.ops.sums import broadcast_to, check_extremum
 
 Axis = int | tuple[int, ...] | None
 
@@ -78,8 +78,11 @@ def _reduction(
         return stored(name, Array(complex_extremum(name, x.node, axis, keepdims)), out)
     axes = reduced_axes(name, axis, x.ndim)
     record = reductions.BY_NAME[reductions.reduction_of(name, x.dtype)]
-    if initial is not None and name in _EXTREMA:
-        x, axes = _with_initial(name, x, axes, initial)
+    if name in _EXTREMA:
+        if initial is None:
+            check_extremum(name, x.shape, axes)
+        else:
+            x, axes = _with_initial(name, x, axes, initial)
     node = apply(record, x.node, axis=axes, keepdims=keepdims, line=user_line())
     if dtype is not None:
         node = e.astype(node, as_dtype(dtype))

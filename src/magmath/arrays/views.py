@@ -211,7 +211,9 @@ def _share(written: LazyArray, base: LazyArray, others: Sequence[LazyArray]) -> 
 
 
 def _written(x: Node, path: Path, values: Node) -> Node:
-    """Return x with the elements at a path replaced."""
+    """Return x with the elements at a path replaced; without steps these are all."""
+    if not path:  # another name of the same view
+        return values
     step, *rest = path
     if rest:
         values = _written(step.read(x), tuple(rest), values)

@@ -39,14 +39,20 @@ Axis = tuple[int, ...]
 def _infer(name: str, domain: str, result: Callable[[DType], DType]) -> Infer:
     def infer(x: Node, *, axis: Axis, keepdims: bool) -> tuple[Shape, DType]:
         require_kind(name, domain, x.dtype)
-        if name in ("max", "min") and any(x.shape[d] == 0 for d in axis):
-            raise ShapeError(
-                f"{name}: axis of extent 0 in shape {x.shape} has no {name}imum"
-                "; leave empty arrays out, or choose another axis"
-            )
+        if name in ("max", "min"):
+            check_extremum(name, x.shape, axis)
         return reduced_shape(x.shape, axis, keepdims), result(x.dtype)
 
     return infer
+
+
+def check_extremum(name: str, shape: Shape, axis: Axis) -> None:
+    """Raise ShapeError for an extremum ("max", "min") of no elements."""
+    if any(shape[d] == 0 for d in axis):
+        raise ShapeError(
+            f"{name}: axis of extent 0 in shape {shape} has no {name}imum"
+            "; leave empty arrays out, or choose another axis"
+        )
 
 
 def reduction_axes(node: Node) -> str:

@@ -44,6 +44,9 @@ INTERRUPT_SECONDS: Final = 5.0
 """Seconds that a running program has to stop after Ctrl-C."""
 REPEATED_INTERRUPT_SECONDS: Final = 1.0
 """Seconds in which repeated Ctrl-C count as one."""
+_CLOSED: Final = (
+    "the pool has been closed, and its arrays are lost with it; make them again in a new one"
+)
 _PUMP_SECONDS: Final = 0.1
 _PAUSE_SECONDS: Final = 1.0
 """Seconds of a wait for replies from which this process, and its workers with it, may have been
@@ -268,7 +271,7 @@ class CommandQueue:
                 if self._pending:
                     with suppress(MagmathError):
                         self._send(messages.Interrupt(self.ticket()), [0])
-                self._end(WorkerLost("the pool has been closed; start a new one"), force=False)
+                self._end(WorkerLost(_CLOSED), force=False)
 
     def forked(self) -> None:
         """Adapt this object in a fork of the process that started the workers.

@@ -454,3 +454,16 @@ def test_explicit_calls_of_operators_write_into_views() -> None:
     assert y[0].tolist() == [5.0, 0.0, 0.0, 0.0]
     with pytest.raises(MagmathError, match="no name refers to the array"):
         mm.zeros(3)[0] = 1.0
+
+
+def test_equal_views_of_an_array_without_a_name() -> None:
+    """One of them takes the place of the array; writes through either are seen by both."""
+    for make in (lambda a: (a.T, a.T), lambda a: (a[1:], a[1:]), lambda a: (a.T, a.swapaxes(0, 1))):
+        for i in (0, 1):
+            x = numpy.zeros((3, 2))
+            views, known = make(mm.asarray(x)), make(x)
+            for v in (views, known):
+                v[i][0] = 7.0
+                v[i][...] += 1.0
+            for one, other in zip(views, known, strict=True):
+                assert one.tolist() == other.tolist()
