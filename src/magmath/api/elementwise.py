@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from magmath.arrays.array import Array, as_array, binary, floating, unary
+from magmath.arrays.masked_elements import MaskedElements
 from magmath.arrays.number_list import is_number
 from magmath.arrays.operands import OPERANDS
 from magmath.arrays.output import masked, stored
@@ -59,7 +60,7 @@ def _binary(name: str, text: str = "") -> BinaryFunction:
     def function(
         x1: Any, x2: Any, /, out: Any = None, *, where: Any = True, dtype: Any = None
     ) -> Array:
-        if out is None and where is True and dtype is None and not _are_numbers(x1, x2):
+        if out is None and where is True and dtype is None and not _are_special(x1, x2):
             return binary(name, x1, x2)
         return _with_options(name, (x1, x2), out, where, dtype)
 
@@ -94,12 +95,31 @@ def _are_numbers(x: Any, y: Any) -> bool:
     return type(x) in _NUMBER_CLASSES and type(y) in _NUMBER_CLASSES
 
 
+def _are_special(x: Any, y: Any) -> bool:
+    """Return True for two numbers, and for elements that a mask selects while a function is
+    traced."""
+    first, second = type(x), type(y)
+    if first is MaskedElements or second is MaskedElements:
+        return True
+    return first in _NUMBER_CLASSES and second in _NUMBER_CLASSES
+
+
+def _of_masked(operation: str, x: Any, *others: Any) -> Any:
+    """Return an element-wise function of elements that a mask selects."""
+    if not others:
+        return x._unary(operation)
+    (y,) = others
+    return x._binary(operation, y) if type(x) is MaskedElements else y._reflected(operation, x)
+
+
 def _with_options(
     operation: str, given: tuple[Any, ...], out: Any, where: Any, dtype: Any
 ) -> Array:
     """Return an element-wise operation with NumPy's options. Of Python numbers alone the result is
     a Python number, which takes the type of the arrays that it is combined with."""
     plain = out is None and dtype is None and where is True
+    if plain and MaskedElements in map(type, given):
+        return _of_masked(operation, *given)  # type: ignore[no-any-return]
     if plain and len(given) == 2 and _are_numbers(*given) and not all(map(is_number, given)):
         return of_numbers(operation, *given)
     if plain and all(map(is_number, given)):

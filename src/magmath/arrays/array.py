@@ -20,6 +20,8 @@ from magmath.arrays.dlpack import CPU, to_dlpack
 from magmath.arrays.element_reads import element_of
 from magmath.arrays.element_storage import ViewStep
 from magmath.arrays.lazy_array import LazyArray, evaluate
+from magmath.arrays.masked_elements import masked_elements, with_item
+from magmath.arrays.masks import UnknownCount
 from magmath.arrays.methods import Methods
 from magmath.arrays.namespace import array_namespace
 from magmath.arrays.numpy_protocols import call_function, call_ufunc
@@ -32,7 +34,7 @@ from magmath.arrays.operands import (
 )
 from magmath.arrays.operators import Operators
 from magmath.arrays.pickling import restored_leaf, values_of
-from magmath.arrays.subscripts import getitem, setitem
+from magmath.arrays.subscripts import getitem
 from magmath.arrays.views import ComplexPart, Permuted, Reshaped, base_of, link, sharing
 from magmath.core.calling_instruction import BINARY, ITEM_WRITES, calling_instruction
 from magmath.core.dtypes import DType, as_dtype, bool_, float64, int8, real_dtype
@@ -362,7 +364,13 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         return transposed
 
     def __getitem__(self, key: Any) -> Array:
-        node, part = getitem(self.node, key)
+        try:
+            node, part = getitem(self.node, key)
+        except UnknownCount:
+            elements: Any = masked_elements(self, key)
+            if elements is None:
+                raise
+            return elements  # type: ignore[no-any-return]
         selected = Array(node)
         if part is not None and part.is_view:
             link(self, selected, part)
@@ -381,7 +389,7 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
             )
         if unnamed:
             value.view_of = None  # nobody reads it after the write
-        self._updated(setitem(self.node, key, written_operand(self.dtype, value)))
+        self._updated(with_item(self, key, value))
         if self._leaf is not None:
             return
         if session.engine().should_evaluate_now([self.node, *([value.node] if unnamed else [])]):

@@ -22,6 +22,10 @@ from magmath.ops.axis_segments import cuts_of
 from magmath.ops.masking import COMPRESS, COUNT_PIECES, EXPAND, POSITIONS
 
 
+class UnknownCount(TracingError):
+    """The number of elements that a mask selects was requested while a function was traced."""
+
+
 @dataclass(frozen=True)
 class Counted:
     """A computed mask, and the number of elements that it selects in each segment of its first
@@ -76,7 +80,7 @@ class MaskIndex:
 def count_mask(mask: Node, indexed_layout: Layout | None = None, axis: int = 0) -> Counted:
     """Compute and count a mask whose first dimension is `axis` of an array in `indexed_layout`.
 
-    Raises TracingError while a function is traced, because values are unknown then.
+    Raises UnknownCount while a function is traced, because values are unknown then.
     """
     try:
         leaf = LazyArray(mask).evaluated()
@@ -86,7 +90,7 @@ def count_mask(mask: Node, indexed_layout: Layout | None = None, axis: int = 0) 
         counted = LazyArray(apply(COUNT_PIECES, leaf, cuts=tuple(sorted(cuts)))).evaluated()
         data = remote_array_of(counted)
     except TracingError:
-        raise TracingError(
+        raise UnknownCount(
             "indexing: the number of elements that a mask selects is unknown while mm.compile "
             f"traces a function ({':'.join(map(str, user_line() or ()))}); keep the shape with "
             "mm.where(mask, x, y), or index outside of the function"

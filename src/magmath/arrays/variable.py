@@ -18,10 +18,9 @@ import numpy as np
 from magmath.arrays.array import Array, as_array, copy_of, redistributed
 from magmath.arrays.conversion import leaf_of_values
 from magmath.arrays.lazy_array import LazyArray, evaluate
+from magmath.arrays.masked_elements import with_item
 from magmath.arrays.number_list import holds, is_number
-from magmath.arrays.operands import written_operand
 from magmath.arrays.pickling import restored_leaf, values_of
-from magmath.arrays.subscripts import setitem
 from magmath.core.dtypes import DType
 from magmath.engine import session, tracing
 from magmath.engine.captured_arrays import note_update
@@ -177,7 +176,7 @@ class Variable(Array):
         self.set_value(data)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        assign([(self, setitem(self.node, key, written_operand(self.dtype, value)))])
+        assign([(self, with_item(self, key, value))])
 
     def _updated(self, node: Node) -> Array:
         if node.shape != self.shape:

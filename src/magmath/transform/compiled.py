@@ -50,9 +50,9 @@ def compile(function: Callable[..., Any]) -> Callable[..., Any]:
 
     The default type (see `set_default_dtype`) is part of that combination. Arguments may be arrays,
     NumPy arrays, Python numbers, and lists, tuples and dictionaries of them; numbers become
-    parameters, so another number does not compile again. The function must return arrays, lists,
-    tuples or dictionaries of them, or None, must not read values inside, and runs as Python only
-    while it is traced. A method is traced for each of its instances.
+    parameters, so another number does not compile again. The function must return arrays or
+    numbers, lists, tuples or dictionaries of them, or None, must not read values inside, and runs
+    as Python only while it is traced. A method is traced for each of its instances.
 
     As without compilation, variables that it reads have their values at the time of the call,
     variables that it assigns (`v.assign(x)`, `v += x`) are assigned by the call, and each call

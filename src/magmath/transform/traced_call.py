@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any, final
 
-from magmath.arrays.array import Array
+import numpy as np
+
+from magmath.arrays.array import Array, as_array
+from magmath.arrays.masked_elements import MaskedElements
+from magmath.arrays.number_list import is_number
 from magmath.arrays.tree import flatten, unflatten
 from magmath.engine import tracing
 from magmath.engine.tracing import Trace
@@ -83,6 +87,19 @@ def _outside(outputs: Sequence[Node], made: Collection[Node]) -> set[Node]:
     return {node for node in pending if node not in made and node not in without_value}
 
 
+def _result(function: Callable[..., Any], value: Any) -> Array:
+    """Return a result as an array; numbers and NumPy's arrays are the same in each call."""
+    if isinstance(value, Array):
+        return value
+    if is_number(value) or isinstance(value, np.ndarray):
+        return as_array("compile", value)
+    if type(value) is MaskedElements:
+        raise value.refuse("a result")
+    raise MagmathError(
+        f"compile: {function!r} must return arrays, it returned a {type(value).__name__}"
+    )
+
+
 def _traced(
     function: Callable[..., Any], arguments: Any, given: Sequence[Any]
 ) -> tuple[list[Node], Hashable, list[int]]:
@@ -93,12 +110,8 @@ def _traced(
     """
     before = [x.node if type(x) is Array else None for x in given]
     args, kwargs = arguments
-    outputs, returned = flatten(function(*args, **kwargs))
-    for output in outputs:
-        if not isinstance(output, Array):
-            raise MagmathError(
-                f"compile: {function!r} must return arrays, it returned a {type(output).__name__}"
-            )
+    found, returned = flatten(function(*args, **kwargs))
+    outputs = [_result(function, value) for value in found]
     updated = [i for i, x in enumerate(given) if type(x) is Array and x.node is not before[i]]
     nodes = [x.node for x in (*outputs, *[given[i] for i in updated])]
     return nodes, returned, updated

@@ -114,9 +114,21 @@ def test_compiled_gradient_is_a_step_of_descent(every_pool: Pool) -> None:
     assert losses[-1] < 1e-9 < losses[0]
 
 
+def test_numbers_and_arrays_of_numpy_are_results() -> None:
+    """They are the same in each call."""
+    f = mm.compile(lambda x: {"y": x * 2, "n": 3, "z": np.arange(3), "is": True})
+    for _ in range(3):
+        found = f(mm.ones(2))
+        assert {name: x.tolist() for name, x in found.items()} == {
+            "y": [2, 2], "n": 3, "z": [0, 1, 2], "is": True,
+        }  # fmt: skip
+    assert found["n"].dtype == mm.int64
+    assert int(mm.compile(lambda x: 3)(mm.ones(2))) == 3
+
+
 def test_functions_that_cannot_be_compiled_are_told_why() -> None:
-    with pytest.raises(MagmathError, match="must return arrays, it returned a float"):
-        mm.compile(lambda x: 1.5)(mm.ones(2))
+    with pytest.raises(MagmathError, match="must return arrays, it returned a str"):
+        mm.compile(lambda x: "text")(mm.ones(2))
     with pytest.raises(MagmathError, match="argument of type set is neither"):
         mm.compile(lambda x, y: x)(mm.ones(2), {1})
 

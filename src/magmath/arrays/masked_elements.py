@@ -1,0 +1,208 @@
+"""`x[mask]` in a function that is traced: selected elements, whose number is unknown.
+
+Arithmetic on them computes all elements of the array, and a write with the same mask, or a
+reduction, drops those that are not selected. So `x[mask] *= 2` and `x[mask] = np.exp(y[mask])` keep
+the shape, and can be compiled.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, final
+
+from magmath.arrays.keys import NEW, parse
+from magmath.arrays.namespace import array_namespace
+from magmath.arrays.numpy_protocols import call_ufunc
+from magmath.arrays.operands import written_operand
+from magmath.arrays.operators import Operators
+from magmath.arrays.subscripts import setitem
+from magmath.engine.user_line import user_line
+from magmath.errors import TracingError
+from magmath.graph import Node, apply
+from magmath.ops import elementwise as e
+from magmath.ops.leaves import constant
+from magmath.ops.manipulation import reshape
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from magmath.core.dtypes import DType
+
+
+Array = Any
+"""An `Array`, whose module imports this one."""
+
+
+@final
+class MaskedElements(Operators["MaskedElements"]):
+    """The elements of an array that a mask selects, while their number is unknown.
+
+    The other elements are 1 in all intermediate results, so that neither they nor their derivatives
+    become infinite or nan, which would reach gradients.
+
+    They take Python's operators, element-wise functions, `astype`, and the reductions `sum`,
+    `prod`, `mean`, `any` and `all` over all elements. Other operands are numbers, elements that the
+    same mask selects, and arrays that broadcast to the dimensions behind those of the mask.
+    """
+
+    __slots__ = ("_axis", "_behind", "_condition", "_mask", "_values")
+
+    def __init__(self, values: Array, mask: Node, axis: int) -> None:
+        self._mask, self._axis = mask, axis
+        behind = values.ndim - axis - mask.ndim
+        self._behind = behind  # the number of dimensions behind those of the mask
+        self._condition = reshape(mask, (*mask.shape, *(1,) * behind))
+        one = constant(1, values.dtype)
+        self._values = array_namespace().Array(self._selected(values.node, one))
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        found: DType = self._values.dtype
+        return found
+
+    def astype(self, dtype: Any) -> MaskedElements:
+        """Return the elements in another type."""
+        return self._with(array_namespace().astype(self._values, dtype))
+
+    def copy(self) -> MaskedElements:
+        """Return the elements, which are a copy already."""
+        return self
+
+    def written(self, x: Array, key: Any) -> Node:
+        """Return the node of x with these elements at the positions that a key selects. Raises
+        TracingError unless the key is the same mask."""
+        place = _mask_of(x, key)
+        if place is None or place[1] != self._axis or not _is_same(place[0], self._mask):
+            raise _unknown("writing elements that another mask selects")
+        return self._selected(written_operand(x.dtype, self._values), x.node)
+
+    def _selected(self, values: Node, others: Node) -> Node:
+        """Return the node of values where the mask is true, and of others elsewhere."""
+        return apply(e.WHERE, self._condition, values, others, line=user_line())
+
+    # reductions ---------------------------------------------------------------------------------
+
+    def sum(self) -> Array:
+        """Return the sum of the elements."""
+        return self._reduced("sum")
+
+    def prod(self) -> Array:
+        """Return the product of the elements."""
+        return self._reduced("prod")
+
+    def any(self) -> Array:
+        """Return True if an element is true."""
+        return self._reduced("any")
+
+    def all(self) -> Array:
+        """Return True if all elements are true."""
+        return self._reduced("all")
+
+    def mean(self) -> Array:
+        """Return the mean of the elements; nan if there are none."""
+        return self._reduced("sum") / array_namespace().sum(self._wide_condition())
+
+    def _reduced(self, name: str) -> Array:
+        return getattr(array_namespace(), name)(self._values, where=self._wide_condition())
+
+    def _wide_condition(self) -> Array:
+        """Return the mask in the shape of the array."""
+        namespace = array_namespace()
+        return namespace.broadcast_to(namespace.Array(self._condition), self._values.shape)
+
+    # arithmetic ---------------------------------------------------------------------------------
+
+    def _unary(self, operation: str) -> MaskedElements:
+        return self._with(self._values._unary(operation))
+
+    def _binary(self, operation: str, other: Any) -> MaskedElements:
+        return self._with(self._values._binary(operation, self._operand(operation, other)))
+
+    def _reflected(self, operation: str, other: Any) -> MaskedElements:
+        return self._with(self._values._reflected(operation, self._operand(operation, other)))
+
+    def _update(self, operation: str, other: Any) -> MaskedElements:
+        return self._binary(operation, other)  # it is a copy: the name refers to another value
+
+    def _with(self, values: Array) -> MaskedElements:
+        """Return other values at the selected positions."""
+        if values is NotImplemented:
+            return values  # type: ignore[no-any-return]
+        return MaskedElements(values, self._mask, self._axis)
+
+    def _operand(self, operation: str, other: Any) -> Any:
+        """Return an operand for all elements of the array."""
+        if isinstance(other, MaskedElements):
+            if other._axis == self._axis and _is_same(other._mask, self._mask):
+                return other._values
+            raise _unknown(f"{operation} of elements that two masks select")
+        if getattr(other, "ndim", 0) > self._behind or isinstance(other, (list, tuple)):
+            raise _unknown(f"{operation} with an array along the selected dimension")
+        return other
+
+    # conversions --------------------------------------------------------------------------------
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        return call_ufunc(ufunc, method, inputs, options)
+
+    def refuse(self, operation: str) -> TracingError:
+        """Return the error for another operation."""
+        return _unknown(operation)
+
+    def _refuse_value(self, *_: Any, **__: Any) -> Any:
+        raise _unknown("a value, a length or an iteration")
+
+    __array__ = __len__ = __iter__ = __bool__ = __float__ = __int__ = __index__ = _refuse_value
+    __getitem__ = __setitem__ = _refuse_value
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise _unknown(f"x[mask].{name}")
+
+    def __repr__(self) -> str:
+        return f"<elements of {self._values!r} that a mask selects>"
+
+
+def masked_elements(x: Array, key: Any) -> MaskedElements | None:
+    """Return the elements that a key selects, None if it is not a single mask."""
+    place = _mask_of(x, key)
+    return None if place is None else MaskedElements(x, *place)
+
+
+def with_item(x: Array, key: Any, value: Any) -> Node:
+    """Return the node of x with x[key] replaced by a value. Raises as `setitem`."""
+    if type(value) is MaskedElements:
+        return value.written(x, key)
+    return setitem(x.node, key, written_operand(x.dtype, value))
+
+
+def _mask_of(x: Array, key: Any) -> tuple[Node, int] | None:
+    """Return the mask that a key consists of, and its first dimension; None for other keys."""
+    parsed = parse(x.node, key)
+    if parsed.mask is None or parsed.cuts or NEW in parsed.order:
+        return None
+    return parsed.mask.node, parsed.mask.axis
+
+
+def _is_same(x: Node, y: Node) -> bool:
+    """Return True if two masks are the same expression of the same arrays and numbers."""
+    if x is y:
+        return True
+    if x.operation is not y.operation or len(x.inputs) != len(y.inputs) or x.operation.random:
+        return False
+    if not x.inputs:
+        is_number = x.name in ("parameter", "constant") and x.value is not None
+        return is_number and x.value == y.value and x.dtype is y.dtype
+    alike = x.attributes == y.attributes and x.dtype is y.dtype and x.shape == y.shape
+    return alike and all(_is_same(a, b) for a, b in zip(x.inputs, y.inputs, strict=True))
+
+
+def _unknown(operation: str) -> TracingError:
+    return TracingError(
+        f"indexing: the number of elements that a mask selects is unknown while mm.compile traces "
+        f"a function ({':'.join(map(str, user_line() or ()))}), which {operation} needs; x[mask] "
+        f"takes numbers and elements that the same mask selects, and has the methods sum, prod, "
+        f"mean, any and all; "
+        f"otherwise keep the shape with mm.where(mask, x, y), or index outside of the function"
+    )

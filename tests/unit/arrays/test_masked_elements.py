@@ -1,0 +1,177 @@
+"""`x[mask]` in compiled functions: reads, writes and reductions of selected elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import magmath as mm
+from engines import current
+from magmath.errors import TracingError
+
+POOLS = [("inline", 1), ("planned", 1), ("shared", 2), ("messages", 3)]
+RANDOM = np.random.default_rng(2)
+X, Y = RANDOM.normal(size=(2, 8, 6))
+
+
+@pytest.fixture(autouse=True, params=POOLS, ids=lambda pool: f"{pool[0]}-{pool[1]}")
+def pool(request: pytest.FixtureRequest) -> Iterator[None]:
+    mm.set_default_dtype("float64")
+    with current(*request.param):
+        yield
+    mm.set_default_dtype("float32")
+
+
+def _scaled(xp: Any, x: Any, y: Any) -> Any:
+    x[x > 0] *= 2
+    return x
+
+
+def _of_another_array(xp: Any, x: Any, y: Any) -> Any:
+    mask = y > 0.1
+    x[mask] = xp.exp(y[mask]) - 3 * x[mask] / (1 + y[mask] ** 2)
+    return x
+
+
+def _rows(xp: Any, x: Any, y: Any) -> Any:
+    x[y[:, 0] > 0] += xp.asarray([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    return x
+
+
+def _columns(xp: Any, x: Any, y: Any) -> Any:
+    mask = y[0] > 0
+    x[:, mask] = 2 / x[:, mask]
+    return x
+
+
+def _equal_masks(xp: Any, x: Any, y: Any) -> Any:
+    x[~(y > 0)] = -y[~(y > 0)]
+    x[(x > 1) & (y < 1)] = 0.5
+    return x
+
+
+def _named(xp: Any, x: Any, y: Any) -> Any:
+    mask = x > y
+    part = x[mask]
+    part += 1
+    part = xp.minimum(part, 1.5) ** 2
+    x[mask] = part
+    return x
+
+
+def _types(xp: Any, x: Any, y: Any) -> Any:
+    counts = (x * 10).astype("int64")
+    counts[x > 0] //= 3
+    counts[counts < 0] = (y[counts < 0] * 5).astype("int64")
+    return counts
+
+
+def _nothing(xp: Any, x: Any, y: Any) -> Any:
+    x[x > 100] /= 0
+    return x
+
+
+def _view(xp: Any, x: Any, y: Any) -> Any:
+    part = x[2:6]
+    part[part < 0] = abs(part[part < 0])
+    return x
+
+
+def _sums(xp: Any, x: Any, y: Any) -> Any:
+    mask = y > 0
+    parts = [x[mask].sum(), x[mask].mean(), xp.sqrt(x[x > 0]).sum(), (1 + 0.1 * x[mask]).prod()]
+    return xp.stack(parts) * (x[mask] > 1).any() + (x[mask] < 9).all()
+
+
+PROGRAMS = [
+    _scaled, _of_another_array, _rows, _columns, _equal_masks, _named, _types, _nothing, _view,
+    _sums,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_programs_are_numpys(program: Callable[[Any, Any, Any], Any]) -> None:
+    """Compiled, and not, where the elements are counted."""
+    expected = program(np, X.copy(), Y)
+    compiled = mm.compile(lambda x, y: program(mm, x * 1.0, y))
+    for _ in range(2):
+        found = compiled(mm.asarray(X), mm.asarray(Y)).numpy()
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+        assert found.dtype == expected.dtype
+    outside = program(mm, mm.asarray(X), mm.asarray(Y)).numpy()
+    np.testing.assert_allclose(outside, expected, rtol=1e-12)
+
+
+def _roots(xp: Any, x: Any, y: Any) -> Any:
+    x = x * 1.0
+    x[x > 0] = xp.log(x[x > 0]) * xp.sqrt(x[x > 0])
+    return xp.sum(x * y)
+
+
+def _from_one(xp: Any, x: Any, y: Any) -> Any:
+    """Without the mask, the logarithm of 0 and a division by 0 would give nan."""
+    x = x * 1.0
+    mask = x > 1
+    x[mask] = xp.log(x[mask] - 1) / (x[mask] - 1) + y[mask]
+    return xp.sum(x) + xp.sqrt(x[mask]).sum() * 0
+
+
+@pytest.mark.parametrize("program", [_roots, _from_one])
+def test_gradients_are_those_of_torch(program: Callable[[Any, Any, Any], Any]) -> None:
+    """Derivatives that are infinite where the mask is false reach no gradient."""
+    start = np.concatenate([X, np.zeros((1, 6)), np.full((1, 6), 1.0)])
+    other = np.concatenate([Y, np.ones((2, 6))])
+    if program is _from_one:
+        start[start > 1] += 8  # their logarithms have square roots
+    x, y = (torch.from_numpy(v.copy()).requires_grad_() for v in (start, other))
+    expected = torch.autograd.grad(program(torch, x, y), [x, y])
+    slope = mm.compile(mm.grad(lambda x, y: program(mm, x, y), argnums=(0, 1)))
+    for found, known in zip(slope(mm.asarray(start), mm.asarray(other)), expected, strict=True):
+        np.testing.assert_allclose(found.numpy(), known.numpy(), rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("use", "needs"),
+    [
+        (lambda x: x[x > 0], "a result"),
+        (lambda x: len(x[x > 0]), "a value, a length or an iteration"),
+        (lambda x: float(x[x > 0]), "a value, a length or an iteration"),
+        (lambda x: x[x > 0][0], "a value, a length or an iteration"),
+        (lambda x: mm.sort(x[x > 0]), "sort"),
+        (lambda x: x[x > 0].shape, r"x\[mask\]\.shape"),
+        (lambda x: x[x > 0] + x, "add with an array along the selected dimension"),
+        (lambda x: x[x > 0] + x[x > 1], "add of elements that two masks select"),
+        (lambda x: x.__setitem__(x < 0, x[x > 0]), "writing elements that another mask selects"),
+        (lambda x: x.__setitem__(0, x[x > 0]), "writing elements that another mask selects"),
+    ],
+)
+def test_what_needs_their_number_is_refused(use: Callable[[Any], Any], needs: str) -> None:
+    message = f"unknown while mm.compile traces a function .*, which {needs} needs; .* mm.where"
+    with pytest.raises(TracingError, match=message):
+        mm.compile(lambda x: use(x * 1.0))(mm.asarray(X))
+
+
+def test_variables_loops_and_batches() -> None:
+    v = mm.variable("v", np.array([1.0, -2.0, 3.0]))
+
+    @mm.compile
+    def scaled(factor: Any) -> Any:
+        v[v > 0] = v[v > 0] * factor
+        v[v < 0] -= 1
+        return v[v > 0].sum()
+
+    assert [float(scaled(2.0)) for _ in range(2)] == [8.0, 16.0]
+    assert v.tolist() == [4.0, -4.0, 12.0]
+
+    def halved(i: Any, y: Any) -> Any:
+        y[y > 0] *= 0.5
+        return y
+
+    looped = mm.compile(lambda x: mm.fori_loop(0, 3, halved, x))
+    assert looped(mm.asarray([8.0, -8.0])).tolist() == [1.0, -8.0]
+    batches = mm.compile(mm.vmap(lambda row: halved(0, row * 1.0)))
+    assert batches(mm.asarray([[1.0, -1.0], [2.0, 3.0]])).tolist() == [[0.5, -1.0], [1.0, 1.5]]
