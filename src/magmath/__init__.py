@@ -28,6 +28,7 @@ _NAMES = {
     "magmath.transform.remat": "remat",
     "magmath.transform.compiled": "compile",
     "magmath.transform.grad": "grad value_and_grad",
+    "magmath.transform.jacobian": "hessian jacobian jvp vjp",
     "magmath.transform.vmap": "vmap",
     "magmath.api.input_output": "load save savez",
     "magmath.diagnostics.explain": "explain profile",
@@ -272,6 +273,9 @@ if TYPE_CHECKING:
     from magmath.api.input_output import load as load, save as save, savez as savez
     from magmath.transform.compiled import compile as compile
     from magmath.transform.grad import grad as grad, value_and_grad as value_and_grad
+    from magmath.transform.jacobian import (
+        hessian as hessian, jacobian as jacobian, jvp as jvp, vjp as vjp,
+    )  # fmt: skip
     from magmath.transform.vmap import vmap as vmap
     from magmath.api.data_types import (
         astype as astype, can_cast as can_cast, common_type as common_type, finfo as finfo,

@@ -75,7 +75,7 @@ def grad(
             value, slopes = transformed(*args, **kwargs)
             return (slopes, value[1]) if has_aux else slopes
 
-        return _named(gradient, "grad", y)
+        return named(gradient, "grad", y)
     if xs is None:
         raise TypeError(
             "grad: needs the arrays to differentiate by: mm.grad(y, x), or a list of them; or a "
@@ -149,7 +149,7 @@ def value_and_grad(
         trees = []
         for i in dict.fromkeys(chosen):
             values, tree = flatten(args[i])
-            arrays = [_argument(value, i) for value in values]
+            arrays = [argument("value_and_grad", value, i) for value in values]
             given[i] = unflatten(tree, arrays)
             trees.append((i, tree, len(arrays)))
             leaves += [array.node for array in arrays]
@@ -165,7 +165,7 @@ def value_and_grad(
         gradient = tuple([found[i] for i in chosen])
         return result, gradient[0] if isinstance(by, int) else gradient
 
-    return _named(transformed, "value_and_grad", function)
+    return named(transformed, "value_and_grad", function)
 
 
 def _result(gradient: Node, create_graph: bool | None) -> Node:
@@ -234,14 +234,17 @@ def _called(
     return result, value
 
 
-def _argument(value: Any, position: int) -> Array:
-    """Return an argument as a new node, so that other uses of the same array are constants."""
+def argument(name: str, value: Any, position: int) -> Array:
+    """Return an argument as a new node, so that other uses of the same array are constants.
+
+    Raises DTypeError, on behalf of the transformation `name`, for types other than real floats.
+    """
     if isinstance(value, TracedScalar):
         value = value.converted()
-    array = asarray(value) if is_number(value) else as_array("value_and_grad", value)
+    array = asarray(value) if is_number(value) else as_array(name, value)
     if not array.dtype.is_floating:
         raise DTypeError(
-            f"value_and_grad: argument {position} has an array of type {array.dtype}; a gradient "
+            f"{name}: argument {position} has an array of type {array.dtype}; a gradient "
             f"needs real floating point; convert it with mm.astype(x, mm.float32), or name other "
             f"arguments by argnums"
         )
@@ -272,7 +275,7 @@ def _position(argnum: int, count: int, function: Callable[..., Any]) -> int:
     return position % count
 
 
-def _named(transformed: Any, name: str, function: Callable[..., Any]) -> Any:
+def named(transformed: Any, name: str, function: Callable[..., Any]) -> Any:
     own = getattr(function, "__name__", type(function).__name__)
     transformed.__name__ = f"{name}({own})"
     transformed.__doc__ = getattr(function, "__doc__", None)

@@ -1,0 +1,180 @@
+"""Derivatives of functions whose results are arrays: products with the Jacobian, and the matrix.
+
+All of them are reverse differentiation: a product with the transposed Jacobian (`vjp`) is one
+gradient, a product with the Jacobian (`jvp`) the gradient of such products, which are linear in
+their vectors, and the matrix (`jacobian`) a batch of gradients, one for each element of the result.
+Names and semantics of `vjp` and `jvp` are JAX's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from magmath.api.creation import asarray, eye, zeros_like
+from magmath.api.manipulation import reshape
+from magmath.api.statistics import sum
+from magmath.arrays.array import Array, as_array
+from magmath.arrays.number_list import is_number
+from magmath.arrays.tree import flatten, unflatten
+from magmath.autodiff import gradients
+from magmath.engine.kept_expressions import keeping_expressions
+from magmath.errors import DTypeError, ShapeError
+from magmath.transform.function_argument import require_function
+from magmath.transform.grad import Argnums, argument, grad, named
+from magmath.transform.vmap import vmap
+
+
+def vjp(function: Callable[..., Any], *args: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
+    """Return the result of a function, and the function that multiplies by its transposed Jacobian.
+
+    `outputs, pullback = mm.vjp(f, x, y)`; `pullback(cotangents)`, with arrays nested and shaped
+    like the outputs, returns for each argument the gradient of the sum of outputs · cotangents,
+    nested and shaped like the argument. Arguments are arrays, Python floats, or lists, tuples and
+    dictionaries of them, as are the outputs. f is called once.
+
+    Raises DTypeError for arguments and outputs that are not real floating point, ShapeError for
+    cotangents of another shape or nesting.
+    """
+    require_function("vjp: needs a function", function)
+    given, tree = flatten(args)
+    arrays = [argument("vjp", value, i) for i, value in enumerate(given)]
+    nodes = [array.node for array in arrays]
+    with keeping_expressions():
+        outputs = function(*unflatten(tree, arrays))
+        del arrays
+        results, nesting = _results("vjp", function, outputs)
+
+    def pullback(cotangents: Any) -> tuple[Any, ...]:
+        weights, own = flatten(cotangents)
+        if own != nesting or any(
+            as_array("vjp", w).shape != y.shape for w, y in zip(weights, results, strict=False)
+        ):
+            raise ShapeError(
+                f"vjp: the cotangents must be nested and shaped like the outputs, which have "
+                f"shapes {[y.shape for y in results]}"
+            )
+        total = _inner(results, weights)
+        slopes = gradients(total.node, nodes, check_independence=False)
+        found: tuple[Any, ...] = unflatten(tree, [Array(node) for node in slopes])
+        return found
+
+    return outputs, pullback
+
+
+def jvp(function: Callable[..., Any], primals: Any, tangents: Any) -> tuple[Any, Any]:
+    """Return the result of a function, and the product of its Jacobian and a vector: the derivative
+    of the result along the tangents.
+
+    `outputs, derivative = mm.jvp(f, (x, y), (dx, dy))`. primals and tangents are tuples with an
+    entry for each argument, nested and shaped alike; the derivative is nested and shaped like the
+    outputs. f is called twice, and must not draw random numbers or assign variables.
+
+    Raises as `vjp`.
+    """
+    require_function("jvp: needs a function", function)
+    primals = tuple(map(_arrays, primals))
+    directions, own = flatten(tuple(tangents))
+    points, tree = flatten(primals)
+    if own != tree or any(
+        as_array("jvp", t).shape != as_array("jvp", x).shape
+        for t, x in zip(directions, points, strict=False)
+    ):
+        raise ShapeError("jvp: the tangents must be nested and shaped like the primals")
+    outputs = function(*primals)
+    results, nesting = _results("jvp", function, outputs)
+
+    def along(weights: list[Array]) -> Array:
+        """The product of tangents, Jacobian and weights, which is linear in the weights."""
+
+        def weighted(*args: Any) -> Array:
+            return _inner(flatten(function(*args))[0], weights)
+
+        slopes = grad(weighted, argnums=tuple(range(len(primals))))(*primals)
+        return _inner(flatten(slopes)[0], directions)
+
+    derivative = grad(along)([zeros_like(y) for y in results])
+    return outputs, unflatten(nesting, derivative)
+
+
+def jacobian(function: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
+    """Return the function that computes the Jacobian of a function: all derivatives of its results.
+
+    `mm.jacobian(f)(x)` has the shape of f(x), followed by that of x. `argnums` is the position of
+    an argument, or a tuple of positions, for which the result is a tuple. Nested results and
+    arguments give nested arrays: those of the arguments within those of the results, as in JAX. f
+    is called once for each array that it returns, and twice more for their shapes; the cost is that
+    of a batch of gradients, as many as the result has elements.
+
+    Raises as `vjp`.
+    """
+    require_function("jacobian: needs a function", function)
+
+    def transformed(*args: Any, **kwargs: Any) -> Any:
+        chosen = {argnums} if isinstance(argnums, int) else {*argnums}
+        args = tuple([_arrays(x) if chosen & {i, i - len(args)} else x for i, x in enumerate(args)])
+        results, nesting = _results("jacobian", function, function(*args, **kwargs))
+        rows = [_rows(function, argnums, args, kwargs, i, y) for i, y in enumerate(results)]
+        return unflatten(nesting, rows)
+
+    result: Callable[..., Any] = named(transformed, "jacobian", function)
+    return result
+
+
+def hessian(function: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
+    """Return the function that computes the Hessian of a function that returns a 0-d array.
+
+    `mm.hessian(f)(x)` has the shape of x twice. With several arguments, or nested ones, it is
+    nested as `jacobian(grad(f))` is, whose value it is.
+    """
+    require_function("hessian: needs a function", function)
+    slopes = jacobian(grad(function, argnums=argnums), argnums)
+    result: Callable[..., Any] = named(slopes, "hessian", function)
+    return result
+
+
+def _arrays(argument: Any) -> Any:
+    """Return an argument with arrays in place of its numbers."""
+    leaves, tree = flatten(argument)
+    return unflatten(tree, [asarray(x) if is_number(x) else x for x in leaves])
+
+
+def _rows(
+    function: Callable[..., Any], argnums: Argnums, args: Any, kwargs: Any, number: int, y: Array
+) -> Any:
+    """Return the derivatives of the result of a number, which is like y."""
+
+    def row(weight: Array) -> Any:
+        def weighted(*given: Any) -> Array:
+            return sum(flatten(function(*given, **kwargs))[0][number] * weight)
+
+        return grad(weighted, argnums=argnums)(*args)
+
+    unit_vectors = reshape(eye(y.size, dtype=y.dtype), (y.size, *y.shape))
+    slopes, tree = flatten(vmap(row)(unit_vectors))
+    return unflatten(tree, [reshape(x, (*y.shape, *x.shape[1:])) for x in slopes])
+
+
+def _results(name: str, function: Callable[..., Any], outputs: Any) -> tuple[list[Array], Any]:
+    """Return the arrays of a result, and their nesting."""
+    results, nesting = flatten(outputs)
+    for y in results:
+        if not isinstance(y, Array):
+            raise TypeError(
+                f"{name}: {function!r} must return arrays, or lists, tuples and dictionaries of "
+                f"them; it returned a {type(y).__name__}"
+            )
+        if not y.dtype.is_floating:
+            raise DTypeError(
+                f"{name}: the function returned an array of type {y.dtype}; a derivative needs "
+                f"real floating point"
+            )
+    return results, nesting
+
+
+def _inner(xs: list[Any], ys: list[Any]) -> Array:
+    """Return the sum of the products of the elements of two lists of arrays."""
+    first, *others = [sum(x * y) for x, y in zip(xs, ys, strict=True)]
+    for term in others:
+        first = first + term
+    return first

@@ -1,0 +1,163 @@
+"""`vjp`, `jvp`, `jacobian` and `hessian` against those of PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import magmath as mm
+from engines import current
+from magmath.errors import DTypeError, MagmathError, ShapeError
+
+POOLS = [("inline", 1), ("planned", 1), ("shared", 2), ("messages", 3)]
+RANDOM = np.random.default_rng(4)
+X, W = RANDOM.normal(size=(3, 2)), RANDOM.normal(size=(2, 4))
+Function = Callable[[Any, Any, Any], Any]
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+
+
+@pytest.fixture(autouse=True, params=POOLS, ids=lambda pool: f"{pool[0]}-{pool[1]}")
+def pool(request: pytest.FixtureRequest) -> Iterator[None]:
+    mm.set_default_dtype("float64")
+    with current(*request.param):
+        yield
+    mm.set_default_dtype("float32")
+
+
+def _layer(xp: Any, x: Any, w: Any) -> Any:
+    return xp.tanh(x @ w)
+
+
+def _norm(xp: Any, x: Any, w: Any) -> Any:
+    return xp.sum((x @ w) ** 2) / (1 + xp.sum(x**2))
+
+
+def _rows(xp: Any, x: Any, w: Any) -> Any:
+    return xp.exp(x[0] * w[:, 1]) + x[2]
+
+
+def _nested(xp: Any, x: Any, w: Any) -> Any:
+    return {"product": x @ w, "sums": (xp.sum(x**3, 0), xp.sum(w))}
+
+
+def _constant(xp: Any, x: Any, w: Any) -> Any:
+    return xp.sin(w)
+
+
+FUNCTIONS = [_layer, _norm, _rows, _nested, _constant]
+
+
+def _pairs(found: Any, expected: Any) -> Iterator[tuple[Any, Any]]:
+    if isinstance(expected, dict):
+        assert list(found) == list(expected)
+        for name in expected:
+            yield from _pairs(found[name], expected[name])
+    elif isinstance(expected, (tuple, list)):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            yield from _pairs(one, other)
+    else:
+        yield found, expected
+
+
+def _check(found: Any, expected: Any) -> None:
+    for one, other in _pairs(found, expected):
+        np.testing.assert_allclose(np.asarray(one), other.detach().numpy(), rtol=1e-10, atol=1e-12)
+
+
+def _tensors(*arrays: Any) -> list[torch.Tensor]:
+    return [torch.from_numpy(a) for a in arrays]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("argnums", [0, 1, (0, 1)])
+def test_jacobians(function: Function, argnums: Any) -> None:
+    def ours(x: Any, w: Any) -> Any:
+        return function(mm, x, w)
+
+    expected = torch.func.jacrev(lambda x, w: function(torch, x, w), argnums)(*_tensors(X, W))
+    given = mm.asarray(X), mm.asarray(W)
+    _check(mm.jacobian(ours, argnums)(*given), expected)
+    _check(mm.compile(mm.jacobian(ours, argnums))(*given), expected)
+
+
+@pytest.mark.parametrize("argnums", [0, 1, (0, 1)])
+def test_hessians(argnums: Any) -> None:
+    expected = torch.func.hessian(lambda x, w: _norm(torch, x, w), argnums)(*_tensors(X, W))
+    hessian = mm.hessian(lambda x, w: _norm(mm, x, w), argnums)
+    _check(hessian(mm.asarray(X), mm.asarray(W)), expected)
+    _check(mm.compile(hessian)(mm.asarray(X), mm.asarray(W)), expected)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("is_evaluated", [False, True])
+def test_products_with_the_transposed_jacobian(function: Function, is_evaluated: bool) -> None:
+    """Several, of one call of the function, also after its results were evaluated."""
+    calls = []
+    outputs, pullback = mm.vjp(
+        lambda x, w: (calls.append(0), function(mm, x, w))[1], mm.asarray(X), mm.asarray(W)
+    )
+    known, pull = torch.func.vjp(lambda x, w: function(torch, x, w), *_tensors(X, W))
+    if is_evaluated:
+        _check(outputs, known)
+    for factor in (1.0, -0.5):
+        weights = torch.utils._pytree.tree_map(lambda y, f=factor: torch.cos(y) * f, known)
+        given = torch.utils._pytree.tree_map(lambda y: y.detach().numpy(), weights)
+        _check(pullback(given), pull(weights))
+    assert len(calls) == 1
+    _check(outputs, known)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_products_with_the_jacobian(function: Function) -> None:
+    tangents = np.cos(X), np.sin(W)
+    known = torch.func.jvp(
+        lambda x, w: function(torch, x, w), tuple(_tensors(X, W)), tuple(_tensors(*tangents))
+    )
+    found = mm.jvp(lambda x, w: function(mm, x, w), (mm.asarray(X), mm.asarray(W)), tangents)
+    _check(found, known)
+
+
+def test_derivatives_of_higher_order_and_of_networks() -> None:
+    """Along a coordinate, as equations of physics need them."""
+    third = mm.jacobian(mm.jacobian(mm.jacobian(lambda t: t**4)))
+    assert float(third(2.0)) == 48
+    net = mm.nn.Sequential(mm.nn.Dense(8, "tanh"), mm.nn.Dense(1)).build((1, 2))
+    points = mm.asarray(X)
+
+    def value(x: Any) -> Any:
+        return net(x[None])[0, 0]
+
+    laplacian = mm.vmap(lambda x: mm.trace(mm.hessian(value)(x)))(points)
+    h = 1e-4
+    for i in range(3):
+        around = [
+            float(value(points[i] + h * mm.asarray(step)))
+            for step in ([1, 0], [-1, 0], [0, 1], [0, -1], [0, 0])
+        ]
+        expected = (sum(around[:4]) - 4 * around[4]) / h**2
+        assert float(laplacian[i]) == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("use", "error", "message"),
+    [
+        (lambda x: mm.vjp(mm.sin, x)[1](np.ones(3)), ShapeError, r"outputs.* shapes \[\(3, 2\)\]"),
+        (lambda x: mm.vjp(mm.sin, x)[1]([x]), ShapeError, "nested and shaped like the outputs"),
+        (lambda x: mm.vjp(mm.sin, mm.arange(3)), DTypeError, "argument 0 has an array of type int"),
+        (lambda x: mm.vjp(3, x), TypeError, "vjp: needs a function, was given 3"),
+        (lambda x: mm.jvp(mm.sin, (x,), (x, x)), ShapeError, "tangents must be nested and shaped"),
+        (lambda x: mm.jvp(mm.sin, (x,), (x[0],)), ShapeError, "tangents must be nested"),
+        (lambda x: mm.jacobian(lambda x: x > 0)(x), DTypeError, "returned an array of type bool"),
+        (lambda x: mm.jacobian(lambda x: "a")(x), TypeError, "it returned a str"),
+        (lambda x: mm.jacobian(mm.sin, 1)(x), MagmathError, "argnums names argument 1"),
+        (lambda x: mm.hessian(mm.sin)(x), ShapeError, "must return a 0-d array"),
+    ],
+)
+def test_mistakes(use: Callable[[Any], Any], error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
+        use(mm.asarray(X))
