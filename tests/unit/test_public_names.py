@@ -80,7 +80,7 @@ NAMES = """
     nn.Module.freeze nn.Module.unfreeze nn.Module.train nn.Module.eval nn.Module.summary
     nn.Module.save nn.Module.load nn.Parameter nn.Buffer nn.RngState nn.deferred
     nn.Sequential nn.Residual nn.Add nn.Concatenate nn.Identity nn.Lambda nn.Embedding
-    nn.LayerNorm nn.BatchNorm nn.ReLU nn.GELU nn.Softmax nn.functional.linear
+    nn.LayerNorm nn.RMSNorm nn.functional.rms_norm nn.BatchNorm nn.ReLU nn.GELU nn.Softmax nn.functional.linear
     nn.functional.dropout nn.functional.layer_norm nn.functional.batch_norm
     nn.functional.embedding nn.functional.one_hot nn.functional.gelu
     nn.Conv1d nn.Conv2d nn.Conv3d nn.ConvTranspose2d nn.MaxPool2d nn.AvgPool2d
@@ -283,7 +283,7 @@ def test_usual_layers_losses_and_optimizers_of_pytorch_are_here_or_told() -> Non
 USUAL_LAYERS = """
     Linear Conv1d Conv2d Conv3d ConvTranspose2d MaxPool2d AvgPool2d AdaptiveAvgPool2d BatchNorm1d
     BatchNorm2d BatchNorm3d LayerNorm GroupNorm InstanceNorm2d Dropout Dropout2d Embedding Flatten
-    Identity ReLU PReLU PixelShuffle PixelUnshuffle ChannelShuffle GELU SiLU ELU LeakyReLU Sigmoid Tanh Softmax LogSoftmax Softplus Softmin Tanhshrink GLU Sequential
+    Identity RMSNorm ReLU PReLU PixelShuffle PixelUnshuffle ChannelShuffle GELU SiLU ELU LeakyReLU Sigmoid Tanh Softmax LogSoftmax Softplus Softmin Tanhshrink GLU Sequential
     ModuleList ModuleDict ParameterList Module Parameter Upsample ZeroPad2d CrossEntropyLoss MSELoss
     L1Loss SmoothL1Loss HuberLoss BCELoss BCEWithLogitsLoss KLDivLoss NLLLoss LocalResponseNorm
 """

@@ -17,7 +17,7 @@ from magmath.api.activations import relu as relu
 from magmath.api.activations import sigmoid as sigmoid
 from magmath.api.activations import softmax as softmax
 from magmath.api.activations import softplus as softplus
-from magmath.api.data_types import astype, result_type
+from magmath.api.data_types import astype, finfo, result_type
 from magmath.api.indexing import take
 from magmath.api.manipulation import expand_dims, reshape
 from magmath.api.random import Distributions
@@ -381,19 +381,44 @@ def layer_norm(
     half types are computed in float32.
     """
     x = floating("layer_norm", x)
-    shape: Shape
-    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-    if not shape or x.shape[-len(shape) :] != shape:
-        raise ShapeError(
-            f"layer_norm: normalizes last axes of shape {shape}, was given {x.shape}"
-            "; give the shape of the input's last axes"
-        )
-    axes = tuple(range(x.ndim - len(shape), x.ndim))
+    axes = _last_axes("layer_norm", x, normalized_shape)
     wide = astype(x, compute_dtype(x.dtype), copy=False)
     centred = wide - statistics.mean(wide, axis=axes, keepdims=True)
     variance = statistics.mean(elementwise.square(centred), axis=axes, keepdims=True)
     y = _scaled(centred, variance, weight, bias, epsilon)
     return astype(y, x.dtype, copy=False)
+
+
+def rms_norm(
+    x: Array,
+    normalized_shape: int | Sequence[int],
+    weight: Array | None = None,
+    epsilon: float | None = None,
+) -> Array:
+    """Return x divided by the root of the mean of its squares over its last axes, times weight.
+
+    The last axes have the shape `normalized_shape`. `epsilon` is added to the mean, by default the
+    distance from 1 to the next number of the type, as in PyTorch. Source: Zhang and Sennrich
+    (2019). Means of half types are computed in float32.
+    """
+    x = floating("rms_norm", x)
+    axes = _last_axes("rms_norm", x, normalized_shape)
+    wide = astype(x, compute_dtype(x.dtype), copy=False)
+    squares = statistics.mean(elementwise.square(wide), axis=axes, keepdims=True)
+    epsilon = finfo(x.dtype).eps if epsilon is None else epsilon
+    return astype(_scaled(wide, squares, weight, None, epsilon), x.dtype, copy=False)
+
+
+def _last_axes(name: str, x: Array, normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
+    """Return the last axes of x, which have this shape. Raises ShapeError if they do not."""
+    shape: Shape
+    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    if not shape or x.shape[-len(shape) :] != shape:
+        raise ShapeError(
+            f"{name}: normalizes last axes of shape {shape}, was given {x.shape}"
+            "; give the shape of the input's last axes"
+        )
+    return tuple(range(x.ndim - len(shape), x.ndim))
 
 
 def batch_moments(x: Array, axis: int = 1) -> tuple[Array, Array]:

@@ -46,8 +46,9 @@ def cross_entropy(
     label_smoothing  share of each target that is spread evenly over all classes
     ignore_index     samples with this label have loss 0 and do not count in the mean
 
-    The loss of a label out of range is nan, except that of `ignore_index`; `fit` and `evaluate`
-    raise DataError for it. Source of label_smoothing: Szegedy et al. (2016), section 7.
+    The loss of a label out of range, and its gradient, are nan, except those of `ignore_index`;
+    `fit` and `evaluate` raise DataError for it. Source of label_smoothing: Szegedy et al. (2016),
+    section 7.
     """
     outputs, targets = as_array("cross_entropy", outputs), as_array("cross_entropy", targets)
     if outputs.ndim < 2:
@@ -78,14 +79,14 @@ def _of_labels(
 ) -> Array:
     _check_labels("cross_entropy", log_probability, labels)
     classes = log_probability.shape[1]
-    mask = class_mask(labels, classes)
+    valid, mask = _valid_mask(labels, classes)
     weighted = log_probability if factors is None else log_probability * factors
     losses = elementwise.negative(statistics.sum(where(mask, weighted, 0.0), axis=1))
     if smoothing:
         spread = elementwise.negative(statistics.sum(weighted, axis=1)) * (smoothing / classes)
         losses = losses * (1 - smoothing) + spread
-    losses = where((labels >= 0) & (labels < classes), losses, math.nan)
     counted = None if ignored is None else labels != ignored
+    losses = _checked(losses, valid if counted is None else valid | ~counted)
     if counted is not None:
         losses = where(counted, losses, 0.0)
     if reduction != "mean" or (factors is None and counted is None):
@@ -173,7 +174,8 @@ def hinge(
     For outputs of any shape and targets -1 and 1 of the same shape: max(0, margin - t · y), element
     by element. For outputs (N, classes) and integer targets (N,): the sum over the wrong classes i
     of max(0, margin - y[label] + y[i]), divided by the number of classes; `weight` (classes,) is a
-    factor of each sample by its label. Source: Crammer and Singer (2001).
+    factor of each sample by its label. The loss of a label out of range, and its gradient, are nan.
+    Source: Crammer and Singer (2001).
     """
     outputs, targets = as_array("hinge", outputs), as_array("hinge", targets)
     if targets.ndim == outputs.ndim:
@@ -182,10 +184,11 @@ def hinge(
     if outputs.ndim != 2:
         raise ShapeError(f"hinge: outputs must be (N, classes), was given {outputs.shape}")
     _check_labels("hinge", outputs, targets)
-    mask = class_mask(targets, outputs.shape[1])
+    valid, mask = _valid_mask(targets, outputs.shape[1])
     own = statistics.sum(where(mask, outputs, 0.0), axis=1, keepdims=True)
     wrong = where(mask, 0.0, _to_power(relu(margin - own + outputs), power))
     losses = statistics.sum(wrong, axis=1) / outputs.shape[1]
+    losses = _checked(losses, valid)
     if weight is not None:
         factors = _class_factors(weight, outputs)
         losses = losses * statistics.sum(where(mask, factors, 0.0), axis=1)
@@ -218,6 +221,18 @@ def kl_divergence(
 
 
 # parts ----------------------------------------------------------------------------------------
+
+
+def _valid_mask(labels: Array, classes: int) -> tuple[Array, Array]:
+    """Return which labels are in range, and the class mask, with class 0 for all others."""
+    valid = (labels >= 0) & (labels < classes)
+    return valid, class_mask(where(valid, labels, 0), classes)
+
+
+def _checked(losses: Array, valid: Array) -> Array:
+    """Return the losses of samples, nan for those that are not valid. A factor makes their
+    gradients nan too, so that a step of the user's own shows the mistake."""
+    return losses * astype(where(valid, 1.0, math.nan), losses.dtype)
 
 
 def class_mask(labels: Array, classes: int) -> Array:

@@ -210,7 +210,7 @@ TABLE = [[1.0, 2.0, 3.0], [4.0, 5.0, 7.0]]
 IMAGE = np.arange(16.0, dtype="float32").reshape(1, 1, 4, 4)
 LAYERS: list[tuple[Any, Any]] = [
     (mm.nn.Dense(2), TABLE), (mm.nn.ReLU(), TABLE), (mm.nn.Softmax(), TABLE),
-    (mm.nn.LayerNorm(), TABLE), (mm.nn.BatchNorm(), TABLE), (mm.nn.GroupNorm(3), TABLE),
+    (mm.nn.LayerNorm(), TABLE), (mm.nn.RMSNorm(), TABLE), (mm.nn.BatchNorm(), TABLE), (mm.nn.GroupNorm(3), TABLE),
     (mm.nn.Dropout(0.0), TABLE), (mm.nn.Flatten(), TABLE), (mm.nn.Activation("tanh"), TABLE),
     (mm.nn.Sequential(mm.nn.Dense(2), mm.nn.ReLU()), TABLE), (mm.nn.Residual(mm.nn.Dense(3)), TABLE),
     (mm.nn.Embedding(5, 3), [1, 4, 0]), (mm.nn.Conv2d(2, 3), IMAGE.tolist()),

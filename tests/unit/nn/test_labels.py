@@ -33,6 +33,26 @@ def test_the_loss_of_a_label_out_of_range_is_nan(
         np.testing.assert_allclose(float(found), known.item(), rtol=1e-12)
 
 
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind[0])
+@pytest.mark.parametrize("label", [3, -1, -100])
+def test_the_gradient_of_a_label_out_of_range_is_nan(label: int, kind: tuple[str, int]) -> None:
+    """So that a loop of the user's own shows the mistake; that of an ignored one is 0."""
+    labels = np.array([0, 1, 2, label, 0, 1])
+    with current(*kind):
+        scores = mm.asarray(SCORES)
+        for loss in (nn.cross_entropy, nn.hinge):
+            slope = mm.grad(loss(scores, mm.asarray(labels)), scores).numpy()
+            assert np.isnan(slope).any(axis=1).tolist() == [i == 3 for i in range(6)]
+        ignored = nn.cross_entropy(scores, mm.asarray(labels), ignore_index=label)
+        other = torch.tensor(SCORES, requires_grad=True)
+        torch.nn.functional.cross_entropy(
+            other, torch.tensor(labels), ignore_index=label
+        ).backward()
+        np.testing.assert_allclose(
+            mm.grad(ignored, scores).numpy(), other.grad.numpy(), rtol=1e-10, atol=1e-15
+        )
+
+
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int16, np.int64])
 def test_more_classes_than_the_type_of_the_labels_has_numbers(dtype: type) -> None:
     labels = np.array([1, 2, 0, np.iinfo(dtype).max % 300], dtype)

@@ -54,6 +54,7 @@ from magmath.nn.layers.normalization import (
     InstanceNorm,
     LayerNorm,
     LocalResponseNorm,
+    RMSNorm,
 )
 from magmath.nn.layers.pooling import (
     AdaptiveAvgPool1d,
@@ -150,6 +151,7 @@ __all__ = [
     "Parallel",
     "PixelShuffle",
     "PixelUnshuffle",
+    "RMSNorm",
     "ReLU",
     "ReLU6",
     "ReflectionPad1d",

@@ -18,6 +18,7 @@ from magmath.nn.functional import (
     instance_norm,
     layer_norm,
     local_response_norm,
+    rms_norm,
 )
 from magmath.nn.module import Module
 from magmath.nn.variables import Buffer, Parameter, deferred, ones, zeros
@@ -48,13 +49,47 @@ class LayerNorm(Module):
 
     def __call__(self, x: Array) -> Array:
         """(…, normalized) → the same shape."""
-        shape = self.normalized_shape
-        if shape is None:
-            shape = x.shape[-1:]
-        elif isinstance(shape, int):
-            shape = (shape,)
-        self.materialize(weight=tuple(shape), bias=tuple(shape))
+        shape = _shape_of(self.normalized_shape, x)
+        self.materialize(weight=shape, bias=shape)
         return layer_norm(x, shape, self.weight, self.bias, self.epsilon)
+
+
+@final
+class RMSNorm(Module):
+    """Divides each sample by the root of the mean of its squares over its last axes; times weight.
+
+    normalized_shape  the shape of those axes; by default the last axis
+    epsilon           added to the mean; by default the distance from 1 to the next number of the
+                      input's type
+    affine            if True, the layer has a weight, of that shape
+    """
+
+    keeps_float32 = True
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int] | None = None,
+        epsilon: float | None = None,
+        affine: bool = True,
+    ) -> None:
+        if isinstance(normalized_shape, Sequence):
+            normalized_shape = tuple(normalized_shape)
+        self.normalized_shape = normalized_shape
+        self.epsilon = epsilon
+        self.weight: Parameter | None = deferred(ones) if affine else None
+
+    def __call__(self, x: Array) -> Array:
+        """(…, normalized) → the same shape."""
+        shape = _shape_of(self.normalized_shape, x)
+        self.materialize(weight=shape)
+        return rms_norm(x, shape, self.weight, self.epsilon)
+
+
+def _shape_of(normalized_shape: int | Sequence[int] | None, x: Array) -> tuple[int, ...]:
+    """Return the shape of the last axes that are normalized."""
+    if normalized_shape is None:
+        return x.shape[-1:]
+    return (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
 
 
 @final
