@@ -20,7 +20,7 @@ from magmath.graph.operation import Gradients
 from magmath.graph.provenance import WeakOperand
 from magmath.graph.rebuild import with_expressions
 from magmath.ops.creation import full
-from magmath.ops.elementwise import where
+from magmath.ops.elementwise import conj, where
 from magmath.ops.leaves import constant
 from magmath.ops.predication import BRANCH_RESULT, branch, branch_result
 from magmath.ops.recomputation import CHECKPOINT, recompute
@@ -34,6 +34,9 @@ def gradients(
 ) -> list[Node]:
     """Return the gradient of a 0-d real node with respect to each source, in the source's shape.
 
+    The gradient by a complex source is that of the real parts plus i times that of the imaginary
+    parts, as in PyTorch: along it the output rises fastest.
+
     A source on which the output does not depend has gradient zero. A node whose value is known
     counts as the leaf that holds it. If an intermediate array was evaluated, its expression is
     built again.
@@ -41,16 +44,18 @@ def gradients(
     An intermediate result that is itself a gradient (`ops/gradient_results.py`) counts as a
     constant, unless the output depends on a source in no other way.
 
-    Raises ShapeError if the output is not 0-d, and DTypeError if it or a source is not real
-    floating point. Raises MagmathError if the output depends on a source through an array whose
-    expression cannot be built again, and, with `check_independence`, if it does not depend on a
-    source but on an array from which the source was computed, such as a second `x[0]`.
+    Raises ShapeError if the output is not 0-d, and DTypeError if it is not real floating point or a
+    source is no floating point. Raises MagmathError if the output depends on a source through an
+    array whose expression cannot be built again, and, with `check_independence`, if it does not
+    depend on a source but on an array from which the source was computed, such as a second `x[0]`.
     """
     if output.shape != ():
         raise ShapeError(f"grad: needs a 0-d result, was given shape {output.shape}; sum it first")
-    for node in (output, *sources):
-        if not node.dtype.is_floating:
-            raise DTypeError(f"grad: needs real floating point, was given {node.dtype}")
+    if not output.dtype.is_floating:
+        raise DTypeError(f"grad: needs a real floating point result, was given {output.dtype}")
+    for node in sources:
+        if not (node.dtype.is_floating or node.dtype.kind == "complex"):
+            raise DTypeError(f"grad: needs floating point, was given {node.dtype}")
     found, graph = _slopes(output, sources, closes=check_independence)
     if check_independence:
         missing = [x for x in sources if x.known not in found]
@@ -60,7 +65,7 @@ def gradients(
         for source in missing:
             if source.known not in found:
                 _check_independent(graph.output, source)
-    return [_of_shape(found.get(source.known), source) for source in sources]
+    return [conj(_of_shape(found.get(source.known), source)) for source in sources]
 
 
 def _slopes(

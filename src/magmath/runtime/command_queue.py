@@ -45,7 +45,7 @@ INTERRUPT_SECONDS: Final = 5.0
 REPEATED_INTERRUPT_SECONDS: Final = 1.0
 """Seconds in which repeated Ctrl-C count as one."""
 _CLOSED: Final = (
-    "the pool has been closed, and its arrays are lost with it; make them again in a new one"
+    "the pool has been closed; start a new one, and make its arrays again, which are lost with it"
 )
 _PUMP_SECONDS: Final = 0.1
 _PAUSE_SECONDS: Final = 1.0

@@ -56,7 +56,9 @@ def grad(
     respect to a variable includes all values of it that y has read. Evaluated arrays can be
     differentiated as long as their operands exist. Raises MagmathError if they do not, and if y
     depends on the operands of xs but not on xs: each `x[0]` in the source is a new array. Raises
-    ShapeError if y is not 0-d, DTypeError for types other than real floats.
+    ShapeError if y is not 0-d, DTypeError if y is not real floating point or xs are integers. The
+    gradient by a complex array is that of the real parts plus i times that of the imaginary parts,
+    as in PyTorch.
 
     In a later gradient, the result counts as a constant, as in PyTorch: parameters that were
     updated with it do not depend on what it was computed from. It is differentiated only in
@@ -135,8 +137,8 @@ def value_and_grad(
     the gradient is that of the value alone. Name and semantics are JAX's.
 
     f runs as ordinary Python code, also within a compiled function. Raises TypeError if f or its
-    result has another type, ShapeError if the result is not 0-d, DTypeError if the result, an
-    argument or a variable is not real floating point.
+    result has another type, ShapeError if the result is not 0-d, DTypeError if the result or a
+    variable is not real floating point, or an argument no floating point.
     """
     require_function("value_and_grad: needs a function", function)
     if variables is not None and not _are_positions(variables):
@@ -234,19 +236,20 @@ def _called(
     return result, value
 
 
-def argument(name: str, value: Any, position: int) -> Array:
+def argument(name: str, value: Any, position: int, *, is_real: bool = False) -> Array:
     """Return an argument as a new node, so that other uses of the same array are constants.
 
-    Raises DTypeError, on behalf of the transformation `name`, for types other than real floats.
+    Raises DTypeError, on behalf of the transformation `name`, for types other than floats, and with
+    `is_real` for complex ones.
     """
     if isinstance(value, TracedScalar):
         value = value.converted()
     array = asarray(value) if is_number(value) else as_array(name, value)
-    if not array.dtype.is_floating:
+    if not (array.dtype.is_floating or (array.dtype.kind == "complex" and not is_real)):
         raise DTypeError(
             f"{name}: argument {position} has an array of type {array.dtype}; a gradient "
-            f"needs real floating point; convert it with mm.astype(x, mm.float32), or name other "
-            f"arguments by argnums"
+            f"needs {'real ' * is_real}floating point; convert it with "
+            f"mm.astype(x, mm.float32), or name other arguments by argnums"
         )
     return Array(apply(e.ARGUMENT, array.node, line=user_line()))
 

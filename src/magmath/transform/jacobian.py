@@ -38,7 +38,7 @@ def vjp(function: Callable[..., Any], *args: Any) -> tuple[Any, Callable[[Any], 
     """
     require_function("vjp: needs a function", function)
     given, tree = flatten(args)
-    arrays = [argument("vjp", value, i) for i, value in enumerate(given)]
+    arrays = [argument("vjp", value, i, is_real=True) for i, value in enumerate(given)]
     nodes = [array.node for array in arrays]
     with keeping_expressions():
         outputs = function(*unflatten(tree, arrays))
@@ -73,7 +73,7 @@ def jvp(function: Callable[..., Any], primals: Any, tangents: Any) -> tuple[Any,
     Raises as `vjp`.
     """
     require_function("jvp: needs a function", function)
-    primals = tuple(map(_arrays, primals))
+    primals = tuple([_arrays("jvp", x) for x in primals])
     directions, own = flatten(tuple(tangents))
     points, tree = flatten(primals)
     if own != tree or any(
@@ -112,7 +112,12 @@ def jacobian(function: Callable[..., Any], argnums: Argnums = 0) -> Callable[...
 
     def transformed(*args: Any, **kwargs: Any) -> Any:
         chosen = {argnums} if isinstance(argnums, int) else {*argnums}
-        args = tuple([_arrays(x) if chosen & {i, i - len(args)} else x for i, x in enumerate(args)])
+        args = tuple(
+            [
+                _arrays("jacobian", x) if chosen & {i, i - len(args)} else x
+                for i, x in enumerate(args)
+            ]
+        )
         results, nesting = _results("jacobian", function, function(*args, **kwargs))
         rows = [_rows(function, argnums, args, kwargs, i, y) for i, y in enumerate(results)]
         return unflatten(nesting, rows)
@@ -133,10 +138,17 @@ def hessian(function: Callable[..., Any], argnums: Argnums = 0) -> Callable[...,
     return result
 
 
-def _arrays(argument: Any) -> Any:
-    """Return an argument with arrays in place of its numbers."""
-    leaves, tree = flatten(argument)
-    return unflatten(tree, [asarray(x) if is_number(x) else x for x in leaves])
+def _arrays(name: str, given: Any) -> Any:
+    """Return an argument with arrays in place of numbers. Raises DTypeError for complex arrays."""
+    leaves, tree = flatten(given)
+    arrays = [asarray(x) if is_number(x) else x for x in leaves]
+    for x in arrays:
+        if as_array(name, x).dtype.kind == "complex":
+            raise DTypeError(
+                f"{name}: needs real floating point, was given {as_array(name, x).dtype}; "
+                f"differentiate by the real and imaginary parts"
+            )
+    return unflatten(tree, arrays)
 
 
 def _rows(

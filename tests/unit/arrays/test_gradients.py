@@ -229,10 +229,12 @@ def test_what_has_no_gradient_is_refused() -> None:
     x = mm.asarray([1.0, 2.0])
     with pytest.raises(ShapeError, match=r"grad: needs a 0-d result.*\(2,\); sum it first"):
         mm.grad(x * 2, x)
-    with pytest.raises(DTypeError, match="grad: needs real floating point, was given int64"):
+    with pytest.raises(DTypeError, match="needs a real floating point result, was given int64"):
         mm.grad(mm.sum(mm.asarray([1, 2])), x)
-    with pytest.raises(DTypeError, match="complex64"):
-        mm.grad(mm.sum(x), mm.asarray([1j]))
+    with pytest.raises(DTypeError, match="needs a real floating point result, was given complex"):
+        mm.grad(mm.sum(mm.asarray([1j])), x)
+    with pytest.raises(DTypeError, match="grad: needs floating point, was given int64"):
+        mm.grad(mm.sum(x), mm.asarray([1, 2]))
 
 
 @pytest.mark.parametrize("extent", [10, 5_000, 20_000, 100_000])
