@@ -152,6 +152,10 @@ class MaskedElements(Operators["MaskedElements"]):
     def _refuse_value(self, *_: Any, **__: Any) -> Any:
         raise _unknown("a value, a length or an iteration")
 
+    def _refuse_product(self, other: Any) -> Any:
+        raise _unknown("a matrix product")
+
+    __matmul__ = __rmatmul__ = __imatmul__ = _refuse_product
     __array__ = __len__ = __iter__ = __bool__ = __float__ = __int__ = __index__ = _refuse_value
     __getitem__ = __setitem__ = _refuse_value
 
