@@ -174,3 +174,20 @@ def test_text_files(tmp_path: Path) -> None:
         assert mm.array_equal(mm.genfromtxt(tmp_path / "a.txt", delimiter=","), x)
         values.tofile(tmp_path / "a.bin")
         assert mm.array_equal(mm.fromfile(tmp_path / "a.bin"), x.ravel())
+
+
+def test_einsum_with_lists_of_numbers() -> None:
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(3, 4)), random.normal(size=(4, 5))
+    a, b = mm.asarray(x), mm.asarray(y)
+    for lists in [
+        lambda x, y: (x, [0, 1], y, [1, 2]), lambda x, y: (x, [0, 1], y, [1, 2], [2, 0]),
+        lambda x, y: (x, [1, 0]), lambda x, y: (x, [30, 2]), lambda x, y: (x @ y, [..., 1], [1, ...]),
+        lambda x, y: (x, (0, 1), []),
+    ]:  # fmt: skip
+        found = mm.einsum(*lists(a, b))
+        np.testing.assert_allclose(found.numpy(), np.einsum(*lists(x, y)), rtol=1e-12)
+        np.testing.assert_allclose(np.einsum(*lists(a, b)), found.numpy())
+    for wrong in ((a,), (a, [0, 1], b), (a, [0, -1]), (a, [0, 99]), (a, ["i", "j"])):
+        with pytest.raises(TypeError, match="einsum: needs subscripts as text, or a list"):
+            mm.einsum(*wrong)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from string import ascii_letters
+from string import ascii_letters, ascii_lowercase, ascii_uppercase
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,9 @@ from magmath.ops.manipulation import permute, reshape
 from magmath.ops.product.contraction import contraction
 from magmath.ops.sums import sum_
 
+_NUMBERED = ascii_uppercase + ascii_lowercase
+"""The letters of the numbers in lists of subscripts, in alphabetical order."""
+
 
 @dataclass(frozen=True)
 class _Term:
@@ -39,7 +42,7 @@ class _Term:
     letters: str
 
 
-def einsum(subscripts: str, /, *operands: Any, out: Any = None, optimize: Any = True) -> Array:
+def einsum(subscripts: Any, /, *operands: Any, out: Any = None, optimize: Any = True) -> Array:
     """Return the sum of products that `subscripts` define, in Einstein's notation, as NumPy's
     einsum.
 
@@ -50,10 +53,34 @@ def einsum(subscripts: str, /, *operands: Any, out: Any = None, optimize: Any = 
     their common type. The order of the products is always planned; `optimize` has no effect. Raises
     ShapeError if subscripts and operands do not fit.
 
+    NumPy's other form has lists of numbers, and `...`, in place of letters, each behind its
+    operand, and that of the result last: `mm.einsum(x, [0, 1], y, [1, 2])`.
+
     Of a single operand with all of its letters in the result, as in `"ii->i"` and `"ij->ji"`, the
     result is a view, which can be written.
     """
+    if not isinstance(subscripts, str):
+        subscripts, operands = _in_letters([subscripts, *operands])
     return stored("einsum", _einsum(subscripts, *operands), out)
+
+
+def _in_letters(given: list[Any]) -> tuple[str, tuple[Any, ...]]:
+    """Return subscripts and operands of a call with lists of numbers."""
+    result = given.pop() if len(given) % 2 else None
+    lists = [*given[1::2], *([] if result is None else [result])]
+    for numbers in lists:
+        if not isinstance(numbers, (list, tuple)) or not all(map(_is_subscript, numbers)):
+            raise TypeError(
+                f"einsum: needs subscripts as text, or a list of numbers from 0 to "
+                f"{len(_NUMBERED) - 1} behind each operand, was given {numbers!r}"
+            )
+    parts = ["".join(["..." if n is ... else _NUMBERED[n] for n in x]) for x in lists]
+    count = len(given) // 2
+    return ",".join(parts[:count]) + "".join([f"->{x}" for x in parts[count:]]), tuple(given[::2])
+
+
+def _is_subscript(number: Any) -> bool:
+    return number is ... or (isinstance(number, int) and 0 <= number < len(_NUMBERED))
 
 
 def _einsum(subscripts: str, *operands: Any) -> Array:
