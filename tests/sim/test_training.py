@@ -609,6 +609,7 @@ def test_an_epoch_is_one_message(kind: str, workers: int, samples: int) -> None:
     with current(kind, workers) as pool:
         watcher = Watcher(lambda: pool.traffic.messages)
         net = network(Adam(1e-3))
+        gc.collect()  # arrays of other tests are released by messages, too
         net.fit(X[:samples], Y[:samples], batch_size=100, epochs=5, reporter=watcher)
         sent = np.diff(watcher.seen)
         assert set(sent) == {1 if samples % 100 == 0 else 2}

@@ -66,13 +66,15 @@ def einsum(subscripts: Any, /, *operands: Any, out: Any = None, optimize: Any = 
 
 def _in_letters(given: list[Any]) -> tuple[str, tuple[Any, ...]]:
     """Return subscripts and operands of a call with lists of numbers."""
+    classes = ", ".join([type(x).__name__ for x in given])
     result = given.pop() if len(given) % 2 else None
     lists = [*given[1::2], *([] if result is None else [result])]
     for numbers in lists:
         if not isinstance(numbers, (list, tuple)) or not all(map(_is_subscript, numbers)):
             raise TypeError(
-                f"einsum: needs subscripts as text, or a list of numbers from 0 to "
-                f"{len(_NUMBERED) - 1} behind each operand, was given {numbers!r}"
+                f'einsum: the subscripts come first, as a text such as "ij,jk->ik", or as a list '
+                f"of numbers from 0 to {len(_NUMBERED) - 1} behind each operand, was given "
+                f"{classes}"
             )
     parts = ["".join(["..." if n is ... else _NUMBERED[n] for n in x]) for x in lists]
     count = len(given) // 2
@@ -122,11 +124,6 @@ def _view(x: Array, letters: str, output: str) -> Array:
 def _parsed(subscripts: str, shapes: tuple[Shape, ...]) -> tuple[list[str], str]:
     """Return the index letters (`LETTERS`) of each operand and of the result, with ellipses
     expanded."""
-    if not isinstance(subscripts, str):
-        raise TypeError(
-            f'einsum: the subscripts come first, as a text such as "ij,jk->ik", was given '
-            f"{type(subscripts).__name__}"
-        )
     text = subscripts.replace(" ", "")
     left, arrow, right = text.partition("->")
     parts = left.split(",")
