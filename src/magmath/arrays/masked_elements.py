@@ -17,9 +17,9 @@ from magmath.arrays.operators import Operators
 from magmath.arrays.subscripts import setitem
 from magmath.engine.user_line import user_line
 from magmath.errors import TracingError
-from magmath.graph import Node, apply
+from magmath.graph import Node, apply, structure_of, topological
 from magmath.ops import elementwise as e
-from magmath.ops.leaves import constant
+from magmath.ops.leaves import PARAMETER, constant
 from magmath.ops.manipulation import reshape
 
 if TYPE_CHECKING:
@@ -193,13 +193,16 @@ def _is_same(x: Node, y: Node) -> bool:
     """Return True if two masks are the same expression of the same arrays and numbers."""
     if x is y:
         return True
-    if x.operation is not y.operation or len(x.inputs) != len(y.inputs) or x.operation.random:
+    orders = topological((x,), cut=True), topological((y,), cut=True)
+    if any(node.operation.random for node in orders[0]):
         return False
-    if not x.inputs:
-        is_number = x.name in ("parameter", "constant") and x.value is not None
-        return is_number and x.value == y.value and x.dtype is y.dtype
-    alike = x.attributes == y.attributes and x.dtype is y.dtype and x.shape == y.shape
-    return alike and all(_is_same(a, b) for a, b in zip(x.inputs, y.inputs, strict=True))
+    (key, leaves), (other_key, others) = (
+        structure_of(order, (mask,), (None,)) for order, mask in zip(orders, (x, y), strict=True)
+    )
+    return key == other_key and all(
+        a is b or (a.operation is PARAMETER and a.value is not None and a.value == b.value)
+        for a, b in zip(leaves, others, strict=True)
+    )
 
 
 def _unknown(operation: str) -> TracingError:

@@ -211,7 +211,8 @@ def _stop_background() -> None:
         process = _background.pop()
         process.kill()
         process.communicate()
-        OBJECTS.remove_drafts()
+        if not _background:
+            OBJECTS.remove_drafts()
 
 
 def compile_file(file: int, arithmetic: str, lacking: Sequence[str]) -> bytes:

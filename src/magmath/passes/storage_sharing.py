@@ -165,6 +165,8 @@ def _concatenated(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> N
     Others may read the operand too: the result keeps its value. If the result is computed in the
     storage of a node that overwrites it, they must read before.
     """
+    if all(node.name != "concat" for node in graph.nodes):
+        return
     kept = set(graph.roots)
     grown = {storage.alias[x] for x in storage.leading}
     position = {node: i for i, node in enumerate(schedule.order)}

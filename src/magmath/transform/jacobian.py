@@ -103,8 +103,8 @@ def jacobian(function: Callable[..., Any], argnums: Argnums = 0) -> Callable[...
     `mm.jacobian(f)(x)` has the shape of f(x), followed by that of x. `argnums` is the position of
     an argument, or a tuple of positions, for which the result is a tuple. Nested results and
     arguments give nested arrays: those of the arguments within those of the results, as in JAX. f
-    is called once for each array that it returns, and twice more for their shapes; the cost is that
-    of a batch of gradients, as many as the result has elements.
+    is called once for each array that it returns, and once before for their shapes; the cost is
+    that of a batch of gradients, as many as the result has elements.
 
     Raises as `vjp`.
     """

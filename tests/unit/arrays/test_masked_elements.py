@@ -158,6 +158,26 @@ def test_what_needs_their_number_is_refused(use: Callable[[Any], Any], needs: st
         mm.compile(lambda x: use(x * 1.0))(mm.asarray(X))
 
 
+def test_masks_of_long_expressions_are_compared_once() -> None:
+    """Node by node: their number of paths is 2 to the number of steps."""
+
+    def mask(x: Any) -> Any:
+        for _ in range(60):
+            x = x * x + x
+        return x > 0
+
+    def scaled(x: Any) -> Any:
+        x[mask(x * 0.1)] = x[mask(x * 0.1)] * 2
+        return x
+
+    assert mm.compile(scaled)(mm.asarray([1.0, -1.0])).tolist() == [2.0, -1.0]
+    noise = mm.compile(
+        lambda x: x.__setitem__(mm.random.random(9) > 0.5, x[mm.random.random(9) > 0.5])
+    )
+    with pytest.raises(TracingError, match="another mask"):
+        noise(mm.ones(9))
+
+
 def test_variables_loops_and_batches() -> None:
     v = mm.variable("v", np.array([1.0, -2.0, 3.0]))
 

@@ -40,16 +40,14 @@ class LayerNorm(Module):
         epsilon: float = 1e-5,
         affine: bool = True,
     ) -> None:
-        if isinstance(normalized_shape, Sequence):
-            normalized_shape = tuple(normalized_shape)
-        self.normalized_shape = normalized_shape
+        self.normalized_shape = _as_tuple(normalized_shape)
         self.epsilon = epsilon
         self.weight: Parameter | None = deferred(ones) if affine else None
         self.bias: Parameter | None = deferred(zeros) if affine else None
 
     def __call__(self, x: Array) -> Array:
         """(…, normalized) → the same shape."""
-        shape = _shape_of(self.normalized_shape, x)
+        shape = x.shape[-1:] if self.normalized_shape is None else self.normalized_shape
         self.materialize(weight=shape, bias=shape)
         return layer_norm(x, shape, self.weight, self.bias, self.epsilon)
 
@@ -72,24 +70,22 @@ class RMSNorm(Module):
         epsilon: float | None = None,
         affine: bool = True,
     ) -> None:
-        if isinstance(normalized_shape, Sequence):
-            normalized_shape = tuple(normalized_shape)
-        self.normalized_shape = normalized_shape
+        self.normalized_shape = _as_tuple(normalized_shape)
         self.epsilon = epsilon
         self.weight: Parameter | None = deferred(ones) if affine else None
 
     def __call__(self, x: Array) -> Array:
         """(…, normalized) → the same shape."""
-        shape = _shape_of(self.normalized_shape, x)
+        shape = x.shape[-1:] if self.normalized_shape is None else self.normalized_shape
         self.materialize(weight=shape)
         return rms_norm(x, shape, self.weight, self.epsilon)
 
 
-def _shape_of(normalized_shape: int | Sequence[int] | None, x: Array) -> tuple[int, ...]:
-    """Return the shape of the last axes that are normalized."""
-    if normalized_shape is None:
-        return x.shape[-1:]
-    return (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+def _as_tuple(shape: int | Sequence[int] | None) -> tuple[int, ...] | None:
+    """Return the shape of the normalized axes; None for the last axis."""
+    if shape is None:
+        return None
+    return (shape,) if isinstance(shape, int) else tuple(shape)
 
 
 @final
