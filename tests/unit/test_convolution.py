@@ -416,6 +416,40 @@ def test_each_candidate_is_measured_in_turn_and_the_fastest_remains(
     assert made[-1] == "fast"
 
 
+def test_the_first_call_of_each_of_several_layers_is_not_timed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Layers of one shape share their timings, and each reorders its own filters at first."""
+    now = [0.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+
+    def reordering() -> Call:
+        calls: list[None] = []
+
+        def call() -> None:
+            now[0] += 0.1 if calls else 50.0
+            calls.append(None)
+
+        return call
+
+    def plain() -> Call:
+        def call() -> None:
+            now[0] += 1.0
+
+        return call
+
+    tuner = Tuner()
+    options = {
+        "plain": Option(plain, is_always_ready),
+        "packed": Option(reordering, is_always_ready),
+    }
+    layers = [OnlineCall(tuner, "op", options) for _ in range(4)]
+    for _ in range(20):
+        for layer in layers:
+            layer()
+    assert tuner.known_choice("op", tuple(options)) == "packed"
+
+
 def test_the_default_remains_unless_it_is_clearly_beaten(monkeypatch: pytest.MonkeyPatch) -> None:
     make = _timed(monkeypatch)
     call = OnlineCall(Tuner(), "op", _options(make, default=1.0, other=0.97))

@@ -54,6 +54,20 @@ def test_as_many_threads_as_processors_are_free(threads: int, free: int) -> None
     assert machine.threads == max(free, 1)
 
 
+@pytest.mark.parametrize(("threads", "share", "fewer"), [(2, 0.25, 0), (2, 0.4, 1), (16, 0.25, 1)])
+def test_a_thread_is_given_up_if_it_costs_less_than_the_waits(
+    threads: int, share: float, fewer: int
+) -> None:
+    """Two threads of one process that wait for each other a quarter of the time are faster than
+    one."""
+    machine = Machine(threads)
+    for _ in range(8):
+        machine.now += 0.01
+        machine.waited += 0.01 * share
+        machine.processors.adapt()
+    assert machine.threads == threads - fewer
+
+
 def test_all_threads_are_tried_ever_more_seldom() -> None:
     machine = Machine(2)
     machine.free = 1

@@ -28,6 +28,7 @@ from magmath.arrays.numpy_protocols import call_function, call_ufunc
 from magmath.arrays.operands import (
     OPERANDS,
     combined,
+    elementwise,
     node_of_value,
     operands,
     written_operand,
@@ -445,7 +446,9 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
                 return self._compared_to_non_number(operation == "not_equal")
             return NotImplemented
         if operation == "power" and type(other) is int and other == 2 and self.dtype is not bool_:
-            return applied(e.OPERATIONS["square"], (self._node,), user_line(4))  # rounded exactly
+            return elementwise(
+                e.OPERATIONS["square"], (self._node,), user_line(4)
+            )  # rounded exactly
         return combined(operation, operands(operation, self, other), user_line(4))
 
     def _reflected(self, operation: str, other: Any) -> Array:
@@ -555,7 +558,7 @@ def unary(operation: str, x: Array) -> Array:
             return Array(node)
         if operation in _INTEGERS_OF_TRUTH:
             node = e.astype(node, int8)
-    return Array(applied(e.OPERATIONS[operation], (node,), user_line()))
+    return Array(elementwise(e.OPERATIONS[operation], (node,), user_line()))
 
 
 def floating(operation: str, x: Any) -> Array:

@@ -14,9 +14,10 @@ from magmath.arrays.lazy_array import LazyArray
 from magmath.arrays.number_list import NumberList, holds, is_number, number_list
 from magmath.core.dtypes import PYTHON_NUMBERS, DType, bool_, float64, int8
 from magmath.core.promotion import DEFAULT, common_dtype, floating_dtype
+from magmath.engine import session
 from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, ShapeError
-from magmath.graph import Node, applied, apply
+from magmath.graph import Node, Operation, applied, apply
 from magmath.graph.operation import Line
 from magmath.ops import elementwise as e
 from magmath.ops import leaves
@@ -40,11 +41,19 @@ _INTEGERS_OF_TRUTH = frozenset(
 
 
 def combined(operation: str, inputs: tuple[Node, ...], line: Line) -> Node:
-    """Return the node of an element-wise operation on operands of one type; of truth values the
-    sum is their disjunction, and the product their conjunction."""
+    """Return the node of an element-wise operation on operands of one type, or the leaf with its
+    value if it is computed now; of truth values the sum is their disjunction, and the product
+    their conjunction."""
     if inputs[0].dtype is bool_:
         operation = _TRUTH.get(operation, operation)
-    return applied(e.OPERATIONS[operation], inputs, line)
+    return elementwise(e.OPERATIONS[operation], inputs, line)
+
+
+def elementwise(operation: Operation, inputs: tuple[Node, ...], line: Line) -> Node:
+    """Return the node of an operation without attributes, or the leaf with its value if it is
+    computed now."""
+    leaf = session.eager_result(operation, inputs, line)
+    return applied(operation, inputs, line) if leaf is None else leaf
 
 
 def operands(operation: str, *values: Any) -> tuple[Node, ...]:

@@ -22,6 +22,7 @@ import numpy as np
 from magmath.core.bounded_memo import store_bounded
 from magmath.core.dtypes import DTYPES, bfloat16
 from magmath.engine import tracing
+from magmath.engine.kept_expressions import keeps_expressions
 from magmath.engine.remote_array import RemoteArray
 from magmath.graph import (
     Graph,
@@ -29,17 +30,20 @@ from magmath.graph import (
     Provenance,
     Recipe,
     Shape,
+    known_signature,
     set_provenance,
     set_value,
 )
-from magmath.graph.operation import Line
+from magmath.graph.operation import Line, Operation
 from magmath.graph.provenance import operand_of_array
 from magmath.graph.recipe import Number, NumberStep, RecipeStep, Step
+from magmath.graph.signature import Signature
 from magmath.layout import Layout
 from magmath.ops.creation import FULL, IOTA
 from magmath.ops.elementwise import ARGUMENT, STOP_GRADIENT
 from magmath.ops.gradient_results import GRADIENT
 from magmath.ops.leaves import CONSTANT, INPUT, PARAMETER, input_leaf
+from magmath.ops.manipulation import PERMUTE
 from magmath.ops.redistribute import REDISTRIBUTE
 from magmath.passes.expand import expand
 from magmath.passes.simplify import merge_equal
@@ -64,7 +68,7 @@ _NUMBER = -1  # in a pattern: an operand that is a number
 _CREATIONS = frozenset({FULL, IOTA})
 """Operations on numbers alone."""
 _DTYPES = {np.dtype(name): dtype for name, dtype in DTYPES.items() if dtype is not bfloat16}
-_NEVER: Mapping[Any, Recipe] = MappingProxyType({})
+_NEVER: Mapping[Any, tuple[Recipe, int]] = MappingProxyType({})
 
 
 class _Attempt:
@@ -80,7 +84,9 @@ class _Attempt:
         self.reads_stored = False
 
 
-_Read = tuple[list["np.ndarray[Any, Any]"], list[Node], list[Number], list[int]]
+_Position = int | tuple[int, Signature | None]
+"""The position of a leaf; of a transposed one in addition the signature of the transposition."""
+_Read = tuple[list["np.ndarray[Any, Any]"], list[Node], list[Number], list[_Position]]
 """The operands of a node: their values, the different leaves and the numbers among them, and for
 each operand the position of its leaf, or `_NUMBER`. No class, since each operation makes one."""
 
@@ -145,6 +151,21 @@ class EagerArrays:
         data = RemoteArray(self._pool, None, shape, dtype, layout, None, values.copy(order="C"))
         return input_leaf(shape, dtype, layout, data)
 
+    def applied(self, operation: Operation, inputs: tuple[Node, ...], line: Line) -> Node | None:
+        """Return an input leaf with the value of an operation without attributes; None if it needs
+        a node: if it is applied to operands of this form for the first time, or stays pending.
+        """
+        form = known_signature(operation, inputs)
+        if form is None or form.ready is None or form.nbytes > self.most or not form.recipes:
+            return None
+        if tracing.current() is not None or keeps_expressions() or self._pool.closed:
+            return None
+        read = self._read(inputs)
+        if read is None or not read[1]:
+            return None
+        values = self._kernels.value_by_numpy(form, read[0])
+        return None if values is None else self._leaf(values, operation, form, inputs, read, line)
+
     def leaf_of(self, node: Node) -> Node | None:
         """Return an input leaf with the value of a new node, or None if it stays pending."""
         form = node.signature
@@ -156,7 +177,7 @@ class EagerArrays:
         if self._pool.closed or operation in _CREATIONS:
             return None
         if form.recipes is not None and not operation.random:
-            read = self._read(node)
+            read = self._read(node.inputs)
             if read is not None and read[1]:
                 try:
                     return self._result(node, read)
@@ -198,13 +219,13 @@ class EagerArrays:
             recipes = form.recipes = {} if _is_eager(node) else _NEVER
         if recipes is _NEVER or (node.operation.random and not attempt.is_needed):
             return None
-        read = self._read(node, attempt)
+        read = self._read(node.inputs, attempt)
         return None if read is None else self._result(node, read, attempt)
 
     def _result(self, node: Node, read: _Read, attempt: _Attempt | None = None) -> Node | None:
         """Return an input leaf with the value of a node, given its operands; None if an operation
         of which it is composed stays pending."""
-        operands, leaves, numbers, pattern = read
+        operands = read[0]
         operation, form = node.operation, node.signature
         assert form is not None
         if operation is GRADIENT:
@@ -216,6 +237,18 @@ class EagerArrays:
             if lowered is None:
                 return None
             values = lowered.value.elements
+        return self._leaf(values, operation, form, node.inputs, read, node.line)
+
+    def _leaf(
+        self,
+        values: np.ndarray[Any, Any],
+        operation: Operation,
+        form: Signature,
+        inputs: Sequence[Node],
+        read: _Read,
+        line: Line,
+    ) -> Node:
+        """Return an input leaf with the value of an operation, and record its operands."""
         shape, dtype = form.shape, form.dtype
         layout = self._results.get(shape)
         if layout is None:
@@ -223,22 +256,28 @@ class EagerArrays:
             store_bounded(self._results, shape, layout, _MOST_LAYOUTS)
         data = RemoteArray(self._pool, None, shape, dtype, layout, None, values)
         result = input_leaf(shape, dtype, layout, data)
+        _, leaves, numbers, pattern = read
         if leaves and operation is not STOP_GRADIENT:
             key = tuple(pattern)
-            recipe = form.recipes.get(key)
-            if recipe is None:
-                recipe = form.recipes[key] = _recipe(node, pattern, len(leaves))
-            _record(result, recipe, leaves, numbers, node.line)
+            known = form.recipes.get(key)
+            if known is None:
+                recipe = _recipe(operation, form, inputs, pattern, len(leaves))
+                known = form.recipes[key] = recipe, len(recipe.steps) - 1
+            operands = tuple([operand_of_array(x) for x in leaves])
+            set_provenance(result, Provenance.of(*known, operands, line, tuple(numbers)))
         return result
 
-    def _read(self, node: Node, attempt: _Attempt | None = None) -> _Read | None:
+    def _read(self, inputs: Sequence[Node], attempt: _Attempt | None = None) -> _Read | None:
         """Return the operands of a node; None if one is pending, large or stored elsewhere, or,
-        without an attempt, is neither a stored array nor a number."""
+        without an attempt, is neither a stored array nor a number.
+
+        The transpose of a stored array is read without a copy, so `x.T @ y` needs none of x.
+        """
         values: list[np.ndarray[Any, Any]] = []
         leaves: list[Node] = []
         numbers: list[Number] = []
-        pattern: list[int] = []
-        for source in node.inputs:
+        pattern: list[_Position] = []
+        for source in inputs:
             operation = source.operation
             if operation is PARAMETER or operation is CONSTANT:
                 number = source.value if operation is PARAMETER else source.attributes["value"]
@@ -246,12 +285,14 @@ class EagerArrays:
                 numbers.append(number)
                 pattern.append(_NUMBER)
             else:
-                leaf = source
-                if operation is not INPUT:
+                leaf, view = source, None
+                if operation is PERMUTE and source.value is None:
+                    leaf, view = source.inputs[0].known, source
+                if leaf.operation is not INPUT:
                     known = None if attempt is None else self._known(source, attempt)
                     if known is None:
                         return None
-                    leaf = known
+                    leaf, view = known, None
                 elif attempt is not None:
                     attempt.reads_stored = True
                 data = leaf.value
@@ -260,11 +301,15 @@ class EagerArrays:
                 value = data.elements
                 if value is None and not data.has_failed:
                     value = data.elements_here()
+                position: _Position = len(leaves)
                 if leaf in leaves:
-                    pattern.append(leaves.index(leaf))
+                    position = leaves.index(leaf)
                 else:
-                    pattern.append(len(leaves))
                     leaves.append(leaf)
+                if view is not None and value is not None:
+                    value = PERMUTE.reference(value, **view.attributes)
+                    position = position, view.signature
+                pattern.append(position)
             if value is None or value.nbytes > MOST_READ:
                 return None
             values.append(value)
@@ -294,31 +339,35 @@ def _is_eager(node: Node) -> bool:
     return not (is_mark or operation.version or operation.leaf)
 
 
-def _record(
-    leaf: Node, recipe: Recipe, operands: Sequence[Node], numbers: Sequence[Number], line: Line
-) -> None:
-    """Record how the value of a leaf was computed."""
-    read = tuple([operand_of_array(x) for x in operands])
-    set_provenance(leaf, Provenance.of(recipe, len(recipe.steps) - 1, read, line, tuple(numbers)))
-
-
-def _recipe(node: Node, pattern: Sequence[int], operands: int) -> Recipe:
-    """Return the recipe of nodes of one signature: its operands, its numbers, the operation.
+def _recipe(
+    operation: Operation,
+    form: Signature,
+    inputs: Sequence[Node],
+    pattern: Sequence[_Position],
+    operands: int,
+) -> Recipe:
+    """Return the recipe of nodes of one signature: its operands, its numbers, their transposes,
+    the operation.
 
     `pattern` has the position of each input among the operands.
     """
+    given = [x for x, position in zip(inputs, pattern, strict=True) if position == _NUMBER]
+    numbers = range(operands, operands + len(given))
     steps: list[Step] = [None] * operands
-    sources = []
-    for source, position in zip(node.inputs, pattern, strict=True):
-        if position == _NUMBER:
-            position = len(steps)
-            steps.append(NumberStep(PARAMETER, source.dtype, 0))
-        sources.append(position)
-    numbers = range(operands, len(steps))
-    steps.append(
-        RecipeStep(
-            node.operation, node.attributes, node.shape, node.dtype, node.layout, None,
-            node.signature, tuple(sources),
-        )
-    )  # fmt: skip
+    steps += [NumberStep(PARAMETER, x.dtype, 0) for x in given]
+    next_number = iter(numbers)
+    sources: list[int] = []
+    for position in pattern:
+        if isinstance(position, int):
+            sources.append(next(next_number) if position == _NUMBER else position)
+            continue
+        source, view = position
+        assert view is not None
+        sources.append(len(steps))
+        steps.append(_step(PERMUTE, view, (source,)))
+    steps.append(_step(operation, form, tuple(sources)))
     return Recipe(steps, range(operands), numbers)
+
+
+def _step(operation: Operation, form: Signature, sources: tuple[int, ...]) -> RecipeStep:
+    return RecipeStep(operation, form.attributes, form.shape, form.dtype, None, None, form, sources)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, final
 from weakref import ref
 
 import numpy as np
+from msgspec import Struct
 
 from magmath.core.dtypes import DType
 from magmath.engine import tracing
@@ -17,6 +18,7 @@ from magmath.ops.leaves import input_leaf
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from magmath.runtime.array_records import OwnerReference
     from magmath.runtime.pool import Pool
     from magmath.runtime.run_handle import RunHandle
 
@@ -25,38 +27,32 @@ OVERWRITTEN: Final = object()
 """The value of a leaf that stands for an array whose memory was reused."""
 
 
-class RemoteArray:
+@final
+class RemoteArray(Struct, eq=False, weakref=True):
     """A handle on an array that the workers of a pool store.
 
     A small array that this process has made is sent to the workers when a program reads it. The
     array is released when the handle is garbage collected.
     """
 
-    __slots__ = (
-        "__weakref__", "_handle", "copies", "dtype", "elements", "layout", "origin", "owner",
-        "pool", "shape", "values",
-    )  # fmt: skip
+    pool: Pool
+    _handle: int | None
+    shape: Shape
+    dtype: DType
+    layout: Layout
+    origin: RunHandle | None = None
+    """The run that computed it."""
+    elements: np.ndarray[Any, Any] | None = None
+    """The values, if this process stores them."""
+    values: Tensor | None = None
+    """The values, fetched for reading elements (`element_reads`)."""
+    copies: dict[Layout, RemoteArray] = {}
+    """Copies in other layouts, managed by the engine."""
+    owner: OwnerReference | None = None
 
-    def __init__(
-        self,
-        pool: Pool,
-        handle: int | None,
-        shape: Shape,
-        dtype: DType,
-        layout: Layout,
-        origin: RunHandle | None = None,
-        elements: np.ndarray[Any, Any] | None = None,
-    ) -> None:
-        self.pool = pool
-        self._handle = handle
-        self.owner = None if handle is None else pool.track_owner(self, handle)
-        self.elements = elements  # the values, if this process stores them
-        self.shape = shape
-        self.dtype = dtype
-        self.layout = layout
-        self.origin = origin  # the run that computed it
-        self.values: Tensor | None = None  # fetched for reading elements (`element_reads`)
-        self.copies: dict[Layout, RemoteArray] = {}  # relayout copies, managed by the engine
+    def __post_init__(self) -> None:
+        if self._handle is not None:
+            self.owner = self.pool.track_owner(self, self._handle)
 
     @property
     def handle(self) -> int:

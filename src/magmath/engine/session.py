@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from magmath.engine.engine import Engine
 from magmath.errors import WorkerLost
-from magmath.graph import Node
+from magmath.graph import Node, Operation
+from magmath.graph.operation import Line
 from magmath.layout.mesh import set_printed_pool_size
 
 if TYPE_CHECKING:
@@ -161,6 +162,15 @@ def eager_leaf(node: Node) -> Node | None:
     if engine is None or engine.recorder is not None:
         return None
     return engine.eager_arrays.leaf_of(node)
+
+
+def eager_result(operation: Operation, inputs: tuple[Node, ...], line: Line) -> Node | None:
+    """Return an input leaf with the value of an operation without attributes on small arrays;
+    None if it must become a node (`EagerArrays.applied`)."""
+    engine = _engine
+    if engine is None or engine.recorder is not None:
+        return None
+    return engine.eager_arrays.applied(operation, inputs, line)
 
 
 def _pool_size() -> int:

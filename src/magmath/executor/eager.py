@@ -24,6 +24,7 @@ from magmath.executor.context import Context
 from magmath.executor.numpy_fast_path import is_faster_by_numpy, silent
 from magmath.executor.user_line import attach_user_line
 from magmath.graph import KernelCall, Node, Shape
+from magmath.graph.signature import Signature
 from magmath.layout import Layout, Mesh
 from magmath.memory.heap import Heap, PrivateSource, View
 from magmath.memory.local_array import LocalArray, tile_spec
@@ -88,6 +89,25 @@ class EagerKernels:
             raise
         return out
 
+    def value_by_numpy(
+        self, form: Signature, operands: Sequence[np.ndarray[Any, Any]]
+    ) -> np.ndarray[Any, Any] | None:
+        """Return the value of a node of this signature, by NumPy's function, in new memory; None if
+        no function is known, or if it fails."""
+        _, function, kind = form.ready
+        if function is None:
+            return None
+        out = np.empty(form.shape, kind)
+        try:
+            if len(operands) == 2:  # a starred call takes longer than the addition of 100 numbers
+                x, y = operands
+                silent().run(function, x, y, out)
+            else:
+                silent().run(function, *operands, out)
+        except Exception:
+            return None
+        return out
+
     def function_of(self, node: Node) -> Callable[..., object]:
         """Return the function that computes a node's value from those of its inputs; its last
         argument is the memory for the result."""
@@ -103,6 +123,8 @@ class EagerKernels:
         operands: Sequence[np.ndarray[Any, Any]],
         out: np.ndarray[Any, Any],
     ) -> None:
+        if node.operation.memory_orders is None:  # the kernel reads rows
+            operands = [np.asarray(value, order="C") for value in operands]
         views = {x: View(value) for x, value in zip(node.inputs, operands, strict=True)}
         views[node] = View(out)
         _call(node, step.whole, views, self._context)

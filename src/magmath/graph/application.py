@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -13,6 +13,18 @@ from magmath.layout import Layout
 
 _signatures: dict[Hashable, Signature] = {}
 _MOST_SIGNATURES = 10_000
+
+
+def known_signature(operation: Operation, inputs: Sequence[Node]) -> Signature | None:
+    """Return the signature of an operation without attributes if such a node was built before."""
+    return _signatures.get(_key(operation, inputs))
+
+
+def _key(operation: Operation, inputs: Sequence[Node]) -> Hashable:
+    if len(inputs) == 2:
+        x, y = inputs
+        return operation, x.shape, x.dtype.name, y.shape, y.dtype.name
+    return operation, *[(x.shape, x.dtype.name) for x in inputs]
 
 
 def apply(
@@ -46,11 +58,8 @@ def applied(
             *attributes.items(),
             *[(x.shape, x.dtype.name) for x in inputs],
         )
-    elif len(inputs) == 2:
-        x, y = inputs
-        key = (operation, x.shape, x.dtype.name, y.shape, y.dtype.name)
     else:
-        key = (operation, *[(x.shape, x.dtype.name) for x in inputs])
+        key = _key(operation, inputs)
     signature = _signatures.get(key)
     if signature is None:
         signature = store_bounded(

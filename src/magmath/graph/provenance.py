@@ -205,8 +205,11 @@ def operand_of(node: Node) -> WeakOperand:
 
 def operand_of_array(leaf: Node) -> WeakOperand:
     """Return `operand_of` of the leaf of an array."""
-    if leaf.provenance is not None:
-        return LeafOperand.of(leaf)
+    before = leaf.provenance
+    if before is not None:
+        return LeafOperand(
+            ref(leaf), before if type(before) is Provenance else before.recorded(leaf)
+        )
     nbytes = prod(leaf.shape) * leaf.dtype.itemsize
     return LeafOperand(ref(leaf), None) if nbytes > MOST_KEPT else KeptOperand(leaf, nbytes)
 

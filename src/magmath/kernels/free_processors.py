@@ -27,7 +27,11 @@ from magmath.kernels.thread_count import limit_running
 CHECK_SECONDS = 0.05
 """Seconds between two readings of the waits; infinite for a fixed number of threads."""
 CONTENDED: Final = 0.1
-"""Average number of waiting threads above which fewer threads compute."""
+"""Smallest average number of waiting threads above which fewer threads compute."""
+WORTH: Final = 0.6
+"""The same for a single thread, and proportionally less for more: of n threads that synchronise, a
+thread less costs 1/n of the speed, and each wait delays all. Threads of several libraries, one of
+which still spins while the other computes, wait for each other up to a quarter of the time."""
 RETRY_SECONDS: Final = (0.5, 8.0)
 """The shortest and the longest time until all threads are tried again."""
 _TASKS: Final = Path("/proc/self/task")
@@ -77,7 +81,7 @@ class FreeProcessors:
 
     def _decide(self, now: float, waiting: float) -> None:
         """Set the number of threads, of which `waiting` had no processor on average."""
-        if waiting > CONTENDED and self._used > 1:
+        if waiting > max(CONTENDED, WORTH / self._used) and self._used > 1:
             if self._used == self._all:  # the last trial did not help, or this is the first one
                 self._retry, longest = now + self._pause, RETRY_SECONDS[1]
                 self._pause = min(2 * self._pause, longest)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 
-ROUNDS = 3  # timed calls of each candidate, after an untimed one that loads and compiles
+ROUNDS = 3  # timed calls of each candidate
+MOST_FIRST = 32  # calls of newly bound candidates that are not timed
 TIMING_LIMIT = 1.5  # ratio to the fastest timing from which a candidate is not measured further
 
 
@@ -16,6 +17,7 @@ class Measurements:
 
     names: tuple[str, ...]
     seconds: dict[str, list[float]] = field(default_factory=dict)
+    first: dict[str, int] = field(default_factory=dict)
     lock: Lock = field(default_factory=Lock)
 
     def next(self, is_ready: Mapping[str, Callable[[], bool]]) -> str | None:
@@ -30,12 +32,14 @@ class Measurements:
                 return min(ready, key=lambda name: len(self.seconds.get(name, ())))
             return min(self.seconds, key=lambda name: min(self.seconds[name])) if lacking else None
 
-    def add(self, name: str, seconds: float) -> None:
-        """Record one call; the first one of each candidate, and more than needed, do not count."""
+    def add(self, name: str, seconds: float, is_first: bool) -> None:
+        """Record one call; the first one of each bound call, which loads code or reorders its own
+        filters, and more than needed, do not count."""
         with self.lock:
-            taken = self.seconds.get(name)
-            if taken is None:
-                self.seconds[name] = []
+            taken = self.seconds.setdefault(name, [])
+            calls = self.first.get(name, 0)
+            if is_first and calls < MOST_FIRST:  # calls that are always bound anew must count
+                self.first[name] = calls + 1
             elif len(taken) < ROUNDS:
                 taken.append(seconds)
 

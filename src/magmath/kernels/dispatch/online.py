@@ -68,9 +68,10 @@ class OnlineCall:
         return self._bound[name]
 
     def _measure(self, measured: Measurements, name: str) -> None:
+        is_first = name not in self._bound
         call = self._of(name)
         self._synchronize()
         start = time.perf_counter()
         call()
         self._synchronize()
-        measured.add(name, time.perf_counter() - start)
+        measured.add(name, time.perf_counter() - start, is_first)
