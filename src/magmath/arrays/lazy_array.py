@@ -101,7 +101,9 @@ class LazyArray(ArrayHandle):
         if node.reads_version:
             return False
         if node.size < LEAST_HELD:
-            return depth >= EAGER_PENDING and session.engine().is_eager(node)
+            is_eager = session.engine().is_eager
+            order = topological((node,), cut=True) if depth >= EAGER_PENDING else ()
+            return bool(order) and all(is_eager(x) for x in order)
         held = bytes_held_alone(topological((node,), cut=True))
         return held > MOST_HELD * node.size * node.dtype.itemsize
 
