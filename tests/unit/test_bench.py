@@ -161,6 +161,19 @@ def test_some_calls_of_a_slow_system_stand_for_all() -> None:
         assert made == [calls]
 
 
+def test_work_is_repeated_until_it_is_warm(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, made = [0.0], []
+
+    def work(times: int) -> None:
+        now[0] += 5.0 if not made else 1.0
+        made.append(times)
+
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    contestant = RepeatedContestant({}, lambda case: work, lambda case, result: 0.0, 8.0)
+    assert contestant.prepare({"repeats": 1}) == {"first_seconds": 5.0}
+    assert made == [1] * 4
+
+
 def test_one_failing_process_ends_the_system(told: Any) -> None:
     result = run(told("A two", processes=2, fails_in="round", fails_on=1), cases=2)
     reasons = [case.systems["A two"].reason for case in result.cases]

@@ -157,3 +157,45 @@ def test_expressions_of_numbers_alone_fail_when_they_are_read() -> None:
         singular = mm.linalg.inv(mm.zeros((2, 2)))
         with pytest.raises(np.linalg.LinAlgError):
             singular.numpy()
+
+
+def test_transposes_of_larger_arrays_are_read_without_copies() -> None:
+    """`x.T @ y` has a small result and is computed at once; its gradients reach x."""
+    x, y = np.random.default_rng(0).normal(size=(200, 60)), np.arange(200.0)
+    with current("inline"):
+        a, b = mm.asarray(x), mm.asarray(y)
+        assert a.nbytes > EAGER_BYTES
+        view = a.T
+        product = view @ b
+        assert product.is_known()
+        assert not view.is_known()
+        np.testing.assert_allclose(product, x.T @ y, rtol=1e-12)
+        np.testing.assert_allclose(view.sum(axis=0), x.sum(axis=1), rtol=1e-12)
+        np.testing.assert_allclose(mm.max(a.T, axis=1), x.T.max(axis=1))
+        loss = mm.sum((a.T @ (a @ (a.T @ b))) ** 2)
+        numbers = x.T @ (x @ (x.T @ y))
+        assert float(loss) == pytest.approx(float((numbers**2).sum()))
+        for_x, for_y = mm.grad(loss, [a, b])
+        gram, doubled = x.T @ x, 2 * numbers
+        np.testing.assert_allclose(for_y, x @ (gram @ doubled), rtol=1e-9)
+        expected = (
+            np.outer(x @ (x.T @ y), doubled)
+            + np.outer(x @ doubled, x.T @ y)
+            + np.outer(y, gram @ doubled)
+        )
+        np.testing.assert_allclose(for_x, expected, rtol=1e-9)
+
+
+def test_a_transpose_of_an_updated_array_shares_its_elements() -> None:
+    x, y = np.random.default_rng(1).normal(size=(200, 60)), np.arange(200.0)
+    with current("inline"):
+        a, b = mm.asarray(x), mm.asarray(y)
+        view = a.T
+        before = view @ b
+        a += 1
+        after = view @ b
+        view[0] = 5.0
+        np.testing.assert_allclose(before, x.T @ y, rtol=1e-12)
+        np.testing.assert_allclose(after, (x + 1).T @ y, rtol=1e-12)
+        assert a[:, 0].tolist() == [5.0] * 200
+        np.testing.assert_allclose((a.T @ b)[0], 5 * y.sum())

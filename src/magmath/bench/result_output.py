@@ -132,6 +132,8 @@ def _notes(name: str, system: SystemResult) -> Iterable[str]:
         yield f"{name}: {system.record['variant']}, compiled in {_seconds(system)} s"
     elif "variant" in system.record:
         yield f"{name}: {system.record['variant']}"
+    if "first_seconds" in system.record and system.seconds:
+        yield f"{name}: the first time took {rate_text(system.record['first_seconds'], 's')}"
     if "stages" in system.record:
         listed = ", ".join(f"{k} {v * 1e3:.0f}" for k, v in system.record["stages"].items())
         yield f"{name}: {system.record['nodes']} nodes; ms: {listed}"

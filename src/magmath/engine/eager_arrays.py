@@ -68,7 +68,7 @@ _NUMBER = -1  # in a pattern: an operand that is a number
 _CREATIONS = frozenset({FULL, IOTA})
 """Operations on numbers alone."""
 _DTYPES = {np.dtype(name): dtype for name, dtype in DTYPES.items() if dtype is not bfloat16}
-_NEVER: Mapping[Any, tuple[Recipe, int]] = MappingProxyType({})
+_NEVER: Mapping[Any, Recipe] = MappingProxyType({})
 
 
 class _Attempt:
@@ -259,12 +259,12 @@ class EagerArrays:
         _, leaves, numbers, pattern = read
         if leaves and operation is not STOP_GRADIENT:
             key = tuple(pattern)
-            known = form.recipes.get(key)
-            if known is None:
-                recipe = _recipe(operation, form, inputs, pattern, len(leaves))
-                known = form.recipes[key] = recipe, len(recipe.steps) - 1
+            recipe: Recipe | None = form.recipes.get(key)
+            if recipe is None:
+                recipe = form.recipes[key] = _recipe(operation, form, inputs, pattern, len(leaves))
             operands = tuple([operand_of_array(x) for x in leaves])
-            set_provenance(result, Provenance.of(*known, operands, line, tuple(numbers)))
+            made = Provenance.of(recipe, recipe.last, operands, line, tuple(numbers))
+            set_provenance(result, made)
         return result
 
     def _read(self, inputs: Sequence[Node], attempt: _Attempt | None = None) -> _Read | None:
@@ -301,15 +301,16 @@ class EagerArrays:
                 value = data.elements
                 if value is None and not data.has_failed:
                     value = data.elements_here()
-                position: _Position = len(leaves)
+                position = len(leaves)
                 if leaf in leaves:
                     position = leaves.index(leaf)
                 else:
                     leaves.append(leaf)
-                if view is not None and value is not None:
+                if view is None or value is None:
+                    pattern.append(position)
+                else:
                     value = PERMUTE.reference(value, **view.attributes)
-                    position = position, view.signature
-                pattern.append(position)
+                    pattern.append((position, view.signature))
             if value is None or value.nbytes > MOST_READ:
                 return None
             values.append(value)

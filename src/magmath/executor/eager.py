@@ -98,12 +98,13 @@ class EagerKernels:
         if function is None:
             return None
         out = np.empty(form.shape, kind)
+        run: Any = silent().run
         try:
             if len(operands) == 2:  # a starred call takes longer than the addition of 100 numbers
                 x, y = operands
-                silent().run(function, x, y, out)
+                run(function, x, y, out)
             else:
-                silent().run(function, *operands, out)
+                run(function, *operands, out)
         except Exception:
             return None
         return out

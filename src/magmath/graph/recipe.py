@@ -53,10 +53,11 @@ class Recipe:
 
     `operands` are the positions of the operands. They
     include pending nodes with other references, which can be built again if they no longer exist.
-    `numbers` are the positions of numbers that each call of a compiled function receives.
+    `numbers` are the positions of numbers that each call of a compiled function receives. `last` is
+    the position of the last step.
     """
 
-    __slots__ = ("_read_by", "length", "numbers", "operands", "steps")
+    __slots__ = ("_read_by", "last", "length", "numbers", "operands", "steps")
 
     def __init__(
         self,
@@ -67,6 +68,7 @@ class Recipe:
         self.steps = steps
         self.operands = operands
         self.numbers = numbers
+        self.last = len(steps) - 1
         self.length = len(steps) - len(operands)
         self._read_by: dict[tuple[int, bool], list[int]] = {}
 

@@ -13,7 +13,7 @@ import numpy as np
 
 import magmath as mm
 from magmath.bench.contestants.common import VERSIONS, use_workers
-from magmath.bench.peers.programs import check, operands
+from magmath.bench.peers.programs import WARM_UP_SECONDS, check, operands
 from magmath.bench.peers.repeated import RepeatedContestant, Work, repeat_call
 from magmath.bench.peers.service import Contestant
 from magmath.bench.programs.agreement import difference
@@ -48,7 +48,7 @@ class ProgramContestant(RepeatedContestant):
     """Runs a program with Python floats as float64, like NumPy."""
 
     def __init__(self) -> None:
-        super().__init__(VERSIONS, self._start, check)
+        super().__init__(VERSIONS, self._start, check, WARM_UP_SECONDS)
         self._main: Any
         self._data: tuple[Any, ...]
         self._given: list[mm.Array]

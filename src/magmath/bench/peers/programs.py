@@ -13,6 +13,8 @@ from magmath.bench.peers.repeated import RepeatedContestant, Work, repeat_call
 from magmath.bench.peers.service import Contestant
 from magmath.bench.programs.agreement import numbers
 
+WARM_UP_SECONDS = 3.0
+"""Seconds for which every system repeats a program before it is measured."""
 Run = Callable[[Any, tuple[Any, ...]], Callable[[], Any]]
 
 
@@ -33,7 +35,7 @@ def _contestant(versions: dict[str, str], variant: str, run: Run) -> Contestant:
         module, arrays = operands(case)
         return repeat_call(run(programs.variant(module, variant), arrays))
 
-    return RepeatedContestant(versions, prepare, check)
+    return RepeatedContestant(versions, prepare, check, WARM_UP_SECONDS)
 
 
 def _with_numpy(function: Any, arrays: tuple[Any, ...]) -> Callable[[], Any]:

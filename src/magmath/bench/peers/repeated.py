@@ -16,7 +16,9 @@ class RepeatedContestant(Contestant):
     """Repeats the work that `prepare` returns for a case, `repeats` times per round.
 
     `check` returns a number of a case and a result that is compared between systems. For slow
-    systems, a case has `calls`: so many repetitions are measured and extrapolated.
+    systems, a case has `calls`: so many repetitions are measured and extrapolated. `prepare`
+    repeats the work for `warm_up_seconds`, in which a system may compile in the background; the
+    record contains the seconds of the first time.
     """
 
     def __init__(
@@ -24,10 +26,12 @@ class RepeatedContestant(Contestant):
         versions: dict[str, str],
         prepare: Callable[[dict[str, Any]], Work],
         check: Callable[[dict[str, Any], Any], float],
+        warm_up_seconds: float = 0.0,
     ) -> None:
         self._versions = versions
         self._prepare = prepare
         self._check = check
+        self._warm_up_seconds = warm_up_seconds
         self._case: dict[str, Any]
         self._work: Work
 
@@ -38,7 +42,10 @@ class RepeatedContestant(Contestant):
         self._case, self._work = case, self._prepare(case)
         start = time.perf_counter()
         self._work(1)
-        return {"first_seconds": time.perf_counter() - start}
+        first = time.perf_counter() - start
+        while time.perf_counter() - start < self._warm_up_seconds:
+            self._work(1)
+        return {"first_seconds": first}
 
     def round(self) -> float:
         repeats: int = self._case["repeats"]
