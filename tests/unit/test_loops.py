@@ -99,6 +99,6 @@ def test_bodies_that_change_their_state_are_refused() -> None:
 def test_ranges_of_numbers_not_yet_known_are_refused() -> None:
     x = mm.zeros(3)
     with pytest.raises(TracingError, match=r"arange: .*write start \+ step \* mm\.arange\(n\)"):
-        mm.compile(lambda x, n: x + mm.arange(n))(x, 3)
+        mm.fori_loop(0, 3, lambda n, x: x + mm.arange(n), x)
     with pytest.raises(TracingError, match=r"linspace: .*argument of it; write start"):
-        mm.compile(lambda x, n: x + mm.linspace(0.0, n, 3))(x, 3.0)
+        mm.fori_loop(0, 3, lambda n, x: x + mm.linspace(0.0, n, 3), x)

@@ -14,7 +14,7 @@ from magmath.arrays.conversion import LayoutLike, bind_layout, leaf_of_values
 from magmath.arrays.lazy_array import LazyArray
 from magmath.arrays.number_list import holds, is_number
 from magmath.arrays.operands import joined
-from magmath.arrays.traced_scalar import TracedScalar
+from magmath.arrays.traced_scalar import NumberNeeded, TracedScalar
 from magmath.arrays.variable import Variable
 from magmath.arrays.views import Reshaped, Stretched
 from magmath.core.dtypes import (
@@ -31,7 +31,7 @@ from magmath.core.promotion import (
 from magmath.engine.devices import check_device
 from magmath.engine.remote_array import remote_array_of
 from magmath.engine.user_line import user_line
-from magmath.errors import RangeError, ShapeError, TracingError
+from magmath.errors import RangeError, ShapeError
 from magmath.graph import Node, Shape, apply
 from magmath.ops import creation, sums
 from magmath.ops import elementwise as e
@@ -381,11 +381,12 @@ def python_number(value: Any) -> Any:
 
 
 def require_known(operation: str, remedy: str, *numbers: Any) -> None:
-    """Raise TracingError for numbers that are arguments of a traced function."""
+    """Raise NumberNeeded for traced numbers: arguments of a traced function, loop counters."""
     if any(isinstance(number, TracedScalar) for number in numbers):
-        raise TracingError(
+        raise NumberNeeded(
             f"{operation}: needs numbers that are known while the function is traced, was given an "
-            f"argument of it; write {remedy} with a fixed n"
+            f"argument of it; write {remedy} with a fixed n",
+            numbers,
         )
 
 

@@ -4,7 +4,7 @@ counters."""
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,8 @@ from magmath.core.dtypes import DTYPE_OF_PYTHON, PYTHON_NUMBERS
 from magmath.core.promotion import number_dtype
 from magmath.engine.remote_array import no_value_error
 from magmath.engine.user_line import user_line
-from magmath.graph import Node, apply
+from magmath.errors import TracingError
+from magmath.graph import Node, apply, topological
 from magmath.ops import elementwise as e
 from magmath.ops import leaves
 
@@ -44,6 +45,19 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
 }
 
 
+class NumberNeeded(TracingError):
+    """The value of a traced number was requested; `leaves` are the numbers that determine it.
+
+    `compile` catches the error if these are arguments of its function, and traces the function for
+    their values.
+    """
+
+    def __init__(self, text: str, numbers: Iterable[Any]) -> None:
+        super().__init__(text)
+        nodes = [x.node for x in numbers if isinstance(x, TracedScalar)]
+        self.leaves = {x for x in topological(nodes) if x.is_leaf and x.value is None}
+
+
 class TracedScalar(Array):
     """A Python number that becomes known when a compiled function is called.
 
@@ -66,8 +80,12 @@ class TracedScalar(Array):
     def operand_kind(self) -> type:
         return type(self.sample)
 
+    def evaluated(self) -> Node:
+        """Raise NumberNeeded."""
+        raise NumberNeeded(str(no_value_error()), [self])
+
     def __len__(self) -> int:
-        raise no_value_error()  # it was passed as a shape or as axes
+        raise NumberNeeded(str(no_value_error()), [self])  # it was passed as a shape or as axes
 
     def __pos__(self) -> Array:
         return TracedScalar(self.node, +self.sample)

@@ -142,6 +142,6 @@ def no_value_error() -> TracingError:
         "a value was requested while mm.compile traces a function (or mm.vmap, mm.cond, mm.scan, "
         "mm.remat): its arguments have none then; return the array and use its value outside of "
         "the function; choose with mm.where or mm.cond instead of if, repeat with mm.while_loop "
-        "instead of while; a number that must be known "
-        "(in a shape, an axis, a range) is given before: mm.compile(functools.partial(f, n=3))"
+        "instead of while; what must be known (in a shape, an axis, a range) is a Python number "
+        "among the arguments of the compiled function"
     )

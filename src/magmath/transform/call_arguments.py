@@ -3,7 +3,8 @@ trace."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from magmath.arrays.array import Array
@@ -19,11 +20,28 @@ from magmath.ops.leaves import input_leaf, parameter
 _NUMBERS = (bool, int, float, complex)
 
 
+@dataclass(frozen=True, slots=True)
+class KnownNumber:
+    """A number that a function needs while it is traced, and for which it is traced."""
+
+    kind: type
+    value: bool | int | float | complex
+
+
 def argument_value(argument: Any) -> Any:
     """Return the data of an array argument, other arguments and variables unchanged."""
     if isinstance(argument, Variable) or not isinstance(argument, Array):
         return argument
     return remote_array_of(argument.evaluated())
+
+
+def with_known_numbers(values: Sequence[Any], needed: Iterable[int]) -> list[Any]:
+    """Return arguments with the numbers at these positions as known ones."""
+    found = list(values)
+    for i in needed:
+        if isinstance(found[i], _NUMBERS):
+            found[i] = KnownNumber(type(found[i]), found[i])
+    return found
 
 
 def argument_signature(value: Any) -> Hashable:
@@ -74,7 +92,7 @@ def traced_arguments(
 
 def _traced_argument(placeholder: Node | None, value: Any) -> Any:
     if placeholder is None:
-        return value
+        return value.value if isinstance(value, KnownNumber) else value
     if isinstance(value, RemoteArray):
         return Array(placeholder)
     return TracedScalar(placeholder, value)

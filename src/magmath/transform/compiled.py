@@ -3,6 +3,7 @@ program."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import update_wrapper, wraps
 from typing import TYPE_CHECKING, Any, final
@@ -13,6 +14,7 @@ import numpy as np
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.tree import flatten, unflatten
 from magmath.arrays.variable import overwrite
+from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.dtypes import convert_number
 from magmath.core.precision_state import PRECISION
 from magmath.core.promotion import DEFAULT
@@ -33,6 +35,7 @@ from magmath.transform.call_arguments import (
     integer_limits,
     is_array_or_number,
     required_properties,
+    with_known_numbers,
 )
 from magmath.transform.call_provenance import ProvenanceTemplate, Repetition
 from magmath.transform.divided_specialization import DividedSpecialization
@@ -50,9 +53,11 @@ def compile(function: Callable[..., Any]) -> Callable[..., Any]:
 
     The default type (see `set_default_dtype`) is part of that combination. Arguments may be arrays,
     NumPy arrays, Python numbers, and lists, tuples and dictionaries of them; numbers become
-    parameters, so another number does not compile again. The function must return arrays or
-    numbers, lists, tuples or dictionaries of them, or None, must not read values inside, and runs
-    as Python only while it is traced. A method is traced for each of its instances.
+    parameters, so another number does not compile again, unless the function needs its value (in a
+    shape, an axis, a range, an `if`): then it is traced for each value. The function must return
+    arrays or numbers, lists, tuples or dictionaries of them, or None, must not read values of
+    arrays inside, and runs as Python only while it is traced. A method is traced for each of its
+    instances.
 
     As without compilation, variables that it reads have their values at the time of the call,
     variables that it assigns (`v.assign(x)`, `v += x`) are assigned by the call, and each call
@@ -63,6 +68,10 @@ def compile(function: Callable[..., Any]) -> Callable[..., Any]:
     return _CompiledFunction(function)
 
 
+MANY_KNOWN_NUMBERS = 32
+"""Traces for values of numbers from which a function warns."""
+MOST_TRACES = 256
+"""Specializations of a function: those used least recently are traced again."""
 NO_DATA: Mapping[Node, RemoteArray] = {}
 NO_NUMBERS: Mapping[Node, float] = {}
 _NUMPY = (np.ndarray, np.generic)
@@ -76,7 +85,11 @@ class _CompiledFunction:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
-        self._traces: dict[Hashable, _Specialization | DividedSpecialization] = {}
+        self._traces: RecentlyUsed[Hashable, _Specialization | DividedSpecialization]
+        self._traces = RecentlyUsed(MOST_TRACES)
+        self._needed: dict[Hashable, set[int]] = {}
+        """By the structure of the arguments, the positions of numbers that tracing needs."""
+        self._known_numbers = 0  # traces for values of such numbers
         self._last: _Specialization | None = None
         self._latest: _Specialization | DividedSpecialization | None = None
         self._methods: dict[int, _CompiledFunction] = {}  # by the instances' identities
@@ -132,29 +145,52 @@ class _CompiledFunction:
         leaves, tree = flatten((args, kwargs))
         leaves = [as_array("compile", x) if isinstance(x, _NUMPY) else x for x in leaves]
         values = [argument_value(leaf) for leaf in leaves]
-        signatures = [argument_signature(value) for value in values]
         same = first_occurrences(leaves)
-        found = self._trace((engine, tree, same, signatures), values)
+        found, values = self._trace(engine, tree, same, values)
         self._last = found if isinstance(found, _Specialization) else None
         self._latest = found
         return found.run(values, leaves)
 
-    def _trace(self, key: _Key, values: Sequence[Any]) -> _Specialization | DividedSpecialization:
-        """Return the specialization for an engine and arguments of this structure.
+    def _trace(
+        self, engine: Engine, tree: Hashable, same: Sequence[int], values: Sequence[Any]
+    ) -> tuple[_Specialization | DividedSpecialization, list[Any]]:
+        """Return the specialization for an engine and arguments of this structure, and the
+        arguments for it.
 
-        Traces the function if there is none, or if an array that it captures was updated.
+        Traces the function if there is none, or if an array that it captures was updated; once
+        more if it needs the values of numbers among its arguments.
         """
-        engine, tree, same, signatures = key
-        form = id(engine), DEFAULT.floating, PRECISION.key, tree, same, tuple(signatures)
-        trace = self._traces.get(form)
-        if trace is None or not trace.captured.is_current:
-            call = TracedCall(self._function, tree, same, values)
+        while True:
+            given = with_known_numbers(values, self._needed.get(tree, ()))
+            key = engine, tree, same, [argument_signature(value) for value in given]
+            form = id(engine), DEFAULT.floating, PRECISION.key, tree, same, tuple(key[-1])
+            trace = self._traces.find(form)
+            if trace is not None and trace.captured.is_current:
+                return trace, given
+            call = TracedCall(self._function, tree, same, given)
+            if call.needed:
+                self._needed.setdefault(tree, set()).update(call.needed)
+                continue
+            if tree in self._needed:
+                self._note_known_number()
             if contains_loop(call.outputs):
                 trace = DividedSpecialization(call, compile)
             else:
-                trace = _Specialization(key, call, values)
-            self._traces[form] = trace
-        return trace
+                trace = _Specialization(key, call, given)
+            self._traces.store(form, trace)
+            return trace, given
+
+    def _note_known_number(self) -> None:
+        """Count a trace for values of numbers; warn if there are many."""
+        self._known_numbers += 1
+        if self._known_numbers == MANY_KNOWN_NUMBERS:
+            warnings.warn(
+                f"compile: {self._function!r} was traced {MANY_KNOWN_NUMBERS} times because it "
+                f"needs the value of a number among its arguments (in a shape, an axis, a range, "
+                f"an if), which takes a trace for each value; choose with mm.where or mm.cond, "
+                f"repeat with mm.fori_loop, or pass few different values",
+                stacklevel=4,
+            )
 
     def explain(self) -> Explanation:
         """Return the explanation of the program for arguments like those of the last call.

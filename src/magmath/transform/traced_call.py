@@ -10,6 +10,7 @@ import numpy as np
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.masked_elements import MaskedElements
 from magmath.arrays.number_list import is_number
+from magmath.arrays.traced_scalar import NumberNeeded
 from magmath.arrays.tree import flatten, unflatten
 from magmath.engine import tracing
 from magmath.engine.tracing import Trace
@@ -29,6 +30,8 @@ class TracedCall:
     nodes          the results, then the new values of arguments that are updated in place
     updated        the positions of these arguments
     tree           the nesting of the results
+    needed         the positions of number arguments whose values the function needs to be traced;
+                   then tracing has ended there, and there are no results
     outside        the pending nodes that it reads from outside, other than arguments. Gradients go
                    through these nodes: an expression that is built again in the place of one would
                    not depend on the array by which a gradient is asked for
@@ -44,10 +47,18 @@ class TracedCall:
         self.placeholders = [placeholder_of(value) for value in values]
         self.position = {leaf: i for i, leaf in enumerate(self.placeholders) if leaf}
         self.trace = Trace(can_loop=True)
-        with tracing.tracing(self.trace), recording_nodes() as made:
-            given = traced_arguments(self.placeholders, values, same)
-            self.nodes, self.tree, self.updated = _traced(function, unflatten(tree, given), given)
+        self.needed: set[int] = set()
+        try:
+            with tracing.tracing(self.trace), recording_nodes() as made:
+                given = traced_arguments(self.placeholders, values, same)
+                found = _traced(function, unflatten(tree, given), given)
+        except NumberNeeded as error:
+            if not error.leaves or not error.leaves.issubset(self.position):
+                raise
+            self.needed = {self.position[leaf] for leaf in error.leaves}
+            return
         del given
+        self.nodes, self.tree, self.updated = found
         self.trace.check_updates("compile")
         self.outside = _outside(self.outputs, made)
 

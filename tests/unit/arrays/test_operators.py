@@ -211,14 +211,67 @@ def test_arithmetic_of_numbers_given_to_compiled_functions_is_that_of_numbers() 
         mm.zeros,
         mm.eye,
         mm.arange,
-        lambda n: mm.sum(mm.ones(3), axis=n),
-        range,
-        lambda n: mm.random.normal(size=n),
+        lambda n: mm.sum(mm.ones((3, 2, 4)), axis=n),
+        lambda n: mm.stack([mm.ones(2) * i for i in range(n + 1)]),
+        lambda n: mm.ones(5)[n:],
+        lambda n: mm.ones(n) if n > 1 else -mm.ones(3),
+        lambda n: mm.reshape(mm.arange(12), (n + 1, -1)),
+        lambda n: mm.vmap(lambda row: row[:n])(mm.ones((2, 4))),
+        lambda n: mm.linspace(0.0, n, 3) * float(n),
     ],
 )
-def test_numbers_that_must_be_known_are_asked_for(function: Any) -> None:
-    with pytest.raises(TracingError, match=r"partial|known while the function is traced"):
-        mm.compile(function)(2)
+def test_a_function_is_traced_for_the_values_of_numbers_that_it_needs(function: Any) -> None:
+    compiled = mm.compile(function)
+    for n in (2, 1, 2, 0, True) if function is not mm.eye else (2, 3):
+        np.testing.assert_array_equal(compiled(n), function(n), strict=True)
+
+
+def test_only_the_numbers_that_are_needed_are_known() -> None:
+    traced: list[object] = []
+
+    @mm.compile
+    def scaled(x: Any, factor: float, sizes: Any) -> Any:
+        traced.append(None)
+        return x[: sizes["rows"]] * factor
+
+    for factor in range(5):
+        for rows in (1, 2):
+            x = scaled(mm.ones(3), float(factor), {"rows": rows})
+            assert x.tolist() == [float(factor)] * rows
+    assert len(traced) == 3, "one trace ends where the number is needed"
+
+
+def test_random_numbers_and_variables_are_those_of_one_trace() -> None:
+    """A trace that ends where it needs a number draws and assigns nothing."""
+    v = mm.variable("v", 0.0)
+
+    @mm.compile
+    def step(x: Any, epoch: int) -> Any:
+        v.assign(v + 1)
+        noise = mm.random.normal(size=(2,))
+        return (0.5 if epoch < 2 else 2.0) * x + noise
+
+    mm.random.seed(3)
+    found = [step(mm.ones(2), epoch).tolist() for epoch in range(4)]
+    mm.random.seed(3)
+    rates = [0.5, 0.5, 2.0, 2.0]
+    expected = [(rate * mm.ones(2) + mm.random.normal(size=(2,))).tolist() for rate in rates]
+    assert found == expected
+    assert float(v) == 4
+
+
+def test_many_values_of_a_number_that_is_needed_are_warned_of() -> None:
+    head = mm.compile(lambda x, n: x[:n])
+    for n in range(31):
+        assert head(mm.ones(64), n).shape == (n,)
+    with pytest.warns(UserWarning, match=r"compile: .* was traced 32 times"):
+        head(mm.ones(64), 31)
+    assert head(mm.ones(64), 32).shape == (32,)
+
+
+def test_counters_of_loops_have_no_values() -> None:
+    with pytest.raises(TracingError, match="among the arguments of the compiled function"):
+        mm.fori_loop(0, 3, lambda i, x: x[:i], mm.ones(3))
 
 
 def test_values_as_python_numbers() -> None:
