@@ -21,6 +21,7 @@ from magmath.api.elementwise import (
 from magmath.api.searching import where
 from magmath.api.statistics import max, sum
 from magmath.arrays.array import Array, as_array, floating
+from magmath.arrays.masked_elements import takes_selected
 from magmath.core.dtypes import DType, compute_dtype
 from magmath.core.keyword_hints import keyword_hints
 from magmath.engine.user_line import user_line
@@ -29,12 +30,14 @@ from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
 
 
+@takes_selected
 def relu(x: Array, /) -> Array:
     """max(x, 0); its gradient at 0 is 0."""
     x = as_array("relu", x)
     return Array(apply(e.OPERATIONS["maximum"], x.node, constant(0, x.dtype), line=user_line()))
 
 
+@takes_selected
 def sigmoid(x: Array, /) -> Array:
     """1 / (1 + exp(-x)), computed as (1 + tanh(x/2)) / 2, which does not overflow."""
     x = floating("sigmoid", x)
@@ -42,6 +45,7 @@ def sigmoid(x: Array, /) -> Array:
     return Array(e.add(e.multiply(e.call("tanh", e.multiply(x.node, half)), half), half))
 
 
+@takes_selected
 def logit(x: Array, /) -> Array:
     """log(x / (1 - x)), the inverse of sigmoid: nan outside of [0, 1], as scipy.special.logit.
 
@@ -55,6 +59,7 @@ def logit(x: Array, /) -> Array:
     return _in_type(where(is_near, near, subtract(log(far), log1p(negative(far)))), x.dtype)
 
 
+@takes_selected
 def softplus(x: Array, /, beta: float = 1.0, threshold: float = 20.0) -> Array:
     """log(1 + exp(beta · x)) / beta, which does not overflow; x where beta · x is greater than
     `threshold`, as in PyTorch."""

@@ -21,12 +21,14 @@ from magmath.api.elementwise import (
 from magmath.api.manipulation import broadcast_shapes
 from magmath.api.statistics import all
 from magmath.arrays.array import Array, as_array
+from magmath.arrays.masked_elements import takes_selected
 from magmath.arrays.operands import operands
 from magmath.arrays.views import share_elements
 from magmath.core.promotion import floating_dtype
 from magmath.errors import ShapeError
 
 
+@takes_selected
 def isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Array:
     """Return True where |a - b| ≤ atol + rtol·|b|, and for equal infinities; with `equal_nan` also
     where both are nan."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from magmath.arrays.array import Array, as_array, binary, floating, unary
-from magmath.arrays.masked_elements import MaskedElements
+from magmath.arrays.masked_elements import MaskedElements, takes_selected
 from magmath.arrays.number_list import is_number
 from magmath.arrays.operands import OPERANDS
 from magmath.arrays.output import masked, stored
@@ -214,6 +214,7 @@ remainder = _binary("remainder")
 subtract = _binary("subtract")
 
 
+@takes_selected
 def polygamma(n: int, x: Array, /) -> Array:
     """Return the derivative of order n + 1 of lgamma at each element, n ≥ 0; n = 1 is trigamma."""
     order = require_integer("polygamma: n", n, 0)
@@ -224,6 +225,7 @@ def polygamma(n: int, x: Array, /) -> Array:
     return multiply(series, (-1.0) ** (order + 1) * float(factorial(order)))
 
 
+@takes_selected
 def logical_not(x: Array, /, out: Any = None, *, where: Any = True) -> Array:
     """Return True where x is false or zero."""
     given = x if is_number(x) else _truth("logical_not", x)
@@ -233,6 +235,7 @@ def logical_not(x: Array, /, out: Any = None, *, where: Any = True) -> Array:
 _rint = _unary("round")
 
 
+@takes_selected
 def round(x: Array, /, decimals: int = 0, out: Any = None) -> Array:
     """Return each element rounded to the nearest multiple of 10**-decimals, ties to even."""
     if decimals == 0:
@@ -252,11 +255,13 @@ def round(x: Array, /, decimals: int = 0, out: Any = None) -> Array:
     return stored("round", multiply(_rint(divide(array, scale)), scale), out)
 
 
+@takes_selected
 def positive(x: Array, /, out: Any = None) -> Array:
     """Return the elements of x as they are."""
     return stored("positive", +as_array("positive", x), out)
 
 
+@takes_selected
 def clip(
     x: Array,
     /,

@@ -44,6 +44,7 @@ from magmath.api.manipulation import concat
 from magmath.api.searching import where
 from magmath.api.statistics import cumulative_sum, diff
 from magmath.arrays.array import Array, as_array, floating
+from magmath.arrays.masked_elements import takes_selected
 from magmath.arrays.number_list import is_number
 from magmath.arrays.operands import operands
 from magmath.arrays.output import takes_out
@@ -235,6 +236,7 @@ def modf(x: Any, /) -> tuple[Array, Array]:
     return copysign(where(isinf(x), 0.0, subtract(x, whole)), x), copysign(whole, x)
 
 
+@takes_selected
 def nan_to_num(
     x: Any, /, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
 ) -> Array:

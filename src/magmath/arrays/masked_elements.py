@@ -7,7 +7,9 @@ the shape, and can be compiled.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, final
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from magmath.arrays.keys import NEW, parse
 from magmath.arrays.namespace import array_namespace
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from magmath.core.dtypes import DType
 
 
+F = TypeVar("F", bound=Callable[..., Any])
 Array = Any
 """An `Array`, whose module imports this one."""
 
@@ -130,6 +133,15 @@ class MaskedElements(Operators["MaskedElements"]):
             return values  # type: ignore[no-any-return]
         return MaskedElements(values, self._mask, self._axis)
 
+    def mapped(
+        self, function: Callable[..., Any], given: Sequence[Any], options: Mapping[str, Any]
+    ) -> MaskedElements:
+        """Return an element-wise function of these elements and other operands."""
+        name = function.__name__
+        operands = [self._operand(name, x) for x in given]
+        named = {key: self._operand(name, x) for key, x in options.items()}
+        return self._with(function(*operands, **named))
+
     def _operand(self, operation: str, other: Any) -> Any:
         """Return an operand for all elements of the array."""
         if isinstance(other, MaskedElements):
@@ -166,6 +178,20 @@ class MaskedElements(Operators["MaskedElements"]):
 
     def __repr__(self) -> str:
         return f"<elements of {self._values!r} that a mask selects>"
+
+
+def takes_selected(function: F) -> F:
+    """Return an element-wise function, composed of others, that also takes the elements that a mask
+    selects."""
+
+    @wraps(function)
+    def mapped(*given: Any, **options: Any) -> Any:
+        for x in given:
+            if type(x) is MaskedElements:
+                return x.mapped(function, given, options)
+        return function(*given, **options)
+
+    return mapped  # type: ignore[return-value]
 
 
 def masked_elements(x: Array, key: Any) -> MaskedElements | None:

@@ -11,6 +11,7 @@ from functools import wraps
 from typing import Any
 
 from magmath.arrays.array import Array, as_array
+from magmath.arrays.masked_elements import takes_selected
 from magmath.core.dtypes import DType, as_dtype
 from magmath.core.shapes import broadcast
 from magmath.errors import DTypeError, ShapeError
@@ -75,7 +76,8 @@ def masked(operation: str, result: Array, where: Any, out: Array | None = None) 
 
 def takes_out(function: Callable[..., Array]) -> Callable[..., Array]:
     """Return an element-wise function, composed of others, that accepts `out`, `where` and
-    `dtype`."""
+    `dtype`, and the elements that a mask selects."""
+    function = takes_selected(function)
 
     @wraps(function)
     def with_options(

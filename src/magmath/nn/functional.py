@@ -23,6 +23,7 @@ from magmath.api.manipulation import expand_dims, reshape
 from magmath.api.random import Distributions
 from magmath.api.searching import where
 from magmath.arrays.array import Array, as_array, floating
+from magmath.arrays.masked_elements import takes_selected
 from magmath.core import foreign_names
 from magmath.core.dtypes import compute_dtype
 from magmath.core.promotion import get_default_dtype
@@ -59,11 +60,13 @@ def identity(x: Array) -> Array:
     return as_array("identity", x)
 
 
+@takes_selected
 def tanh(x: Array) -> Array:
     """Return the hyperbolic tangent."""
     return elementwise.tanh(floating("tanh", x))
 
 
+@takes_selected
 def leaky_relu(x: Array, negative_slope: float = 0.01) -> Array:
     """Return x where x ≥ 0, otherwise negative_slope · x."""
     x = floating("leaky_relu", x)
@@ -82,11 +85,13 @@ def prelu(x: Array, weight: Array) -> Array:
     return where(x > 0, x, (_along(weight, 1, x.ndim) if x.ndim > 1 else weight) * x)
 
 
+@takes_selected
 def relu6(x: Array) -> Array:
     """min(max(x, 0), 6)."""
     return hardtanh(x, 0.0, 6.0)
 
 
+@takes_selected
 def hardtanh(x: Array, minimum: float = -1.0, maximum: float = 1.0) -> Array:
     """Return x, limited to [minimum, maximum]; its gradient at both limits is 0."""
     x = floating("hardtanh", x)
@@ -98,41 +103,48 @@ def _without_positive(x: Array) -> Array:
     return where(x > 0, 0.0, x)
 
 
+@takes_selected
 def elu(x: Array, alpha: float = 1.0) -> Array:
     """Return x where x > 0, otherwise alpha · (exp(x) - 1)."""
     x = floating("elu", x)
     return where(x > 0, x, alpha * elementwise.expm1(_without_positive(x)))
 
 
+@takes_selected
 def celu(x: Array, alpha: float = 1.0) -> Array:
     """Return x where x > 0, otherwise alpha · (exp(x / alpha) - 1)."""
     x = floating("celu", x)
     return where(x > 0, x, alpha * elementwise.expm1(_without_positive(x) / alpha))
 
 
+@takes_selected
 def selu(x: Array) -> Array:
     """scale · elu(x, alpha) with the constants of Klambauer et al. (2017), which keep mean and
     variance."""
     return 1.0507009873554804934193349852946 * elu(x, 1.6732632423543772848170429916717)
 
 
+@takes_selected
 def silu(x: Array) -> Array:
     """Return x · sigmoid(x), also called swish."""
     x = floating("silu", x)
     return x * sigmoid(x)
 
 
+@takes_selected
 def log_sigmoid(x: Array) -> Array:
     """log(sigmoid(x)), which does not overflow."""
     return -elementwise.logaddexp(0.0, -floating("log_sigmoid", x))
 
 
+@takes_selected
 def mish(x: Array) -> Array:
     """Return x · tanh(softplus(x))."""
     x = floating("mish", x)
     return x * elementwise.tanh(elementwise.logaddexp(0.0, x))
 
 
+@takes_selected
 def gelu(x: Array, approximate: str = "none") -> Array:
     """Return x · (1 + erf(x / √2)) / 2, or x · (1 + tanh(√(2/π) · (x + 0.044715 · x³))) / 2 with
     approximate="tanh", as in PyTorch.
@@ -147,16 +159,19 @@ def gelu(x: Array, approximate: str = "none") -> Array:
     return 0.5 * x * (1.0 + elementwise.tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x))))
 
 
+@takes_selected
 def hard_sigmoid(x: Array) -> Array:
     """min(max(x / 6 + 1/2, 0), 1); its gradient at -3 and 3 is 0."""
     return hardtanh(floating("hard_sigmoid", x) / 6.0 + 0.5, 0.0, 1.0)
 
 
+@takes_selected
 def hard_swish(x: Array) -> Array:
     """Return x · hard_sigmoid(x)."""
     return x * hard_sigmoid(x)
 
 
+@takes_selected
 def softsign(x: Array) -> Array:
     """Return x / (1 + |x|)."""
     x = floating("softsign", x)

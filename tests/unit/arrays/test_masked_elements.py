@@ -158,6 +158,42 @@ def test_what_needs_their_number_is_refused(use: Callable[[Any], Any], needs: st
         mm.compile(lambda x: use(x * 1.0))(mm.asarray(X))
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (mm.relu, torch.relu),
+        (mm.sigmoid, torch.sigmoid),
+        (mm.softplus, torch.nn.functional.softplus),
+        (lambda x: mm.clip(x, -0.5, 0.5), lambda x: torch.clamp(x, -0.5, 0.5)),
+        (lambda x: x.clip(-0.5, 0.5) if isinstance(x, mm.Array) else mm.clip(x, min=-0.5, max=0.5),
+         lambda x: torch.clamp(x, -0.5, 0.5)),
+        (lambda x: mm.round(x, 1), lambda x: torch.round(x, decimals=1)),
+        (mm.sinc, torch.sinc),
+        (mm.exp2, torch.exp2),
+        (lambda x: mm.fmax(x, 0.3), lambda x: torch.clamp(x, 0.3, None)),
+        (lambda x: mm.nan_to_num(mm.log(x)), lambda x: torch.nan_to_num(torch.log(x))),
+        (mm.nn.functional.gelu, torch.nn.functional.gelu),
+        (lambda x: mm.nn.functional.leaky_relu(x, 0.2),
+         lambda x: torch.nn.functional.leaky_relu(x, 0.2)),
+        (lambda x: mm.nn.functional.silu(x), torch.nn.functional.silu),
+        (lambda x: x * mm.logical_not(x > 0.2), lambda x: x * ~(x > 0.2)),
+        (lambda x: x * mm.isclose(x, x), lambda x: x),
+    ],
+)  # fmt: skip
+def test_composed_functions_of_selected_elements(
+    ours: Callable[[Any], Any], theirs: Callable[[Any], Any]
+) -> None:
+    @mm.compile
+    def written(x: Any, y: Any) -> Any:
+        mask = y > 0.1
+        x[mask] = ours(x[mask])
+        return x
+
+    x, y = torch.tensor(X), torch.tensor(Y)
+    x[y > 0.1] = theirs(x[y > 0.1])
+    np.testing.assert_allclose(written(mm.asarray(X), mm.asarray(Y)), x.numpy(), atol=1e-7)
+
+
 def test_masks_of_long_expressions_are_compared_once() -> None:
     """Node by node: their number of paths is 2 to the number of steps."""
 
