@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from math import prod
+from operator import attrgetter
 from typing import TYPE_CHECKING, final
 
 from magmath.core.bounded_memo import store_bounded
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from magmath.runtime.messages import Number
     from magmath.runtime.run_handle import RunHandle
 
+_HANDLE = attrgetter("_handle")
 MAX_RESULTS = 4
 BOUND_TIME = 16  # the time of a run that is bound to its memory, in prepared calls
 MOST_EXCESS = 8 * BOUND_TIME
@@ -54,6 +56,7 @@ class ReplayCache:
     """A program without targets that runs repeatedly.
 
     graph   the graph of the program
+    draws   runs take numbers from counters (`run_numbers`)
     last    the last run through the engine, or None
     keeps   True if runs may write into the memory of former results
 
@@ -61,8 +64,11 @@ class ReplayCache:
     workers always, otherwise if runs seldom find the memory for which a call was prepared.
     """
 
-    def __init__(self, engine: Engine, compiled: Compiled, graph: Graph) -> None:
+    def __init__(
+        self, engine: Engine, compiled: Compiled, graph: Graph, *, draws: bool = True
+    ) -> None:
         self._engine = engine
+        self._draws = draws
         self.compiled = compiled
         self._graph = graph
         self._results: deque[ResultBuffers] = deque()  # oldest first
@@ -91,7 +97,9 @@ class ReplayCache:
             results = ResultBuffers(data)
             self._note_bound()
         else:
-            operands = tuple([x._handle or x.handle for x in given])  # properties take time
+            operands = tuple(map(_HANDLE, given))  # properties take time
+            if None in operands:
+                operands = tuple([x.handle for x in given])
             call = results.calls.get(operands)
             if call is None:
                 call = self._ready(results, given)
@@ -99,7 +107,8 @@ class ReplayCache:
             elif self._excess:
                 self._excess -= 1
             engine.pool.replay(call, operands, numbers)
-        forget_taken()
+        if self._draws:
+            forget_taken()
         return results
 
     @cached_property
@@ -143,7 +152,8 @@ class ReplayCache:
         except Exception as error:
             add_user_line(error)
             raise
-        forget_taken()
+        if self._draws:
+            forget_taken()
         return ResultBuffers(
             [
                 RemoteArray(pool, None, shape, dtype, layout, None, value)

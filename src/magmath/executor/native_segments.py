@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast, final
 
 import numpy as np
@@ -55,7 +56,7 @@ class NativeSegments:
         count = 0
         for segment in self._source.segments:
             numbers = enumerate(segment.divided, start=count)
-            stages = [_StageCall(function, number, places, divided) for number, divided in numbers]
+            stages = [_StageCall(function, n, places, divided).ready() for n, divided in numbers]
             found[segment.positions] = _call(stages, segment.faults)
             count += len(stages)
         return found
@@ -79,10 +80,15 @@ class _StageCall:
         self._function, self._is_divided = function, is_divided
         self._address = ctypes.cast(cast(Any, function), ctypes.c_void_p).value or 0
 
+    def ready(self) -> Ready:
+        """Return this call as a function without a frame of its own, if one thread executes it."""
+        if self._is_divided:
+            return self
+        alone = partial(self._function, self._record)
+        alone.__dict__["words"] = self._words  # whose address is the record
+        return alone
+
     def __call__(self) -> None:
-        if not self._is_divided:
-            self._function(self._record)
-            return
         self._work[0] = 0
         threads = torch.get_num_threads()
         if threads == 1:

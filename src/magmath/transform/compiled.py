@@ -231,6 +231,8 @@ class _Specialization:
         self.tree, self._updated = call.tree, call.updated
         self._assigned = [trace.read[leaf] for leaf in trace.assigned]
         self._reads_variables = bool(trace.read)
+        self._is_plain = self.tree is None and not (self._reads_variables or self._updated)
+        """True if the result is one array, and nothing else is to be done."""
         self._trace = trace
         self._same = trace.is_same_in_each_run
         traced = call.graph()
@@ -254,7 +256,7 @@ class _Specialization:
         self._likes = [required_properties(value) for value in values] if plain else None
         fixed = self._same and len(self._fixed) == len(self._numbers) and not self._limits
         self._takes_arrays = self._in_order and fixed and self._hoisted is None
-        self.repeated = ReplayCache(self.engine, compiled, graph)
+        self.repeated = ReplayCache(self.engine, compiled, graph, draws=not self._same)
         self.captured = Captured(traced, placeholders)
         for owner in trace.states:
             self.captured.add(owner)
@@ -319,7 +321,9 @@ class _Specialization:
             given = self._given(given, hoisted)
         results = self.repeated.run(given, numbers)
         self.history.note_continued(results.leaves, repetition, arguments)
-        found = self._found(results.leaves, arguments)
+        found = (
+            Array(results.leaves[0]) if self._is_plain else self._found(results.leaves, arguments)
+        )
         self.repeated.keep(results)
         return found
 
