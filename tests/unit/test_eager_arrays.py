@@ -199,3 +199,51 @@ def test_a_transpose_of_an_updated_array_shares_its_elements() -> None:
         np.testing.assert_allclose(after, (x + 1).T @ y, rtol=1e-12)
         assert a[:, 0].tolist() == [5.0] * 200
         np.testing.assert_allclose((a.T @ b)[0], 5 * y.sum())
+
+
+STEPS: tuple[Callable[[Any], Any], ...] = (
+    lambda x: x.T,
+    lambda x: mm.permute_dims(x, (1, 0)),
+    lambda x: mm.moveaxis(x, 0, 1),
+    lambda x: x[::-1],
+    lambda x: mm.reshape(x, (x.shape[1], x.shape[0])),
+    lambda x: x**2,
+    lambda x: mm.sin(x) + 0.5 * x,
+    lambda x: mm.relu(x),
+    lambda x: x * x.T,
+    lambda x: x @ x.T,
+    lambda x: x - mm.mean(x, axis=0),
+    lambda x: mm.exp(0.1 * x),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.sampled_from(range(len(STEPS))), min_size=1, max_size=4))
+def test_a_variable_stays_one_after_the_expression_was_computed_for_an_array(
+    choices: list[int],
+) -> None:
+    """What is remembered of operations on small arrays must not be applied to variables."""
+    values = np.random.default_rng(3).uniform(-1, 1, (3, 3))
+    values[0, 1] = 0.0  # where relu has a kink
+
+    def loss(x: Any) -> Any:
+        for i in choices:
+            x = STEPS[i](x)
+        return mm.sum(x * x)
+
+    with current("inline"):
+        a = mm.asarray(values)
+        y = loss(a)
+        first = mm.grad(y, a)
+        float(loss(a)), float(loss(a))
+        for _ in range(2):
+            v = mm.variable("v", values)
+            forms = [
+                mm.grad(loss(a), a),
+                mm.grad(loss(v), v),
+                mm.grad(loss)(a),
+                mm.value_and_grad(lambda v=v: loss(v), [v])[1][v],
+                mm.compile(mm.grad(loss))(a),
+            ]
+            for found in forms:
+                np.testing.assert_allclose(found, first, atol=1e-12)

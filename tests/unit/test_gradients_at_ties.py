@@ -31,9 +31,14 @@ def vectors(count: int) -> st.SearchStrategy[list[list[float]]]:
 
 
 def check(ours: Function, theirs: Function, *operands: Sequence[float]) -> None:
-    """Compare first derivatives, and second derivatives of the squares, by all operands."""
+    """Compare first derivatives, and second derivatives of the squares, by all operands: variables,
+    and arrays, of which small ones are computed at once."""
     values = [np.array(x, np.float64) for x in operands]
-    x = [mm.variable(f"x{i}", value) for i, value in enumerate(values)]
+    _compare(ours, theirs, values, [mm.variable("x", value) for value in values])
+    _compare(ours, theirs, values, [mm.asarray(value) for value in values])
+
+
+def _compare(ours: Function, theirs: Function, values: Any, x: list[mm.Array]) -> None:
     t = [torch.tensor(value, requires_grad=True) for value in values]
     weights = np.linspace(1.0, 2.0, num=np.size(ours(*x).numpy())).reshape(ours(*x).shape)
     result, expected = ours(*x), theirs(*t)

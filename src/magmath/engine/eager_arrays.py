@@ -64,7 +64,7 @@ MOST_STEPS = 200
 MOST_READ = 256 << 10
 """Bytes of the largest operand: a sum or a product may read more than it writes."""
 _MOST_LAYOUTS = 4096
-_NUMBER = -1  # in a pattern: an operand that is a number
+_NUMBER, _CONSTANT = -1, -2  # in a pattern: a number of the user's code, and of a function's own
 _CREATIONS = frozenset({FULL, IOTA})
 """Operations on numbers alone."""
 _DTYPES = {np.dtype(name): dtype for name, dtype in DTYPES.items() if dtype is not bfloat16}
@@ -88,7 +88,8 @@ _Position = int | tuple[int, Signature | None]
 """The position of a leaf; of a transposed one in addition the signature of the transposition."""
 _Read = tuple[list["np.ndarray[Any, Any]"], list[Node], list[Number], list[_Position]]
 """The operands of a node: their values, the different leaves and the numbers among them, and for
-each operand the position of its leaf, or `_NUMBER`. No class, since each operation makes one."""
+each operand the position of its leaf, `_NUMBER` or `_CONSTANT`. No class, since each operation
+makes one."""
 
 
 @final
@@ -283,10 +284,10 @@ class EagerArrays:
                 number = source.value if operation is PARAMETER else source.attributes["value"]
                 value = None if number is None else self._number(source)
                 numbers.append(number)
-                pattern.append(_NUMBER)
+                pattern.append(_NUMBER if operation is PARAMETER else _CONSTANT)
             else:
                 leaf, view = source, None
-                if operation is PERMUTE and source.value is None:
+                if operation is PERMUTE and source.value is None and not source.reads_version:
                     leaf, view = source.inputs[0].known, source
                 if leaf.operation is not INPUT:
                     known = None if attempt is None else self._known(source, attempt)
@@ -352,15 +353,15 @@ def _recipe(
 
     `pattern` has the position of each input among the operands.
     """
-    given = [x for x, position in zip(inputs, pattern, strict=True) if position == _NUMBER]
+    given = [x for x in inputs if x.operation is PARAMETER or x.operation is CONSTANT]
     numbers = range(operands, operands + len(given))
     steps: list[Step] = [None] * operands
-    steps += [NumberStep(PARAMETER, x.dtype, 0) for x in given]
+    steps += [NumberStep(x.operation, x.dtype, 0) for x in given]
     next_number = iter(numbers)
     sources: list[int] = []
     for position in pattern:
         if isinstance(position, int):
-            sources.append(next(next_number) if position == _NUMBER else position)
+            sources.append(next(next_number) if position < 0 else position)
             continue
         source, view = position
         assert view is not None

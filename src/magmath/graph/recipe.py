@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from magmath.core.dtypes import DType
 from magmath.core.shapes import Shape
+from magmath.graph.application import apply
 from magmath.graph.operation import NO_ATTRIBUTES, Line, Node, Operation, make_node
 from magmath.graph.signature import Signature
 from magmath.layout import Layout
@@ -100,6 +101,8 @@ class Recipe:
 
 def number_node(step: Node | NumberStep, value: Number) -> Node:
     """Return a node with a number of the type of a step: its own, or one that a call received."""
+    if step.operation.name == "constant":
+        return apply(step.operation, value=value, dtype=step.dtype)
     return Node(step.operation, (), NO_ATTRIBUTES, (), step.dtype, None, None, value)
 
 

@@ -74,6 +74,22 @@ def encoder_twin(ours: nn.TransformerEncoderLayer) -> torch.nn.TransformerEncode
     return theirs
 
 
+def decoder_twin(ours: nn.TransformerDecoderLayer) -> torch.nn.TransformerDecoderLayer:
+    theirs = torch.nn.TransformerDecoderLayer(
+        8, 2, 16, dropout=0.0, batch_first=True, norm_first=ours.norm_first
+    ).double()
+    theirs.self_attn = attention_twin(ours.attention)
+    theirs.multihead_attn = attention_twin(ours.memory_attention)
+    for dense, linear in ((ours.first, theirs.linear1), (ours.second, theirs.linear2)):
+        linear.weight.data, linear.bias.data = (
+            tensor(dense.weight).T.contiguous(),
+            tensor(dense.bias),
+        )
+    for own, norm in zip(ours.norms, (theirs.norm1, theirs.norm2, theirs.norm3), strict=True):
+        norm.weight.data, norm.bias.data = tensor(own.weight), tensor(own.bias)
+    return theirs
+
+
 KINDS = {"RNN": torch.nn.RNN, "GRU": torch.nn.GRU, "LSTM": torch.nn.LSTM}
 
 
@@ -107,6 +123,86 @@ def test_recurrent_layers(
         ]
         for slope, path in zip(slopes, order, strict=True):
             np.testing.assert_allclose(slope, wanted[path], atol=1e-10, err_msg=path)
+
+
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("name", KINDS)
+def test_cells(name: str, compiled: bool, kind: str, workers: int) -> None:
+    """A loop over time, with the loss of its last state: values and gradients."""
+    with current(kind, workers):
+        ours = getattr(nn, f"{name}Cell")(5)
+        x = mm.asarray(X)
+        first = ours(x[:, 0])
+        theirs = getattr(torch.nn, f"{name}Cell")(8, 5).double()
+        part = ours.direction
+        theirs.weight_ih.data = tensor(part.input_weight).T.contiguous()
+        theirs.weight_hh.data = tensor(part.hidden_weight).T.contiguous()
+        theirs.bias_ih.data, theirs.bias_hh.data = tensor(part.input_bias), tensor(part.hidden_bias)
+        wanted = theirs(tensor(X)[:, 0])
+        for found, expected in zip(*[(z,) if name != "LSTM" else z for z in (first, wanted)]):  # noqa: B905
+            np.testing.assert_allclose(found, expected.detach(), atol=1e-12)
+
+        def loss(x: Any) -> Any:
+            state = None
+            for t in range(x.shape[1]):
+                state = ours(x[:, t], state)
+            return ((state[0] if name == "LSTM" else state) ** 2).sum()
+
+        def step(x: Any) -> Any:
+            return mm.value_and_grad(lambda: loss(x), ours.trainable())
+
+        total, slopes = (mm.compile(lambda x: _listed(step(x))) if compiled else step)(x)
+        state = None
+        for t in range(7):
+            state = theirs(tensor(X)[:, t], state)
+        expected = ((state[0] if name == "LSTM" else state) ** 2).sum()
+        expected.backward()
+        assert float(total) == pytest.approx(expected.item())
+        grads = [theirs.weight_ih.grad.T, theirs.weight_hh.grad.T, theirs.bias_ih.grad,
+                 theirs.bias_hh.grad]  # fmt: skip
+        for slope, grad in zip(_listed((total, slopes))[1], grads, strict=True):
+            np.testing.assert_allclose(slope, grad, atol=1e-10)
+
+
+def _listed(found: Any) -> Any:
+    """A loss and its gradients, in the order of the parameters."""
+    total, slopes = found
+    return total, list(slopes.values()) if isinstance(slopes, dict) else slopes
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+def test_decoder_layers(kind: str, workers: int, norm_first: bool) -> None:
+    with current(kind, workers):
+        ours = nn.TransformerDecoderLayer(8, 2, 16, dropout=0.0, norm_first=norm_first)
+        x, memory = mm.asarray(X[:, :5]), mm.asarray(X * 0.5)
+        ours(x, memory)
+        theirs = decoder_twin(ours)
+        causal = torch.nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.float64)
+        padding = np.ones((6, 7), dtype=bool)
+        padding[:, 5:] = False
+        expected = theirs(
+            tensor(X[:, :5]), tensor(X * 0.5), tgt_mask=causal,
+            memory_key_padding_mask=torch.from_numpy(~padding),
+        )  # fmt: skip
+        found = ours(x, memory, causal=True, memory_key_mask=padding)
+        np.testing.assert_allclose(found, expected.detach(), atol=1e-12)
+        loss = (found * found).sum()
+        (expected * expected).sum().backward()
+        dense = mm.grad(loss, [ours.first.weight, ours.memory_attention.output.weight])
+        np.testing.assert_allclose(dense[0], theirs.linear1.weight.grad.T, atol=1e-10)
+        np.testing.assert_allclose(
+            dense[1], theirs.multihead_attn.out_proj.weight.grad.T, atol=1e-10
+        )
+
+
+def test_cells_refuse_sequences_and_states_of_other_shapes() -> None:
+    with current("inline"):
+        with pytest.raises(ShapeError, match=r"LSTMCell: takes \(N, inputs\).*mm\.nn\.LSTM"):
+            nn.LSTMCell(5)(mm.asarray(X))
+        with pytest.raises(ShapeError, match=r"GRUCell: the state is 1 × \(6, 5\)"):
+            nn.GRUCell(5)(mm.asarray(X[:, 0]), mm.zeros((6, 4)))
 
 
 @pytest.mark.parametrize(("kind", "workers"), POOLS)

@@ -26,7 +26,11 @@ from magmath.nn.layers.activation import (
     Tanh,
     Tanhshrink,
 )
-from magmath.nn.layers.attention import MultiheadAttention, TransformerEncoderLayer
+from magmath.nn.layers.attention import (
+    MultiheadAttention,
+    TransformerDecoderLayer,
+    TransformerEncoderLayer,
+)
 from magmath.nn.layers.containers import (
     Add,
     Concatenate,
@@ -72,7 +76,7 @@ from magmath.nn.layers.pooling import (
     MaxPool2d,
     MaxPool3d,
 )
-from magmath.nn.layers.recurrent import GRU, LSTM, RNN
+from magmath.nn.layers.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from magmath.nn.layers.resampling import (
     ChannelShuffle,
     CircularPad1d,
@@ -128,6 +132,7 @@ __all__ = [
     "Dropout",
     "Embedding",
     "Flatten",
+    "GRUCell",
     "GlobalAvgPool",
     "GlobalMaxPool",
     "GroupNorm",
@@ -136,6 +141,7 @@ __all__ = [
     "Hardtanh",
     "Identity",
     "InstanceNorm",
+    "LSTMCell",
     "Lambda",
     "LayerNorm",
     "LeakyReLU",
@@ -152,6 +158,7 @@ __all__ = [
     "PixelShuffle",
     "PixelUnshuffle",
     "RMSNorm",
+    "RNNCell",
     "ReLU",
     "ReLU6",
     "ReflectionPad1d",
@@ -170,6 +177,7 @@ __all__ = [
     "Softsign",
     "Tanh",
     "Tanhshrink",
+    "TransformerDecoderLayer",
     "TransformerEncoderLayer",
     "Upsample",
     "ZeroPad1d",

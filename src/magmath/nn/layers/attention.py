@@ -1,4 +1,4 @@
-"""Attention layers: multi-head attention, and the encoder layer of transformers."""
+"""Attention layers: multi-head attention, and the encoder and decoder layers of transformers."""
 
 from __future__ import annotations
 
@@ -160,3 +160,64 @@ class TransformerEncoderLayer(Module):
 
     def _feed_forward(self, x: Array) -> Array:
         return self.dropouts[2](self.second(self.dropouts[1](self.first(x))))
+
+
+@final
+class TransformerDecoderLayer(Module):
+    """Self-attention, attention to the outputs of an encoder, and two dense layers, each with a
+    residual connection and a LayerNorm.
+
+    For its arguments see `TransformerEncoderLayer`. Source: Vaswani et al. (2017), section 3.1.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        heads: int,
+        feedforward: int = 2048,
+        *,
+        dropout: float = 0.1,
+        activation: str | Callable[[Array], Array] = "relu",
+        norm_first: bool = False,
+        epsilon: float = 1e-5,
+    ) -> None:
+        self.attention = MultiheadAttention(features, heads, dropout=dropout)
+        self.memory_attention = MultiheadAttention(features, heads, dropout=dropout)
+        self.first = Dense(feedforward, activation)
+        self.second = Dense(features)
+        self.norms = [LayerNorm(epsilon=epsilon) for _ in range(3)]
+        self.dropouts = [Dropout(dropout) for _ in range(4)]
+        self.norm_first = norm_first
+
+    def __call__(
+        self,
+        x: Array,
+        memory: Array,
+        *,
+        mask: Any = None,
+        key_mask: Any = None,
+        causal: bool = False,
+        memory_mask: Any = None,
+        memory_key_mask: Any = None,
+    ) -> Array:
+        """(N, length, features), and the outputs of the encoder (N, keys, …) → the shape of the
+        first.
+
+        `mask`, `key_mask` and `causal` are those of the self-attention, `memory_mask` and
+        `memory_key_mask` of the attention to the encoder; see `nn.MultiheadAttention`.
+        """
+
+        def own(y: Array) -> Array:
+            found = self.attention(y, mask=mask, key_mask=key_mask, causal=causal)
+            return self.dropouts[0](found)
+
+        def of_memory(y: Array) -> Array:
+            found = self.memory_attention(y, memory, mask=memory_mask, key_mask=memory_key_mask)
+            return self.dropouts[1](found)
+
+        def fed(y: Array) -> Array:
+            return self.dropouts[3](self.second(self.dropouts[2](self.first(y))))
+
+        for norm, part in zip(self.norms, (own, of_memory, fed), strict=True):
+            x = x + part(norm(x)) if self.norm_first else norm(x + part(x))
+        return x

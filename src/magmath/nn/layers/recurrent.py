@@ -1,4 +1,5 @@
-"""Recurrent layers: simple, gated (GRU) and with long short-term memory (LSTM)."""
+"""Recurrent layers and single steps of them: simple, gated (GRU), with long short-term memory
+(LSTM)."""
 
 from __future__ import annotations
 
@@ -122,13 +123,14 @@ class _Recurrent(Module, ABC):
         added = direction(flip(x, 1) if backwards else x)
         outputs = []
         for t in range(x.shape[1]):
-            state = self._step(direction, added[:, t], state)
+            state = self.next_state(direction, added[:, t], state)
             outputs.append(state[0])
         found = stack(outputs, axis=1)
         return (flip(found, 1) if backwards else found), state
 
+    @staticmethod
     @abstractmethod
-    def _step(self, direction: Direction, added: Array, state: State) -> State:
+    def next_state(direction: Direction, added: Array, state: State) -> State:
         """Return the next state, given what the inputs add to the gates (N, gates · units)."""
 
 
@@ -149,7 +151,8 @@ class RNN(_Recurrent):
 
     gates = 1
 
-    def _step(self, direction: Direction, added: Array, state: State) -> State:
+    @staticmethod
+    def next_state(direction: Direction, added: Array, state: State) -> State:
         return (tanh(added + direction.of_hidden(state[0])),)
 
 
@@ -162,10 +165,11 @@ class GRU(_Recurrent):
 
     gates = 3
 
-    def _step(self, direction: Direction, added: Array, state: State) -> State:
+    @staticmethod
+    def next_state(direction: Direction, added: Array, state: State) -> State:
         (hidden,) = state
-        reset, update, new = _parts(added, self.units)
-        of_reset, of_update, of_new = _parts(direction.of_hidden(hidden), self.units)
+        reset, update, new = _parts(added, direction.units)
+        of_reset, of_update, of_new = _parts(direction.of_hidden(hidden), direction.units)
         update = sigmoid(update + of_update)
         new = tanh(new + sigmoid(reset + of_reset) * of_new)
         return ((1.0 - update) * new + update * hidden,)
@@ -182,9 +186,76 @@ class LSTM(_Recurrent):
     gates = 4
     states = 2
 
-    def _step(self, direction: Direction, added: Array, state: State) -> State:
+    @staticmethod
+    def next_state(direction: Direction, added: Array, state: State) -> State:
         hidden, cell = state
         gates = added + direction.of_hidden(hidden)
-        enter, keep, new, leave = _parts(gates, self.units)
+        enter, keep, new, leave = _parts(gates, direction.units)
         cell = sigmoid(keep) * cell + sigmoid(enter) * tanh(new)
         return sigmoid(leave) * tanh(cell), cell
+
+
+# single steps -----------------------------------------------------------------------------------
+
+
+class _Cell(Module, ABC):
+    """One step of a recurrent layer, for loops over time of the user's own."""
+
+    network: ClassVar[type[_Recurrent]]
+
+    def __init__(self, units: int) -> None:
+        self.units = require_integer(f"{type(self).__name__}: units", units, 1)
+        self.direction = Direction(units, self.network.gates)
+
+    def __call__(self, x: Array, state: Any = None) -> Any:
+        """(N, inputs) → the next state: an array (N, units), or a pair of them for an LSTMCell.
+
+        The state before begins with zeros by default.
+        """
+        name, count = type(self).__name__, self.network.states
+        if x.ndim != 2:
+            raise ShapeError(
+                f"{name}: takes (N, inputs), was given {x.shape}; take one time of a sequence, as "
+                f"in x[:, t], or use mm.nn.{self.network.__name__}"
+            )
+        shape = (x.shape[0], self.units)
+        if state is None:
+            state = (zeros(shape, dtype=x.dtype),) * count
+        given = (state,) if isinstance(state, Array) else tuple(state)
+        if len(given) != count or any(one.shape != shape for one in given):
+            raise ShapeError(
+                f"{name}: the state is {count} × {shape}, was given "
+                f"{[one.shape for one in given]}; pass what an earlier call has returned"
+            )
+        found = self.network.next_state(self.direction, self.direction(x), given)
+        return found if count > 1 else found[0]
+
+
+@final
+class RNNCell(_Cell):
+    """One step of an `RNN`: (N, inputs) and hidden values (N, units) → the next ones.
+
+    units  the number of hidden values
+    """
+
+    network = RNN
+
+
+@final
+class GRUCell(_Cell):
+    """One step of a `GRU`: (N, inputs) and hidden values (N, units) → the next ones.
+
+    units  the number of hidden values
+    """
+
+    network = GRU
+
+
+@final
+class LSTMCell(_Cell):
+    """One step of an `LSTM`: (N, inputs), hidden and cell values (N, units) → the next ones.
+
+    units  the number of hidden values
+    """
+
+    network = LSTM
