@@ -23,7 +23,7 @@ from magmath.ops.elementwise import multiply
 from magmath.ops.leaves import input_leaf
 from magmath.ops.redistribute import redistribute
 from magmath.ops.sums import sum_
-from operation_table import Case
+from operation_table import ROWS, Case
 
 # Relative to the result, and absolute for results of size 1: several units in the last place.
 TOLERANCE = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 5e-5, "float64": 1e-12}
@@ -168,6 +168,12 @@ def shifted(case: Case, position: int, direction: Any, by: float) -> Case:
     return Case(tuple(operands), case.attributes)
 
 
+def along(name: str, direction: Any) -> Any:
+    """A direction in which the operand of an operation may be moved."""
+    hermitian = name in ROWS and ROWS[name].hermitian
+    return (direction + np.swapaxes(direction, -1, -2)) / 2 if hermitian else direction
+
+
 def check_first_gradient(engine: Engine, name: str, case: Case, by: Sequence[int]) -> None:
     """The gradient is what central differences of the NumPy reference are."""
     found = values(engine, *slopes_of(engine, name, case, by))
@@ -177,6 +183,7 @@ def check_first_gradient(engine: Engine, name: str, case: Case, by: Sequence[int
         for index in np.ndindex(*x.shape):
             unit = np.zeros(tuple(x.shape))
             unit[index] = 1.0
+            unit = along(name, unit)
             ends = [_total(name, shifted(case, position, unit, h)) for h in (STEP, -STEP)]
             differences[index] = (ends[0] - ends[1]) / (2 * STEP)
         np.testing.assert_allclose(
@@ -200,7 +207,7 @@ def check_second_gradient(engine: Engine, name: str, case: Case, by: Sequence[in
     total = _sum_of([weighted(engine, slope, 3 + i) for i, slope in enumerate(first)])
     second = values(engine, *gradients(total, sources))
     for position, slope in zip(by, second, strict=True):
-        direction = random.uniform(-1, 1, tuple(case.operands[position].shape))
+        direction = along(name, random.uniform(-1, 1, tuple(case.operands[position].shape)))
         ends = [
             _slope_total(engine, name, shifted(case, position, direction, h), by)
             for h in (STEP, -STEP)

@@ -147,8 +147,13 @@ Draw = Callable[[Draws], Case]
 
 @dataclass(frozen=True, repr=False)
 class Row:
-    """How one operation is tried: cases, element types, and the operands with a gradient."""
+    """How one operation is tried: cases, element types, and the operands with a gradient.
+
+    hermitian    its operand is a Hermitian matrix, of which a triangle is read: derivatives are
+                 those along Hermitian matrices
+    """
 
     draw: Draw
     dtypes: tuple[str, ...]
     slopes: tuple[int, ...] = ()
+    hermitian: bool = False

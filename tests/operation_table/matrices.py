@@ -105,7 +105,7 @@ def _lstsq(draws: Draws) -> Case:
 
 
 ROWS: dict[str, Row] = {
-    "cholesky": Row(_definite, LAPACK, (0,)),
+    "cholesky": Row(_definite, LAPACK, (0,), hermitian=True),
     "solve_triangular": Row(_triangular_system, LAPACK, (0, 1)),
     "lu": Row(_any_matrix, LAPACK, (0,)),
     "qr": Row(_qr, LAPACK, (0,)),
@@ -115,7 +115,7 @@ ROWS: dict[str, Row] = {
     "parity": Row(_orders, REAL_FLOATS[2:]),
     "det": Row(_square_matrix, LAPACK, (0,)),
     "slogdet": Row(_square_matrix, LAPACK, (0,)),
-    "eigvalsh": Row(_definite, LAPACK, (0,)),
+    "eigvalsh": Row(_definite, LAPACK, (0,), hermitian=True),
     "svdvals": Row(_any_matrix, LAPACK, (0,)),
     "pinv": Row(_pinv, LAPACK, (0,)),
     "lstsq": Row(_lstsq, LAPACK, (0, 1)),

@@ -25,6 +25,7 @@ from magmath.api.elementwise import (
 )
 from magmath.api.manipulation import concat, reshape
 from magmath.arrays.array import Array, as_array
+from magmath.arrays.masked_elements import reduces_selected
 from magmath.arrays.number_list import is_number
 from magmath.arrays.operands import operands
 from magmath.arrays.output import stored
@@ -123,6 +124,7 @@ def _with_initial(
 
 
 @keyword_hints
+@reduces_selected
 def sum(
     x: Array,
     /,
@@ -138,6 +140,7 @@ def sum(
 
 
 @keyword_hints
+@reduces_selected
 def prod(
     x: Array,
     /,
@@ -156,6 +159,7 @@ def prod(
 
 
 @keyword_hints
+@reduces_selected
 def max(
     x: Array,
     /,
@@ -170,6 +174,7 @@ def max(
 
 
 @keyword_hints
+@reduces_selected
 def min(
     x: Array,
     /,
@@ -189,6 +194,7 @@ def _truth(name: str, x: Array) -> Array:
 
 
 @keyword_hints
+@reduces_selected
 def any(
     x: Array, /, axis: Axis = None, out: Any = None, keepdims: bool = False, *, where: Any = None
 ) -> Array:
@@ -197,6 +203,7 @@ def any(
 
 
 @keyword_hints
+@reduces_selected
 def all(
     x: Array, /, axis: Axis = None, out: Any = None, keepdims: bool = False, *, where: Any = None
 ) -> Array:
@@ -209,6 +216,7 @@ def _count(name: str, x: Array, axis: Axis) -> int:
 
 
 @keyword_hints
+@reduces_selected
 def mean(
     x: Array,
     /,
@@ -277,6 +285,7 @@ def _as(dtype: DType, x: Array) -> Array:
 
 
 @keyword_hints
+@reduces_selected
 def var(
     x: Array,
     /,
@@ -301,6 +310,7 @@ def var(
 
 
 @keyword_hints
+@reduces_selected
 def std(
     x: Array,
     /,

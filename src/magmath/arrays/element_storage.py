@@ -58,11 +58,19 @@ class SharingArray(Protocol):
 class ArrayView:
     """The place of an array in a storage: how it is cut from the first array."""
 
-    __slots__ = ("_elements", "path", "storage")
+    __slots__ = ("_elements", "_is_contiguous", "path", "storage")
 
     def __init__(self, storage: ElementStorage, path: Path) -> None:
         self.storage, self.path = storage, path
         self._elements: np.ndarray[Any, Any] | None = None
+        self._is_contiguous: bool | None = None
+
+    @property
+    def is_contiguous(self) -> bool:
+        """True if the elements of the array follow one another in NumPy's memory."""
+        if self._is_contiguous is None:
+            self._is_contiguous = not self.path or self.strided(self.path).flags.c_contiguous
+        return self._is_contiguous
 
     @property
     def elements(self) -> np.ndarray[Any, Any]:

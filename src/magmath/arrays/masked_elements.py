@@ -9,14 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar, final
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, final
 
-from magmath.arrays.keys import NEW, parse
+import numpy as np
+
+from magmath.arrays.masks import UnknownCount
 from magmath.arrays.namespace import array_namespace
 from magmath.arrays.numpy_protocols import call_ufunc
 from magmath.arrays.operands import written_operand
 from magmath.arrays.operators import Operators
-from magmath.arrays.subscripts import setitem
+from magmath.arrays.subscripts import getitem, setitem
+from magmath.core.shapes import reduced_axes
 from magmath.engine.user_line import user_line
 from magmath.errors import TracingError
 from magmath.graph import Node, apply, structure_of, topological
@@ -25,8 +29,6 @@ from magmath.ops.leaves import PARAMETER, constant
 from magmath.ops.manipulation import reshape
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from magmath.core.dtypes import DType
 
 
@@ -42,9 +44,10 @@ class MaskedElements(Operators["MaskedElements"]):
     The other elements are 1 in all intermediate results, so that neither they nor their derivatives
     become infinite or nan, which would reach gradients.
 
-    They take Python's operators, element-wise functions, `astype`, and the reductions `sum`,
-    `prod`, `mean`, `any` and `all` over all elements. Other operands are numbers, elements that the
-    same mask selects, and arrays that broadcast to the dimensions behind those of the mask.
+    They take Python's operators, element-wise functions, `astype`, and reductions: over all
+    elements, over the selected dimension, and over those behind it. Other operands are numbers,
+    elements that the same mask selects, and arrays that broadcast to the dimensions behind those of
+    the mask.
     """
 
     __slots__ = ("_axis", "_behind", "_condition", "_mask", "_values")
@@ -71,13 +74,30 @@ class MaskedElements(Operators["MaskedElements"]):
         """Return the elements, which are a copy already."""
         return self
 
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions: those of the mask are one."""
+        found: int = self._values.ndim - self._mask.ndim + 1
+        return found
+
+    @property
+    def size(self) -> Array:
+        """The number of elements: an integer that the compiled function computes."""
+        return array_namespace().count_nonzero(self._wide_condition())
+
     def written(self, x: Array, key: Any) -> Node:
         """Return the node of x with these elements at the positions that a key selects. Raises
-        TracingError unless the key is the same mask."""
-        place = _mask_of(x, key)
-        if place is None or place[1] != self._axis or not _is_same(place[0], self._mask):
+        TracingError unless the key has the same mask."""
+        place = _place(x, key)
+        if place is None or place.axis != self._axis or not _is_same(place.mask, self._mask):
             raise _unknown("writing elements that another mask selects")
-        return self._selected(written_operand(x.dtype, self._values), x.node)
+        return place.written(x, self._selected(written_operand(x.dtype, self._values), place.part))
+
+    def replaced(self, x: Array, place: _Place, value: Any) -> Node:
+        """Return the node of x with a value at these positions: a number, or an array that
+        broadcasts to the dimensions behind those of the mask."""
+        given = written_operand(x.dtype, self._operand("writing", value))
+        return place.written(x, self._selected(given, place.part))
 
     def _selected(self, values: Node, others: Node) -> Node:
         """Return the node of values where the mask is true, and of others elsewhere."""
@@ -85,28 +105,79 @@ class MaskedElements(Operators["MaskedElements"]):
 
     # reductions ---------------------------------------------------------------------------------
 
-    def sum(self) -> Array:
+    def sum(self, axis: Any = None, **options: Any) -> Any:
         """Return the sum of the elements."""
-        return self._reduced("sum")
+        return array_namespace().sum(self, axis, **options)
 
-    def prod(self) -> Array:
+    def prod(self, axis: Any = None, **options: Any) -> Any:
         """Return the product of the elements."""
-        return self._reduced("prod")
+        return array_namespace().prod(self, axis, **options)
 
-    def any(self) -> Array:
+    def any(self, axis: Any = None, **options: Any) -> Any:
         """Return True if an element is true."""
-        return self._reduced("any")
+        return array_namespace().any(self, axis, **options)
 
-    def all(self) -> Array:
+    def all(self, axis: Any = None, **options: Any) -> Any:
         """Return True if all elements are true."""
-        return self._reduced("all")
+        return array_namespace().all(self, axis, **options)
 
-    def mean(self) -> Array:
+    def mean(self, axis: Any = None, **options: Any) -> Any:
         """Return the mean of the elements; nan if there are none."""
-        return self._reduced("sum") / array_namespace().sum(self._wide_condition())
+        return array_namespace().mean(self, axis, **options)
 
-    def _reduced(self, name: str) -> Array:
-        return getattr(array_namespace(), name)(self._values, where=self._wide_condition())
+    def var(self, axis: Any = None, **options: Any) -> Any:
+        """Return the variance of the elements."""
+        return array_namespace().var(self, axis, **options)
+
+    def std(self, axis: Any = None, **options: Any) -> Any:
+        """Return the standard deviation of the elements."""
+        return array_namespace().std(self, axis, **options)
+
+    def max(self, axis: Any = None, **options: Any) -> Any:
+        """Return the largest element; the smallest number of the type if there are none."""
+        return array_namespace().max(self, axis, **options)
+
+    def min(self, axis: Any = None, **options: Any) -> Any:
+        """Return the smallest element; the largest number of the type if there are none."""
+        return array_namespace().min(self, axis, **options)
+
+    def reduced(
+        self,
+        function: Callable[..., Any],
+        axis: Any = None,
+        *given: Any,
+        keepdims: bool = False,
+        **options: Any,
+    ) -> Any:
+        """Return a reduction by a function of arrays that takes `where`.
+
+        The results for each selected row, without the selected dimension, are elements that the
+        mask selects.
+        """
+        name, rank = function.__name__, self._mask.ndim
+        if given or any(options.get(key) is not None for key in ("where", "out")):
+            raise _unknown(f"{name} with other arguments than axis, keepdims and dtype by name")
+        axes = reduced_axes(name, axis, self.ndim)
+        wide = tuple(
+            d
+            for a in axes
+            for d in (
+                range(a, a + rank) if a == self._axis else [a + rank - 1 if a > self._axis else a]
+            )
+        )
+        if self._axis not in axes:
+            result = function(self._values, axis=wide, keepdims=keepdims, **options)
+            before = 0 if keepdims else len([a for a in axes if a < self._axis])
+            return MaskedElements(result, self._mask, self._axis - before)
+        if name in ("max", "min"):
+            options["initial"] = _limit(self.dtype, lowest=name == "max")
+        result = function(
+            self._values, axis=wide, keepdims=keepdims, where=self._wide_condition(), **options
+        )
+        if keepdims and rank > 1:
+            shape = result.shape
+            result = result.reshape(shape[: self._axis] + shape[self._axis + rank - 1 :])
+        return result
 
     def _wide_condition(self) -> Array:
         """Return the mask in the shape of the array."""
@@ -194,25 +265,109 @@ def takes_selected(function: F) -> F:
     return mapped  # type: ignore[return-value]
 
 
+def reduces_selected(function: F) -> F:
+    """Return a reduction that also takes the elements that a mask selects."""
+
+    @wraps(function)
+    def reduced(x: Any, /, *given: Any, **options: Any) -> Any:
+        if type(x) is MaskedElements:
+            return x.reduced(function, *given, **options)
+        return function(x, *given, **options)
+
+    return reduced  # type: ignore[return-value]
+
+
 def masked_elements(x: Array, key: Any) -> MaskedElements | None:
-    """Return the elements that a key selects, None if it is not a single mask."""
-    place = _mask_of(x, key)
-    return None if place is None else MaskedElements(x, *place)
+    """Return the elements that a key selects, None if it has no mask, or other arrays."""
+    place = _place(x, key)
+    if place is None:
+        return None
+    return MaskedElements(array_namespace().Array(place.part), place.mask, place.axis)
 
 
 def with_item(x: Array, key: Any, value: Any) -> Node:
     """Return the node of x with x[key] replaced by a value. Raises as `setitem`."""
     if type(value) is MaskedElements:
         return value.written(x, key)
-    return setitem(x.node, key, written_operand(x.dtype, value))
+    try:
+        return setitem(x.node, key, written_operand(x.dtype, value))
+    except UnknownCount:
+        place, elements = _place(x, key), masked_elements(x, key)
+        if place is None or elements is None:
+            raise
+        return elements.replaced(x, place, value)
 
 
-def _mask_of(x: Array, key: Any) -> tuple[Node, int] | None:
-    """Return the mask that a key consists of, and its first dimension; None for other keys."""
-    parsed = parse(x.node, key)
-    if parsed.mask is None or parsed.cuts or NEW in parsed.order:
+class _Place(NamedTuple):
+    """The place of a mask in a key: the mask, the part of the array that the rest of the key
+    selects, the rest (None if that is the whole array), and the first dimension of the mask in the
+    part."""
+
+    mask: Node
+    part: Node
+    rest: tuple[Any, ...] | None
+    axis: int
+
+    def written(self, x: Array, part: Node) -> Node:
+        """Return the node of x with another part."""
+        return part if self.rest is None else setitem(x.node, self.rest, part)
+
+
+def _place(x: Array, key: Any) -> _Place | None:
+    """Return the place of the only mask in a key; None for a key with other arrays, and if slices
+    separate the mask from positions, so that NumPy moves the selected dimension."""
+    items = list(key) if isinstance(key, tuple) else [key]
+    found = [i for i, item in enumerate(items) if _is_mask(item)]
+    plain = [item is None or item is Ellipsis or isinstance(item, slice) for item in items]
+    positions = [i for i, item in enumerate(items) if not plain[i] and _is_position(item)]
+    together = sorted([*found, *positions])
+    if len(found) != 1 or sum(plain) + len(together) < len(items):
         return None
-    return parsed.mask.node, parsed.mask.axis
+    if together[-1] - together[0] >= len(together):
+        return None
+    (at,) = found
+    mask = array_namespace().asarray(items[at])
+    if not mask.ndim:
+        return None
+    items[at : at + 1] = [slice(None)] * mask.ndim
+    before, after = items[:at], items[at + mask.ndim :]
+    consumed = [item for item in before if item is not None and item is not Ellipsis]
+    axis = len(consumed)
+    if Ellipsis in [item for item in before if item is Ellipsis]:
+        later = [item for item in after if item is not None]
+        axis = x.ndim - mask.ndim - len(later)
+    shape = x.shape[axis : axis + mask.ndim]
+    if mask.shape != shape:
+        raise IndexError(
+            f"indexing: the mask has shape {mask.shape}, and the dimensions that it selects from "
+            f"have {shape}; give a mask of their shape"
+        )
+    axis += len([1 for item in before if item is None]) - len([i for i in positions if i < at])
+    whole = all(item is Ellipsis or item == slice(None) for item in items)
+    if whole:
+        return _Place(mask.node, x.node, None, axis)
+    return _Place(mask.node, getitem(x.node, tuple(items))[0], tuple(items), axis)
+
+
+def _is_mask(item: Any) -> bool:
+    if isinstance(item, list):
+        item = np.asarray(item)
+    return getattr(getattr(item, "dtype", None), "kind", "") in ("bool", "b")
+
+
+def _is_position(item: Any) -> bool:
+    """Return True for an integer, not an array of integers."""
+    return not hasattr(item, "dtype") and hasattr(item, "__index__")
+
+
+def _limit(dtype: DType, *, lowest: bool) -> Any:
+    """Return the smallest or the largest number of a type."""
+    if dtype.kind == "bool":
+        return not lowest
+    if dtype.is_integer:
+        limits = array_namespace().iinfo(dtype)
+        return limits.min if lowest else limits.max
+    return -inf if lowest else inf
 
 
 def _is_same(x: Node, y: Node) -> bool:
@@ -235,7 +390,6 @@ def _unknown(operation: str) -> TracingError:
     return TracingError(
         f"indexing: the number of elements that a mask selects is unknown while mm.compile traces "
         f"a function ({':'.join(map(str, user_line() or ()))}), which {operation} needs; x[mask] "
-        f"takes numbers and elements that the same mask selects, and has the methods sum, prod, "
-        f"mean, any and all; "
-        f"otherwise keep the shape with mm.where(mask, x, y), or index outside of the function"
+        f"takes numbers and elements that the same mask selects, and reductions such as sum and "
+        f"mean; otherwise keep the shape with mm.where(mask, x, y), or index outside of it"
     )

@@ -1,10 +1,11 @@
 """Flattening of nested lists, tuples and dictionaries into leaves and a structure, and back.
 
-None has no leaves, as in JAX.
+None has no leaves, as in JAX. Named tuples and ordered dictionaries keep their classes.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -35,8 +36,10 @@ def _taken_apart(value: Any, leaves: list[Any]) -> Hashable:
             leaves.append(part)
             trees.append(None)
     if isinstance(value, dict):
-        return "dict", tuple(value), tuple(trees)
-    return "list" if isinstance(value, list) else "tuple", tuple(trees)
+        return OrderedDict if isinstance(value, OrderedDict) else dict, tuple(value), tuple(trees)
+    if isinstance(value, list):
+        return list, tuple(trees)
+    return type(value) if hasattr(value, "_fields") else tuple, tuple(trees)
 
 
 def unflatten(tree: Any, leaves: Sequence[Any]) -> Any:
@@ -59,6 +62,6 @@ def _built(tree: Any, leaves: list[Any]) -> tuple[Any, list[Any]]:
     for part in parts[-1]:
         value, leaves = _built(part, leaves)
         values.append(value)
-    if kind == "dict":
-        return dict(zip(parts[0], values, strict=True)), leaves
-    return (values if kind == "list" else tuple(values)), leaves
+    if len(parts) == 2:
+        return kind(zip(parts[0], values, strict=True)), leaves
+    return kind(*values) if hasattr(kind, "_fields") else kind(values), leaves

@@ -177,7 +177,8 @@ def sharing(written: LazyArray) -> Callable[[], None] | None:
         raise _read_only(written.shape)
     arrays = view.storage.arrays()
     if len(arrays) == 1:
-        written.view_of = None
+        if view.is_contiguous:  # otherwise `reshape` must know that NumPy would copy
+            written.view_of = None
         return None
     base = view.storage.base_of(arrays)
     others = [x for x in arrays if x is not written and view.overlaps(_view_of(x))]
@@ -251,4 +252,4 @@ def is_contiguous(array: LazyArray) -> bool:
     """Return True if the elements of an array that was made in this way follow one another in
     NumPy's memory."""
     view = array.view_of
-    return view is None or not view.path or view.strided(view.path).flags.c_contiguous
+    return view is None or view.is_contiguous

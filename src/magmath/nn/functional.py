@@ -189,6 +189,28 @@ def tanhshrink(x: Array) -> Array:
     return x - elementwise.tanh(x)
 
 
+@takes_selected
+def softshrink(x: Array, threshold: float = 0.5) -> Array:
+    """Return x moved towards 0 by the threshold, and 0 where |x| is at most the threshold."""
+    x = floating("softshrink", x)
+    moved = where(x > 0, x - threshold, x + threshold)
+    return where(elementwise.abs(x) > threshold, moved, 0.0)
+
+
+@takes_selected
+def hardshrink(x: Array, threshold: float = 0.5) -> Array:
+    """Return x, and 0 where |x| is at most the threshold."""
+    x = floating("hardshrink", x)
+    return where(elementwise.abs(x) > threshold, x, 0.0)
+
+
+@takes_selected
+def threshold(x: Array, threshold: float, value: float) -> Array:
+    """Return x where it is greater than the threshold, otherwise a value."""
+    x = as_array("threshold", x)
+    return where(x > threshold, x, value)
+
+
 def glu(x: Array, axis: int = -1) -> Array:
     """Return a · sigmoid(b) for the halves a and b of x along `axis`, which has half the extent
     then.
@@ -230,6 +252,8 @@ ACTIVATIONS: dict[str, Callable[..., Array]] = {
     "softsign": softsign,
     "softmin": softmin,
     "tanhshrink": tanhshrink,
+    "softshrink": softshrink,
+    "hardshrink": hardshrink,
     "glu": glu,
 }
 
@@ -427,6 +451,12 @@ def rms_norm(
 def _last_axes(name: str, x: Array, normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
     """Return the last axes of x, which have this shape. Raises ShapeError if they do not."""
     shape: Shape
+    given: Any = normalized_shape
+    if isinstance(given, Array):
+        raise TypeError(
+            f"{name}: the second argument is the shape of the last axes, was given an array of "
+            f"shape {given.shape}; write {name}(x, weight.shape, weight)"
+        )
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     if not shape or x.shape[-len(shape) :] != shape:
         raise ShapeError(

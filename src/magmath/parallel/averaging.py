@@ -110,7 +110,7 @@ class Averaging(Strategy):
         leaves, tree = flatten(batch)
         accumulated = partial(self._accumulated, training, forward)
         nodes = [x.node for x in leaves]
-        traced = trace_function(type(self).__name__, accumulated, ("tuple", (tree,)), nodes)
+        traced = trace_function(type(self).__name__, accumulated, (tuple, (tree,)), nodes)
         results, assigned = traced.applied(self.copies(training))
         assign_all(assigned)
         loss, outputs, slopes = traced.unflattened([Array(node) for node in results])

@@ -158,7 +158,7 @@ class Replicas(Strategy):
         states = self._states(training)
         given |= {leaf: v.node for v, leaf in states.items() if leaf is not v.node}
         replica = partial(self._replica, training, forward, states)
-        traced = trace_function(type(self).__name__, replica, ("tuple", (tree,)), placeholders)
+        traced = trace_function(type(self).__name__, replica, (tuple, (tree,)), placeholders)
         nodes = [*traced.results, *traced.assigned.values()]
         found = batched(nodes, given, traced.drawn, self.replicas)
         count = len(traced.results)

@@ -237,6 +237,17 @@ class NeuralNetwork:
         `Trainer.simulate`."""
         return self.trainer.simulate(strategy, times=times, slowdown=slowdown)
 
+    def state_dict(self) -> dict[str, Array]:
+        """Return snapshots of parameters, buffers and random states by path; see
+        `Module.state_dict`."""
+        return self.module.state_dict()
+
+    def load_state_dict(
+        self, state: Mapping[str, Any], strict: bool = True
+    ) -> tuple[list[str], list[str]]:
+        """Assign values by path; see `Module.load_state_dict`."""
+        return self.module.load_state_dict(state, strict)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state of the module to a safetensors file, atomically."""
         if self.input_shape is None:

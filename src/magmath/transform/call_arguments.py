@@ -7,6 +7,9 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from magmath.api.creation import asarray
 from magmath.arrays.array import Array
 from magmath.arrays.traced_scalar import TracedScalar
 from magmath.arrays.variable import Variable
@@ -26,6 +29,24 @@ class KnownNumber:
 
     kind: type
     value: bool | int | float | complex
+
+
+def array_of_values(argument: Any) -> Any:
+    """Return an array with the values of an array of NumPy or another library; other arguments
+    unchanged."""
+    if isinstance(argument, Array):
+        return argument
+    foreign = isinstance(argument, np.generic) or hasattr(argument, "__dlpack__")
+    return asarray(argument) if foreign else argument
+
+
+def write_back(array: Any, original: Any) -> None:
+    """Write the values of an argument that the function has updated in place into the array of
+    NumPy or PyTorch that the user has given."""
+    if isinstance(original, np.ndarray):
+        np.copyto(original, array.numpy())
+    elif hasattr(original, "copy_"):
+        original.copy_(array.fetched())
 
 
 def argument_value(argument: Any) -> Any:

@@ -9,9 +9,7 @@ from functools import update_wrapper, wraps
 from typing import TYPE_CHECKING, Any, final
 from weakref import finalize, ref
 
-import numpy as np
-
-from magmath.arrays.array import Array, as_array
+from magmath.arrays.array import Array
 from magmath.arrays.tree import flatten, unflatten
 from magmath.arrays.variable import overwrite
 from magmath.core.bounded_memo import RecentlyUsed
@@ -31,11 +29,13 @@ from magmath.graph import Graph, Node
 from magmath.transform.call_arguments import (
     argument_signature,
     argument_value,
+    array_of_values,
     first_occurrences,
     integer_limits,
     is_array_or_number,
     required_properties,
     with_known_numbers,
+    write_back,
 )
 from magmath.transform.call_provenance import ProvenanceTemplate, Repetition
 from magmath.transform.divided_specialization import DividedSpecialization
@@ -74,7 +74,6 @@ MOST_TRACES = 256
 """Specializations of a function: those used least recently are traced again."""
 NO_DATA: Mapping[Node, RemoteArray] = {}
 NO_NUMBERS: Mapping[Node, float] = {}
-_NUMPY = (np.ndarray, np.generic)
 _Key = tuple[Engine, Hashable, Sequence[int], list[Hashable]]
 """The engine, the structure of the arguments, which of them are the same array, and their
 signatures."""
@@ -142,14 +141,17 @@ class _CompiledFunction:
             known = last.accepted(args)
             if known is not None:
                 return last.run(*known)
-        leaves, tree = flatten((args, kwargs))
-        leaves = [as_array("compile", x) if isinstance(x, _NUMPY) else x for x in leaves]
+        originals, tree = flatten((args, kwargs))
+        leaves = [array_of_values(x) for x in originals]
         values = [argument_value(leaf) for leaf in leaves]
         same = first_occurrences(leaves)
         found, values = self._trace(engine, tree, same, values)
         self._last = found if isinstance(found, _Specialization) else None
         self._latest = found
-        return found.run(values, leaves)
+        result = found.run(values, leaves)
+        for i in found.updated:
+            write_back(leaves[i], originals[i])
+        return result
 
     def _trace(
         self, engine: Engine, tree: Hashable, same: Sequence[int], values: Sequence[Any]
@@ -228,15 +230,15 @@ class _Specialization:
         self.engine, tree, same, _ = key
         self.floating, self.precision = DEFAULT.floating, PRECISION.key
         trace, placeholders, position = call.trace, call.placeholders, call.position
-        self.tree, self._updated = call.tree, call.updated
+        self.tree, self.updated = call.tree, call.updated
         self._assigned = [trace.read[leaf] for leaf in trace.assigned]
         self._reads_variables = bool(trace.read)
-        self._is_plain = self.tree is None and not (self._reads_variables or self._updated)
+        self._is_plain = self.tree is None and not (self._reads_variables or self.updated)
         """True if the result is one array, and nothing else is to be done."""
         self._trace = trace
         self._same = trace.is_same_in_each_run
         traced = call.graph()
-        self._results = len(call.nodes) - len(self._updated)
+        self._results = len(call.nodes) - len(self.updated)
         graph = self.engine.cut(traced)
         self._hoisted: HoistedValues | None = None
         self._versions: Mapping[Node, Node] = {}
@@ -252,7 +254,7 @@ class _Specialization:
         self._limits = integer_limits(traced, position)
         self._fixed = [x.value for x in self._numbers if isinstance(x, Node)]
         plain = tree == flatten((tuple(values), {}))[1] and all(map(is_array_or_number, values))
-        plain = plain and self._same and not (same or self._updated or self._assigned)
+        plain = plain and self._same and not (same or self.updated or self._assigned)
         self._likes = [required_properties(value) for value in values] if plain else None
         fixed = self._same and len(self._fixed) == len(self._numbers) and not self._limits
         self._takes_arrays = self._in_order and fixed and self._hoisted is None
@@ -278,7 +280,7 @@ class _Specialization:
 
         None for a function that assigns variables, or draws random numbers.
         """
-        if self._assigned or self._updated or not self._same:
+        if self._assigned or self.updated or not self._same:
             return None
         return separate(self.engine, graph, position)
 
@@ -345,11 +347,11 @@ class _Specialization:
             leaves = [leaf_of(data) for data in made]
             self.history.note(leaves, operands, arguments, drawn)
             return self._found(leaves, arguments)
-        if self._updated:
+        if self.updated:
             self.engine.settle()
         given = values if self._in_order else self._given(values, hoisted)
         results = self.repeated.run(given, numbers)
-        if self._updated:
+        if self.updated:
             self.engine.settle()
         self.history.note(results.leaves, operands, arguments, drawn)
         found = self._found(results.leaves, arguments)
@@ -402,8 +404,8 @@ class _Specialization:
 
     def _found(self, leaves: Sequence[Node], arguments: Sequence[Any]) -> Any:
         """Return the function's result, and update the arguments that it updates in place."""
-        if self._updated:
-            for i, leaf in zip(self._updated, leaves[self._results :], strict=True):
+        if self.updated:
+            for i, leaf in zip(self.updated, leaves[self._results :], strict=True):
                 if isinstance(arguments[i], Array):
                     arguments[i]._updated(leaf)
         if self.tree is None:

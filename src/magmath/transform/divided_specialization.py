@@ -65,6 +65,11 @@ class DividedSpecialization:
             draws.generator.skip_for_run(int(number) - draws.generator.next)
         return self._returned(results, arguments)
 
+    @property
+    def updated(self) -> Sequence[int]:
+        """The positions of the arguments that the function updates in place."""
+        return self._traced.updated
+
     def explain(self) -> Explanation:
         """Return the explanation of the programs of the last call, each loop with one step."""
         from magmath.diagnostics.explanation import Explanation

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -195,3 +196,51 @@ def test_loops_with_a_source_that_is_not_used() -> None:
             unused = unused - 0.01 * none
         assert unused.numpy().tolist() == [1, 1, 1]
         np.testing.assert_allclose(w.numpy(), 0.5 + 0.5 * 0.98**50)
+
+
+@pytest.mark.parametrize("complex_numbers", [False, True])
+@pytest.mark.parametrize("name", ["cholesky", "eigh", "eigvalsh"])
+def test_gradients_by_hermitian_matrices_are_hermitian(name: str, complex_numbers: bool) -> None:
+    """As PyTorch's, although one triangle is read: a step of gradient descent keeps the matrix
+    Hermitian."""
+    draw = np.random.default_rng(4)
+    x = draw.normal(size=(4, 4)) + 1j * complex_numbers * draw.normal(size=(4, 4))
+    matrix = x @ x.conj().T + 4 * np.eye(4)
+    matrix = matrix if complex_numbers else matrix.real
+    weights = draw.normal(size=(4, 4))
+
+    def loss(xp: Any, a: Any, w: Any) -> Any:
+        found = getattr(xp.linalg, name)(a)
+        if name == "eigh":  # the phases of eigenvectors are arbitrary
+            values, vectors = found
+            return (xp.abs(vectors) ** 2 * w).sum() + (values**2).sum()
+        return (xp.abs(found) ** 2 * (w if name == "cholesky" else w[0])).sum()
+
+    tensor = torch.tensor(matrix, requires_grad=True)
+    loss(torch, tensor, torch.tensor(weights)).backward()
+    found = mm.grad(lambda a: loss(mm, a, mm.asarray(weights)))(mm.asarray(matrix))
+    np.testing.assert_allclose(found, tensor.grad, atol=1e-9)
+    np.testing.assert_allclose(found, np.asarray(found).conj().T, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "matrices",
+    [
+        [[1.0, 2.0], [2.0, 4.0]],
+        [[0.0, 0.0], [0.0, 0.0]],
+        [[0.0]],
+        [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]],
+        [[1.0, 1.0, 1.0], [2.0, 2.0, 2.0], [3.0, 3.0, 3.0]],
+        [[[2.0, 1.0], [0.0, 3.0]], [[0.0, 1.0], [0.0, 0.0]]],
+    ],
+)
+def test_gradients_of_determinants_of_singular_matrices(matrices: Any) -> None:
+    """They are the cofactors."""
+    a = np.array(matrices)
+    n = a.shape[-1]
+    cofactors = np.empty_like(a)
+    for *at, i, j in np.ndindex(*a.shape):
+        minor = np.delete(np.delete(a[tuple(at)], i, 0), j, 1)
+        cofactors[(*at, i, j)] = (-1) ** (i + j) * (np.linalg.det(minor) if n > 1 else 1.0)
+    found = mm.grad(lambda a: mm.sum(mm.linalg.det(a)))(mm.asarray(a))
+    np.testing.assert_allclose(found, cofactors, atol=1e-12)

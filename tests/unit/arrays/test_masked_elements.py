@@ -146,6 +146,10 @@ def test_gradients_are_those_of_torch(program: Callable[[Any, Any, Any], Any]) -
         (lambda x: x @ x[x > 0], "a matrix product"),
         (lambda x: mm.where(x > 0, x[x > 0], 0), "where"),
         (lambda x: x[x > 0].shape, r"x\[mask\]\.shape"),
+        (
+            lambda x: mm.sum(x[x > 0], where=x > 1),
+            "sum with other arguments than axis, keepdims and dtype by name",
+        ),
         (lambda x: x[x > 0] + x, "add with an array along the selected dimension"),
         (lambda x: x[x > 0] + x[x > 1], "add of elements that two masks select"),
         (lambda x: x.__setitem__(x < 0, x[x > 0]), "writing elements that another mask selects"),
@@ -234,3 +238,66 @@ def test_variables_loops_and_batches() -> None:
     assert looped(mm.asarray([8.0, -8.0])).tolist() == [1.0, -8.0]
     batches = mm.compile(mm.vmap(lambda row: halved(0, row * 1.0)))
     assert batches(mm.asarray([[1.0, -1.0], [2.0, 3.0]])).tolist() == [[0.5, -1.0], [1.0, 1.5]]
+
+
+REDUCTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": lambda xp, x: xp.sum(x[x > 0] ** 3),
+    "mean": lambda xp, x: xp.mean(x[x > 0.2]),
+    "max": lambda xp, x: xp.max(x[x < 1]),
+    "min": lambda xp, x: x[x > 0].min(),
+    "std": lambda xp, x: xp.std(x[x > 0]),
+    "var": lambda xp, x: x[x > 0].var(ddof=1),
+    "prod": lambda xp, x: xp.prod(x[x > 1]),
+    "any": lambda xp, x: xp.any(x[x > 0] > 1),
+    "size": lambda xp, x: x[x > 0].sum() / x[x > 0].size,
+    "rows": lambda xp, x: x[x[:, 0] > 0].sum(axis=0),
+    "rows, kept": lambda xp, x: xp.mean(x[x[:, 0] > 0], axis=0, keepdims=True),
+    "rows, largest": lambda xp, x: xp.max(x[x[:, 0] > 0], axis=0),
+    "rows, then all": lambda xp, x: x[x[:, 0] > 0].sum(axis=1).max(),
+    "rows, both": lambda xp, x: x[x[:, 0] > 0].std(axis=(0, 1)),
+    "columns": lambda xp, x: x[:, x[0] > 0].sum(axis=1),
+    "columns, last": lambda xp, x: xp.sum(x[:, x[0] > 0], axis=-1),
+    "one column": lambda xp, x: x[x[:, 0] > 0, 1].sum(),
+    "one row": lambda xp, x: x[2, x[2] > 0].mean(),
+    "some columns": lambda xp, x: xp.sum(x[x[:, 0] > 0, 1:3] ** 2, axis=0),
+}
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_reductions_of_selected_elements(name: str) -> None:
+    function = REDUCTIONS[name]
+    found = mm.compile(lambda x: function(mm, x))(mm.asarray(X))
+    np.testing.assert_allclose(found, function(np, X), rtol=1e-12)
+    if np.asarray(found).dtype.kind == "f" and "largest" not in name:
+        slope = mm.compile(mm.grad(lambda x: mm.sum(function(mm, x))))(mm.asarray(X))
+        expected = mm.grad(lambda x: mm.sum(function(mm, x)))(mm.asarray(X))
+        np.testing.assert_allclose(slope, expected, atol=1e-12)
+
+
+def _row_values(x: Any) -> Any:
+    rows = x[:, 0] > 0
+    x[rows] = x[0]
+    return x
+
+
+def _column_of_rows(x: Any) -> Any:
+    rows = x[:, 0] > 0
+    x[rows, 0] = 5
+    x[rows, 1] += 1
+    x[rows, 2:] *= 2
+    x[1, x[1] > 0] -= 3
+    x[~rows, 1:3] = x[0, 1:3]
+    return x
+
+
+@pytest.mark.parametrize("function", [_row_values, _column_of_rows])
+def test_masks_with_positions_and_slices(function: Callable[[Any], Any]) -> None:
+    found = mm.compile(lambda x: function(x * 1.0))(mm.asarray(X))
+    np.testing.assert_allclose(found, function(X.copy()))
+
+
+def test_masks_apart_from_positions_are_refused() -> None:
+    """NumPy moves the selected dimension to the front there."""
+    x = mm.asarray(RANDOM.normal(size=(3, 4, 5)))
+    with pytest.raises(TracingError, match="unknown while mm.compile traces"):
+        mm.compile(lambda x: x[0, :, x[0, 0] > 0].sum())(x)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -399,3 +400,54 @@ def test_arguments_that_depend_on_one_another_are_independent() -> None:
     assert [float(slope) for slope in slopes] == [6.0, 3.0]
     nested = mm.grad(lambda a: mm.grad(lambda b: a * b * b)(a * 2))(x)
     assert float(nested) == 24.0
+
+
+class Motion(NamedTuple):
+    place: Any
+    speed: Any
+
+
+def test_named_tuples_keep_their_class() -> None:
+    """In arguments, results, carries and branches, as in JAX."""
+    start = Motion(mm.asarray([0.0, 1.0]), mm.asarray([1.0, -1.0]))
+
+    def moved(now: Motion, seconds: float = 0.5) -> Motion:
+        return Motion(now.place + seconds * now.speed, now.speed)
+
+    def energy(now: Motion) -> Any:
+        return mm.sum(now.speed**2 * now.place)
+
+    assert mm.compile(moved)(start).place.tolist() == [0.5, 0.5]
+    assert type(mm.compile(moved)(start, 1.0)) is Motion
+    slopes = mm.compile(mm.grad(energy))(start)
+    assert type(slopes) is Motion
+    assert slopes.place.tolist() == [1.0, 1.0]
+    looped = mm.fori_loop(0, 4, lambda i, now: moved(now), start)
+    assert (type(looped), looped.place.tolist()) == (Motion, [2.0, -1.0])
+    carried, places = mm.scan(lambda now, _: (moved(now), now.place), start, None, length=2)
+    assert (type(carried), places.shape) == (Motion, (2, 2))
+    ended = mm.while_loop(lambda now: now.place[0] < 3, moved, start)
+    assert (type(ended), float(ended.place[0])) == (Motion, 3.0)
+    chosen = mm.cond(mm.asarray(True), moved, lambda now: now, start)
+    assert type(chosen) is Motion
+    rows = mm.vmap(lambda now: moved(now))(Motion(mm.ones((3, 2)), mm.ones((3, 2))))
+    assert (type(rows), rows.place.shape) == (Motion, (3, 2))
+    assert mm.compile(mm.linalg.eigh)(mm.eye(2)).eigenvalues.tolist() == [1.0, 1.0]
+    state = OrderedDict(b=mm.ones(1), a=mm.zeros(1))
+    assert type(mm.compile(lambda s: s)(state)) is OrderedDict
+
+
+def test_arrays_of_other_libraries_are_arguments_and_are_updated() -> None:
+    """As without compilation, `x += 1` writes into the caller's array."""
+
+    def counted(x: Any) -> Any:
+        x += 1
+        return mm.sum(x)
+
+    compiled = mm.compile(counted)
+    given, tensor = np.zeros(3), torch.zeros(3, dtype=torch.float64)
+    for step in range(1, 4):
+        assert float(compiled(given)) == float(compiled(tensor)) == 3.0 * step
+        assert given.tolist() == tensor.tolist() == [float(step)] * 3
+    total = mm.compile(lambda x, y: (x * y).sum())
+    assert float(total(torch.ones(3), mm.ones(3))) == 3.0

@@ -369,6 +369,48 @@ def test_views_whose_base_has_no_name() -> None:
     assert left.tolist() == [1, 2, 3]
 
 
+VIEWS: tuple[Callable[[Any], Any], ...] = (
+    lambda x: x.T,
+    lambda x: x[:, ::-1],
+    lambda x: x[::-1],
+    lambda x: x[:, :2],
+    lambda x: x[:, 1:],
+    lambda x: x[1:],
+    lambda x: x.reshape(x.shape[1], x.shape[0]),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    views=st.lists(st.sampled_from(range(len(VIEWS))), min_size=1, max_size=3),
+    writes=st.lists(st.sampled_from(["all", "element", "none"]), min_size=1, max_size=3),
+)
+def test_arrays_without_a_named_base_are_strided_as_in_numpy(
+    views: list[int], writes: list[str]
+) -> None:
+    """Whether `ravel` shares the elements of an array depends on how the array was cut, also after
+    writes into it."""
+
+    def program(x: Any) -> list[Any]:
+        for view in views:
+            if min(x.shape) > 1:
+                x = VIEWS[view](x)
+            for write in writes:
+                if write == "all":
+                    x -= x.mean(0)
+                elif write == "element":
+                    x[0, -1] += 3
+        flat = x.ravel()
+        flat *= 10
+        turned = x.T.reshape(-1)
+        turned += 1
+        return [x, flat, turned]
+
+    values = numpy.arange(12.0).reshape(3, 4)
+    for found, expected in zip(program(mm.asarray(values)), program(values.copy()), strict=True):
+        numpy.testing.assert_array_equal(found, expected)
+
+
 def test_the_longest_view_takes_the_place_of_its_base() -> None:
     x = mm.arange(6.0)
     x = x[1:]

@@ -247,6 +247,8 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "Hardtanh": torch.nn.functional.hardtanh,
     "Tanh": torch.tanh,
     "Tanhshrink": torch.nn.functional.tanhshrink,
+    "Softshrink": torch.nn.functional.softshrink,
+    "Hardshrink": torch.nn.functional.hardshrink,
     "Softmin": lambda x: torch.nn.functional.softmin(x, -1),
     "GLU": torch.nn.functional.glu,
     "Softmax": lambda x: torch.softmax(x, -1),

@@ -21,7 +21,7 @@ from magmath.ops.linalg.block_cyclic import (
     panel_traffic,
 )
 from magmath.ops.linalg.lapack import check_matrix, check_type, lapack, matrix_count, stacked_axes
-from magmath.ops.linalg.matrix_algebra import adjoint, by_lower, diagonal_part, triangle
+from magmath.ops.linalg.matrix_algebra import adjoint, diagonal_part, hermitian_part, triangle
 from magmath.ops.linalg.triangular import solve_adjoint
 from magmath.ops.product.contraction import matmul
 
@@ -33,16 +33,16 @@ def _cholesky_infer(a: Node) -> tuple[Shape, DType]:
 
 
 def _cholesky_vjp(node: Node, g: Node) -> Gradients:
-    """Return the cotangent of the lower triangle of A, from Ā = L⁻ᴴ·P·L⁻¹.
+    """Return the Hermitian part of Ā = L⁻ᴴ·P·L⁻¹.
 
-    P is the lower triangle of LᴴL̄ with halved diagonal. Cholesky reads only A's lower triangle.
+    P is the lower triangle of LᴴL̄ with halved diagonal.
     """
     g = triangle(conj(g), lower=True)
     product = matmul(adjoint(node), g)
     half = constant(0.5, node.dtype)
     p = triangle(product, lower=True) - diagonal_part(product) * half
     left = solve_adjoint(node, p, lower=True)
-    return (conj(by_lower(adjoint(solve_adjoint(node, adjoint(left), lower=True)))),)
+    return (conj(hermitian_part(adjoint(solve_adjoint(node, adjoint(left), lower=True)))),)
 
 
 def _cholesky_layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None:

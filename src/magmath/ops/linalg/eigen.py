@@ -31,9 +31,9 @@ from magmath.ops.linalg.distributed_svd import (
 from magmath.ops.linalg.lapack import check_matrix, check_type, lapack, matrix_count, stacked_axes
 from magmath.ops.linalg.matrix_algebra import (
     adjoint,
-    by_lower,
     columns,
     diagonal_part,
+    hermitian_part,
     identity_matrix,
     real_diagonal,
     rows,
@@ -82,15 +82,12 @@ def reciprocal_differences(values: Node) -> Node:
 
 
 def _eigh_vjp(node: Node, g: Node) -> Gradients:
-    """Return the cotangent of the lower triangle from Ā = V·(diag(λ̄) + F∘(VᴴV̄))·Vᴴ.
-
-    Fᵢⱼ = 1/(λⱼ - λᵢ). eigh reads only the lower triangle.
-    """
+    """Return the Hermitian part of Ā = V·(diag(λ̄) + F∘(VᴴV̄))·Vᴴ, with Fᵢⱼ = 1/(λⱼ - λᵢ)."""
     (values, vectors), (by_values, by_vectors) = eigen_parts(node), eigen_parts(conj(g))
     n = node.shape[-1]
     inner = reciprocal_differences(values) * matmul(adjoint(vectors), by_vectors)
     middle = inner + identity_matrix(n, n, node) * by_values
-    return (conj(by_lower(matmul(matmul(vectors, middle), adjoint(vectors)))),)
+    return (conj(hermitian_part(matmul(matmul(vectors, middle), adjoint(vectors)))),)
 
 
 def _eigh_reference(a: Any) -> Any:
@@ -117,7 +114,7 @@ def _eigvalsh_vjp(node: Node, g: Node) -> Gradients:
     (a,) = node.inputs
     _, vectors = eigen_parts(apply(EIGH, a))
     by_values = astype(reshape(g, (*g.shape[:-1], 1, g.shape[-1])), a.dtype)
-    return (conj(by_lower(matmul(vectors * by_values, adjoint(vectors)))),)
+    return (conj(hermitian_part(matmul(vectors * by_values, adjoint(vectors)))),)
 
 
 EIGVALSH = Operation(

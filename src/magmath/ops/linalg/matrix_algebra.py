@@ -82,13 +82,13 @@ def hermitian_from_lower(x: Node) -> Node:
     return strict + adjoint(strict) + real_diagonal(x)
 
 
-def by_lower(by_matrix: Node) -> Node:
-    """Return the gradient by a lower triangle that represents a Hermitian matrix.
+def hermitian_part(x: Node) -> Node:
+    """Return (x + xᴴ) / 2: the gradient by a Hermitian matrix, if x is that by any matrix.
 
-    `by_matrix` is the gradient by the matrix.
+    As in PyTorch and JAX, it is Hermitian too, so that steps of gradient descent keep a matrix
+    Hermitian, although the function reads one triangle only.
     """
-    both = by_matrix + adjoint(by_matrix)
-    return triangle(both, lower=True, strict=True) + real_diagonal(by_matrix)
+    return (x + adjoint(x)) * constant(0.5, x.dtype)
 
 
 # the diagonal -------------------------------------------------------------------------------------

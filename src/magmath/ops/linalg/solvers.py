@@ -17,7 +17,7 @@ from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.layout import Layout
 from magmath.ops.concatenation import CONCAT
-from magmath.ops.elementwise import astype, call, real, where
+from magmath.ops.elementwise import STOP_GRADIENT, astype, call, real, where
 from magmath.ops.infer_rules import LETTERS, no_gradient
 from magmath.ops.leaves import constant
 from magmath.ops.linalg.lapack import (
@@ -29,13 +29,13 @@ from magmath.ops.linalg.lapack import (
     matrix_count,
     stacked_axes,
 )
-from magmath.ops.linalg.lu import lu, lu_solve
+from magmath.ops.linalg.lu import lu, lu_parts, lu_solve
 from magmath.ops.linalg.matrix_algebra import diagonal, identity_matrix, rows
 from magmath.ops.manipulation import reshape, transpose
 from magmath.ops.product.contraction import matmul
 from magmath.ops.reductions import BY_NAME
 from magmath.ops.slicing import slice_along
-from magmath.ops.sums import sum_
+from magmath.ops.sums import broadcast_to, sum_
 
 
 def no_kernel(call: KernelCall) -> Callable[[], object]:
@@ -200,12 +200,42 @@ def _by_matrix(scalars: Node, a: Node) -> Node:
     return reshape(scalars, (*scalars.shape, 1, 1)) * transpose(inv(a))
 
 
-DET = Operation(  # its gradient, det(A)·A⁻ᵀ, needs a non-singular matrix
+def _regular(a: Node) -> Node:
+    """Return a with its zero pivots replaced by rounding errors.
+
+    For A·P = L·U it is A + Z·U·Pᵀ with a diagonal matrix Z, which is zero for a regular matrix.
+    """
+    p, low, high = lu_parts(lu(a))
+    pivots = diagonal(low)
+    sizes, dtype = call("abs", a), real_dtype(a.dtype)
+    largest = apply(BY_NAME["max"], sizes, axis=(a.ndim - 2, a.ndim - 1), keepdims=False)
+    scale = where(call("greater", largest, constant(0, dtype)), largest, constant(1, dtype))
+    least = constant(float(np.finfo(dtype.name).eps), dtype) * reshape(scale, (*scale.shape, 1))
+    zero = call("equal", call("abs", pivots), constant(0, dtype))
+    added = astype(where(zero, least, constant(0, dtype)), a.dtype)
+    changes = matmul(reshape(added, (*added.shape, 1)) * high, transpose(p))
+    return a + apply(STOP_GRADIENT, changes)
+
+
+def _det_vjp(node: Node, g: Node) -> Gradients:
+    """Return the cofactors, det(A)·A⁻ᵀ, which are continuous: those of a regular matrix close to
+    A."""
+    (a,) = node.inputs
+    if not a.size:
+        return (None,)
+    near, n = _regular(a), a.shape[-1]
+    # The same factors for both: their smallest pivot, which may be a rounding error, cancels.
+    inverse = solve(near, broadcast_to(identity_matrix(n, n, a), a.shape))
+    factors = g * apply(DET, near)
+    return (reshape(factors, (*factors.shape, 1, 1)) * transpose(inverse),)
+
+
+DET = Operation(
     name="det",
     infer=_det_infer("det", _same),
     axes=stacked_axes,
     reduction=None,
-    vjp=lambda node, g: (_by_matrix(g * node, node.inputs[0]),),
+    vjp=_det_vjp,
     kernel=no_kernel,
     native=None,
     reference=np.linalg.det,
