@@ -186,6 +186,26 @@ def test_transposes_of_larger_arrays_are_read_without_copies() -> None:
         np.testing.assert_allclose(for_x, expected, rtol=1e-9)
 
 
+def test_gradients_by_a_transpose_and_by_what_it_was_made_of() -> None:
+    """With a name, without one, and after both were gone."""
+    x, y = np.random.default_rng(2).normal(size=(200, 60)), np.arange(200.0)
+    with current("inline"):
+        a, b = mm.asarray(x), mm.asarray(y)
+        view = a.T
+        loss = mm.sum((view @ b) ** 2)
+        by_view, by_a = mm.grad(loss, [view, a])
+        expected = np.outer(2 * (x.T @ y), y)
+        np.testing.assert_allclose(by_view, expected, rtol=1e-9)
+        np.testing.assert_allclose(by_a, expected.T, rtol=1e-9)
+        del view
+        gc.collect()
+        np.testing.assert_allclose(mm.grad(loss, a), expected.T, rtol=1e-9)
+        twice = mm.sum(a.T @ (a @ (a.T @ b)) * (a.T @ b))
+        (slope,) = mm.grad(twice, [b])
+        gram = x @ (x.T @ (x @ (x.T @ y)))
+        np.testing.assert_allclose(slope, 2 * gram, rtol=1e-9)
+
+
 def test_a_transpose_of_an_updated_array_shares_its_elements() -> None:
     x, y = np.random.default_rng(1).normal(size=(200, 60)), np.arange(200.0)
     with current("inline"):

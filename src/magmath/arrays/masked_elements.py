@@ -351,7 +351,7 @@ def _place(x: Array, key: Any) -> _Place | None:
 
 def _is_mask(item: Any) -> bool:
     if isinstance(item, list):
-        item = np.asarray(item)
+        return bool(item) and all(isinstance(value, (bool, np.bool_)) for value in item)
     return getattr(getattr(item, "dtype", None), "kind", "") in ("bool", "b")
 
 

@@ -30,9 +30,11 @@ from magmath.graph import (
     Provenance,
     Recipe,
     Shape,
+    WeakOperand,
     known_signature,
     set_provenance,
     set_value,
+    weak_operand,
 )
 from magmath.graph.operation import Line, Operation
 from magmath.graph.provenance import operand_of_array
@@ -86,10 +88,10 @@ class _Attempt:
 
 _Position = int | tuple[int, Signature | None]
 """The position of a leaf; of a transposed one in addition the signature of the transposition."""
-_Read = tuple[list["np.ndarray[Any, Any]"], list[Node], list[Number], list[_Position]]
-"""The operands of a node: their values, the different leaves and the numbers among them, and for
-each operand the position of its leaf, `_NUMBER` or `_CONSTANT`. No class, since each operation
-makes one."""
+_Read = tuple[list["np.ndarray[Any, Any]"], list[Node], list[Number], list[_Position], list[Node]]
+"""The operands of a node: their values, the different leaves and the numbers among them, for each
+operand the position of its leaf, `_NUMBER` or `_CONSTANT`, and the transposes. No class, since each
+operation makes one."""
 
 
 @final
@@ -257,14 +259,16 @@ class EagerArrays:
             store_bounded(self._results, shape, layout, _MOST_LAYOUTS)
         data = RemoteArray(self._pool, None, shape, dtype, layout, None, values)
         result = input_leaf(shape, dtype, layout, data)
-        _, leaves, numbers, pattern = read
+        _, leaves, numbers, pattern, views = read
         if leaves and operation is not STOP_GRADIENT:
             key = tuple(pattern)
             recipe: Recipe | None = form.recipes.get(key)
             if recipe is None:
                 recipe = form.recipes[key] = _recipe(operation, form, inputs, pattern, len(leaves))
-            operands = tuple([operand_of_array(x) for x in leaves])
-            made = Provenance.of(recipe, recipe.last, operands, line, tuple(numbers))
+            operands: list[WeakOperand] = [operand_of_array(x) for x in leaves]
+            if views:
+                operands += map(weak_operand, views)
+            made = Provenance.of(recipe, recipe.last, tuple(operands), line, tuple(numbers))
             set_provenance(result, made)
         return result
 
@@ -278,6 +282,7 @@ class EagerArrays:
         leaves: list[Node] = []
         numbers: list[Number] = []
         pattern: list[_Position] = []
+        views: list[Node] = []
         for source in inputs:
             operation = source.operation
             if operation is PARAMETER or operation is CONSTANT:
@@ -287,8 +292,9 @@ class EagerArrays:
                 pattern.append(_NUMBER if operation is PARAMETER else _CONSTANT)
             else:
                 leaf, view = source, None
-                if operation is PERMUTE and source.value is None and not source.reads_version:
-                    leaf, view = source.inputs[0].known, source
+                transposes = operation is PERMUTE and source.value is None
+                if transposes and source.inputs[0].operation is INPUT:
+                    leaf, view = source.inputs[0], source
                 if leaf.operation is not INPUT:
                     known = None if attempt is None else self._known(source, attempt)
                     if known is None:
@@ -312,10 +318,11 @@ class EagerArrays:
                 else:
                     value = PERMUTE.reference(value, **view.attributes)
                     pattern.append((position, view.signature))
+                    views.append(view)
             if value is None or value.nbytes > MOST_READ:
                 return None
             values.append(value)
-        return values, leaves, numbers, pattern
+        return values, leaves, numbers, pattern, views
 
     def _known(self, node: Node, attempt: _Attempt) -> Node | None:
         """Return the leaf with the value of an operand, which is computed now if it is made of
@@ -351,7 +358,8 @@ def _recipe(
     """Return the recipe of nodes of one signature: its operands, its numbers, their transposes,
     the operation.
 
-    `pattern` has the position of each input among the operands.
+    `pattern` has the position of each input among the operands. The transposes are operands too,
+    which gradients find while they exist, and are built again otherwise.
     """
     given = [x for x in inputs if x.operation is PARAMETER or x.operation is CONSTANT]
     numbers = range(operands, operands + len(given))
@@ -359,16 +367,18 @@ def _recipe(
     steps += [NumberStep(x.operation, x.dtype, 0) for x in given]
     next_number = iter(numbers)
     sources: list[int] = []
+    positions = [*range(operands)]
     for position in pattern:
         if isinstance(position, int):
             sources.append(next(next_number) if position < 0 else position)
             continue
         source, view = position
         assert view is not None
+        positions.append(len(steps))
         sources.append(len(steps))
         steps.append(_step(PERMUTE, view, (source,)))
     steps.append(_step(operation, form, tuple(sources)))
-    return Recipe(steps, range(operands), numbers)
+    return Recipe(steps, positions, numbers)
 
 
 def _step(operation: Operation, form: Signature, sources: tuple[int, ...]) -> RecipeStep:

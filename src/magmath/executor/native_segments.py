@@ -85,7 +85,7 @@ class _StageCall:
         if self._is_divided:
             return self
         alone = partial(self._function, self._record)
-        alone.__dict__["words"] = self._words  # whose address is the record
+        alone.__dict__["memory"] = self._words, self._work  # the record, and what it refers to
         return alone
 
     def __call__(self) -> None:
