@@ -269,10 +269,10 @@ def reduces_selected(function: F) -> F:
     """Return a reduction that also takes the elements that a mask selects."""
 
     @wraps(function)
-    def reduced(x: Any, /, *given: Any, **options: Any) -> Any:
-        if type(x) is MaskedElements:
-            return x.reduced(function, *given, **options)
-        return function(x, *given, **options)
+    def reduced(*given: Any, **options: Any) -> Any:
+        if given and type(given[0]) is MaskedElements:
+            return given[0].reduced(function, *given[1:], **options)
+        return function(*given, **options)
 
     return reduced  # type: ignore[return-value]
 
