@@ -35,6 +35,10 @@ MAX_LENGTH = 20_000
 """Maximum length of a chain of recorded operations; of earlier ones only the operands are
 recorded."""
 
+SHORT_LENGTH = 4
+"""Length of chains that are not shortened, such as the `2 * y` of each step of `x += 2 * y`: there
+are as many as operations in a long chain, and the arrays before each would have to be searched."""
+
 SMALL_BYTES = 1 << 20
 """Maximum bytes of the operands that the provenance of an implicitly computed value keeps alive."""
 
@@ -490,7 +494,8 @@ class Provenance(Struct, eq=False, gc=False):
                 if before is None or before in recent:
                     continue
                 if before._length <= start:
-                    old.append(before)
+                    if before._length > SHORT_LENGTH:
+                        old.append(before)
                     continue
                 recent.add(before)
                 stack.append(before)
@@ -508,6 +513,9 @@ def _existing(
     records: Sequence[Provenance], *, through_gradients: bool
 ) -> dict[Provenance, list[WeakOperand]]:
     """Return the existing arrays on which each record depends, without their provenance."""
+    if len(records) == 1:
+        nodes = records[0].nodes(through_gradients=through_gradients)
+        return {records[0]: _without_provenance(dict.fromkeys([node.known for node in nodes]))}
     numbers: dict[Node, int] = {}
     found: dict[Provenance, int] = {}  # sets of numbers, as the bits of integers
     stack = [*records]
@@ -526,9 +534,9 @@ def _existing(
             bits |= found[one]
         found[last] = bits
         stack.pop()
-    nodes = list(numbers)
+    arrays = list(numbers)
     return {
-        one: _without_provenance([x for i, x in enumerate(nodes) if found[one] >> i & 1])
+        one: _without_provenance([x for i, x in enumerate(arrays) if found[one] >> i & 1])
         for one in records
     }
 
