@@ -349,7 +349,7 @@ def repeat(x: Array, /, repeats: Any, axis: int | None = None) -> Array:
     their sum is the extent.
     """
     x = as_array("repeat", x)
-    if isinstance(repeats, np.integer):
+    if isinstance(repeats, np.integer) or getattr(repeats, "is_weak", False):
         repeats = int(repeats)
     if not isinstance(repeats, int):
         repeats = as_array("repeat", repeats)

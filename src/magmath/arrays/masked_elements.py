@@ -91,6 +91,8 @@ class MaskedElements(Operators["MaskedElements"]):
         place = _place(x, key)
         if place is None or place.axis != self._axis or not _is_same(place.mask, self._mask):
             raise _unknown("writing elements that another mask selects")
+        if place.part.ndim - place.mask.ndim + 1 != self.ndim:
+            raise _unknown("writing selected elements of other dimensions")
         return place.written(x, self._selected(written_operand(x.dtype, self._values), place.part))
 
     def replaced(self, x: Array, place: _Place, value: Any) -> Node:
@@ -169,7 +171,7 @@ class MaskedElements(Operators["MaskedElements"]):
             result = function(self._values, axis=wide, keepdims=keepdims, **options)
             before = 0 if keepdims else len([a for a in axes if a < self._axis])
             return MaskedElements(result, self._mask, self._axis - before)
-        if name in ("max", "min"):
+        if name in ("max", "min") and options.get("initial") is None:
             options["initial"] = _limit(self.dtype, lowest=name == "max")
         result = function(
             self._values, axis=wide, keepdims=keepdims, where=self._wide_condition(), **options
@@ -216,6 +218,8 @@ class MaskedElements(Operators["MaskedElements"]):
     def _operand(self, operation: str, other: Any) -> Any:
         """Return an operand for all elements of the array."""
         if isinstance(other, MaskedElements):
+            if other.ndim != self.ndim:
+                raise _unknown(f"{operation} of selected elements of different dimensions")
             if other._axis == self._axis and _is_same(other._mask, self._mask):
                 return other._values
             raise _unknown(f"{operation} of elements that two masks select")

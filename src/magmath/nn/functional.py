@@ -194,21 +194,21 @@ def softshrink(x: Array, threshold: float = 0.5) -> Array:
     """Return x moved towards 0 by the threshold, and 0 where |x| is at most the threshold."""
     x = floating("softshrink", x)
     moved = where(x > 0, x - threshold, x + threshold)
-    return where(elementwise.abs(x) > threshold, moved, 0.0)
+    return where(elementwise.abs(x) <= threshold, 0.0, moved)  # nan stays
 
 
 @takes_selected
 def hardshrink(x: Array, threshold: float = 0.5) -> Array:
     """Return x, and 0 where |x| is at most the threshold."""
     x = floating("hardshrink", x)
-    return where(elementwise.abs(x) > threshold, x, 0.0)
+    return where(elementwise.abs(x) <= threshold, 0.0, x)
 
 
 @takes_selected
 def threshold(x: Array, threshold: float, value: float) -> Array:
     """Return x where it is greater than the threshold, otherwise a value."""
     x = as_array("threshold", x)
-    return where(x > threshold, x, value)
+    return where(x <= threshold, value, x)
 
 
 def glu(x: Array, axis: int = -1) -> Array:

@@ -4,7 +4,7 @@ trace."""
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,19 +25,26 @@ _NUMBERS = (bool, int, float, complex)
 
 @dataclass(frozen=True, slots=True)
 class KnownNumber:
-    """A number that a function needs while it is traced, and for which it is traced."""
+    """A number that a function needs while it is traced, and for which it is traced.
 
-    kind: type
-    value: bool | int | float | complex
+    Numbers are compared by their text, which tells 1 from 1.0 and True, and 0.0 from -0.0.
+    """
+
+    text: str
+    value: bool | int | float | complex = field(compare=False)
 
 
-def array_of_values(argument: Any) -> Any:
-    """Return an array with the values of an array of NumPy or another library; other arguments
-    unchanged."""
-    if isinstance(argument, Array):
-        return argument
-    foreign = isinstance(argument, np.generic) or hasattr(argument, "__dlpack__")
-    return asarray(argument) if foreign else argument
+def with_arrays(arguments: Sequence[Any]) -> list[Any]:
+    """Return arguments with an array in place of each array of NumPy or another library; one that
+    occurs twice becomes one array."""
+    made: dict[int, Array] = {}
+    found = []
+    for x in arguments:
+        foreign = isinstance(x, np.generic) or hasattr(x, "__dlpack__")
+        if foreign and not isinstance(x, Array):
+            x = made[id(x)] if id(x) in made else made.setdefault(id(x), asarray(x))
+        found.append(x)
+    return found
 
 
 def write_back(array: Any, original: Any) -> None:
@@ -61,7 +68,7 @@ def with_known_numbers(values: Sequence[Any], needed: Iterable[int]) -> list[Any
     found = list(values)
     for i in needed:
         if isinstance(found[i], _NUMBERS):
-            found[i] = KnownNumber(type(found[i]), found[i])
+            found[i] = KnownNumber(repr(found[i]), found[i])
     return found
 
 

@@ -29,11 +29,11 @@ from magmath.graph import Graph, Node
 from magmath.transform.call_arguments import (
     argument_signature,
     argument_value,
-    array_of_values,
     first_occurrences,
     integer_limits,
     is_array_or_number,
     required_properties,
+    with_arrays,
     with_known_numbers,
     write_back,
 )
@@ -142,7 +142,7 @@ class _CompiledFunction:
             if known is not None:
                 return last.run(*known)
         originals, tree = flatten((args, kwargs))
-        leaves = [array_of_values(x) for x in originals]
+        leaves = with_arrays(originals)
         values = [argument_value(leaf) for leaf in leaves]
         same = first_occurrences(leaves)
         found, values = self._trace(engine, tree, same, values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -224,6 +225,13 @@ def test_a_function_is_traced_for_the_values_of_numbers_that_it_needs(function: 
     compiled = mm.compile(function)
     for n in (2, 1, 2, 0, True) if function is not mm.eye else (2, 3):
         np.testing.assert_array_equal(compiled(n), function(n), strict=True)
+
+
+def test_numbers_that_are_needed_are_told_apart_by_sign_and_class() -> None:
+    signed = mm.compile(lambda x, s: x * math.copysign(1.0, s))
+    assert [float(signed(mm.ones(()), s)) for s in (0.0, -0.0, 0)] == [1.0, -1.0, 1.0]
+    repeated = mm.compile(lambda x, n: mm.repeat(x, n))
+    assert repeated(mm.arange(2), 2).tolist() == [0, 0, 1, 1]
 
 
 def test_only_the_numbers_that_are_needed_are_known() -> None:

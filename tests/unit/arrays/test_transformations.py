@@ -451,3 +451,14 @@ def test_arrays_of_other_libraries_are_arguments_and_are_updated() -> None:
         assert given.tolist() == tensor.tolist() == [float(step)] * 3
     total = mm.compile(lambda x, y: (x * y).sum())
     assert float(total(torch.ones(3), mm.ones(3))) == 3.0
+
+
+def test_one_array_of_numpy_given_twice_is_one_argument() -> None:
+    def product(a: Any, b: Any) -> Any:
+        a += 1
+        b += 1
+        return a * b
+
+    given = np.zeros(2)
+    assert mm.compile(product)(given, given).tolist() == [4.0, 4.0]
+    assert given.tolist() == [2.0, 2.0]

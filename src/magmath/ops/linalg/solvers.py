@@ -219,7 +219,7 @@ def _regular(a: Node) -> Node:
 
 def _det_vjp(node: Node, g: Node) -> Gradients:
     """Return the cofactors, det(A)·A⁻ᵀ, which are continuous: those of a regular matrix close to
-    A."""
+    A. Their own gradient needs a regular matrix."""
     (a,) = node.inputs
     if not a.size:
         return (None,)
