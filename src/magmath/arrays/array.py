@@ -446,9 +446,8 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
                 return self._compared_to_non_number(operation == "not_equal")
             return NotImplemented
         if operation == "power" and type(other) is int and other == 2 and self.dtype is not bool_:
-            return elementwise(
-                e.OPERATIONS["square"], (self._node,), user_line(4)
-            )  # rounded exactly
+            square = e.OPERATIONS["square"]  # rounded exactly
+            return elementwise(square, (self._node,), user_line(4))
         return combined(operation, operands(operation, self, other), user_line(4))
 
     def _reflected(self, operation: str, other: Any) -> Array:

@@ -98,10 +98,9 @@ class Key:
 
 def parse(x: Node, key: Any) -> Key:
     """Parse a key for an array. Raises IndexError for indices that do not fit."""
-    items = [_item(item) for item in (key if isinstance(key, tuple) else (key,))]
-    items = _expanded(items, x.ndim)
+    items = key_items(key, x.ndim)
     arrays = [item for item in items if isinstance(item, (LazyArray, np.ndarray))]
-    masks = [item for item in arrays if _is_mask(item)]
+    masks = [item for item in arrays if is_mask(item)]
     alone = len(masks) == len(arrays) == 1 and not any(isinstance(item, int) for item in items)
     picking = bool(masks) or any(item.ndim for item in arrays)
     parser = _Parser(Key(x.shape), x.layout, picking, alone)
@@ -109,6 +108,12 @@ def parse(x: Node, key: Any) -> Key:
         parser.add(item)
     parser.key.order = _with_picked_together(parser.key.order)
     return parser.key
+
+
+def key_items(key: Any, ndim: int) -> list[Any]:
+    """Return the items of a key, for all dimensions: None, slices, integers and arrays of magmath
+    or NumPy, and `...` where it stands for no dimension."""
+    return _expanded([_item(item) for item in (key if isinstance(key, tuple) else (key,))], ndim)
 
 
 def _item(item: Any) -> Any:
@@ -141,11 +146,13 @@ def _unfit(given: str) -> IndexError:
     )
 
 
-def _node(item: LazyArray | np.ndarray[Any, Any]) -> Node:
+def item_node(item: LazyArray | np.ndarray[Any, Any]) -> Node:
+    """Return the node of an item that is an array."""
     return item.node if isinstance(item, LazyArray) else leaf_of_values(item)
 
 
-def _is_mask(item: Any) -> bool:
+def is_mask(item: Any) -> bool:
+    """Return True for an item that is an array of truth values."""
     return isinstance(item, (LazyArray, np.ndarray)) and item.dtype.kind in ("bool", "b")
 
 
@@ -153,7 +160,7 @@ def _dimensions(item: Any) -> int:
     """Return the number of dimensions of the array that an item indexes."""
     if item is None or item is Ellipsis:
         return 0
-    return item.ndim if _is_mask(item) else 1
+    return item.ndim if is_mask(item) else 1
 
 
 def _expanded(items: list[Any], ndim: int) -> list[Any]:
@@ -205,7 +212,7 @@ class _Parser:
             self.key.order.append(NEW if item is None else BETWEEN)
         elif isinstance(item, slice):
             self._slice(item)
-        elif _is_mask(item):
+        elif is_mask(item):
             self._mask(item)
         elif self.picking:
             self._pick(self._position(item))
@@ -231,7 +238,7 @@ class _Parser:
         self.axis += 1
 
     def _mask(self, item: LazyArray | np.ndarray[Any, Any]) -> None:
-        mask = _node(item)
+        mask = item_node(item)
         own = self.key.shape[self.axis : self.axis + mask.ndim]
         if mask.size == 0 and _fits_or_empty(mask.shape, own):
             mask = full(own, constant(False, bool_))  # it selects nothing
@@ -262,7 +269,7 @@ class _Parser:
             return parameter(self._checked(item), int64)
         if isinstance(item, np.ndarray):
             self._check_all(item)
-        return _node(item)
+        return item_node(item)
 
     def _start(self, item: int | LazyArray | np.ndarray[Any, Any]) -> int | Node:
         if isinstance(item, LazyArray):

@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, final
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
-import numpy as np
-
+from magmath.arrays.mask_place import MaskPlace, mask_place
 from magmath.arrays.masks import UnknownCount
 from magmath.arrays.namespace import array_namespace
 from magmath.arrays.numpy_protocols import call_ufunc
 from magmath.arrays.operands import written_operand
 from magmath.arrays.operators import Operators
-from magmath.arrays.subscripts import getitem, setitem
+from magmath.arrays.subscripts import setitem
 from magmath.core.shapes import reduced_axes
 from magmath.engine.user_line import user_line
 from magmath.errors import TracingError
@@ -29,12 +28,25 @@ from magmath.ops.leaves import PARAMETER, constant
 from magmath.ops.manipulation import reshape
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from magmath.core.dtypes import DType
 
 
 F = TypeVar("F", bound=Callable[..., Any])
 Array = Any
 """An `Array`, whose module imports this one."""
+
+
+def _reduction(name: str) -> Callable[..., Any]:
+    """Return the method for a reduction of the namespace."""
+
+    def method(elements: MaskedElements, axis: Any = None, **options: Any) -> Any:
+        return getattr(array_namespace(), name)(elements, axis, **options)
+
+    method.__name__ = name
+    method.__doc__ = f"Return the {name} of the elements; see `mm.{name}`."
+    return method
 
 
 @final
@@ -45,7 +57,8 @@ class MaskedElements(Operators["MaskedElements"]):
     become infinite or nan, which would reach gradients.
 
     They take Python's operators, element-wise functions, `astype`, and reductions: over all
-    elements, over the selected dimension, and over those behind it. Other operands are numbers,
+    elements, over the selected dimension, and over those behind it; the largest of no elements is
+    the smallest number of the type. Other operands are numbers,
     elements that the same mask selects, and arrays that broadcast to the dimensions behind those of
     the mask.
     """
@@ -88,18 +101,20 @@ class MaskedElements(Operators["MaskedElements"]):
     def written(self, x: Array, key: Any) -> Node:
         """Return the node of x with these elements at the positions that a key selects. Raises
         TracingError unless the key has the same mask."""
-        place = _place(x, key)
+        place = mask_place(x.node, key)
         if place is None or place.axis != self._axis or not _is_same(place.mask, self._mask):
             raise _unknown("writing elements that another mask selects")
         if place.part.ndim - place.mask.ndim + 1 != self.ndim:
             raise _unknown("writing selected elements of other dimensions")
-        return place.written(x, self._selected(written_operand(x.dtype, self._values), place.part))
+        return place.written(
+            x.node, self._selected(written_operand(x.dtype, self._values), place.part)
+        )
 
-    def replaced(self, x: Array, place: _Place, value: Any) -> Node:
+    def replaced(self, x: Array, place: MaskPlace, value: Any) -> Node:
         """Return the node of x with a value at these positions: a number, or an array that
         broadcasts to the dimensions behind those of the mask."""
         given = written_operand(x.dtype, self._operand("writing", value))
-        return place.written(x, self._selected(given, place.part))
+        return place.written(x.node, self._selected(given, place.part))
 
     def _selected(self, values: Node, others: Node) -> Node:
         """Return the node of values where the mask is true, and of others elsewhere."""
@@ -107,41 +122,9 @@ class MaskedElements(Operators["MaskedElements"]):
 
     # reductions ---------------------------------------------------------------------------------
 
-    def sum(self, axis: Any = None, **options: Any) -> Any:
-        """Return the sum of the elements."""
-        return array_namespace().sum(self, axis, **options)
-
-    def prod(self, axis: Any = None, **options: Any) -> Any:
-        """Return the product of the elements."""
-        return array_namespace().prod(self, axis, **options)
-
-    def any(self, axis: Any = None, **options: Any) -> Any:
-        """Return True if an element is true."""
-        return array_namespace().any(self, axis, **options)
-
-    def all(self, axis: Any = None, **options: Any) -> Any:
-        """Return True if all elements are true."""
-        return array_namespace().all(self, axis, **options)
-
-    def mean(self, axis: Any = None, **options: Any) -> Any:
-        """Return the mean of the elements; nan if there are none."""
-        return array_namespace().mean(self, axis, **options)
-
-    def var(self, axis: Any = None, **options: Any) -> Any:
-        """Return the variance of the elements."""
-        return array_namespace().var(self, axis, **options)
-
-    def std(self, axis: Any = None, **options: Any) -> Any:
-        """Return the standard deviation of the elements."""
-        return array_namespace().std(self, axis, **options)
-
-    def max(self, axis: Any = None, **options: Any) -> Any:
-        """Return the largest element; the smallest number of the type if there are none."""
-        return array_namespace().max(self, axis, **options)
-
-    def min(self, axis: Any = None, **options: Any) -> Any:
-        """Return the smallest element; the largest number of the type if there are none."""
-        return array_namespace().min(self, axis, **options)
+    sum, prod, any, all, mean, var, std, max, min = map(
+        _reduction, ("sum", "prod", "any", "all", "mean", "var", "std", "max", "min")
+    )
 
     def reduced(
         self,
@@ -283,9 +266,11 @@ def reduces_selected(function: F) -> F:
 
 def masked_elements(x: Array, key: Any) -> MaskedElements | None:
     """Return the elements that a key selects, None if it has no mask, or other arrays."""
-    place = _place(x, key)
-    if place is None:
-        return None
+    place = mask_place(x.node, key)
+    return None if place is None else _elements_at(place)
+
+
+def _elements_at(place: MaskPlace) -> MaskedElements:
     return MaskedElements(array_namespace().Array(place.part), place.mask, place.axis)
 
 
@@ -296,72 +281,10 @@ def with_item(x: Array, key: Any, value: Any) -> Node:
     try:
         return setitem(x.node, key, written_operand(x.dtype, value))
     except UnknownCount:
-        place, elements = _place(x, key), masked_elements(x, key)
-        if place is None or elements is None:
+        place = mask_place(x.node, key)
+        if place is None:
             raise
-        return elements.replaced(x, place, value)
-
-
-class _Place(NamedTuple):
-    """The place of a mask in a key: the mask, the part of the array that the rest of the key
-    selects, the rest (None if that is the whole array), and the first dimension of the mask in the
-    part."""
-
-    mask: Node
-    part: Node
-    rest: tuple[Any, ...] | None
-    axis: int
-
-    def written(self, x: Array, part: Node) -> Node:
-        """Return the node of x with another part."""
-        return part if self.rest is None else setitem(x.node, self.rest, part)
-
-
-def _place(x: Array, key: Any) -> _Place | None:
-    """Return the place of the only mask in a key; None for a key with other arrays, and if slices
-    separate the mask from positions, so that NumPy moves the selected dimension."""
-    items = list(key) if isinstance(key, tuple) else [key]
-    found = [i for i, item in enumerate(items) if _is_mask(item)]
-    plain = [item is None or item is Ellipsis or isinstance(item, slice) for item in items]
-    positions = [i for i, item in enumerate(items) if not plain[i] and _is_position(item)]
-    together = sorted([*found, *positions])
-    if len(found) != 1 or sum(plain) + len(together) < len(items):
-        return None
-    if together[-1] - together[0] >= len(together):
-        return None
-    (at,) = found
-    mask = array_namespace().asarray(items[at])
-    if not mask.ndim:
-        return None
-    items[at : at + 1] = [slice(None)] * mask.ndim
-    before, after = items[:at], items[at + mask.ndim :]
-    consumed = [item for item in before if item is not None and item is not Ellipsis]
-    axis = len(consumed)
-    if Ellipsis in [item for item in before if item is Ellipsis]:
-        later = [item for item in after if item is not None]
-        axis = x.ndim - mask.ndim - len(later)
-    shape = x.shape[axis : axis + mask.ndim]
-    if mask.shape != shape:
-        raise IndexError(
-            f"indexing: the mask has shape {mask.shape}, and the dimensions that it selects from "
-            f"have {shape}; give a mask of their shape"
-        )
-    axis += len([1 for item in before if item is None]) - len([i for i in positions if i < at])
-    whole = all(item is Ellipsis or item == slice(None) for item in items)
-    if whole:
-        return _Place(mask.node, x.node, None, axis)
-    return _Place(mask.node, getitem(x.node, tuple(items))[0], tuple(items), axis)
-
-
-def _is_mask(item: Any) -> bool:
-    if isinstance(item, list):
-        return bool(item) and all(isinstance(value, (bool, np.bool_)) for value in item)
-    return getattr(getattr(item, "dtype", None), "kind", "") in ("bool", "b")
-
-
-def _is_position(item: Any) -> bool:
-    """Return True for an integer, not an array of integers."""
-    return not hasattr(item, "dtype") and hasattr(item, "__index__")
+        return _elements_at(place).replaced(x, place, value)
 
 
 def _limit(dtype: DType, *, lowest: bool) -> Any:

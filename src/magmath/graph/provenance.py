@@ -512,7 +512,10 @@ class Provenance(Struct, eq=False, gc=False):
 def _existing(
     records: Sequence[Provenance], *, through_gradients: bool
 ) -> dict[Provenance, list[WeakOperand]]:
-    """Return the existing arrays on which each record depends, without their provenance."""
+    """Return the existing arrays on which each record depends, without their provenance.
+
+    Those of several records are found together, as sets; one record, the usual case, needs none.
+    """
     if len(records) == 1:
         nodes = records[0].nodes(through_gradients=through_gradients)
         return {records[0]: _without_provenance(dict.fromkeys([node.known for node in nodes]))}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Callable
+from functools import partial
 from math import inf
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 from magmath.api.elementwise import logical_and
 from magmath.api.manipulation import reshape, swapaxes
@@ -109,85 +111,80 @@ def _with_keys(mask: Any, key_mask: Any, shape: Shape) -> Any:
     return logical_and(given, taken) if given.dtype is bool_ else where(taken, given, -inf)
 
 
+class _TransformerLayer(Module, ABC):
+    """Attentions and two dense layers, each with a residual connection and a LayerNorm."""
+
+    reads_memory: ClassVar[bool]
+    memory_attention: MultiheadAttention
+
+    def __init__(
+        self,
+        features: int,
+        heads: int,
+        feedforward: int = 2048,
+        *,
+        dropout: float = 0.1,
+        activation: str | Callable[[Array], Array] = "relu",
+        norm_first: bool = False,
+        epsilon: float = 1e-5,
+    ) -> None:
+        parts = 3 if self.reads_memory else 2
+        self.attention = MultiheadAttention(features, heads, dropout=dropout)
+        if self.reads_memory:
+            self.memory_attention = MultiheadAttention(features, heads, dropout=dropout)
+        self.first = Dense(feedforward, activation)
+        self.second = Dense(features)
+        self.norms = [LayerNorm(epsilon=epsilon) for _ in range(parts)]
+        self.dropouts = [Dropout(dropout) for _ in range(parts + 1)]
+        self.norm_first = norm_first
+
+    def _joined(self, x: Array, *attentions: Callable[[Array], Array]) -> Array:
+        """Return the output for x, given what the attentions compute."""
+        *own, inner, outer = self.dropouts
+
+        def fed(y: Array) -> Array:
+            return self.second(inner(self.first(y)))
+
+        parts = zip(self.norms, (*attentions, fed), (*own, outer), strict=True)
+        for norm, part, dropout in parts:
+            x = x + dropout(part(norm(x))) if self.norm_first else norm(x + dropout(part(x)))
+        return x
+
+
 @final
-class TransformerEncoderLayer(Module):
+class TransformerEncoderLayer(_TransformerLayer):
     """Self-attention and two dense layers, each with a residual connection and a LayerNorm.
 
     features     the features of inputs and outputs
     heads        the number of heads of the attention, which must divide the features
     feedforward  the units of the first dense layer
-    dropout      the probability of its four dropouts
+    dropout      the probability of its dropouts
     activation   that of the first dense layer
     norm_first   if True, each norm precedes its layers, otherwise it follows the sum
 
     Source: Vaswani et al. (2017), section 3.1.
     """
 
-    def __init__(
-        self,
-        features: int,
-        heads: int,
-        feedforward: int = 2048,
-        *,
-        dropout: float = 0.1,
-        activation: str | Callable[[Array], Array] = "relu",
-        norm_first: bool = False,
-        epsilon: float = 1e-5,
-    ) -> None:
-        self.attention = MultiheadAttention(features, heads, dropout=dropout)
-        self.first = Dense(feedforward, activation)
-        self.second = Dense(features)
-        self.norms = [LayerNorm(epsilon=epsilon), LayerNorm(epsilon=epsilon)]
-        self.dropouts = [Dropout(dropout), Dropout(dropout), Dropout(dropout)]
-        self.norm_first = norm_first
+    reads_memory = False
 
     def __call__(
         self, x: Array, *, mask: Any = None, key_mask: Any = None, causal: bool = False
     ) -> Array:
         """(N, length, features) → the same shape; for `mask`, `key_mask` and `causal` see
         `nn.MultiheadAttention`."""
-        first, second = self.norms
-
-        def attended(y: Array) -> Array:
-            found = self.attention(y, mask=mask, key_mask=key_mask, causal=causal)
-            return self.dropouts[0](found)
-
-        if self.norm_first:
-            x = x + attended(first(x))
-            return x + self._feed_forward(second(x))
-        x = first(x + attended(x))
-        return second(x + self._feed_forward(x))
-
-    def _feed_forward(self, x: Array) -> Array:
-        return self.dropouts[2](self.second(self.dropouts[1](self.first(x))))
+        attention = partial(self.attention, mask=mask, key_mask=key_mask, causal=causal)
+        return self._joined(x, attention)
 
 
 @final
-class TransformerDecoderLayer(Module):
+class TransformerDecoderLayer(_TransformerLayer):
     """Self-attention, attention to the outputs of an encoder, and two dense layers, each with a
     residual connection and a LayerNorm.
 
     For its arguments see `TransformerEncoderLayer`. Source: Vaswani et al. (2017), section 3.1.
     """
 
-    def __init__(
-        self,
-        features: int,
-        heads: int,
-        feedforward: int = 2048,
-        *,
-        dropout: float = 0.1,
-        activation: str | Callable[[Array], Array] = "relu",
-        norm_first: bool = False,
-        epsilon: float = 1e-5,
-    ) -> None:
-        self.attention = MultiheadAttention(features, heads, dropout=dropout)
-        self.memory_attention = MultiheadAttention(features, heads, dropout=dropout)
-        self.first = Dense(feedforward, activation)
-        self.second = Dense(features)
-        self.norms = [LayerNorm(epsilon=epsilon) for _ in range(3)]
-        self.dropouts = [Dropout(dropout) for _ in range(4)]
-        self.norm_first = norm_first
+    reads_memory = True
 
     def __call__(
         self,
@@ -206,18 +203,8 @@ class TransformerDecoderLayer(Module):
         `mask`, `key_mask` and `causal` are those of the self-attention, `memory_mask` and
         `memory_key_mask` of the attention to the encoder; see `nn.MultiheadAttention`.
         """
-
-        def own(y: Array) -> Array:
-            found = self.attention(y, mask=mask, key_mask=key_mask, causal=causal)
-            return self.dropouts[0](found)
-
-        def of_memory(y: Array) -> Array:
-            found = self.memory_attention(y, memory, mask=memory_mask, key_mask=memory_key_mask)
-            return self.dropouts[1](found)
-
-        def fed(y: Array) -> Array:
-            return self.dropouts[3](self.second(self.dropouts[2](self.first(y))))
-
-        for norm, part in zip(self.norms, (own, of_memory, fed), strict=True):
-            x = x + part(norm(x)) if self.norm_first else norm(x + part(x))
-        return x
+        own = partial(self.attention, mask=mask, key_mask=key_mask, causal=causal)
+        of_memory = partial(
+            self.memory_attention, key=memory, mask=memory_mask, key_mask=memory_key_mask
+        )
+        return self._joined(x, own, of_memory)
