@@ -113,6 +113,7 @@ ROWS: dict[str, Row] = {
     "inv": Row(_square_matrix, LAPACK, (0,)),
     "diagonal": Row(_diagonal, ANY, (0,)),
     "parity": Row(_orders, REAL_FLOATS[2:]),
+    "cofactors": Row(_square_matrix, LAPACK, (0,)),
     "det": Row(_square_matrix, LAPACK, (0,)),
     "slogdet": Row(_square_matrix, LAPACK, (0,)),
     "eigvalsh": Row(_definite, LAPACK, (0,), hermitian=True),

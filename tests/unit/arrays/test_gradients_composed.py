@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import magmath as mm
 from engines import current
-from magmath.errors import MagmathError
+from magmath.errors import LinAlgError, MagmathError
 from small_expressions import appended
 
 EXTENT = 4
@@ -244,3 +244,19 @@ def test_gradients_of_determinants_of_singular_matrices(matrices: Any) -> None:
         cofactors[(*at, i, j)] = (-1) ** (i + j) * (np.linalg.det(minor) if n > 1 else 1.0)
     found = mm.grad(lambda a: mm.sum(mm.linalg.det(a)))(mm.asarray(a))
     np.testing.assert_allclose(found, cofactors, atol=1e-12)
+
+
+def test_second_gradients_of_determinants() -> None:
+    """Those of a regular matrix are PyTorch's; those of a singular one are refused, not wrong."""
+    a = np.random.default_rng(5).normal(size=(3, 3))
+    weights = np.arange(9.0).reshape(3, 3)
+
+    def along(a: mm.Array) -> mm.Array:
+        return mm.sum(mm.grad(mm.linalg.det)(a) * mm.asarray(weights))
+
+    tensor = torch.tensor(a, requires_grad=True)
+    (first,) = torch.autograd.grad(torch.linalg.det(tensor), tensor, create_graph=True)
+    (second,) = torch.autograd.grad((first * torch.tensor(weights)).sum(), tensor)
+    np.testing.assert_allclose(mm.grad(along)(mm.asarray(a)), second, rtol=1e-9)
+    with pytest.raises(LinAlgError, match="singular"):
+        np.asarray(mm.grad(along)(mm.asarray(np.diag([1.0, 2.0, 0.0]))))

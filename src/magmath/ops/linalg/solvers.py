@@ -17,7 +17,7 @@ from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.layout import Layout
 from magmath.ops.concatenation import CONCAT
-from magmath.ops.elementwise import STOP_GRADIENT, astype, call, real, where
+from magmath.ops.elementwise import astype, call, real, where
 from magmath.ops.infer_rules import LETTERS, no_gradient
 from magmath.ops.leaves import constant
 from magmath.ops.linalg.lapack import (
@@ -29,7 +29,7 @@ from magmath.ops.linalg.lapack import (
     matrix_count,
     stacked_axes,
 )
-from magmath.ops.linalg.lu import lu, lu_parts, lu_solve
+from magmath.ops.linalg.lu import lu, lu_solve
 from magmath.ops.linalg.matrix_algebra import diagonal, identity_matrix, rows
 from magmath.ops.manipulation import reshape, transpose
 from magmath.ops.product.contraction import matmul
@@ -180,17 +180,16 @@ def _log_size(pivots: Node) -> Node:
     return sum_(call("log", call("abs", pivots)), (pivots.ndim - 1,))
 
 
-def _det_expanded(node: Node) -> Node:
+def _determinant(sign: Node, pivots: Node) -> Node:
     """Return the product of the pivots.
 
     If it underflows or overflows, return the product of the signs times the exponential of the sum
     of logarithms.
     """
-    sign, pivots = _pivots(node.inputs[0])
-    product, dtype = _product(sign, pivots), real_dtype(node.dtype)
+    product, dtype = _product(sign, pivots), real_dtype(pivots.dtype)
     least = constant(float(np.finfo(dtype.name).smallest_normal), dtype)
     within = call("greater_equal", call("abs", product), least)
-    size = astype(call("exp", _log_size(pivots)), node.dtype)
+    size = astype(call("exp", _log_size(pivots)), pivots.dtype)
     by_size = _product(sign, call("sign", pivots)) * size
     return where(call("logical_and", within, call("isfinite", product)), product, by_size)
 
@@ -200,34 +199,61 @@ def _by_matrix(scalars: Node, a: Node) -> Node:
     return reshape(scalars, (*scalars.shape, 1, 1)) * transpose(inv(a))
 
 
-def _regular(a: Node) -> Node:
-    """Return a with its zero pivots replaced by rounding errors.
+def _cofactors_expanded(node: Node) -> Node:
+    """Return det(A)·A⁻ᵀ, with zero pivots replaced by rounding errors.
 
-    For A·P = L·U it is A + Z·U·Pᵀ with a diagonal matrix Z, which is zero for a regular matrix.
+    Both factors have the same pivots, so that a small one cancels. The cofactors are continuous:
+    those of a singular matrix are those of a regular one close to it.
     """
-    p, low, high = lu_parts(lu(a))
-    pivots = diagonal(low)
-    sizes, dtype = call("abs", a), real_dtype(a.dtype)
-    largest = apply(BY_NAME["max"], sizes, axis=(a.ndim - 2, a.ndim - 1), keepdims=False)
+    (a,) = node.inputs
+    if not a.size:
+        return a
+    packed, n, dtype = lu(a), a.shape[-1], real_dtype(a.dtype)
+    sign, pivots = _pivots(a)
+    largest = apply(BY_NAME["max"], call("abs", a), axis=(a.ndim - 2, a.ndim - 1), keepdims=True)
+    largest = reshape(largest, (*a.shape[:-2], 1))
     scale = where(call("greater", largest, constant(0, dtype)), largest, constant(1, dtype))
-    least = constant(float(np.finfo(dtype.name).eps), dtype) * reshape(scale, (*scale.shape, 1))
     zero = call("equal", call("abs", pivots), constant(0, dtype))
+    least = scale * constant(float(np.finfo(dtype.name).eps), dtype)
     added = astype(where(zero, least, constant(0, dtype)), a.dtype)
-    changes = matmul(reshape(added, (*added.shape, 1)) * high, transpose(p))
-    return a + apply(STOP_GRADIENT, changes)
+    eye = broadcast_to(identity_matrix(n, n, a), a.shape)
+    factors = rows(packed, 1, n + 1) + reshape(added, (*added.shape, 1)) * eye
+    packed = apply(CONCAT, rows(packed, 0, 1), factors, axis=a.ndim - 2)
+    inverse = lu_solve(packed, eye, transpose=True)
+    return reshape(_determinant(sign, pivots + added), (*a.shape[:-2], 1, 1)) * inverse
+
+
+def _cofactors_vjp(node: Node, g: Node) -> Gradients:
+    """Return det(A)·(⟨G, A⁻ᵀ⟩·A⁻ᵀ - A⁻ᵀ·Gᵀ·A⁻ᵀ), which needs a regular matrix."""
+    (a,) = node.inputs
+    inverse = transpose(inv(a))
+    along = sum_(g * inverse, (a.ndim - 2, a.ndim - 1))
+    determinant = apply(DET, a)
+    first, second = (reshape(x, (*a.shape[:-2], 1, 1)) for x in (determinant * along, determinant))
+    return (first * inverse - second * matmul(matmul(inverse, transpose(g)), inverse),)
+
+
+def _cofactors_reference(a: Any) -> Any:
+    return np.linalg.det(a)[..., None, None] * np.swapaxes(np.linalg.inv(a), -1, -2)
+
+
+COFACTORS = Operation(  # the derivatives of det(A) by the elements of A
+    name="cofactors",
+    infer=_inv_infer,
+    axes=stacked_axes,
+    reduction=None,
+    vjp=_cofactors_vjp,
+    kernel=no_kernel,
+    native=None,
+    reference=_cofactors_reference,
+    flops=lambda node: 0.0,
+    lower_to=_cofactors_expanded,
+)
 
 
 def _det_vjp(node: Node, g: Node) -> Gradients:
-    """Return the cofactors, det(A)·A⁻ᵀ, which are continuous: those of a regular matrix close to
-    A. Their own gradient needs a regular matrix."""
     (a,) = node.inputs
-    if not a.size:
-        return (None,)
-    near, n = _regular(a), a.shape[-1]
-    # The same factors for both: their smallest pivot, which may be a rounding error, cancels.
-    inverse = solve(near, broadcast_to(identity_matrix(n, n, a), a.shape))
-    factors = g * apply(DET, near)
-    return (reshape(factors, (*factors.shape, 1, 1)) * transpose(inverse),)
+    return (reshape(g, (*g.shape, 1, 1)) * apply(COFACTORS, a),)
 
 
 DET = Operation(
@@ -240,7 +266,7 @@ DET = Operation(
     native=None,
     reference=np.linalg.det,
     flops=lambda node: 0.0,
-    lower_to=_det_expanded,
+    lower_to=lambda node: _determinant(*_pivots(node.inputs[0])),
 )
 
 
@@ -294,4 +320,6 @@ SLOGDET = Operation(  # det(A) / |det(A)|, 0 for a singular matrix, and log |det
     lower_to=_slogdet_expanded,
 )
 
-OPERATIONS = {operation.name: operation for operation in (SOLVE, INV, PARITY, DET, SLOGDET)}
+OPERATIONS = {
+    operation.name: operation for operation in (SOLVE, INV, PARITY, COFACTORS, DET, SLOGDET)
+}
