@@ -128,16 +128,19 @@ def _traced_argument(placeholder: Node | None, value: Any) -> Any:
 
 def is_array_or_number(value: Any) -> bool:
     """Return True for the data of an array, and for a Python number."""
-    return type(value) in (RemoteArray, *_NUMBERS)
+    return type(value) in (RemoteArray, KnownNumber, *_NUMBERS)
 
 
-def required_properties(value: Any) -> tuple[type, DType | None, Layout | None]:
+def required_properties(value: Any) -> tuple[type, DType | str | None, Layout | None]:
     """Return the properties that an argument must match: class, element type and layout.
 
-    Type and layout are None for numbers.
+    The layout of numbers is None, and so is their type, unless the function is traced for their
+    value: then it is their text.
     """
     if type(value) is RemoteArray:
         return Array, value.dtype, value.layout
+    if type(value) is KnownNumber:
+        return type(value.value), value.text, None
     return type(value), None, None
 
 

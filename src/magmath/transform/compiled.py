@@ -74,9 +74,6 @@ MOST_TRACES = 256
 """Specializations of a function: those used least recently are traced again."""
 NO_DATA: Mapping[Node, RemoteArray] = {}
 NO_NUMBERS: Mapping[Node, float] = {}
-_Key = tuple[Engine, Hashable, Sequence[int], list[Hashable]]
-"""The engine, the structure of the arguments, which of them are the same array, and their
-signatures."""
 
 
 class _CompiledFunction:
@@ -164,8 +161,8 @@ class _CompiledFunction:
         """
         while True:
             given = with_known_numbers(values, self._needed.get(tree, ()))
-            key = engine, tree, same, [argument_signature(value) for value in given]
-            form = id(engine), DEFAULT.floating, PRECISION.key, tree, same, tuple(key[-1])
+            signatures = tuple([argument_signature(value) for value in given])
+            form = id(engine), DEFAULT.floating, PRECISION.key, tree, same, signatures
             trace = self._traces.find(form)
             if trace is not None and trace.captured.is_current:
                 return trace, given
@@ -178,7 +175,7 @@ class _CompiledFunction:
             if contains_loop(call.outputs):
                 trace = DividedSpecialization(call, compile)
             else:
-                trace = _Specialization(key, call, given)
+                trace = _Specialization(engine, call, tree, same, given)
             self._traces.store(form, trace)
             return trace, given
 
@@ -226,8 +223,15 @@ class _CompiledMethod:
 class _Specialization:
     """The program of a function for certain shapes, types and layouts."""
 
-    def __init__(self, key: _Key, call: TracedCall, values: Sequence[Any]) -> None:
-        self.engine, tree, same, _ = key
+    def __init__(
+        self,
+        engine: Engine,
+        call: TracedCall,
+        tree: Hashable,
+        same: Sequence[int],
+        values: Sequence[Any],
+    ) -> None:
+        self.engine = engine
         self.floating, self.precision = DEFAULT.floating, PRECISION.key
         trace, placeholders, position = call.trace, call.placeholders, call.position
         self.tree, self.updated = call.tree, call.updated
@@ -299,6 +303,8 @@ class _Specialization:
                 return None
             argument: Any = given
             if layout is None:
+                if dtype is not None and repr(argument) != dtype:
+                    return None
                 values.append(argument)
                 continue
             leaf = argument._leaf
