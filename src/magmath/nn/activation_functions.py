@@ -1,0 +1,232 @@
+"""Activation functions, with PyTorch's names and semantics, and the table of their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from magmath.api import elementwise
+from magmath.api.activations import log_softmax, relu, sigmoid, softmax, softplus
+from magmath.api.manipulation import reshape
+from magmath.api.searching import where
+from magmath.arrays.array import Array, as_array, floating
+from magmath.arrays.masked_elements import takes_selected
+from magmath.core.shapes import normalize_axis
+from magmath.errors import OptionError, ShapeError
+
+
+def identity(x: Array) -> Array:
+    """Return x."""
+    return as_array("identity", x)
+
+
+@takes_selected
+def tanh(x: Array) -> Array:
+    """Return the hyperbolic tangent."""
+    return elementwise.tanh(floating("tanh", x))
+
+
+@takes_selected
+def leaky_relu(x: Array, negative_slope: float = 0.01) -> Array:
+    """Return x where x ≥ 0, otherwise negative_slope · x."""
+    x = floating("leaky_relu", x)
+    return where(x > 0, x, negative_slope * x)
+
+
+def prelu(x: Array, weight: Array) -> Array:
+    """Return x where x > 0, otherwise weight · x: weight is (1,), or (channels,) for x (N,
+    channels, …). Source: He et al. (2015)."""
+    x = floating("prelu", x)
+    if weight.shape not in ((1,), x.shape[1:2]):
+        raise ShapeError(
+            f"prelu: weight must be (1,) or (channels,), was given {weight.shape} for {x.shape}"
+            "; give one weight for all channels, or one for each"
+        )
+    by_channel = reshape(weight, (-1, *(1,) * (x.ndim - 2))) if x.ndim > 1 else weight
+    return where(x > 0, x, by_channel * x)
+
+
+@takes_selected
+def relu6(x: Array) -> Array:
+    """min(max(x, 0), 6)."""
+    return hardtanh(x, 0.0, 6.0)
+
+
+@takes_selected
+def hardtanh(x: Array, minimum: float = -1.0, maximum: float = 1.0) -> Array:
+    """Return x, limited to [minimum, maximum]; its gradient at both limits is 0."""
+    x = floating("hardtanh", x)
+    return where(x <= minimum, minimum, where(x >= maximum, maximum, x))
+
+
+def _without_positive(x: Array) -> Array:
+    """Return x with 0 for positive elements; the slope at 0 is 1, where `minimum` has 1/2."""
+    return where(x > 0, 0.0, x)
+
+
+@takes_selected
+def elu(x: Array, alpha: float = 1.0) -> Array:
+    """Return x where x > 0, otherwise alpha · (exp(x) - 1)."""
+    x = floating("elu", x)
+    return where(x > 0, x, alpha * elementwise.expm1(_without_positive(x)))
+
+
+@takes_selected
+def celu(x: Array, alpha: float = 1.0) -> Array:
+    """Return x where x > 0, otherwise alpha · (exp(x / alpha) - 1)."""
+    x = floating("celu", x)
+    return where(x > 0, x, alpha * elementwise.expm1(_without_positive(x) / alpha))
+
+
+@takes_selected
+def selu(x: Array) -> Array:
+    """scale · elu(x, alpha) with the constants of Klambauer et al. (2017), which keep mean and
+    variance."""
+    return 1.0507009873554804934193349852946 * elu(x, 1.6732632423543772848170429916717)
+
+
+@takes_selected
+def silu(x: Array) -> Array:
+    """Return x · sigmoid(x), also called swish."""
+    x = floating("silu", x)
+    return x * sigmoid(x)
+
+
+@takes_selected
+def log_sigmoid(x: Array) -> Array:
+    """log(sigmoid(x)), which does not overflow."""
+    return -elementwise.logaddexp(0.0, -floating("log_sigmoid", x))
+
+
+@takes_selected
+def mish(x: Array) -> Array:
+    """Return x · tanh(softplus(x))."""
+    x = floating("mish", x)
+    return x * elementwise.tanh(elementwise.logaddexp(0.0, x))
+
+
+@takes_selected
+def gelu(x: Array, approximate: str = "none") -> Array:
+    """Return x · (1 + erf(x / √2)) / 2, or x · (1 + tanh(√(2/π) · (x + 0.044715 · x³))) / 2 with
+    approximate="tanh", as in PyTorch.
+
+    Raises ValueError for another `approximate`. Source: Hendrycks and Gimpel (2016), section 2.
+    """
+    x = floating("gelu", x)
+    if approximate not in ("none", "tanh"):
+        raise ValueError(f"gelu: approximate must be 'none' or 'tanh', was given {approximate!r}")
+    if approximate == "none":
+        return 0.5 * x * (1.0 + elementwise.erf(0.7071067811865476 * x))
+    return 0.5 * x * (1.0 + elementwise.tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x))))
+
+
+@takes_selected
+def hard_sigmoid(x: Array) -> Array:
+    """min(max(x / 6 + 1/2, 0), 1); its gradient at -3 and 3 is 0."""
+    return hardtanh(floating("hard_sigmoid", x) / 6.0 + 0.5, 0.0, 1.0)
+
+
+@takes_selected
+def hard_swish(x: Array) -> Array:
+    """Return x · hard_sigmoid(x)."""
+    return x * hard_sigmoid(x)
+
+
+@takes_selected
+def softsign(x: Array) -> Array:
+    """Return x / (1 + |x|)."""
+    x = floating("softsign", x)
+    return x / (1.0 + elementwise.abs(x))
+
+
+def softmin(x: Array, axis: int = -1) -> Array:
+    """Return softmax(-x) along `axis`."""
+    return softmax(-floating("softmin", x), axis=axis)
+
+
+def tanhshrink(x: Array) -> Array:
+    """Return x - tanh(x)."""
+    x = floating("tanhshrink", x)
+    return x - elementwise.tanh(x)
+
+
+@takes_selected
+def softshrink(x: Array, threshold: float = 0.5) -> Array:
+    """Return x moved towards 0 by the threshold, and 0 where |x| is at most the threshold."""
+    x = floating("softshrink", x)
+    moved = where(x > 0, x - threshold, x + threshold)
+    return where(elementwise.abs(x) <= threshold, 0.0, moved)  # nan stays
+
+
+@takes_selected
+def hardshrink(x: Array, threshold: float = 0.5) -> Array:
+    """Return x, and 0 where |x| is at most the threshold."""
+    x = floating("hardshrink", x)
+    return where(elementwise.abs(x) <= threshold, 0.0, x)
+
+
+@takes_selected
+def threshold(x: Array, threshold: float, value: float) -> Array:
+    """Return x where it is greater than the threshold, otherwise a value."""
+    x = as_array("threshold", x)
+    return where(x <= threshold, value, x)
+
+
+def glu(x: Array, axis: int = -1) -> Array:
+    """Return a · sigmoid(b) for the halves a and b of x along `axis`, which has half the extent
+    then.
+
+    Raises ShapeError for an odd extent. Source: Dauphin et al. (2017), section 2.
+    """
+    x = floating("glu", x)
+    dim = normalize_axis("glu", axis, x.ndim)
+    half, odd = divmod(x.shape[dim], 2)
+    if odd:
+        raise ShapeError(
+            f"glu: divides axis {axis} into two halves, was given shape {x.shape}; give an even "
+            f"number of elements along it"
+        )
+    before = (slice(None),) * dim
+    return x[(*before, slice(0, half))] * sigmoid(x[(*before, slice(half, None))])
+
+
+ACTIVATIONS: dict[str, Callable[..., Array]] = {
+    "relu": relu,
+    "sigmoid": sigmoid,
+    "tanh": tanh,
+    "softmax": softmax,
+    "log_softmax": log_softmax,
+    "linear": identity,
+    "leaky_relu": leaky_relu,
+    "relu6": relu6,
+    "elu": elu,
+    "celu": celu,
+    "selu": selu,
+    "gelu": gelu,
+    "silu": silu,
+    "softplus": softplus,
+    "log_sigmoid": log_sigmoid,
+    "mish": mish,
+    "hardtanh": hardtanh,
+    "hard_sigmoid": hard_sigmoid,
+    "hard_swish": hard_swish,
+    "softsign": softsign,
+    "softmin": softmin,
+    "tanhshrink": tanhshrink,
+    "softshrink": softshrink,
+    "hardshrink": hardshrink,
+    "glu": glu,
+}
+
+
+def activation_function(activation: str | Callable[[Array], Array]) -> Callable[..., Array]:
+    """Return the function of this name, or the given function.
+
+    Raises OptionError, listing the names, for an unknown name.
+    """
+    if callable(activation):
+        return activation
+    if activation not in ACTIVATIONS:
+        raise OptionError(
+            f"activation {activation!r} is not known; there are {', '.join(ACTIVATIONS)}"
+        )
+    return ACTIVATIONS[activation]
