@@ -244,6 +244,8 @@ def test_gradients_of_determinants_of_singular_matrices(matrices: Any) -> None:
         cofactors[(*at, i, j)] = (-1) ** (i + j) * (np.linalg.det(minor) if n > 1 else 1.0)
     found = mm.grad(lambda a: mm.sum(mm.linalg.det(a)))(mm.asarray(a))
     np.testing.assert_allclose(found, cofactors, atol=1e-12)
+    each = mm.vmap(mm.grad(mm.linalg.det))(mm.asarray(a.reshape(-1, n, n)))
+    np.testing.assert_allclose(each, cofactors.reshape(-1, n, n), atol=1e-12)
 
 
 def test_second_gradients_of_determinants() -> None:
