@@ -1,4 +1,4 @@
-"""Minimise an expression of variables: x² + c, and a straight line through points.
+"""Minimize an expression of variables: x² + c, and a straight line through points.
 
 python examples/minimize.py --workers 2
 """

@@ -49,10 +49,10 @@ torch.set_warn_always(True)
 # reads this when it is loaded, so it takes effect in the processes that xdist and tests start.
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
-# Which library computes a factorisation is measured for up to half a second for each class of
+# Which library computes a factorization is measured for up to half a second for each class of
 # sizes. Each library is tried on each routine in unit/test_lapack_candidates.py; elsewhere the
 # first one will do.
-lapack_candidates.LEAST_FLOPS = math.inf  # type: ignore[misc]
+lapack_candidates.MIN_FLOPS = math.inf  # type: ignore[misc]
 
 free_processors.CHECK_SECONDS = math.inf  # the other tests keep processors busy
 

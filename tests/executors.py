@@ -80,7 +80,7 @@ class Compiled:
 
 @lru_cache(maxsize=256)
 def _loaded(source: str, arithmetic: str) -> LoadedObject:
-    """The code of a source; `Compiled` serialises the calls."""
+    """The code of a source; `Compiled` serializes the calls."""
     for name in imported_names(source):
         runtime_library.load(name)
     outside = runtime_library.signatures(imported_names(source))

@@ -1,4 +1,4 @@
-"""Matrices for tests, and checks of their factorisations."""
+"""Matrices for tests, and checks of their factorizations."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ Rule = tuple[Sequence[Shape], Function, Function]
 """The shapes of weights, and the functions of maps and weights: magmath's and PyTorch's."""
 
 CLASSES = 3
-MOST_CHANNELS, LARGEST_MAP = 12, 14
+MAX_CHANNELS, MAX_MAP = 12, 14
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class RandomNetwork:
             made = rule[2](*[maps[i] for i in reads], *map(torch.from_numpy, values))
         except RuntimeError:  # a window that exceeds the map
             return
-        if min(made.shape[2:]) < 1 or max(made.shape[2:]) > LARGEST_MAP:
+        if min(made.shape[2:]) < 1 or max(made.shape[2:]) > MAX_MAP:
             return
         weights = {f"{len(self.steps)}.{name}.{i}": value for i, value in enumerate(values)}
         self.weights |= weights
@@ -102,7 +102,7 @@ def _one_of(random: Any, *choices: Any) -> Any:
 
 def _convolution(random: Any, x: Shape) -> Rule:
     groups = _one_of(random, *[g for g in (1, 1, 2, x[1]) if x[1] % g == 0])
-    outputs = groups * int(random.integers(1, max(2, MOST_CHANNELS // groups + 1)))
+    outputs = groups * int(random.integers(1, max(2, MAX_CHANNELS // groups + 1)))
     kernel = tuple(int(k) for k in random.integers(1, 6, size=2))
     stride, dilation = _one_of(random, 1, 1, 2, 3), _one_of(random, 1, 1, 2)
     padding = tuple(int(k) for k in random.integers(0, 4, size=2))
@@ -260,7 +260,7 @@ def _token_mixing(_: Any, x: Shape) -> Rule:
 
 
 def _resizing(random: Any, x: Shape) -> Rule:
-    size = tuple(int(random.integers(1, min(2 * n, LARGEST_MAP) + 1)) for n in x[2:])
+    size = tuple(int(random.integers(1, min(2 * n, MAX_MAP) + 1)) for n in x[2:])
     if random.random() < 0.5:
         return [], lambda x: fn.interpolate(x, size), lambda x: F.interpolate(x, size)
     corners = bool(random.random() < 0.5)
@@ -293,7 +293,7 @@ def _shuffle(random: Any, x: Shape) -> Rule:
 
 
 def _space_to_depth(_: Any, x: Shape) -> Rule | None:
-    if x[2] % 2 or x[3] % 2 or 4 * x[1] > MOST_CHANNELS:
+    if x[2] % 2 or x[3] % 2 or 4 * x[1] > MAX_CHANNELS:
         return None
 
     def ours(x: Any) -> Any:
@@ -347,7 +347,7 @@ LAYERS: dict[str, Callable[[Any, Shape], Rule | None]] = {
 
 
 def _concatenation(_: Any, x: Shape, y: Shape) -> Rule | None:
-    if x[2:] != y[2:] or x[1] + y[1] > MOST_CHANNELS:
+    if x[2:] != y[2:] or x[1] + y[1] > MAX_CHANNELS:
         return None
     return [], lambda x, y: mm.concat([x, y], axis=1), lambda x, y: torch.cat([x, y], 1)
 

@@ -14,7 +14,7 @@ from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Node, provenance_of
-from magmath.graph.dependence import Question, depends_on
+from magmath.graph.dependence import DependenceQuery, depends_on
 from magmath.graph.graph import topological_until
 from magmath.graph.operation import Gradients
 from magmath.graph.provenance import WeakOperand
@@ -56,11 +56,11 @@ def gradients(
     for node in sources:
         if not (node.dtype.is_floating or node.dtype.kind == "complex"):
             raise DTypeError(f"grad: needs floating point, was given {node.dtype}")
-    found, graph = _slopes(output, sources, closes=check_independence)
+    found, graph = _derivatives(output, sources, closes=check_independence)
     if check_independence:
         missing = [x for x in sources if x.known not in found]
         if missing:  # they may be reached through gradients
-            opened, graph = _slopes(output, missing, closes=False)
+            opened, graph = _derivatives(output, missing, closes=False)
             found |= opened
         for source in missing:
             if source.known not in found:
@@ -68,7 +68,7 @@ def gradients(
     return [conj(_of_shape(found.get(source.known), source)) for source in sources]
 
 
-def _slopes(
+def _derivatives(
     output: Node, sources: Sequence[Node], *, closes: bool
 ) -> tuple[dict[Node, Node | None], _Connected]:
     """Return the gradient by each source on which the output depends, None if it is zero, and the
@@ -85,13 +85,13 @@ def _slopes(
     for node in ends:
         if node in cotangents:
             raise _not_differentiable(node)
-    slopes: dict[Node, Node | None] = {}
+    derivatives: dict[Node, Node | None] = {}
     for node in wanted:
         key = graph.source_of(node)
         assert key is not None
-        part, before = cotangents.get(node), slopes.get(key)
-        slopes[key] = part if before is None else before if part is None else before + part
-    return slopes, graph
+        part, before = cotangents.get(node), derivatives.get(key)
+        derivatives[key] = part if before is None else before if part is None else before + part
+    return derivatives, graph
 
 
 def _propagate(
@@ -110,8 +110,8 @@ def _propagate(
     for node in reversed(order):
         cotangent = cotangents.get(node)
         if node in branches.results:
-            for source, slope in branches.cotangents(node, cotangent):
-                _add(cotangents, source, sum_to(slope, source.shape))
+            for source, derivative in branches.cotangents(node, cotangent):
+                _add(cotangents, source, sum_to(derivative, source.shape))
             continue
         if cotangent is None or node not in useful or node.is_leaf or node in ends:
             continue
@@ -164,9 +164,14 @@ class _Branches:
         _propagate(order, cotangents, sources, set(inputs), _Recomputation(self._closed))
         backwards = branch(predicate, [*inputs, *given])
         return [
-            (x, where(predicate, branch_result(slope, backwards), constant(0, slope.dtype)))
+            (
+                x,
+                where(
+                    predicate, branch_result(derivative, backwards), constant(0, derivative.dtype)
+                ),
+            )
             for x in sources
-            if (slope := cotangents.get(x)) is not None
+            if (derivative := cotangents.get(x)) is not None
         ]
 
 
@@ -257,7 +262,7 @@ def _connected(output: Node, sources: Sequence[Node], closes: bool) -> _Connecte
     roots, kept = [output, *sources, *dependent], alike.difference(dependent)
     images, lost = with_expressions(
         roots, kept, dependence.reads_source, is_end=is_end, through_gradients=not closes,
-        least_depth=dependence.least_depth, question=dependence.question,
+        least_depth=dependence.least_depth, query=dependence.query,
     )  # fmt: skip
     count = len(sources) + 1
     rebuilt = dict(zip(images[count:], [node.known for node in dependent], strict=True))
@@ -277,10 +282,10 @@ class _Dependence:
         records = [provenance_of(node) for node in self._known]
         self.least_depth = min([0 if x is None else x.depth for x in records], default=0)
         """The depth of a record below which it depends on no source."""
-        self.question: Question | None = None
+        self.query: DependenceQuery | None = None
         if len(self._sources) == 1:
             (only,) = self._sources
-            self.question = Question.of(only, through_gradients=through_gradients)
+            self.query = DependenceQuery.of(only, through_gradients=through_gradients)
 
     def reads_source(self, operand: WeakOperand) -> bool:
         """Return True if a record reads a source."""

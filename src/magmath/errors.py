@@ -111,7 +111,7 @@ else:
         import numpy as np
 
         class LinAlgError(MagmathError, np.linalg.LinAlgError):
-            """A matrix that cannot be factorised: singular, not positive definite."""
+            """A matrix that cannot be factorized: singular, not positive definite."""
 
         class MatrixShapeError(ShapeError, LinAlgError):
             """Shapes that are not those of matrices, or of square matrices."""

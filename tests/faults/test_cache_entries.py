@@ -164,11 +164,11 @@ def test_a_process_that_ends_completes_what_it_writes(folder: Path) -> None:
 import os, threading, time
 from magmath.core import disk_cache
 started = threading.Event()
-synchronise = os.fsync
+synchronize = os.fsync
 def slow(file):
     started.set()
     time.sleep(0.3)
-    synchronise(file)
+    synchronize(file)
 os.fsync = slow
 threading.Thread(target=lambda: disk_cache.DiskCache("native").write("a", b"code")).start()
 started.wait()

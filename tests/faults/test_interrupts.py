@@ -128,7 +128,7 @@ class Work:
             assert np.isfinite(np.asarray(v)).all()
 
 
-# Ctrl-C within a finaliser of Python's is lost, which Python reports and pytest makes a warning.
+# Ctrl-C within a finalizer of Python's is lost, which Python reports and pytest makes a warning.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     ("kind", "workers"), [("inline", 1), ("planned", 1), ("shared", 2), ("processes", 2)]

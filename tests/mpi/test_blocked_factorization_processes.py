@@ -1,4 +1,4 @@
-"""Factorisations that worker processes compute collectively."""
+"""Factorizations that worker processes compute collectively."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from matrices import check_lu, check_qr, normal
 
 
 @pytest.mark.parametrize("workers", [2, 3])
-def test_processes_factorise_and_fail_collectively(workers: int) -> None:
+def test_processes_factorize_and_fail_collectively(workers: int) -> None:
     with current("processes", workers):
         engine = session.engine()
         engine.environment = replace(engine.environment, workspace=0, lapack_memory=0)

@@ -1,4 +1,4 @@
-"""Factorisations, systems of equations, and operations composed of them."""
+"""Factorizations, systems of equations, and operations composed of them."""
 
 from __future__ import annotations
 

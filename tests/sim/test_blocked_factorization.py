@@ -1,4 +1,4 @@
-"""Factorisations that all workers compute collectively: correct in any layout, within their share
+"""Factorizations that all workers compute collectively: correct in any layout, within their share
 of the memory, with failures on all workers."""
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def is_collective(*arrays: mm.Array) -> bool:
 @pytest.mark.parametrize(
     ("n", "dtype"), [(1, "float64"), (2, "float64"), *[(23, dtype) for dtype in TYPES]]
 )
-def test_square_matrices_are_factorised_and_solved(pool: Any, n: int, dtype: str) -> None:
+def test_square_matrices_are_factorized_and_solved(pool: Any, n: int, dtype: str) -> None:
     check_square(n, dtype)
 
 
@@ -91,7 +91,7 @@ def check_square(n: int, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [(61, 24), (24, 61), (1, 9)])
-def test_other_matrices_are_factorised(pool: Any, shape: tuple[int, int]) -> None:
+def test_other_matrices_are_factorized(pool: Any, shape: tuple[int, int]) -> None:
     for layout in LAYOUTS:
         x = normal(shape, "float64")
         for y in (x, x[:, :1] @ x[:1], 0 * x):  # of full rank, of rank 1, of rank 0
@@ -99,7 +99,7 @@ def test_other_matrices_are_factorised(pool: Any, shape: tuple[int, int]) -> Non
             check_qr(y, mm.asarray(y, layout=layout))
 
 
-def test_tall_matrices_of_any_condition_are_factorised_by_rows(pool: Any) -> None:
+def test_tall_matrices_of_any_condition_are_factorized_by_rows(pool: Any) -> None:
     for dtype in ("float32", "complex128"):
         left = np.linalg.qr(normal((1100, 7), dtype))[0]
         right = np.linalg.qr(normal((7, 7), dtype, 1))[0]
@@ -129,7 +129,7 @@ def test_triangular_systems_of_every_kind_are_solved(pool: Any, dtype: str) -> N
             check_zero(t @ np.asarray(y) - b, 10 * bound(t), (lower, flip, unit))
 
 
-def test_what_cannot_be_factorised_fails_on_all_workers_and_the_pool_goes_on(pool: Any) -> None:
+def test_what_cannot_be_factorized_fails_on_all_workers_and_the_pool_goes_on(pool: Any) -> None:
     n = 40
     by_rows = Layout.split(0)
     indefinite, nan, late = np.eye(n), np.eye(n), np.eye(n)
@@ -162,7 +162,7 @@ def test_any_layout_gives_the_same(pool: Any, name: str, data: st.DataObject) ->
     check_any_layout(session.engine(), name, case, data)
 
 
-def test_devices_that_lapack_does_not_reach_factorise_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_that_lapack_does_not_reach_factorize_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """By torch's own functions, which are the same on every device."""
     monkeypatch.setattr(fortran, "takes", lambda tensor: False)
     with current("messages", 2):
@@ -177,7 +177,7 @@ def test_explain_names_the_ways_and_what_goes_between_workers() -> None:
         text = str(mm.linalg.cholesky(a).explain())
         assert "cholesky [40, 40] float64: 3 candidates" in text
         assert all(way in text for way in ("one worker", "replicated", "collective"))
-        assert " collectively in " not in text  # so small a matrix one factorises for all
+        assert " collectively in " not in text  # so small a matrix one factorizes for all
     with current("shared", 2):
         _lean()
         a = mm.asarray(definite(40, "float64"), layout=Layout.split(0))

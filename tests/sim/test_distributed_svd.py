@@ -189,7 +189,7 @@ def test_nan_and_infinity_fail_on_all_workers_and_the_pool_goes_on(pool: Any) ->
     assert float(mm.sum(mm.ones((4,)))) == 4.0
 
 
-def test_gradients_of_collective_factorisations() -> None:
+def test_gradients_of_collective_factorizations() -> None:
     x = normal((40, 40), "float64")
     with current("shared", 2):
         _lean()

@@ -18,7 +18,7 @@ BATCH, STEPS = 32, 12
 
 
 def images_of(name: str) -> tuple[Any, Any]:
-    """The first normalised training images (N, 1, 28, 28) of a set, and their labels."""
+    """The first normalized training images (N, 1, 28, 28) of a set, and their labels."""
     try:
         data = load(name)
     except MissingDataError:

@@ -380,7 +380,7 @@ def test_gradients_of_vectors_agree_with_differences(
         slope_check(function, x)
 
 
-def test_the_gradient_of_a_solution_factorises_once(one: Any) -> None:
+def test_the_gradient_of_a_solution_factorizes_once(one: Any) -> None:
     a = mm.asarray(normal((5, 5), "float64"))
     b = mm.asarray(normal((5,), "float64"))
     x = mm.linalg.solve(a, b)
@@ -400,7 +400,7 @@ def test_gradients_that_do_not_exist_are_refused(one: Any) -> None:
 
 
 @pytest.mark.parametrize("n", [3, 120])
-def test_matrices_that_cannot_be_factorised_are_refused_and_the_pool_goes_on(
+def test_matrices_that_cannot_be_factorized_are_refused_and_the_pool_goes_on(
     pool: Any, n: int
 ) -> None:
     singular, nan = mm.zeros((n, n)), mm.full((n, n), float("nan"))
@@ -451,7 +451,7 @@ def test_wrong_shapes_and_types_are_refused_where_they_are_written(one: Any) -> 
 # workers----------------------------------------------------------------------------------
 
 
-def test_one_worker_factorises_for_all_that_share_its_memory() -> None:
+def test_one_worker_factorizes_for_all_that_share_its_memory() -> None:
     with current("shared", 2):
         a = mm.asarray(normal((600, 600), "float64"))
         values = mm.linalg.svdvals(a)

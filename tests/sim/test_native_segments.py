@@ -263,7 +263,7 @@ def test_programs_that_are_run_a_few_times_are_not_compiled(
     with current("planned", 1):
         step = mm.compile(_heat)
         u = mm.ones((50, 50))
-        for _ in range(tiers.LEAST_RUNS - 1):
+        for _ in range(tiers.MIN_RUNS - 1):
             u = step(u)
         assert float(u[0, 0]) == 1
     assert not Counted.sources
@@ -320,7 +320,7 @@ def test_threads_divide_loops_without_a_change_of_any_bit(
         run_on_threads(function, record, count)
 
     monkeypatch.setattr(native_segments, "run_on_threads", noted)
-    monkeypatch.setattr(fused_loops, "LEAST_DIVIDED", 2)
+    monkeypatch.setattr(fused_loops, "MIN_DIVIDED", 2)
     choice, values = random.Random(seed), np.random.default_rng(seed)
     n, ndim = choice.choice([(37, 1), (1000, 1), (40, 2), (7, 3)])
     body = _random_step(choice, ndim, n)
@@ -345,7 +345,7 @@ def test_small_loops_are_not_divided(bound: list[Any]) -> None:
     """The other threads would take longer to start."""
     with current("planned", 1):
         step = mm.compile(lambda x: (x * 2 + 1) * x)
-        for n in (1000, fused_loops.LEAST_DIVIDED):
+        for n in (1000, fused_loops.MIN_DIVIDED):
             Counted.sources.clear()
             x = mm.asarray(np.arange(n, dtype=float))
             for _ in range(5):

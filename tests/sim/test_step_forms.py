@@ -1,5 +1,5 @@
 """Each worker decides by its own clock when its calls become compiled segments, so the segments
-must replace no instruction in which workers synchronise, whether this worker has a part in it or
+must replace no instruction in which workers synchronize, whether this worker has a part in it or
 not."""
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def counting(rank: int, size: int, shares_memory: bool) -> CountingCommunicator:
     return CountingCommunicator(IsolatedCommunicator(rank, size, shares_memory))
 
 
-def synchronisations(binding: Binding, position: int) -> int:
-    """How often the ready calls of an instruction synchronise this worker with others."""
+def synchronizations(binding: Binding, position: int) -> int:
+    """How often the ready calls of an instruction synchronize this worker with others."""
     comm = binding.tensors.context.comm
     assert isinstance(comm, CountingCommunicator)
     comm.reset()
@@ -50,7 +50,7 @@ def synchronisations(binding: Binding, position: int) -> int:
 
 
 def check_segments(program: Program, *, shares_memory: bool, exact: bool) -> int:
-    """Assert that no worker's segments synchronise; return the number of their instructions."""
+    """Assert that no worker's segments synchronize; return the number of their instructions."""
     replaced = 0
     for rank in range(program.workers):
         binding = isolated._binding(program, rank, shares_memory)
@@ -59,7 +59,7 @@ def check_segments(program: Program, *, shares_memory: bool, exact: bool) -> int
             for position in segment.positions:
                 instruction = program.instructions[position]
                 assert getattr(instruction, "workspace", None) is None, instruction
-                assert synchronisations(binding, position) == 0, (rank, instruction)
+                assert synchronizations(binding, position) == 0, (rank, instruction)
                 replaced += 1
     return replaced
 
@@ -67,7 +67,7 @@ def check_segments(program: Program, *, shares_memory: bool, exact: bool) -> int
 @pytest.mark.parametrize("name", sorted(ROWS))
 @given(data=st.data())
 @some
-def test_segments_replace_no_instruction_in_which_workers_synchronise(
+def test_segments_replace_no_instruction_in_which_workers_synchronize(
     name: str, data: st.DataObject
 ) -> None:
     kind, workers = data.draw(st.sampled_from(POOLS))

@@ -443,7 +443,7 @@ def test_roof_computes_the_products_of_the_step() -> None:
             np.testing.assert_allclose(result, left.numpy() @ right.numpy(), rtol=1e-5, atol=1e-5)
 
 
-def test_ratios_of_several_cases_are_summarised() -> None:
+def test_ratios_of_several_cases_are_summarized() -> None:
     figures = {"a": 2.0, "b": 0.5}
     cases = [
         CaseResult(replace(CASE, name=name), {}, [ComparisonResult("best", "ratio", [x], 1.0)])

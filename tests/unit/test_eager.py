@@ -14,7 +14,7 @@ import magmath as mm
 from engines import current
 from magmath.arrays.lazy_array import EAGER_PENDING, MAX_PENDING
 from magmath.engine import session
-from magmath.engine.eager_arrays import MOST_READ
+from magmath.engine.eager_arrays import MAX_READ
 from magmath.engine.engine import EAGER_BYTES, Engine
 from magmath.errors import MagmathError, MemoryLimitError
 from magmath.graph import Provenance, provenance
@@ -61,7 +61,7 @@ def test_larger_arrays_are_planned(pool: Pool, extent: int, programs: int) -> No
     assert counter(pool, "programs") - known == programs
     mm.evaluate(mm.sum(x))
     assert counter(pool, "programs") - known == programs, "a small result of a larger operand"
-    mm.evaluate(mm.sum(mm.asarray(np.ones(MOST_READ // 4 + programs, np.float32))))
+    mm.evaluate(mm.sum(mm.asarray(np.ones(MAX_READ // 4 + programs, np.float32))))
     assert counter(pool, "programs") - known == 2 * programs, "the operand counts too"
 
 

@@ -235,7 +235,7 @@ def default(product: GemmProblem) -> Call:
 @pytest.fixture
 def two_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Two threads, and parts of matrices that are small enough for tests."""
-    monkeypatch.setattr(divided_gemv, "LEAST_BYTES", 0)
+    monkeypatch.setattr(divided_gemv, "MIN_BYTES", 0)
     monkeypatch.setattr(divided_gemv, "PART_BYTES", 128)
     monkeypatch.setattr(divided_gemv, "LONG_PART", 4)
     before = torch.get_num_threads()

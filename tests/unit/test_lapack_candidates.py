@@ -1,4 +1,4 @@
-"""The routines of factorisations: every library computes the same on valid and invalid data, and
+"""The routines of factorizations: every library computes the same on valid and invalid data, and
 the tuner's choice is called."""
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ALL = [CHOLESKY, LU, INVERSE, DIVIDE, REFLECTIONS, EIGEN, SINGULAR]
 def _measuring() -> Iterator[None]:
     """What takes longer than a call is measured here, though nowhere else in the tests."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lapack_candidates, "LEAST_FLOPS", 2e5)
+        patch.setattr(lapack_candidates, "MIN_FLOPS", 2e5)
         yield
 
 

@@ -227,8 +227,8 @@ def _greedy_path(
         return (tuple(range(len(operands))),)
     subscripts = ",".join([letters for letters, _ in operands]) + "->" + output
     subscripts = subscripts.translate(str.maketrans(LETTERS, ascii_letters[: len(LETTERS)]))
-    stand_ins = [np.broadcast_to(np.float32(0), shape) for _, shape in operands]
-    path, _ = np.einsum_path(subscripts, *stand_ins, optimize="greedy")
+    dummies = [np.broadcast_to(np.float32(0), shape) for _, shape in operands]
+    path, _ = np.einsum_path(subscripts, *dummies, optimize="greedy")
     return tuple(path[1:])
 
 

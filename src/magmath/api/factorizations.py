@@ -1,4 +1,4 @@
-"""Factorisations of matrices: Cholesky, QR, LU, eigenvalues and singular values.
+"""Factorizations of matrices: Cholesky, QR, LU, eigenvalues and singular values.
 
 `api/linalg.py` describes the matrices and their types.
 """

@@ -2,7 +2,7 @@
 
 The last two axes are matrices, leading axes stack them. float32, float64, complex64 and complex128
 are computed without conversion; integers become floating point (`promotion.floating_dtype`) if
-results are not integers. A matrix that cannot be factorised raises `mm.errors.LinAlgError`, a
+results are not integers. A matrix that cannot be factorized raises `mm.errors.LinAlgError`, a
 subclass of numpy.linalg.LinAlgError, when the value is computed.
 """
 

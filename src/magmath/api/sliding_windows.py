@@ -13,7 +13,7 @@ from magmath.core.shapes import normalize_axis
 from magmath.errors import ShapeError
 from magmath.ops.slicing import slice_along
 
-MOST_SLICES = 16
+MAX_SLICES = 16
 """Longest window whose elements are joined from slices, which workers exchange at their edges;
 longer windows read elements by position."""
 
@@ -57,7 +57,7 @@ def _windows(x: Array, axis: int, extent: int) -> Array:
             f"sliding_window_view: windows need 1 to {x.shape[axis]} elements along axis {axis} of "
             f"shape {x.shape}, was given {extent}; pass a smaller window"
         )
-    if extent <= MOST_SLICES:
+    if extent <= MAX_SLICES:
         parts = [Array(slice_along(x.node, axis, i, i + count)) for i in range(extent)]
         return stack(parts, axis=-1)
     positions = arange(count)[:, None] + arange(extent)

@@ -26,7 +26,7 @@ from magmath.ops.scans import CUMULATIVE_SUM
 from magmath.ops.slicing import slice_along
 from magmath.ops.sort.sorting import ARGSORT, SEARCHSORTED, SORT
 
-MOST_PACKED = 1 << 31
+MAX_PACKED = 1 << 31
 """Number of elements below which two positions are packed into one int64."""
 
 
@@ -114,10 +114,10 @@ class EqualGroups:
         """
         begun = apply(CUMULATIVE_SUM, e.astype(self.beginning, int64), axis=0)
         group = e.subtract(begun, constant(1, int64))
-        if self.size < MOST_PACKED:
-            pairs = e.add(e.multiply(self.order, constant(MOST_PACKED, int64)), group)
+        if self.size < MAX_PACKED:
+            pairs = e.add(e.multiply(self.order, constant(MAX_PACKED, int64)), group)
             ordered = apply(SORT, pairs, axis=0, descending=False)
-            found = e.call("remainder", ordered, constant(MOST_PACKED, int64))
+            found = e.call("remainder", ordered, constant(MAX_PACKED, int64))
         else:
             empty = full((self.size,), constant(0, int64))
             found = apply(PUT, empty, group, self.order, axes=(0,), at=0)

@@ -36,7 +36,14 @@ from magmath.arrays.operands import (
 from magmath.arrays.operators import Operators
 from magmath.arrays.pickling import restored_leaf, values_of
 from magmath.arrays.subscripts import getitem
-from magmath.arrays.views import ComplexPart, Permuted, Reshaped, base_of, link, sharing
+from magmath.arrays.views import (
+    ComplexPart,
+    Permuted,
+    Reshaped,
+    base_of,
+    link,
+    prepare_shared_write,
+)
 from magmath.core.calling_instruction import BINARY, ITEM_WRITES, calling_instruction
 from magmath.core.dtypes import DType, as_dtype, bool_, float64, int8, real_dtype
 from magmath.core.foreign_names import METHODS, hint
@@ -389,7 +396,7 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
                 "write into y with one key, or give x a name"
             )
         if unnamed:
-            value.view_of = None  # nobody reads it after the write
+            value.view_of = None  # not read after the write
         self._updated(with_item(self, key, value))
         if self._leaf is not None:
             return
@@ -469,7 +476,7 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         if node.shape != old.shape or node.dtype is not old.dtype:
             raise _update_error(old, node)
         del old  # an evaluation counts references
-        share = None if self.view_of is None else sharing(self)
+        share = None if self.view_of is None else prepare_shared_write(self)
         self.refer_to_updated(node)
         if share is not None:
             share()
@@ -541,8 +548,8 @@ def binary(operation: str, x: Any, y: Any) -> Array:
 
 
 _SAME_TRUTH = frozenset(("abs", "ceil", "floor", "real", "trunc"))
-_INTEGERS_OF_TRUTH = frozenset(("conj", "isfinite", "isinf", "isnan", "signbit", "square"))
-"""Functions of truth values that, as in NumPy, return them, or take them as small integers."""
+_AS_SMALL_INTEGERS = frozenset(("conj", "isfinite", "isinf", "isnan", "signbit", "square"))
+"""Functions that return truth values unchanged, and that take them as small integers: NumPy's."""
 
 
 def unary(operation: str, x: Array) -> Array:
@@ -555,7 +562,7 @@ def unary(operation: str, x: Array) -> Array:
     elif node.dtype is bool_:
         if operation in _SAME_TRUTH:
             return Array(node)
-        if operation in _INTEGERS_OF_TRUTH:
+        if operation in _AS_SMALL_INTEGERS:
             node = e.astype(node, int8)
     return Array(elementwise(e.OPERATIONS[operation], (node,), user_line()))
 

@@ -15,7 +15,7 @@ from magmath.graph import Node, Shape
 
 FEWEST = 8
 """Number of references of a storage above which those to arrays that are gone are dropped."""
-MOST_WORK: Any = 1000  # NumPy's annotation names two of the values only
+MAX_WORK: Any = 1000  # NumPy's annotation names two of the values only
 """Steps of the search for an element that two views have in common."""
 
 
@@ -94,7 +94,7 @@ class ArrayView:
     def overlaps(self, other: ArrayView) -> bool:
         """Return True if another array of the same storage may have elements of this one."""
         try:
-            return np.shares_memory(self.elements, other.elements, max_work=MOST_WORK)
+            return np.shares_memory(self.elements, other.elements, max_work=MAX_WORK)
         except np.exceptions.TooHardError:
             return True
 

@@ -38,9 +38,9 @@ EAGER_PENDING = 128
 """The same for small arrays, which are computed eagerly: more nodes leave the processor's cache."""
 FIRST_CHECK = 4
 """Depth from which a pending expression may hold more memory than its value."""
-LEAST_HELD = 1 << 17
+MIN_HELD = 1 << 17
 """Minimum number of elements of the value for this check."""
-MOST_HELD = 2
+MAX_HELD = 2
 """Bytes that only a pending expression may reference, relative to the bytes of its value."""
 
 
@@ -88,10 +88,10 @@ class LazyArray(ArrayHandle):
             pending_arrays.limit_held_bytes(session.engine())
         if depth < FIRST_CHECK or (depth & (depth - 1) and depth <= MAX_PENDING):
             return
-        if depth > MAX_PENDING or self._is_long_enough(depth):
+        if depth > MAX_PENDING or self._should_evaluate_early(depth):
             self._evaluate_early()
 
-    def _is_long_enough(self, depth: int) -> bool:
+    def _should_evaluate_early(self, depth: int) -> bool:
         """Return True if the pending expression references much more memory than its value needs,
         or is computed eagerly, for which longer expressions have no advantage.
 
@@ -100,12 +100,12 @@ class LazyArray(ArrayHandle):
         node = self._node
         if node.reads_version:
             return False
-        if node.size < LEAST_HELD:
+        if node.size < MIN_HELD:
             is_eager = session.engine().is_eager
             order = topological((node,), cut=True) if depth >= EAGER_PENDING else ()
             return bool(order) and all(is_eager(x) for x in order)
         held = bytes_held_alone(topological((node,), cut=True))
-        return held > MOST_HELD * node.size * node.dtype.itemsize
+        return held > MAX_HELD * node.size * node.dtype.itemsize
 
     def _evaluate_early(self) -> None:
         """Compute the value of a long pending expression. This bounds the memory of a loop that

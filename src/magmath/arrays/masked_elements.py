@@ -57,10 +57,9 @@ class MaskedElements(Operators["MaskedElements"]):
     become infinite or nan, which would reach gradients.
 
     They take Python's operators, element-wise functions, `astype`, and reductions: over all
-    elements, over the selected dimension, and over those behind it; the largest of no elements is
-    the smallest number of the type. Other operands are numbers,
-    elements that the same mask selects, and arrays that broadcast to the dimensions behind those of
-    the mask.
+    elements, over the selected dimension and over those after it; `max` of no elements is the least
+    number of the type. Other operands are numbers, elements that the same mask selects, and arrays
+    that broadcast to the dimensions after those of the mask.
     """
 
     __slots__ = ("_axis", "_behind", "_condition", "_mask", "_values")
@@ -265,7 +264,7 @@ def reduces_selected(function: F) -> F:
 
 
 def masked_elements(x: Array, key: Any) -> MaskedElements | None:
-    """Return the elements that a key selects, None if it has no mask, or other arrays."""
+    """Return the elements that a key selects; None if it has no mask, or has other arrays too."""
     place = mask_place(x.node, key)
     return None if place is None else _elements_at(place)
 
@@ -315,8 +314,9 @@ def _is_same(x: Node, y: Node) -> bool:
 
 def _unknown(operation: str) -> TracingError:
     return TracingError(
-        f"indexing: the number of elements that a mask selects is unknown while mm.compile traces "
-        f"a function ({':'.join(map(str, user_line() or ()))}), which {operation} needs; x[mask] "
-        f"takes numbers and elements that the same mask selects, and reductions such as sum and "
-        f"mean; otherwise keep the shape with mm.where(mask, x, y), or index outside of it"
+        f"indexing: {operation} needs the number of elements that a mask selects, which is unknown "
+        f"while mm.compile traces a function ({':'.join(map(str, user_line() or ()))}). There, "
+        f"x[mask] takes element-wise functions of numbers and of elements that the same mask "
+        f"selects, and reductions such as sum and mean; otherwise keep the shape with "
+        f"mm.where(mask, x, y), or index outside of the compiled function"
     )

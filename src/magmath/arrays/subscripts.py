@@ -156,7 +156,7 @@ class Part(NamedTuple):
         return found
 
 
-_MOST_PARTS = 4096
+_MAX_PARTS = 4096
 _parts: dict[Hashable, Part] = {}
 
 
@@ -194,7 +194,7 @@ def _part_of(x: Node, key: Any) -> Part | None:
     part = _parts.get(place)
     if part is None:
         part = _part(x, parse(x, key), key)
-        store_bounded(_parts, place, part, _MOST_PARTS)
+        store_bounded(_parts, place, part, _MAX_PARTS)
     return part
 
 

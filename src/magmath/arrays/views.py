@@ -3,7 +3,7 @@
 `x[1:]`, `x.T` and `x.reshape(…)` are views of `x`. Values are immutable, so a view has no memory in
 common with `x`: a storage records which arrays share elements, and how each is cut from the first
 one. A write into one of them gives the others new expressions, which are computed when they are
-read. An array that nobody refers to any more is not updated, so views of temporary values cost
+read. An unreferenced array is not updated, so views of temporary values cost
 nothing.
 """
 
@@ -164,7 +164,7 @@ def base_of(view: LazyArray) -> LazyArray | None:
     return None if base is view else base
 
 
-def sharing(written: LazyArray) -> Callable[[], None] | None:
+def prepare_shared_write(written: LazyArray) -> Callable[[], None] | None:
     """Prepare a write into an array; return a function that updates the arrays which share
     elements with it, None if there are none.
 

@@ -26,6 +26,7 @@ from magmath.ops.sums import broadcast_to
 
 
 def of_batch(node: Node, operands: BatchOperands) -> Node:
+    """Return the operation of a node, applied to every example of a batch."""
     rule = RULES.get(node.name)
     if rule is None:
         rule = _elementwise if node.operation.elementwise else one_by_one
@@ -106,11 +107,6 @@ def _broadcast(node: Node, operands: BatchOperands) -> Node:
     return broadcast_to(x.aligned(node.ndim), (x.size, *node.shape))
 
 
-def _filled(node: Node, operands: BatchOperands) -> Node:
-    (value,) = operands
-    return broadcast_to(value.aligned(node.ndim), (value.size, *node.shape))
-
-
 def _contracted(node: Node, operands: BatchOperands) -> Node:
     a, rest = node.attributes["subscripts"].split(",")
     b, out = rest.split("->")
@@ -139,7 +135,8 @@ def _indices(indices: BatchOperands) -> list[Node]:
     return [_number(indices[0].size, ndim), *[x.aligned(ndim) for x in indices]]
 
 
-def _on(axes: Sequence[int]) -> tuple[int, ...]:
+def _after_batch(axes: Sequence[int]) -> tuple[int, ...]:
+    """Return axes of an example as those of a batch."""
     return tuple([axis + 1 for axis in axes])
 
 
@@ -147,9 +144,11 @@ def _taken(node: Node, operands: BatchOperands) -> Node:
     x, *indices = operands
     axes, at = node.attributes["axes"], node.attributes["at"]
     if not any(i.varies for i in indices):
-        return _apply(node, [x.node, *[i.node for i in indices]], axes=_on(axes), at=at + 1)
+        return _apply(
+            node, [x.node, *[i.node for i in indices]], axes=_after_batch(axes), at=at + 1
+        )
     if x.varies:
-        picked = _apply(node, [x.node, *_indices(indices)], axes=(0, *_on(axes)), at=at)
+        picked = _apply(node, [x.node, *_indices(indices)], axes=(0, *_after_batch(axes)), at=at)
     else:
         picked = _apply(node, [x.node, *_broadcasting(indices)], axes=axes, at=at)
     return _moved(picked, at, 0)
@@ -169,32 +168,34 @@ def _put(node: Node, operands: BatchOperands) -> Node:
     if not any(i.varies for i in indices):
         ndim = len(rest) + len(common)
         inputs = [x.stacked, values.aligned(ndim), *[i.node for i in indices]]
-        return _apply(node, inputs, axes=_on(axes), at=at + 1)
+        return _apply(node, inputs, axes=_after_batch(axes), at=at + 1)
     picked = (*rest[:at], *common, *rest[at:])
     written = broadcast_to(values.aligned(len(picked)), (x.size, *picked))
     inputs = [x.stacked, _moved(written, 0, at), *_indices(indices)]
-    return _apply(node, inputs, axes=(0, *_on(axes)), at=at)
+    return _apply(node, inputs, axes=(0, *_after_batch(axes)), at=at)
 
 
 def _scatter_added(node: Node, operands: BatchOperands) -> Node:
     x, *indices = operands
     axes, at, extents = (node.attributes[name] for name in ("axes", "at", "extents"))
     if not any(i.varies for i in indices):
-        return _apply(node, [x.node, *[i.node for i in indices]], axes=_on(axes), at=at + 1)
+        return _apply(
+            node, [x.node, *[i.node for i in indices]], axes=_after_batch(axes), at=at + 1
+        )
     inputs = [_moved(x.stacked, 0, at), *_indices(indices)]
-    return _apply(node, inputs, axes=(0, *_on(axes)), extents=(x.size, *extents))
+    return _apply(node, inputs, axes=(0, *_after_batch(axes)), extents=(x.size, *extents))
 
 
 def _window(node: Node, operands: BatchOperands) -> Node:
     x, *starts = operands
     if not any(start.varies for start in starts):
         inputs = [x.node, *[start.node for start in starts]]
-        return _apply(node, inputs, axes=_on(node.attributes["axes"]))
+        return _apply(node, inputs, axes=_after_batch(node.attributes["axes"]))
     indices, kept = _window_indices(node, operands[0], starts)
     axes = node.attributes["axes"]
     if x.varies:
         number = _number(x.size, len(kept))
-        attributes = {"axes": (0, *_on(axes)), "at": 0}
+        attributes = {"axes": (0, *_after_batch(axes)), "at": 0}
         picked = applied(OPERATIONS["take"], (x.node, number, *indices), node.line, attributes)
     else:
         attributes = {"axes": axes, "at": 0}
@@ -209,7 +210,7 @@ def _written_window(node: Node, operands: BatchOperands) -> Node:
     ndim = x.ndim - sum(extent is None for extent in node.attributes["extents"])
     if not any(start.varies for start in starts):
         inputs = [x.stacked, values.aligned(ndim), *[start.node for start in starts]]
-        return _apply(node, inputs, axes=_on(axes))
+        return _apply(node, inputs, axes=_after_batch(axes))
     indices, kept = _window_indices(node, x, starts)
     order = _window_order(x.ndim, axes, kept)
     extents = dict(zip(axes, node.attributes["extents"], strict=True))
@@ -217,7 +218,9 @@ def _written_window(node: Node, operands: BatchOperands) -> Node:
     written = broadcast_to(values.aligned(ndim), (x.size, *part))
     written = permute(written, (0, *[1 + sorted(order).index(d) for d in order]))
     operand = (x.stacked, written, _number(x.size, len(kept)), *indices)
-    return applied(OPERATIONS["put"], operand, node.line, {"axes": (0, *_on(axes)), "at": 0})
+    return applied(
+        OPERATIONS["put"], operand, node.line, {"axes": (0, *_after_batch(axes)), "at": 0}
+    )
 
 
 def _window_order(ndim: int, axes: Sequence[int], kept: Sequence[int]) -> list[int]:
@@ -375,7 +378,7 @@ _ONE_MORE_LETTER = """
 RULES: dict[str, Rule] = {
     **dict.fromkeys(_ONE_MORE_LETTER.split(), _stacked),
     "broadcast_to": _broadcast,
-    "full": _filled,
+    "full": _broadcast,
     "permute_dims": _permuted,
     "contract": _contracted,
     "set_slice": _written_slice,

@@ -10,7 +10,7 @@ OPERATIONS = ("allreduce", "allgather", "reduce_scatter", "all_to_all")
 SIZES = [4 * 2**10, 32 * 2**10, 256 * 2**10, 2**20, 4 * 2**20, 16 * 2**20, 64 * 2**20]
 QUICK = [32 * 2**10, 4 * 2**20]
 BYTES_PER_ROUND = 2**28
-MOST_REPEATS = 2000
+MAX_REPEATS = 2000
 LARGE = 2**20
 
 
@@ -20,7 +20,7 @@ def _cases(options: RunOptions) -> list[Case]:
 
 
 def _case(operation: str, nbytes: int) -> Case:
-    repeats = max(4, min(MOST_REPEATS, BYTES_PER_ROUND // nbytes))
+    repeats = max(4, min(MAX_REPEATS, BYTES_PER_ROUND // nbytes))
     size = f"{nbytes // 2**20} MB" if nbytes >= 2**20 else f"{nbytes // 2**10} KB"
     return Case(
         name=f"{operation} {size}",

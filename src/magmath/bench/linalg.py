@@ -1,4 +1,4 @@
-"""`bench linalg`: factorisations and solutions, compared with NumPy, torch and Heat."""
+"""`bench linalg`: factorizations and solutions, compared with NumPy, torch and Heat."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _beyond_heat(case: Case) -> str:
     """Return why Heat skips a case; its inverse of 1000 columns takes ten seconds."""
     function = case.parameters["function"]
     if function == "cholesky":
-        return "Heat has no Cholesky factorisation"
+        return "Heat has no Cholesky factorization"
     if function == "solve":
         return "Heat solves no system whose matrix is divided"
     return "" if case.x <= SIZES[0] else f"Heat is measured up to {SIZES[0]} columns"
@@ -80,4 +80,4 @@ def _comparisons(options: RunOptions) -> list[Comparison]:
     ]
 
 
-BENCH = Bench("linalg", "factorisations and solutions", "columns", _cases, _systems, _comparisons)
+BENCH = Bench("linalg", "factorizations and solutions", "columns", _cases, _systems, _comparisons)

@@ -23,10 +23,10 @@ SIZES: Final = (64, 1 << 14, 1 << 19, 1 << 22)
 """Elements of the arrays for the fixed time, and for the speeds in caches and in memory."""
 MATRICES: Final = (4, 96, 256, 768)
 """Rows and columns of square matrices for the same."""
-LEAST_BYTES: Final = 10_000
+MIN_BYTES: Final = 10_000
 """Bytes from which a call says something about a speed."""
-LEAST_RUNS: Final = 2
-MOST_RUNS: Final = 20
+MIN_RUNS: Final = 2
+MAX_RUNS: Final = 20
 RUN_SECONDS: Final = 0.03
 """Further runs of an expression at one size begin within this time."""
 PRODUCT: Final = "gemm"
@@ -180,7 +180,7 @@ def _samples(work: Callable[[], Any]) -> Iterator[tuple[str, Sample]]:
     """Yield the names and samples of the calls of an expression: the least of some runs."""
     best: list[ExplainedStep] = []
     runs, end = 0, time.perf_counter() + RUN_SECONDS
-    while runs < LEAST_RUNS or (runs < MOST_RUNS and time.perf_counter() < end):
+    while runs < MIN_RUNS or (runs < MAX_RUNS and time.perf_counter() < end):
         with mm.profile() as profile:
             mm.evaluate(*_arrays(work()), wait=True)
         steps = list(profile.steps)
@@ -220,7 +220,7 @@ def _rates(
 def _speed(samples: list[Sample], fixed: float) -> tuple[float, float] | None:
     """Return the medians of the touched bytes and of the seconds per unit of work; None without
     work."""
-    found = [one for one in samples if one.work > 0 and one.nbytes >= LEAST_BYTES]
+    found = [one for one in samples if one.work > 0 and one.nbytes >= MIN_BYTES]
     if not found:
         return None
     each = [max(0.0, one.seconds - fixed) / one.work for one in found]

@@ -24,7 +24,7 @@ from magmath.core.cpu import cpu_name
 from magmath.core.resources import memory_share
 
 LIBRARIES = ("torch", "numpy", "scipy", "llvmlite", "mpi4py", "mpich", "pyzmq", "msgspec")
-# Runs in a separate process: loading an MPI library here could initialise it in this one.
+# Runs in a separate process: loading an MPI library here could initialize it in this one.
 _MPI_QUERY = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; \
 print(MPI.Get_library_version(), end='')"
 

@@ -237,7 +237,7 @@ def _save(network: NeuralNetwork, history: History, folder: Path) -> list[Path]:
 
 
 def _save_options(options: dict[str, Any], data: TrainData, folder: Path) -> Path:
-    """Save what is needed to use the weights: network, normalisation, names of the classes."""
+    """Save what is needed to use the weights: network, normalization, names of the classes."""
     mean, std = data.normalization
     content = {
         "options": options,

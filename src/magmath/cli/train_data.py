@@ -1,4 +1,4 @@
-"""The data of `magmath train`: arrays or loaders of normalised images of the size that a network
+"""The data of `magmath train`: arrays or loaders of normalized images of the size that a network
 takes."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _AUGMENTED = ("cifar-10", "cifar-100", IMAGES)
 class TrainData:
     """Training and test data, each a pair of arrays or a loader, and their properties.
 
-    `normalization`: mean and standard deviation of each channel, which every image is normalised
+    `normalization`: mean and standard deviation of each channel, which every image is normalized
     with.
     """
 

@@ -34,7 +34,7 @@ class AotModule:
     outside     external functions by name, as for `codegen/compiler.py`
     inside      modules whose `INSIDE` has functions in LLVM IR, and whose `CONSTANTS` has named
                 numbers for their callers
-    arithmetic  the permitted floating-point optimisations (`codegen/values.py`)
+    arithmetic  the permitted floating-point optimizations (`codegen/values.py`)
     prepare     called before the code is loaded; registers the external symbols
     """
 

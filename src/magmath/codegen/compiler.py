@@ -89,7 +89,7 @@ def compile_source(
     """Compile a source to object code for this processor.
 
     `exports`: the exported functions; by default the last one. `constants`: named numbers.
-    `arithmetic`: the permitted floating-point optimisations (`codegen/values.py`). Raises
+    `arithmetic`: the permitted floating-point optimizations (`codegen/values.py`). Raises
     SyntaxError if the source is not in the language.
     """
     module = _Module({**_C_LIBRARY, **outside}, inside, constants, ARITHMETIC[arithmetic])
@@ -110,7 +110,7 @@ def imported_names(source: str) -> list[str]:
 
 
 def _compile_module(text: str) -> bytes:
-    """Optimise a module in LLVM IR and emit object code."""
+    """Optimize a module in LLVM IR and emit object code."""
     machine = target_machine()
     module = llvm.parse_assembly(text)
     tuning = llvm.create_pipeline_tuning_options(speed_level=3)

@@ -155,7 +155,7 @@ def {name}(x: {T}) -> {T}:
 
 Exponential, hyperbolic tangent and error function are from the Cephes library (Moshier 1989), with
 errors below two units in the last place (error function: three); they consist of arithmetic only,
-so LLVM vectorises them.
+so LLVM vectorizes them.
 """
 
 FUNCTION_OPERATORS: Mapping[type[ast.operator], str] = {

@@ -76,14 +76,14 @@ def _make_builtin(name: str, address: int) -> Callable[..., Any]:
 
 
 @cache
-def _initialise_llvm() -> None:
+def _initialize_llvm() -> None:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
 
 
 def target_machine() -> Any:
     """Return a description of the host processor. Each execution engine takes ownership of one."""
-    _initialise_llvm()
+    _initialize_llvm()
     features = llvm.get_host_cpu_features().flatten()
     return llvm.Target.from_default_triple().create_target_machine(
         llvm.get_host_cpu_name(), features, opt=3, reloc="static", codemodel="jitdefault", jit=True

@@ -42,7 +42,7 @@ def await_all(
     return ABORTED if load_acquire(flags, ABORT) != 0 else DONE
 
 def wait(flags: uint64[1], rank: int64, size: int64) -> int64:
-    """Synchronise all ranks: DONE after all have entered, ABORTED if one has aborted."""
+    """Synchronize all ranks: DONE after all have entered, ABORTED if one has aborted."""
     entered = arrive(flags, rank)
     return await_all(flags, rank, size, entered, FOREVER)
 
@@ -99,7 +99,7 @@ CODE: Final = AotModule(
 class SpinBarrier:
     """The barrier for Python callers: it releases the interpreter lock and lets signals be handled.
 
-    `flags`: barrier memory shared by all `size` ranks, initialised by `prepare_flags`.
+    `flags`: barrier memory shared by all `size` ranks, initialized by `prepare_flags`.
     """
 
     def __init__(self, flags: Flags, rank: int, size: int) -> None:

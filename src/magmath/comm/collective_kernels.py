@@ -1,7 +1,7 @@
 """Compiled collectives of ranks that share memory: the work of a rank between two barriers.
 
-If every rank's tensor is in a window, the ranks publish the addresses, synchronise, read (and
-write) each other's tensors in place, and synchronise again. Otherwise contributions pass through
+If every rank's tensor is in a window, the ranks publish the addresses, synchronize, read (and
+write) each other's tensors in place, and synchronize again. Otherwise contributions pass through
 staging slots in pieces: in each phase, a rank copies its next piece into its slot and copies, or
 reduces, the pieces of the other ranks from the previous phase. Two slots are used alternately, so
 one barrier per piece suffices. A rank that waits long returns to Python, and resumes at the same

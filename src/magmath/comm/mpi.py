@@ -75,7 +75,7 @@ _NO_HANDLE = (0, 0)
 _BUSY_POLLS = 200  # polls of MPI before each poll yields the processor
 _YIELDING_POLLS = 2000  # polls of MPI before each poll is followed by a sleep
 _SLEEP_SECONDS = 5e-5  # seconds
-_MOST_SLEEP_SECONDS = 1e-3  # seconds of sleep of a thread that has waited long for any message
+_MAX_SLEEP_SECONDS = 1e-3  # seconds of sleep of a thread that has waited long for any message
 _POLLS_PER_ALARM = 16  # polls of MPI per poll of the alarm of other hosts
 
 _abandoned: list[object] = []
@@ -88,7 +88,7 @@ def world_communicator(shares_memory: bool = True) -> Communicator:
     once.
 
     With `shares_memory=False` MPI implements everything, also within a host. At exit, MPI is
-    finalised if the communicator was closed; otherwise it is aborted, so that no rank waits.
+    finalized if the communicator was closed; otherwise it is aborted, so that no rank waits.
     """
     MPI.Init_thread(MPI.THREAD_MULTIPLE)  # duplicates are used by another thread
     MPI.COMM_WORLD.Barrier()
@@ -188,7 +188,7 @@ class MPICommunicator(Communicator):
             self._look_at_alarm()
             raise_if_aborted(self._flags)
             idle = time.perf_counter() - start
-            time.sleep(min(max(idle / 16, _SLEEP_SECONDS), _MOST_SLEEP_SECONDS))
+            time.sleep(min(max(idle / 16, _SLEEP_SECONDS), _MAX_SLEEP_SECONDS))
         return status.Get_source()
 
     def split_hosts(self) -> MPICommunicator:

@@ -1,6 +1,6 @@
 """Atomic replacement of files: a reader sees either the old file or the complete new one.
 
-The new file is written in a private folder next to the target, synchronised to disk, and renamed.
+The new file is written in a private folder next to the target, synchronized to disk, and renamed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _swap_folder(draft: Path, target: Path, former: Path) -> None:
 
 
 def _fsync(written: Path) -> None:
-    """Synchronise a file, or all files of a folder, to disk."""
+    """Synchronize a file, or all files of a folder, to disk."""
     folders = os.walk(written)  # empty for a file
     files = [Path(folder, name) for folder, _, names in folders for name in names]
     for file in files if written.is_dir() else [written]:

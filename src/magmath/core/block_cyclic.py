@@ -1,6 +1,6 @@
 """Block-cyclic distribution of rows over workers, and the memory of panels.
 
-Factorisations process a matrix panel by panel. The panels are assigned to the workers in turn, so
+Factorizations process a matrix panel by panel. The panels are assigned to the workers in turn, so
 the work stays balanced until the last rows (ScaLAPACK's block-cyclic distribution, along one
 dimension).
 """

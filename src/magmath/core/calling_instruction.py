@@ -18,7 +18,7 @@ ITEM_WRITES: Final = frozenset(
 )
 """The instructions of `x[i] = v`; Python 3.12 has another one for slices."""
 BINARY: Final = dis.opmap["BINARY_OP"]
-_MOST_INSTRUCTIONS = 4096
+_MAX_INSTRUCTIONS = 4096
 _known: dict[tuple[int, int], tuple[CodeType, int]] = {}  # by code (kept alive) and position
 
 
@@ -30,5 +30,5 @@ def calling_instruction(depth: int) -> int:
     key = id(code), position
     known = _known.get(key)
     if known is None:
-        known = store_bounded(_known, key, (code, code.co_code[position]), _MOST_INSTRUCTIONS)
+        known = store_bounded(_known, key, (code, code.co_code[position]), _MAX_INSTRUCTIONS)
     return known[1]

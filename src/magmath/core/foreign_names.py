@@ -62,6 +62,12 @@ NAMESPACE: Final[Mapping[str, str]] = {
     "scatter": "mm.put_along_axis(x, indices, values, axis)",
     "topk": "mm.sort(x, descending=True)[..., :k], or mm.argsort for the positions",
     "var_mean": "mm.var(x) and mm.mean(x)",
+    "cummax": "mm.maximum.accumulate(x, axis=axis)",
+    "cummin": "mm.minimum.accumulate(x, axis=axis)",
+    "logcumsumexp": "mm.logaddexp.accumulate(x, axis=axis)",
+    "bucketize": "mm.searchsorted(boundaries, x)",
+    "index_add": "mm.add.at(x, i, values)",
+    "segment_sum": "mm.add.at(sums, segments, values), with sums = mm.zeros(count)",
     # products and matrices
     "mm": "mm.matmul(x, y), or x @ y",
     "mv": "mm.matmul(x, y), or x @ y",
@@ -75,6 +81,9 @@ NAMESPACE: Final[Mapping[str, str]] = {
     "qr": "mm.linalg.qr(x)",
     "cholesky": "mm.linalg.cholesky(x)",
     # gradients, devices, compilation
+    "jacrev": "mm.jacobian(f)",
+    "jacfwd": "mm.jacobian(f)",
+    "linearize": "mm.jvp(f, (x,), (dx,))",
     "autograd": "mm.grad(loss, parameters), or mm.value_and_grad(f)",
     "no_grad": "mm.stop_gradient(x); values have gradients only where mm.grad is called",
     "inference_mode": "mm.stop_gradient(x); values have gradients only where mm.grad is called",
@@ -98,15 +107,6 @@ NAMESPACE: Final[Mapping[str, str]] = {
     "in1d": "mm.isin(x, y)",
     "trapz": "mm.trapezoid(y, x)",
     "msort": "mm.sort(x, axis=0)",
-    "jacrev": "mm.jacobian(f)",
-    "jacfwd": "mm.jacobian(f)",
-    "linearize": "mm.jvp(f, (x,), (dx,))",
-    "cummax": "mm.maximum.accumulate(x, axis=axis)",
-    "cummin": "mm.minimum.accumulate(x, axis=axis)",
-    "logcumsumexp": "mm.logaddexp.accumulate(x, axis=axis)",
-    "bucketize": "mm.searchsorted(boundaries, x)",
-    "index_add": "mm.add.at(x, i, values)",
-    "segment_sum": "mm.add.at(sums, segments, values), with sums = mm.zeros(count)",
     "round_": "mm.round(x)",
     "float_": "mm.float64",
     "complex_": "mm.complex128",
@@ -157,7 +157,6 @@ LAYERS: Final[Mapping[str, str]] = {
     "BCEWithLogitsLoss": "mm.nn.binary_cross_entropy_with_logits(outputs, targets)",
     "KLDivLoss": "mm.nn.kl_divergence(outputs, targets)",
     "MultiMarginLoss": "mm.nn.hinge(outputs, labels)",
-    "HingeEmbeddingLoss": "mm.nn.hinge(outputs, targets)",
     "NLLLoss": "mm.nn.cross_entropy(outputs, labels), without log_softmax before it",
     "mse_loss": "mm.nn.mean_squared_error(outputs, targets)",
     "l1_loss": "mm.nn.mean_absolute_error(outputs, targets)",
@@ -195,10 +194,9 @@ OPTIMIZERS: Final[Mapping[str, str]] = {
     "SGD": "mm.optim.GradientDescent(learning_rate), or mm.optim.Momentum(learning_rate, momentum)",
     "lr_scheduler": "mm.optim.schedules, such as mm.optim.schedules.Cosine, as the learning_rate "
     "of an optimizer",
-    "ASGD": "mm.optim.GradientDescent(learning_rate)",
-    "NAdam": "mm.optim.Adam(learning_rate)",
-    "RAdam": "mm.optim.Adam(learning_rate)",
-    "Adamax": "mm.optim.Adam(learning_rate)",
+    "NAdam": "mm.optim.Adam(learning_rate), which is similar",
+    "RAdam": "mm.optim.Adam(learning_rate), which is similar",
+    "Adamax": "mm.optim.Adam(learning_rate), which is similar",
 }
 """Names that are missing in `mm.optim`."""
 
@@ -330,8 +328,8 @@ KEYWORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "device": (_DEVICE,),
     "requires_grad": (_GRADIENTS,),
 }
-"""Names of parameters, with magmath's; a text with spaces stands for itself. The first one that a
-function has is meant."""
+"""Names of parameters, with magmath's. The first entry that is a parameter of the function is
+suggested; an entry with spaces is a hint in words."""
 
 
 def hint(table: Mapping[str, str], name: str) -> str:

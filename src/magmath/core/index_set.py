@@ -306,7 +306,7 @@ def _canonical(starts: Segments, stops: Segments) -> IndexSet:
 
 
 def _intersect_segments(a: tuple[Segments, Segments], b: tuple[Segments, Segments]) -> IndexSet:
-    """Intersect each segment of `a` with every overlapping segment of `b`, vectorised."""
+    """Intersect each segment of `a` with every overlapping segment of `b`, vectorized."""
     first = np.searchsorted(b[1], a[0], side="right")
     counts = np.searchsorted(b[0], a[1], side="left") - first
     of_a = np.repeat(np.arange(len(counts)), counts)

@@ -7,9 +7,9 @@ from typing import Final
 
 LARGEST: Final = 1e12
 """The largest parameter. Factorials of larger numbers have no correct digit after the point."""
-MOST_ITEMS: Final = 1e9
+MAX_ITEMS: Final = 1e9
 """The most items of a kind in a hypergeometric distribution, as in NumPy."""
-LEAST_EXPONENT: Final = 1.0001
+MIN_EXPONENT: Final = 1.0001
 """The least exponent of Zipf's distribution; at smaller ones nearly all numbers exceed int64."""
 
 

@@ -27,7 +27,7 @@ def processor_count(root: Path = ROOT) -> int:
     """Return the number of threads that this process can run at once without being throttled.
 
     This is the size of the affinity mask, or the CPU quota of the control groups, rounded down and
-    at least 1, if that is less. It is rounded down because threads that synchronise after each
+    at least 1, if that is less. It is rounded down because threads that synchronize after each
     operation all wait for the thread that is throttled.
     """
     return limit_to_quota(len(os.sched_getaffinity(0)), root)

@@ -1,4 +1,4 @@
-"""Augmentation and normalisation of batches of images.
+"""Augmentation and normalization of batches of images.
 
 Each function here returns a transform: a function of a float32 batch (N, C, H, W) and a NumPy
 generator that returns a batch. A user's own transform is a function with these two arguments. The

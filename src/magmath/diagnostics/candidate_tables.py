@@ -1,4 +1,4 @@
-"""Tables of the candidates for the computation of a product or a factorisation, with their costs.
+"""Tables of the candidates for the computation of a product or a factorization, with their costs.
 
 `explain` shows a table for each of these operations in a graph, so that users can judge the choice
 of layouts.
@@ -18,7 +18,7 @@ HEADER = ("", "algorithm", "operands", "result", "seconds", "bytes moved", "mess
 
 
 def describe_candidates(graph: Graph, environment: Environment) -> str:
-    """Return a table for each contraction and factorisation of a graph whose leaves have layouts.
+    """Return a table for each contraction and factorization of a graph whose leaves have layouts.
 
     Returns an empty text for one worker, which has no choice.
     """

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 SLOW = 1.5
-LEAST_EXCESS = 1e-4
+MIN_EXCESS = 1e-4
 """Seconds below which a difference between workers is noise."""
 _COLUMNS = ("predicted", "measured", "bytes moved", "messages", "memory")
 
@@ -171,7 +171,7 @@ class Summed:
         for worker, own in enumerate(seconds):
             others = seconds[:worker] + seconds[worker + 1 :]
             usual = median(others) if others else own
-            if own > SLOW * usual and own - usual > LEAST_EXCESS:
+            if own > SLOW * usual and own - usual > MIN_EXCESS:
                 lines.append(
                     f"worker {worker} computes {own / usual:.1f} times as long as the others on "
                     f"equal shares ({duration(own)}, not {duration(usual)}), and they wait for it: "
@@ -213,7 +213,7 @@ class Explanation(Summed):
 
     steps        the instructions of the program
     heading      a description of the explained object
-    candidates   the candidates of products and factorisations, as tables
+    candidates   the candidates of products and factorizations, as tables
     temporaries  bytes of temporaries on a worker
     memory       predicted maximum bytes of inputs, outputs and temporaries on a worker
     measured_memory   the same, measured on the busiest worker in a profiled run

@@ -16,7 +16,7 @@ from magmath.engine.data_failures import can_fail
 from magmath.graph import Node
 from magmath.passes.candidates import is_contraction
 
-MOST_PARTS: Final = 4
+MAX_PARTS: Final = 4
 """Limit of the elements of stored intermediate values that only other pending expressions read,
 relative to the elements of the largest evaluated array."""
 SHORT: Final = 1 << 20
@@ -170,8 +170,8 @@ def is_small_write(written: Node, most: int) -> bool:
     reached, seen = [written], {written}
     while reached:
         node = reached.pop()
-        form = node.signature
-        nbytes = node.size * node.dtype.itemsize if form is None else form.nbytes
+        signature = node.signature
+        nbytes = node.size * node.dtype.itemsize if signature is None else signature.nbytes
         if nbytes > most or can_fail(node):
             return False
         pending = [x for x in node.inputs if x.value is None and not x.is_leaf]
@@ -185,17 +185,17 @@ def worthwhile_intermediates(order: Sequence[Node], held: Iterable[Node]) -> lis
     """Return the referenced intermediates that should be computed now, and not once more later.
 
     So `while float(error(x)) > 0.1: x = step(x)` computes each x once, and `q, r = qr(x)` both
-    results. Long intermediates of other operations than products and factorisations are omitted if
+    results. Long intermediates of other operations than products and factorizations are omitted if
     they are larger than every evaluated array of the expression, for example by broadcasting, or if
     many of them have no array, and are only parts of other pending expressions.
     """
-    found = [node for node in held if not (node.is_leaf or node.name == "constant")]
+    found = [node for node in held if not node.is_leaf_or_constant]
     if not found:
         return found
     most = max([node.size for node in order if node.value is not None], default=0)
     most = max(most, SHORT)
     parts = [node for node in found if not _has_array(node)]
-    if sum([node.size for node in parts]) > MOST_PARTS * most:
+    if sum([node.size for node in parts]) > MAX_PARTS * most:
         found = [node for node in found if _has_array(node) or _is_expensive(node)]
     fitting = {node for node in found if node.size <= most or _is_expensive(node)}
     return [node for node in order if node in fitting]
@@ -227,7 +227,7 @@ def donate(
     held = referenced_elsewhere(order)
     pending = [x for x in order if x in held and x.value is None and not x.is_leaf]
     writes = [x for x in pending if x.operation.overwrites_first]
-    if sum([x.size for x in writes]) > MOST_PARTS * max([x.size for x in writes], default=0):
+    if sum([x.size for x in writes]) > MAX_PARTS * max([x.size for x in writes], default=0):
         writes = [x for x in writes if _has_array(x) or _overwritten(x, held)]
     found = list(dict.fromkeys([*requested, *writes]))
     targets: list[Node | None] = []

@@ -61,16 +61,17 @@ MAX_DEPTH = 16
 computed when it is built."""
 MAX_DEPTH_NEEDED = 200
 """The same for an expression whose value is needed."""
-MOST_STEPS = 200
+MAX_STEPS = 200
 """Operations of a compiled function up to which they are computed one after the other."""
-MOST_READ = 256 << 10
+MAX_READ = 256 << 10
 """Bytes of the largest operand: a sum or a product may read more than it writes."""
-_MOST_LAYOUTS = 4096
+_MAX_LAYOUTS = 4096
 _NUMBER, _CONSTANT = -1, -2  # in a pattern: a number of the user's code, and of a function's own
 _CREATIONS = frozenset({FULL, IOTA})
 """Operations on numbers alone."""
 _DTYPES = {np.dtype(name): dtype for name, dtype in DTYPES.items() if dtype is not bfloat16}
 _NEVER: Mapping[Any, Recipe] = MappingProxyType({})
+"""The recipes of a signature whose nodes are not computed eagerly."""
 
 
 class _Attempt:
@@ -130,7 +131,7 @@ class EagerArrays:
         graph = merge_equal(expand(graph))
         given = {*arrays, *numbers}
         made = [x for x in graph.nodes if x not in given]
-        if any(graph.targets) or len(made) > MOST_STEPS or not all(map(self._is_step, made)):
+        if any(graph.targets) or len(made) > MAX_STEPS or not all(map(self._is_step, made)):
             return None
         if not all(x.dtype is not bfloat16 for x in given):
             return None
@@ -150,7 +151,7 @@ class EagerArrays:
             return None
         layout = self._copies.get(shape)
         if layout is None:
-            layout = store_bounded(self._copies, shape, self._whole(shape), _MOST_LAYOUTS)
+            layout = store_bounded(self._copies, shape, self._whole(shape), _MAX_LAYOUTS)
         data = RemoteArray(self._pool, None, shape, dtype, layout, None, values.copy(order="C"))
         return input_leaf(shape, dtype, layout, data)
 
@@ -158,28 +159,35 @@ class EagerArrays:
         """Return an input leaf with the value of an operation without attributes; None if it needs
         a node: if it is applied to operands of this form for the first time, or stays pending.
         """
-        form = known_signature(operation, inputs)
-        if form is None or form.ready is None or form.nbytes > self.most or not form.recipes:
+        signature = known_signature(operation, inputs)
+        if (
+            signature is None
+            or signature.eager_step is None
+            or signature.nbytes > self.most
+            or not signature.recipes
+        ):
             return None
         if tracing.current() is not None or keeps_expressions() or self._pool.closed:
             return None
         read = self._read(inputs)
         if read is None or not read[1]:
             return None
-        values = self._kernels.value_by_numpy(form, read[0])
-        return None if values is None else self._leaf(values, operation, form, inputs, read, line)
+        values = self._kernels.value_by_numpy(signature, read[0])
+        return (
+            None if values is None else self._leaf(values, operation, signature, inputs, read, line)
+        )
 
     def leaf_of(self, node: Node) -> Node | None:
         """Return an input leaf with the value of a new node, or None if it stays pending."""
-        form = node.signature
-        if form is None or form.nbytes > self.most or form.recipes is _NEVER:
+        signature = node.signature
+        if signature is None or signature.nbytes > self.most or signature.recipes is _NEVER:
             return None
         if node.reads_version or node.depth > MAX_DEPTH or tracing.current() is not None:
             return None
         operation = node.operation
         if self._pool.closed or operation in _CREATIONS:
             return None
-        if form.recipes is not None and not operation.random:
+        if signature.recipes is not None and not operation.random:
             read = self._read(node.inputs)
             if read is not None and read[1]:
                 try:
@@ -214,12 +222,12 @@ class EagerArrays:
         return leaf
 
     def _computed(self, node: Node, attempt: _Attempt) -> Node | None:
-        form = node.signature
-        if form is None or form.nbytes > self.most:
+        signature = node.signature
+        if signature is None or signature.nbytes > self.most:
             return None
-        recipes = form.recipes
+        recipes = signature.recipes
         if recipes is None:
-            recipes = form.recipes = {} if _is_eager(node) else _NEVER
+            recipes = signature.recipes = {} if _is_eager(node) else _NEVER
         if recipes is _NEVER or (node.operation.random and not attempt.is_needed):
             return None
         read = self._read(node.inputs, attempt)
@@ -229,8 +237,8 @@ class EagerArrays:
         """Return an input leaf with the value of a node, given its operands; None if an operation
         of which it is composed stays pending."""
         operands = read[0]
-        operation, form = node.operation, node.signature
-        assert form is not None
+        operation, signature = node.operation, node.signature
+        assert signature is not None
         if operation is GRADIENT:
             values = operands[0].copy()
         elif operation.lower_to is None:
@@ -240,31 +248,33 @@ class EagerArrays:
             if lowered is None:
                 return None
             values = lowered.value.elements
-        return self._leaf(values, operation, form, node.inputs, read, node.line)
+        return self._leaf(values, operation, signature, node.inputs, read, node.line)
 
     def _leaf(
         self,
         values: np.ndarray[Any, Any],
         operation: Operation,
-        form: Signature,
+        signature: Signature,
         inputs: Sequence[Node],
         read: _Read,
         line: Line,
     ) -> Node:
         """Return an input leaf with the value of an operation, and record its operands."""
-        shape, dtype = form.shape, form.dtype
+        shape, dtype = signature.shape, signature.dtype
         layout = self._results.get(shape)
         if layout is None:
             layout = self._whole(shape, shared=True)  # that of a program's result
-            store_bounded(self._results, shape, layout, _MOST_LAYOUTS)
+            store_bounded(self._results, shape, layout, _MAX_LAYOUTS)
         data = RemoteArray(self._pool, None, shape, dtype, layout, None, values)
         result = input_leaf(shape, dtype, layout, data)
         _, leaves, numbers, pattern, views = read
         if leaves and operation is not STOP_GRADIENT:
             key = tuple(pattern)
-            recipe: Recipe | None = form.recipes.get(key)
+            recipe: Recipe | None = signature.recipes.get(key)
             if recipe is None:
-                recipe = form.recipes[key] = _recipe(operation, form, inputs, pattern, len(leaves))
+                recipe = signature.recipes[key] = _recipe(
+                    operation, signature, inputs, pattern, len(leaves)
+                )
             operands: list[WeakOperand] = [operand_of_array(x) for x in leaves]
             if views:
                 operands += map(weak_operand, views)
@@ -319,7 +329,7 @@ class EagerArrays:
                     value = PERMUTE.reference(value, **view.attributes)
                     pattern.append((position, view.signature))
                     views.append(view)
-            if value is None or value.nbytes > MOST_READ:
+            if value is None or value.nbytes > MAX_READ:
                 return None
             values.append(value)
         return values, leaves, numbers, pattern, views
@@ -350,13 +360,13 @@ def _is_eager(node: Node) -> bool:
 
 def _recipe(
     operation: Operation,
-    form: Signature,
+    signature: Signature,
     inputs: Sequence[Node],
     pattern: Sequence[_Position],
     operands: int,
 ) -> Recipe:
-    """Return the recipe of nodes of one signature: its operands, its numbers, their transposes,
-    the operation.
+    """Return the recipe of nodes of one signature: the operands, the numbers, the transposes of
+    operands, the operation.
 
     `pattern` has the position of each input among the operands. The transposes are operands too,
     which gradients find while they exist, and are built again otherwise.
@@ -377,9 +387,18 @@ def _recipe(
         positions.append(len(steps))
         sources.append(len(steps))
         steps.append(_step(PERMUTE, view, (source,)))
-    steps.append(_step(operation, form, tuple(sources)))
+    steps.append(_step(operation, signature, tuple(sources)))
     return Recipe(steps, positions, numbers)
 
 
-def _step(operation: Operation, form: Signature, sources: tuple[int, ...]) -> RecipeStep:
-    return RecipeStep(operation, form.attributes, form.shape, form.dtype, None, None, form, sources)
+def _step(operation: Operation, signature: Signature, sources: tuple[int, ...]) -> RecipeStep:
+    return RecipeStep(
+        operation,
+        signature.attributes,
+        signature.shape,
+        signature.dtype,
+        None,
+        None,
+        signature,
+        sources,
+    )

@@ -468,8 +468,8 @@ class Engine:
     def note_update(self, array: Updated, node: Node) -> None:
         """Register an array after an update in place: a later evaluation of other arrays may
         compute it in the same program. Small arrays are computed when they are read."""
-        form = node.signature
-        if form is not None and form.nbytes > self.at_once_bytes:
+        signature = node.signature
+        if signature is not None and signature.nbytes > self.at_once_bytes:
             self._updates.note(array)
 
     def is_eager(self, node: Node) -> bool:
@@ -515,8 +515,8 @@ class Engine:
                 small = data.layout.is_on_single_worker and data.nbytes <= most
                 given[node] = data.handle if data.pool is pool else self._checked(data).handle
             else:
-                form = node.signature
-                nbytes = _nbytes(node) if form is None else form.nbytes
+                signature = node.signature
+                nbytes = _nbytes(node) if signature is None else signature.nbytes
                 small = nbytes <= most and operation is not REDISTRIBUTE
         return given if small else None
 

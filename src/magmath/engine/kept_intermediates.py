@@ -17,7 +17,7 @@ from magmath.runtime.pool import Pool
 
 MOST = 16
 """Number of nodes whose values no array owns."""
-_MOST_UNCERTAIN = 1000
+_MAX_UNCERTAIN = 1000
 
 
 @final
@@ -43,7 +43,7 @@ class KeptIntermediates:
             set_value(oldest, None)
         elif _is_uncertain(oldest):
             self._uncertain.append(known)
-            if len(self._uncertain) > _MOST_UNCERTAIN:
+            if len(self._uncertain) > _MAX_UNCERTAIN:
                 self._uncertain = [x for x in self._uncertain if _is_uncertain(x())]
 
     def forget_failed(self) -> None:

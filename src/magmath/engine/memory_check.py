@@ -17,7 +17,7 @@ from magmath.errors import MemoryLimitError
 from magmath.program.arena import arrange
 from magmath.program.instructions import Call, Program, Slot
 
-_MOST_SHOWN = 5
+_MAX_SHOWN = 5
 UNUSED = 0.05  # the part of the room that is left for gaps between the blocks of the heap
 
 
@@ -71,7 +71,7 @@ def check_memory(program: Program, limit: int | None, held: int) -> None:
     need = need_of(program)
     if need.nbytes <= limit:
         return
-    named = [_described(program, i) for i in need.largest[:_MOST_SHOWN]]
+    named = [_described(program, i) for i in need.largest[:_MAX_SHOWN]]
     left = limit - max(0, held - sum(_bytes(program.slots[i]) for i in program.inputs))
     smaller = _smaller_batch(program, need, left)
     writer = program.writer(need.largest[0])

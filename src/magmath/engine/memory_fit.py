@@ -1,7 +1,7 @@
 """Programs within a memory limit: second computations of intermediates in a program that is too
 large.
 
-The pass (`passes/rematerialise.py`) predicts the lifetimes of temporaries. The memory that a
+The pass (`passes/rematerialize.py`) predicts the lifetimes of temporaries. The memory that a
 lowered program needs is known exactly, and differs a little: there are gaps between temporaries,
 and neighbouring loops are joined. So the pass is repeated with the difference, a few times.
 """
@@ -50,7 +50,7 @@ def fit_memory(
     aim = int(room * (1 - UNUSED))
     excess = attempts[0].nbytes - aim
     while excess > 0 and len(attempts) <= ROUNDS:
-        plan = pipeline.rematerialised(planned, environment, excess)
+        plan = pipeline.rematerialized(planned, environment, excess)
         made = lower_plan(plan)
         seconds = sum([node_seconds(node, environment) for node in plan.first])
         attempts.append(_Attempt(made, need_of(made).nbytes, seconds))

@@ -33,11 +33,11 @@ from magmath.errors import MemoryLimitError
 from magmath.graph import Node, topological
 from magmath.ops.leaves import INPUT
 
-LEAST_BYTES = 256 << 20
+MIN_BYTES = 256 << 20
 """Bytes of all arrays up to which pending expressions may hold any part of them."""
 GROWTH = 2
 """Factor by which the bytes of all arrays may grow between two searches."""
-MOST_HELD = 2
+MAX_HELD = 2
 """Bytes that a pending expression may hold, relative to the bytes of its value."""
 
 
@@ -84,9 +84,9 @@ class PoolMemory(Protocol):
         """The maximal bytes that the arrays use on a worker."""
 
 
-room = LEAST_BYTES
+room = MIN_BYTES
 """Bytes of new arrays until `limit_held_bytes` is due: then it is negative."""
-_bound = LEAST_BYTES  # the bytes of all arrays above which pending arrays are searched
+_bound = MIN_BYTES  # the bytes of all arrays above which pending arrays are searched
 
 
 def note_bytes(nbytes: int) -> None:
@@ -103,14 +103,14 @@ def limit_held_bytes(engine: EngineMemory) -> None:
         return
     used = engine.pool.array_bytes
     if used <= _bound:
-        _bound = min(_bound, max(LEAST_BYTES, GROWTH * used))
+        _bound = min(_bound, max(MIN_BYTES, GROWTH * used))
         room = _bound - used
         return
     room = sys.maxsize  # the search itself makes arrays, and must not start another one
     try:
         _compute_holders(engine)
     finally:
-        _bound = max(LEAST_BYTES, GROWTH * engine.pool.array_bytes)
+        _bound = max(MIN_BYTES, GROWTH * engine.pool.array_bytes)
         room = -1  # the caller refers to some expressions until it returns: examine again then
 
 
@@ -142,7 +142,7 @@ def _compute_holders(engine: EngineMemory) -> None:
         del order, values  # references count: `worthwhile_intermediates`
         if isinstance(node.value, Node):
             array.set_known(node.value)
-        elif held > MOST_HELD * node.size * node.dtype.itemsize:
+        elif held > MAX_HELD * node.size * node.dtype.itemsize:
             with suppress(MemoryLimitError):
                 (leaf,) = engine.evaluate((node,))
                 if array.node is node:

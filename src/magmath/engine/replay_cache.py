@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, final
 
 from magmath.core.bounded_memo import store_bounded
 from magmath.engine.donation import are_unreferenced
-from magmath.engine.eager_arrays import MOST_READ
+from magmath.engine.eager_arrays import MAX_READ
 from magmath.engine.engine import EAGER_BYTES, Engine
 from magmath.engine.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, leaf_of
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _HANDLE = attrgetter("_handle")
 MAX_RESULTS = 4
 BOUND_TIME = 16  # the time of a run that is bound to its memory, in prepared calls
-MOST_EXCESS = 8 * BOUND_TIME
+MAX_EXCESS = 8 * BOUND_TIME
 MAX_CALLS = 16  # prepared calls per result buffer, for different operands
 
 
@@ -124,7 +124,7 @@ class ReplayCache:
     def _note_bound(self) -> None:
         """Note a run that was bound to its memory; choose eager runs if this happens often."""
         self._excess += BOUND_TIME
-        if self.keeps and self._excess > MOST_EXCESS:
+        if self.keeps and self._excess > MAX_EXCESS:
             self._is_eager = self._eager is not None
             self._excess = 0
             self._results.clear()
@@ -143,7 +143,7 @@ class ReplayCache:
             value = data.elements
             if value is None and not data.has_failed:
                 value = data.elements_here()
-            if value is None or value.nbytes > MOST_READ:
+            if value is None or value.nbytes > MAX_READ:
                 return None
             values.append(value)
         assert self._eager is not None

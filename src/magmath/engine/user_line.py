@@ -10,7 +10,7 @@ from magmath.core.bounded_memo import store_bounded
 from magmath.graph.operation import Line
 
 _OWN_FILES: set[str] = set()
-_MOST_LINES = 4096
+_MAX_LINES = 4096
 _lines: dict[tuple[int, int], tuple[CodeType, Line]] = {}  # by code (kept alive) and position
 _LIBRARY = os.path.dirname(os.__file__) + os.sep
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -44,5 +44,5 @@ def _is_library(file: str) -> bool:
 def _noted(code: CodeType, frame: FrameType) -> Line:
     """Return and cache the line of a frame: computing it takes long in long functions."""
     line = code.co_filename, frame.f_lineno
-    store_bounded(_lines, (id(code), frame.f_lasti), (code, line), _MOST_LINES)
+    store_bounded(_lines, (id(code), frame.f_lasti), (code, line), _MAX_LINES)
     return line

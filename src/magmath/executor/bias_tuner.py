@@ -17,7 +17,7 @@ from magmath.kernels.dispatch.tuner import wake_thread_pool
 from magmath.kernels.gemm.gemm import bind_gemm, tuner_for
 from magmath.kernels.realignment import bind_shift_right
 
-MOST_EXTENT = 2048
+MAX_EXTENT = 2048
 """Maximum extents of a measurement; beyond them the ratio of the times does not change."""
 BUDGET_SECONDS = 50e-3
 
@@ -33,7 +33,7 @@ def fastest_gradients(
     The layer maps (rows, inputs) to (rows, units); with `transposed` its weights, and so their
     gradients, are (units, inputs).
     """
-    rows, inputs, units = (min(extent, MOST_EXTENT) for extent in (rows, inputs, units))
+    rows, inputs, units = (min(extent, MAX_EXTENT) for extent in (rows, inputs, units))
     order = "units first" if transposed else "inputs first"
     key = f"gradients of weights and bias {dtype} {rows}x{inputs}x{units} {order}"
     measured = partial(_Gradients, rows, inputs, units, getattr(torch, dtype), transposed)

@@ -161,7 +161,7 @@ class Calls:
     def _fail(self, error: Exception, position: int) -> None:
         """Raise the error of a call, or record it if the other workers may wait for this one.
 
-        A kernel does not synchronise workers, so a worker on which one fails can continue with an
+        A kernel does not synchronize workers, so a worker on which one fails can continue with an
         undefined result and remain in step. In a collective kernel, data can cause LinAlgError or
         IndexError, on all workers or after the last exchange. The executor raises a recorded error
         at the end of the program.
@@ -337,7 +337,7 @@ class Binding:
         on_cpu = all(tensor.device.type == "cpu" for tensor in emitted)
         for _ in range(steps):
             step.run()
-            # all scalars of a device are fetched at the end: no synchronisation in each step
+            # all scalars of a device are fetched at the end: no synchronization in each step
             values += [t.item() if on_cpu else t.clone() for t in emitted]
         return values if on_cpu else [value.item() for value in values]
 

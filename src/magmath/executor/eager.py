@@ -75,8 +75,8 @@ class EagerKernels:
 
         `operands` are the values of its inputs. An error carries the line that built the node.
         """
-        form = node.signature
-        step = (form.ready if form is not None else None) or _prepared(node)
+        signature = node.signature
+        step = (signature.eager_step if signature is not None else None) or _prepared(node)
         out = np.empty(node.shape, step.type)
         run: Any = silent().run
         try:
@@ -90,14 +90,14 @@ class EagerKernels:
         return out
 
     def value_by_numpy(
-        self, form: Signature, operands: Sequence[np.ndarray[Any, Any]]
+        self, signature: Signature, operands: Sequence[np.ndarray[Any, Any]]
     ) -> np.ndarray[Any, Any] | None:
         """Return the value of a node of this signature, by NumPy's function, in new memory; None if
         no function is known, or if it fails."""
-        _, function, kind = form.ready
+        _, function, kind = signature.eager_step
         if function is None:
             return None
-        out = np.empty(form.shape, kind)
+        out = np.empty(signature.shape, kind)
         run: Any = silent().run
         try:
             if len(operands) == 2:  # a starred call takes longer than the addition of 100 numbers
@@ -105,7 +105,7 @@ class EagerKernels:
                 run(function, x, y, out)
             else:
                 run(function, *operands, out)
-        except Exception:
+        except Exception:  # the node will be built, and raise the error at the user's line
             return None
         return out
 
@@ -161,8 +161,8 @@ def _compute(
             if not inputs and node.operation in _NUMBERS:
                 views[node] = _number(node)
                 continue
-            form = node.signature
-            step = (form.ready if form is not None else None) or _prepared(node)
+            signature = node.signature
+            step = (signature.eager_step if signature is not None else None) or _prepared(node)
             whole, function = step.whole, step.function
             waiting = spare[whole]
             out = waiting.pop() if waiting else whole.piece.allocate(context.heap)
@@ -246,7 +246,7 @@ def _prepared(node: Node) -> _Step:
         function = copy(node)
     step = _Step(whole, function, NUMPY.get(node.dtype))
     if node.signature is not None:
-        node.signature.ready = step
+        node.signature.eager_step = step
     return step
 
 

@@ -34,7 +34,7 @@ from magmath.executor.tiers import Tiers
 from magmath.executor.user_line import attach_user_line
 from magmath.memory.heap import Block
 from magmath.memory.local_array import LocalArray
-from magmath.memory.temporaries import LEAST_SHARED, Temporaries
+from magmath.memory.temporaries import MIN_SHARED, Temporaries
 from magmath.memory.torch_dtypes import NUMPY, from_torch, to_torch
 from magmath.program.arena import arrange
 from magmath.program.instructions import Program
@@ -60,7 +60,7 @@ class Executable:
         self._arena = arrange(program)
         self._fenced = program.reads_peers
         self._shared: Temporaries | None = None
-        if self._arena.nbytes >= LEAST_SHARED:
+        if self._arena.nbytes >= MIN_SHARED:
             self._shared = context.temporaries
         self._block = self._reserved()
         self._parameters = {
@@ -135,17 +135,17 @@ class Executable:
             self._take_own_memory()
         key = _blocks_of(inputs, outputs)
         binding = self._begin(key, inputs, outputs, parameters)
-        self._synchronise()
+        self._synchronize()
         if steps == 1:
             values = without_fp_warnings(self._tiers.run, binding)
         else:
             values = self._loop(self._selector(key, binding, inputs, outputs), steps, poll)
-        self._synchronise()
+        self._synchronize()
         self._raise_failures()
         return values
 
-    def _synchronise(self) -> None:
-        """Synchronise workers that read one another's memory, before and after a run."""
+    def _synchronize(self) -> None:
+        """Synchronize workers that read one another's memory, before and after a run."""
         if self._fenced:
             self.context.comm.barrier()
 
@@ -173,9 +173,9 @@ class Executable:
         return progress_thread.submit(partial(self._apart._replay, binding))
 
     def _replay(self, binding: Binding) -> None:
-        self._synchronise()
+        self._synchronize()
         without_fp_warnings(binding.once, binding.step)
-        self._synchronise()
+        self._synchronize()
 
     def _raise_failures(self) -> None:
         """Raise the first recorded failure of a completed run on this worker."""

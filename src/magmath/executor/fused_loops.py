@@ -62,9 +62,9 @@ class _StepCode:
     positions: set[int]
 
 
-MOST_MEMBERS = 128
+MAX_MEMBERS = 128
 """Maximum number of members among which `next_loop` searches."""
-LEAST_DIVIDED = 1 << 16
+MIN_DIVIDED = 1 << 16
 """Minimum number of elements of a loop that several threads divide."""
 DIVIDED_RANGE = ("first", "last")
 """The limits of the outermost loop in a function that computes a part of a divided loop."""
@@ -150,7 +150,7 @@ class FusedLoops:
         copies: bool = False,
     ) -> None:
         """Add a member that computes all elements of a slot."""
-        if len(self._group) >= MOST_MEMBERS:
+        if len(self._group) >= MAX_MEMBERS:
             self.flush()
         target = self._tensors.own(out)
         accesses = [*read, Access.of(target, written=True)]
@@ -228,7 +228,7 @@ class FusedLoops:
 
         The steps of a fused loop are independent, so the division changes no bits.
         """
-        if not self._divides or max([math.prod(x.shape) for x in loops]) < LEAST_DIVIDED:
+        if not self._divides or max([math.prod(x.shape) for x in loops]) < MIN_DIVIDED:
             return 0
         extent = extents.get(order[0], loops[0].whole[order[0]])
         return extent if extent > 1 else 0

@@ -109,7 +109,7 @@ def connected(members: Sequence[Kind]) -> list[list[Kind]]:
     """Return the members of a loop as groups that have no long array in common, each in order.
 
     Groups gain nothing from a common loop, which would access many arrays at once: compilers do not
-    vectorise it, and processors have few streams for prefetching. A loop of few steps stays whole.
+    vectorize it, and processors have few streams for prefetching. A loop of few steps stays whole.
     """
     if prod(members[0].shape) < LONG:
         return [list(members)]

@@ -21,7 +21,7 @@ from magmath.executor.loop_dependence import Access, Member, share_arrays
 if TYPE_CHECKING:
     import torch
 
-MOST_RECTANGLES = 32
+MAX_RECTANGLES = 32
 """Maximum number of rectangles of a nest: a stencil in three dimensions has 27."""
 Shape = tuple[int, ...]
 Kind = TypeVar("Kind", bound=Member)
@@ -130,7 +130,7 @@ def _can_join(nest: Sequence[PartLoop[Kind]], loop: PartLoop[Kind]) -> bool:
         return False
     both = [*nest, loop]
     pieces = [len(_cuts(both, d)) - 1 for d in range(len(loop.whole))]
-    return prod(pieces) <= MOST_RECTANGLES
+    return prod(pieces) <= MAX_RECTANGLES
 
 
 def _disturb(one: PartLoop[Kind], other: PartLoop[Kind]) -> bool:

@@ -9,7 +9,7 @@ depends only on shapes and strides, so workers with equal tiles share one compil
 
 `write_loop` writes all steps of a program as one function, in which barriers and reads of peers'
 memory are plain loads and stores. `write_segments` writes each maximal run of instructions that
-have a native form and do not synchronise workers; the others remain ready calls between the
+have a native form and do not synchronize workers; the others remain ready calls between the
 segments (`executor/native_segments.py`).
 """
 
@@ -58,7 +58,7 @@ DIVIDED = """
             first = fetch_add(work, 0, {rows})"""
 SHARES = 16
 """Number of parts of a loop that several threads divide; each takes parts while some are left."""
-LEAST_CALLS = 2
+MIN_CALLS = 2
 """Minimum instructions of a segment: a compiled function that replaces one call saves nothing."""
 ARGUMENTS = re.compile(r"\ba\d+\b|\boffsets\[\d+\]")
 
@@ -103,7 +103,7 @@ def _segments(program: Program, tensors: Tensors, exact: bool) -> list[range]:
             if isinstance(instruction, Redistribute) and instruction.overlapped:
                 cuts.add(position + instruction.overlapped + 1)
         if lines is None or position in cuts:
-            if calls >= LEAST_CALLS:
+            if calls >= MIN_CALLS:
                 found.append(range(begin, position))
             begin, calls = position + (lines is None), 0
         calls += bool(lines)
@@ -121,7 +121,7 @@ class _Stage:
 class _Lowering:
     """The state of writing source.
 
-    `whole`: the loop over all instructions, in which workers may synchronise. `exact`: only
+    `whole`: the loop over all instructions, in which workers may synchronize. `exact`: only
     instructions whose native form gives the bits of their kernel.
     """
 
@@ -236,7 +236,7 @@ class _Lowering:
         if isinstance(instruction, Call):
             # On every worker, also on those without a part of the result: all wait for each other.
             if instruction.workspace is not None or is_awaited(instruction, self.tensors):
-                raise NoNativeForm(f"{instruction.operation}, in which workers synchronise")
+                raise NoNativeForm(f"{instruction.operation}, in which workers synchronize")
             if not self._has_part(instruction):
                 return
             operation = OPERATIONS[instruction.operation]
@@ -288,7 +288,7 @@ class _Lowering:
             raise NoNativeForm("move")
         rank, stage, comm = self.tensors.rank, stages[0], self.tensors.context.comm
         if stage.reads_peers and not (self.whole and comm.shares_memory):
-            raise NoNativeForm("a synchronisation of workers")
+            raise NoNativeForm("a synchronization of workers")
         for part in stage.moves_to(rank):
             selects = (*part.source_select, *part.target_select)
             if not all(isinstance(s, slice) for s in selects):

@@ -14,7 +14,7 @@ from magmath.executor.native import write_loop, write_segments
 from magmath.executor.native_segments import NativeSegments
 from magmath.executor.native_source import NativeSource
 
-MOST_FORMS = 4
+MAX_FORMS = 4
 """Maximum number of forms of a program; bindings with other signatures have none."""
 
 Form = TypeVar("Form")
@@ -64,6 +64,6 @@ class NativeForms:
 def _stored(
     forms: dict[Hashable, Form | None], binding: Binding, write: Callable[[Binding], Form | None]
 ) -> Form | None:
-    if binding.signature not in forms and len(forms) < MOST_FORMS:
+    if binding.signature not in forms and len(forms) < MAX_FORMS:
         forms[binding.signature] = write(binding)
     return forms.get(binding.signature)

@@ -56,7 +56,9 @@ class NativeSegments:
         count = 0
         for segment in self._source.segments:
             numbers = enumerate(segment.divided, start=count)
-            stages = [_StageCall(function, n, places, divided).ready() for n, divided in numbers]
+            stages = [
+                _StageCall(function, n, places, divided).ready_call() for n, divided in numbers
+            ]
             found[segment.positions] = _call(stages, segment.faults)
             count += len(stages)
         return found
@@ -80,8 +82,8 @@ class _StageCall:
         self._function, self._is_divided = function, is_divided
         self._address = ctypes.cast(cast(Any, function), ctypes.c_void_p).value or 0
 
-    def ready(self) -> Ready:
-        """Return this call as a function without a frame of its own, if one thread executes it."""
+    def ready_call(self) -> Ready:
+        """Return this call: if one thread executes it, without a frame of Python of its own."""
         if self._is_divided:
             return self
         alone = partial(self._function, self._record)

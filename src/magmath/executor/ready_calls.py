@@ -65,7 +65,7 @@ def _ready_call(call: Call, tensors: Tensors) -> list[Ready]:
         return [partial(_collectively, _collective_call(call, call.workspace, tensors), context)]
     ready = _local_calls(call, tensors)
     if is_awaited(call, tensors):
-        return [partial(_run_and_synchronise, ready, context)]
+        return [partial(_run_and_synchronize, ready, context)]
     return ready
 
 
@@ -139,7 +139,7 @@ def _delivered(ready: Ready, out: torch.Tensor, result: torch.Tensor) -> None:
     out.copy_(result)
 
 
-def _run_and_synchronise(calls: Sequence[Ready], context: Context) -> None:
+def _run_and_synchronize(calls: Sequence[Ready], context: Context) -> None:
     """Make the calls of one worker with the threads of all, which wait here."""
     try:
         with context.threads_of_all() if calls else nullcontext():

@@ -3,7 +3,7 @@ is called a lane.
 
 The program is planned a second time, for as many lanes as the worker has threads, all on the same
 memory. The lanes share inputs and targets, each lane has a private part of the arena, and they
-synchronise at barriers of a few hundred nanoseconds. One thread computes a small product faster
+synchronize at barriers of a few hundred nanoseconds. One thread computes a small product faster
 than two threads compute half of it each, so a team is faster than a BLAS that divides every
 product. A lane executes native code as far as its program has some, and ready calls with one thread
 otherwise.

@@ -1,7 +1,7 @@
 """Tiered execution of runs of one step: replayed at first, by compiled segments once they are hot.
 
 A Python loop that evaluates the same expression, or calls the same compiled function, runs one
-program many times with one step each. After `LEAST_RUNS` runs, and the seconds that justify a
+program many times with one step each. After `MIN_RUNS` runs, and the seconds that justify a
 compilation, the runs of instructions that have a native form are compiled in the background. The
 compiled segments are then timed on the current runs, and the faster tier continues.
 
@@ -21,7 +21,7 @@ from magmath.executor.native_forms import NativeForms
 from magmath.executor.select import WORTH_SECONDS, Alternative, FastestSelector
 from magmath.kernels.free_processors import adapt_threads
 
-LEAST_RUNS = 3
+MIN_RUNS = 3
 SAMPLE_SECONDS = 2e-3
 """Runs are timed in samples of at least this many seconds."""
 HISTORY = 64
@@ -36,7 +36,7 @@ SAMPLED = 8
 
 
 @final
-class _Replay(Alternative):
+class _ReplayTier(Alternative):
     name = "replay"
 
     def ready(self) -> bool:
@@ -46,7 +46,7 @@ class _Replay(Alternative):
 
 
 @final
-class _Native(Alternative):
+class _SegmentsTier(Alternative):
     """The compiled segments."""
 
     name = "segments"
@@ -91,22 +91,22 @@ class Tiers:
 
     def __init__(self, *, enabled: bool, deterministic: bool) -> None:
         self._deterministic = deterministic
-        self._native = _Native()
+        self._segments = _SegmentsTier()
         self._binding: Binding | None = None
         self._choice: FastestSelector[Alternative] = FastestSelector(
-            _Alone(), _Replay(), self._compiled, 0.0, history=HISTORY
+            _Alone(), _ReplayTier(), self._compiled, 0.0, history=HISTORY
         )
-        self._uses_native = False
+        self._uses_segments = False
         self._seconds, self._runs = 0.0, 0
         self._skipped = 0  # runs between the last one that was timed and the next one
         self._untimed = 0  # those of them that are still to come
         self._due = WORTH_SECONDS if enabled else float("inf")
-        self._least = LEAST_RUNS
+        self._least = MIN_RUNS
 
     def run(self, binding: Binding) -> list[float]:
         """Run one step; return the scalars that it emits. Must be called in
         `without_fp_warnings`."""
-        calls = self._native.calls(binding) if self._uses_native else binding.step
+        calls = self._segments.calls(binding) if self._uses_segments else binding.step
         if self._untimed:
             self._untimed -= 1
             return binding.once(calls)
@@ -127,14 +127,14 @@ class Tiers:
         self._binding = binding
         self._choice.note(self._seconds, self._runs)
         self._binding = None
-        self._uses_native = self._choice.current is self._native
+        self._uses_segments = self._choice.current is self._segments
         self._seconds, self._runs = 0.0, 0
         self._least = 1
         self._due = float("inf") if self._choice.has_one_alternative else SAMPLE_SECONDS
 
     def _compiled(self) -> list[Alternative]:
         assert self._binding is not None
-        return [self._native] if self._native.write(self._binding) else []
+        return [self._segments] if self._segments.write(self._binding) else []
 
     def close(self) -> None:
         """Stop compiling, and release the compiled code."""

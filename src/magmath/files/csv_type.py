@@ -14,7 +14,7 @@ from magmath.errors import DataError
 
 _MANY_DIGITS = 16
 """2**53 has 16 digits: integers of fewer digits are exact in float64."""
-_MOST_DIGITS = 300
+_MAX_DIGITS = 300
 """Longer integers may be beyond float64."""
 
 
@@ -62,8 +62,8 @@ class TableTypeScanner:
         return any(gap in text for gap in gaps) or text.startswith(mark) or text.endswith(mark)
 
     def _add_integer(self, field: str) -> None:
-        long = len(field) > _MOST_DIGITS
-        value = int(field[:_MOST_DIGITS])
+        long = len(field) > _MAX_DIGITS
+        value = int(field[:_MAX_DIGITS])
         self._least, self._most = min(self._least, value), max(self._most, value)
         if not self._rounded and (long or int(float(field)) != value):
             self._rounded = field

@@ -12,7 +12,7 @@ from magmath.graph.signature import Signature
 from magmath.layout import Layout
 
 _signatures: dict[Hashable, Signature] = {}
-_MOST_SIGNATURES = 10_000
+_MAX_SIGNATURES = 10_000
 
 
 def known_signature(operation: Operation, inputs: Sequence[Node]) -> Signature | None:
@@ -68,7 +68,7 @@ def applied(
             Signature(
                 key, MappingProxyType({**attributes}), *operation.infer(*inputs, **attributes)
             ),
-            _MOST_SIGNATURES,
+            _MAX_SIGNATURES,
         )
     if line is None and inputs:
         line = inputs[0].line

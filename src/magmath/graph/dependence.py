@@ -13,11 +13,11 @@ IsSource = Callable[[WeakOperand], bool]
 
 
 @final
-class Question:
-    """Whether records were computed from one array.
+class DependenceQuery:
+    """The query whether records were computed from one array.
 
-    Records store the answer to the last question. It is the same object for the same array, so that
-    a loop that asks in each step does not search all former steps each time.
+    Records store the answer to the last query. The query of an array is one object, so that a loop
+    that asks in each step does not search all former steps each time.
     """
 
     __slots__ = ("no", "yes")
@@ -26,14 +26,14 @@ class Question:
         self.yes, self.no = object(), object()
 
     @staticmethod
-    def of(array: Node, *, through_gradients: bool) -> Question:
-        """Return the question for a leaf with its current value."""
-        made, *found = _questions.get(array, (None,))
+    def of(array: Node, *, through_gradients: bool) -> DependenceQuery:
+        """Return the query for a leaf with its current value."""
+        made, *found = _queries.get(array, (None,))
         if not found or made is not array.provenance:  # the leaf of another result now
-            found = [Question(), Question()]
-            _questions[array] = (array.provenance, *found)
-        question: Question = found[through_gradients]
-        return question
+            found = [DependenceQuery(), DependenceQuery()]
+            _queries[array] = (array.provenance, *found)
+        query: DependenceQuery = found[through_gradients]
+        return query
 
     def recall(self, records: Iterable[Provenance], known: dict[Provenance, bool]) -> None:
         """Add the answers that records store."""
@@ -44,7 +44,7 @@ class Question:
                 known[one] = True
 
 
-_questions: WeakKeyDictionary[Node, Any] = WeakKeyDictionary()
+_queries: WeakKeyDictionary[Node, Any] = WeakKeyDictionary()
 
 
 def depends_on(
@@ -54,12 +54,12 @@ def depends_on(
     *,
     through_gradients: bool = True,
     least_depth: int = 0,
-    question: Question | None = None,
+    query: DependenceQuery | None = None,
 ) -> bool:
     """Return True if a value was computed, directly or indirectly, from an operand that `is_source`
     accepts; `through_gradients` as in `Provenance.read`.
 
-    `known` caches the answers for records, which also store those to a `question`. Records of a
+    `known` caches the answers for records, which also store those to a `query`. Records of a
     smaller depth than `least_depth` do not depend on such an operand.
     """
     stack = [record]
@@ -67,15 +67,15 @@ def depends_on(
         last = stack[-1]
         read = last.read(through_gradients=through_gradients)
         before = [x.provenance for x in read if x.provenance is not None]
-        if question is not None:
-            question.recall(before, known)
+        if query is not None:
+            query.recall(before, known)
         unknown = [one for one in before if one not in known and one.depth >= least_depth]
         found = any(map(is_source, read)) or any(known.get(one) for one in before)
         if last not in known and unknown and not found:
             stack += unknown
             continue
         known.setdefault(last, found)
-        if question is not None:
-            last.answer = question.yes if known[last] else question.no
+        if query is not None:
+            last.answer = query.yes if known[last] else query.no
         stack.pop()
     return known[record]

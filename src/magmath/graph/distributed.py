@@ -2,7 +2,7 @@
 operation.
 
 An operation whose index notation allows no division (`.`) can still be computed by all workers at
-once, if they exchange data during the computation, for example a factorisation of one matrix, panel
+once, if they exchange data during the computation, for example a factorization of one matrix, panel
 by panel. The operation's record defines the layouts and the workspace; the kernel receives the
 communicator. The place pass treats this as one more candidate.
 """

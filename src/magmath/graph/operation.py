@@ -89,8 +89,13 @@ class Node(Arithmetic, Struct, eq=False, weakref=True):
 
     @property
     def is_leaf(self) -> bool:
-        """True for inputs, variables and parameters."""
+        """True for inputs, variables and parameters, whose values a run is given."""
         return self.operation.leaf
+
+    @property
+    def is_leaf_or_constant(self) -> bool:
+        """True for leaves and constants, which are computed from nothing."""
+        return self.operation.leaf or self.operation.name == "constant"
 
     @property
     def ndim(self) -> int:
@@ -320,7 +325,7 @@ class DistributedKernel:
     touched    (node, number of workers) → the bytes of its own memory that a worker touches and for
                which the arithmetic must wait
     spread     the traffic is spread over the workers: all send and receive at once
-    reads      workers that share memory send nothing: they synchronise once, and each reads the
+    reads      workers that share memory send nothing: they synchronize once, and each reads the
                data of the others
     exact      returns the same bits for any number of workers: allowed in deterministic mode
     """

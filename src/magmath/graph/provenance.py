@@ -36,13 +36,13 @@ MAX_LENGTH = 20_000
 recorded."""
 
 SHORT_LENGTH = 4
-"""Length of chains that are not shortened, such as the `2 * y` of each step of `x += 2 * y`: there
-are as many as operations in a long chain, and the arrays before each would have to be searched."""
+"""Length of chains that are not shortened, such as the `2 * y` of each step of `x += 2 * y`. A long
+chain has one of them at each operation, and to shorten one, the arrays before it are searched."""
 
 SMALL_BYTES = 1 << 20
 """Maximum bytes of the operands that the provenance of an implicitly computed value keeps alive."""
 
-MOST_KEPT = 128 << 10
+MAX_KEPT = 128 << 10
 """Bytes of the largest operand that a provenance keeps alive because it is no result itself."""
 KEPT_BYTES = 4096
 """Bytes of kept operands that count as one operation for the length of a chain, which thus keeps at
@@ -215,7 +215,7 @@ def operand_of_array(leaf: Node) -> WeakOperand:
             ref(leaf), before if type(before) is Provenance else before.recorded(leaf)
         )
     nbytes = prod(leaf.shape) * leaf.dtype.itemsize
-    return LeafOperand(ref(leaf), None) if nbytes > MOST_KEPT else KeptOperand(leaf, nbytes)
+    return LeafOperand(ref(leaf), None) if nbytes > MAX_KEPT else KeptOperand(leaf, nbytes)
 
 
 def recipe_of(
@@ -305,7 +305,7 @@ class Provenance(Struct, eq=False, gc=False):
     _direct: Sequence[WeakOperand] | None = None
     """Of a dropped expression, the operands from which it was not computed through gradients."""
     answer: object = None
-    """The answer to the last question whether the value was computed from an array
+    """The answer to the last query whether the value was computed from an array
     (`graph/dependence.py`)."""
 
     @staticmethod
@@ -350,16 +350,19 @@ class Provenance(Struct, eq=False, gc=False):
         return self._operands
 
     def read(self, *, through_gradients: bool = True) -> Sequence[WeakOperand]:
-        """Return the operands from which the value was computed directly; otherwise not those from
-        which only gradients were computed."""
+        """Return the operands from which the value was computed directly.
+
+        With `through_gradients=False`, operands that are reached only through results of `mm.grad`
+        are left out.
+        """
         operands = self._operands
         if self._recipe is None:
             is_dropped = self._direct is not None and not through_gradients
             return self._direct if is_dropped else operands  # type: ignore[return-value]
-        numbers = self._recipe.read_by(self._output, through_gradients=through_gradients)
-        if len(numbers) == len(operands):
+        read = self._recipe.read_by(self._output, through_gradients=through_gradients)
+        if len(read) == len(operands):
             return operands
-        return [operands[i] for i in numbers]
+        return [operands[i] for i in read]
 
     def arrays(self) -> tuple[list[Node], list[Node]]:
         """Return the existing arrays from which the value was computed directly, for callers that

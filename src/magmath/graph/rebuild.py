@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from magmath.graph.dependence import IsSource, Question, depends_on
+from magmath.graph.dependence import DependenceQuery, IsSource, depends_on
 from magmath.graph.graph import topological
 from magmath.graph.operation import Node
 from magmath.graph.provenance import Provenance, Replace, WeakOperand, provenance_of
 
 
-def existing(read: WeakOperand) -> Node | None:
-    """Return the operand as it was read."""
+def as_read(read: WeakOperand) -> Node | None:
+    """Return the node of an operand as it was read; None if it is gone."""
     return read.find()
 
 
-def never(node: Node) -> bool:
-    """Return False."""
+def is_no_end(node: Node) -> bool:
+    """Return False: no node ends the expressions."""
     return False
 
 
@@ -28,19 +28,19 @@ def with_expressions(
     roots: Sequence[Node],
     kept: Collection[Node],
     is_source: IsSource,
-    replace: Replace = existing,
-    is_end: Callable[[Node], bool] = never,
+    replace: Replace = as_read,
+    is_end: Callable[[Node], bool] = is_no_end,
     *,
     through_gradients: bool = True,
     least_depth: int = 0,
-    question: Question | None = None,
+    query: DependenceQuery | None = None,
 ) -> tuple[list[Node], set[Node]]:
     """Return the roots with expressions in place of the leaves that depend on source operands, and
     the leaves whose expressions cannot be built again.
 
     Leaves in `kept` do not change, nor what ends are computed from, which `is_end` accepts.
     `replace` returns the nodes for operands of rebuilt expressions. `through_gradients`,
-    `least_depth` and `question` as in `depends_on`.
+    `least_depth` and `query` as in `depends_on`.
     """
     expressions: dict[Node, Node] = {}
     lost: set[Node] = set()
@@ -49,7 +49,7 @@ def with_expressions(
     def depends(provenance: Provenance) -> bool:
         return depends_on(
             provenance, is_source, known, through_gradients=through_gradients,
-            least_depth=least_depth, question=question,
+            least_depth=least_depth, query=query,
         )  # fmt: skip
 
     new: dict[Node, Node] = {}

@@ -52,10 +52,11 @@ Step = Node | NumberStep | RecipeStep | None
 class Recipe:
     """The structure of an expression: for each node, the data from which it is built again.
 
-    `operands` are the positions of the operands. They
-    include pending nodes with other references, which can be built again if they no longer exist.
-    `numbers` are the positions of numbers that each call of a compiled function receives. `last` is
-    the position of the last step.
+    steps      one for each node, after those that it reads; the other fields are positions in it
+    operands   the operands, and pending nodes with other references, which can be built again if
+               they no longer exist
+    numbers    the numbers that each call of a compiled function receives
+    last       the last step
     """
 
     __slots__ = ("_read_by", "last", "length", "numbers", "operands", "steps")
@@ -74,8 +75,11 @@ class Recipe:
         self._read_by: dict[tuple[int, bool], list[int]] = {}
 
     def reached(self, output: int, *, through_gradients: bool = True) -> list[int]:
-        """Return the positions of all nodes from which an output is computed, in order, itself
-        included; otherwise not those from which only gradients are computed."""
+        """Return the positions of an output and of all nodes from which it is computed, in order.
+
+        With `through_gradients=False`, nodes that are reached only through results of `mm.grad` are
+        left out.
+        """
         found = {output}
         for i in range(output, -1, -1):
             step = self.steps[i]
@@ -86,15 +90,15 @@ class Recipe:
         return sorted(found)
 
     def read_by(self, output: int, *, through_gradients: bool = True) -> list[int]:
-        """Return the numbers of the operands from which an output is computed, without itself
-        unless it is an operand; `through_gradients` as in `reached`."""
+        """Return the indices, in `operands`, of those from which an output is computed, without
+        itself unless it is an operand; `through_gradients` as in `reached`."""
         key = (output, through_gradients)
         found = self._read_by.get(key)
         if found is None:
             reached = set(self.reached(output, through_gradients=through_gradients))
             if self.steps[output] is not None:
                 reached.remove(output)
-            found = [number for number, i in enumerate(self.operands) if i in reached]
+            found = [index for index, i in enumerate(self.operands) if i in reached]
             self._read_by[key] = found
         return found
 

@@ -11,19 +11,24 @@ from magmath.core.dtypes import DType
 from magmath.core.shapes import Shape
 from magmath.graph.index_notation import IndexNotation
 
-_numbers = count()
+_ids = count()
 
 
 class Signature:
     """The common properties of all applications of an operation with the same attributes to
     operands of the same shapes and types.
 
-    These are the attributes, read-only, the shape and type of the result, and, once they are
-    computed, the index notation, the prepared step that computes such a node eagerly (`ready`), and
-    how its gradients find it again (`recipes`).
-    Signatures with the same `key`, of operation, attributes and operands, are equal; most of them
-    are identical, so that a graph of many nodes is compared fast. `number` is unique: two
-    signatures with one number are identical.
+    attributes      those of the operation, read-only
+    shape, dtype    those of the result
+    index_notation  None until it is needed
+    eager_step      the prepared step that computes such a node eagerly; None until it is needed
+    recipes         how gradients find the value of an eager array again, by the pattern of its
+                    operands; None until it is known whether such nodes are computed eagerly, and a
+                    mapping that refuses entries if they are not
+    id              unique: two signatures with one id are identical
+
+    Signatures of the same operation, attributes and operands are equal; most of them are identical,
+    so that a graph of many nodes is compared fast.
     """
 
     __slots__ = (
@@ -31,10 +36,10 @@ class Signature:
         "_key",
         "attributes",
         "dtype",
+        "eager_step",
+        "id",
         "index_notation",
         "nbytes",
-        "number",
-        "ready",
         "recipes",
         "shape",
     )
@@ -44,11 +49,11 @@ class Signature:
     ) -> None:
         self._key, self._hash = key, hash(key)
         self.attributes = attributes
-        self.number = next(_numbers)
+        self.id = next(_ids)
         self.shape = shape
         self.dtype = dtype
         self.nbytes = prod(shape) * dtype.itemsize
-        self.ready: Any = None
+        self.eager_step: Any = None
         self.recipes: Any = None
         self.index_notation: IndexNotation | None = None
 

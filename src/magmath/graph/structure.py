@@ -41,7 +41,7 @@ def structure_of(
             continue
         sources = [number[source] for source in node.inputs]
         if node.signature is not None:
-            key.append(node.signature.number)
+            key.append(node.signature.id)
             key += sources
         else:
             key += (node.operation.name, tuple(node.attributes.items()), tuple(sources))

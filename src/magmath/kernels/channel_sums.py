@@ -22,7 +22,7 @@ from magmath.kernels.parallel_region import run_on_threads
 from magmath.kernels.scratch import shared_workspace
 
 PART_BYTES: Final = 128 << 10  # minimum of an array in a part
-MOST_PARTS: Final = 64
+MAX_PARTS: Final = 64
 
 JOB: Final = (
     "x", "g", "means", "sums", "parts", "next_part", "outer", "channels", "inner", "pitch",
@@ -140,7 +140,7 @@ def bind(
         outer, inner = outer * inner, 1
     width = VECTOR_BYTES // x.itemsize
     pitch = -(-channels // width) * width
-    parts = min(max(1, x.nbytes // PART_BYTES), MOST_PARTS, outer)
+    parts = min(max(1, x.nbytes // PART_BYTES), MAX_PARTS, outer)
     job = np.array([
         x.data_ptr(), 0 if g is None else g.data_ptr(), 0 if means is None else means.data_ptr(), 0,
         parts, 0, outer, channels, inner, pitch, out.data_ptr(), out.stride(0), out.stride(1),

@@ -4,9 +4,9 @@ The threads of OpenMP and of a BLAS divide each kernel evenly and wait for the l
 process uses one of the processors, every kernel lasts until the thread that has none gets its next
 time slice, some milliseconds. So a program on a shared machine slows down in proportion to the
 number of its kernels. Linux counts the time for which each thread was ready and had no processor
-(`/proc/self/task/*/schedstat`). If threads of this process have waited, the number of threads is
-reduced by as many; all of them are tried again later, at intervals that double as long as threads
-still wait.
+(`/proc/self/task/*/schedstat`). If on average more than a small share of this process's threads
+wait, the number of threads is reduced by the waiting ones; all of them are tried again later, at
+intervals that double as long as threads still wait.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from magmath.kernels.thread_count import limit_running
 CHECK_SECONDS = 0.05
 """Seconds between two readings of the waits; infinite for a fixed number of threads."""
 CONTENDED: Final = 0.1
-"""Smallest average number of waiting threads above which fewer threads compute."""
+"""Average number of waiting threads up to which all threads are kept, however many there are."""
 WORTH: Final = 0.6
-"""The same for a single thread, and proportionally less for more: of n threads that synchronise, a
-thread less costs 1/n of the speed, and each wait delays all. Threads of several libraries, one of
-which still spins while the other computes, wait for each other up to a quarter of the time."""
+"""Of n threads, fewer are used only if more than WORTH / n wait on average: one thread less costs
+1/n of the speed. If one library's threads still spin while another one computes, up to a quarter of
+the threads wait although no other process computes."""
 RETRY_SECONDS: Final = (0.5, 8.0)
 """The shortest and the longest time until all threads are tried again."""
 _TASKS: Final = Path("/proc/self/task")

@@ -22,7 +22,7 @@ class Scratch:
         self._used = 0
 
     def take(self, dtype: torch.dtype, *shape: int) -> Tensor:
-        """Return an uninitialised tensor; it must fit into the remaining memory."""
+        """Return an uninitialized tensor; it must fit into the remaining memory."""
         nbytes = prod(shape) * dtype.itemsize
         start, self._used = self._used, self._used + round_to_cache_lines(nbytes)
         assert self._used <= len(self._memory), "a kernel needs more workspace than it said"
@@ -49,7 +49,7 @@ _shared = _Shared()
 
 
 def shared_workspace(nbytes: int) -> Tensor:
-    """Return uninitialised memory on the processor, of at least `nbytes` bytes, for one call.
+    """Return uninitialized memory on the processor, of at least `nbytes` bytes, for one call.
 
     The calls of a thread share it, since a thread executes one call at a time. It grows to the
     largest request: mapping new pages for each call would take as long as many kernels.

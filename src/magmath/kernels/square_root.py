@@ -17,7 +17,7 @@ from magmath.codegen.aot_cache import AotModule
 from magmath.codegen.background_build import compile_in_background
 from magmath.kernels.parallel_region import run_on_threads
 
-LEAST_DIVIDED: Final = 1 << 15
+MIN_DIVIDED: Final = 1 << 15
 """Elements from which threads are worth the time to start them."""
 PARTS: Final = 16
 JOB: Final = ("x", "y", "count", "parts", "next_part")
@@ -38,7 +38,7 @@ def roots{where}_{T}(record: int64):
         part = fetch_add(job, NEXT_PART, 1)
 '''
 _FORMS: Final = {"": "x", "_in_place": "y"}
-"""The operand of each form: a loop that reads and writes through one address is vectorised, and one
+"""The operand of each form: a loop that reads and writes through one address is vectorized, and one
 through two equal addresses is not."""
 _TYPES: Final = {torch.float32: "float32", torch.float64: "float64"}
 _FUNCTIONS: Final = {
@@ -70,7 +70,7 @@ def bind(x: torch.Tensor, out: torch.Tensor) -> Callable[[], object]:
     Needs operands that `takes` accepts; must run without NumPy's floating-point warnings.
     """
     contiguous = x.is_contiguous() and out.is_contiguous() and x.shape == out.shape
-    divided = contiguous and x.numel() >= LEAST_DIVIDED and torch.get_num_threads() > 1
+    divided = contiguous and x.numel() >= MIN_DIVIDED and torch.get_num_threads() > 1
     if not (divided and _is_ready()):
         values, results = x.numpy(), out.numpy()
         return lambda: np.sqrt(values, out=results)

@@ -78,7 +78,7 @@ def single_threaded_blas() -> Iterator[None]:
 
 @contextmanager
 def single_threaded() -> Iterator[None]:
-    """Limit every kernel to one thread within the context. Threads that synchronise after each
+    """Limit every kernel to one thread within the context. Threads that synchronize after each
     operation stall whenever another process uses one of their processors."""
     before = torch.get_num_threads()
     if before == 1:

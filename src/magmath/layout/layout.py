@@ -127,7 +127,7 @@ class Layout:
     def interned(self) -> Layout:
         """Return an equal layout, the same one for all equal ones: the comparison of identical
         objects is fast, and they share their cached properties."""
-        return _interned.get(self) or store_bounded(_interned, self, self, MOST_INTERNED)
+        return _interned.get(self) or store_bounded(_interned, self, self, MAX_INTERNED)
 
     def without_partial(self) -> Layout:
         """Return this layout with every pending reduction completed: replicated along those
@@ -410,7 +410,7 @@ class Rule(UnboundLayout):
         return Layout(extents, resolved, splits, boxes=boxes)
 
 
-MOST_INTERNED = 16_384
+MAX_INTERNED = 16_384
 _interned: dict[Layout, Layout] = {}
 
 

@@ -1,7 +1,7 @@
 """The moves of one stage of a redistribution: each requested part matched with a source worker.
 
 The tiles of a product layout are products over dimensions, so they are intersected dimension by
-dimension and the results combined; boxes are matched by vectorised comparison of corners. Among
+dimension and the results combined; boxes are matched by vectorized comparison of corners. Among
 replicas, a worker copies from itself if it can, otherwise from the replica that sends the fewest
 elements so far.
 """

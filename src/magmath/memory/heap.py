@@ -172,7 +172,7 @@ class Heap:
         return {name: getattr(self, name) for name in names}
 
     def allocate(self, nbytes: int, holder: object = "unnamed") -> Block:
-        """Allocate a block of at least `nbytes`, uninitialised; errors name it by `holder`.
+        """Allocate a block of at least `nbytes`, uninitialized; errors name it by `holder`.
 
         Raises MemoryLimitError, which names the largest holders, if the limit would be exceeded.
         """

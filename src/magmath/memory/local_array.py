@@ -57,7 +57,7 @@ class TileSpec(NamedTuple):
         return f"{self.dtype} array of shape {self.layout.shape} in {self.layout}"
 
     def allocate(self, heap: Heap) -> LocalArray:
-        """Allocate uninitialised memory for the tile.
+        """Allocate uninitialized memory for the tile.
 
         Every worker allocates for the largest tile, which keeps the heap symmetric. Raises
         MemoryLimitError as `Heap.allocate`.

@@ -1,7 +1,7 @@
 """The user's memory manager: a flat block of pooled memory of a chosen kind.
 
 It has the kinds of MagmaDNN's `MemoryManager<T>(size, memory_type, device_id)`: HOST, DEVICE,
-MANAGED (a copy on either side, synchronised by explicit calls) and CUDA_MANAGED (unified memory).
+MANAGED (a copy on either side, synchronized by explicit calls) and CUDA_MANAGED (unified memory).
 Blocks are allocated from one heap per device, are reference counted, and return to their heap when
 the last reference is closed or collected.
 """
@@ -31,7 +31,7 @@ _CHUNK_BYTES = 16 << 20
 
 
 class MemoryKind(Enum):
-    """The location of memory, and how its copies are synchronised."""
+    """The location of memory, and how its copies are synchronized."""
 
     HOST = "host"
     DEVICE = "device"
@@ -50,7 +50,7 @@ def available_kinds() -> tuple[MemoryKind, ...]:
 
 @final
 class MemoryManager:
-    """`count` elements of `dtype`, uninitialised.
+    """`count` elements of `dtype`, uninitialized.
 
     `kind`: a MemoryKind or its name; `device`: the number of the CUDA device, for all kinds but
     HOST. Use it in a `with` statement, `close` it, or let it be collected.
@@ -162,7 +162,7 @@ class MemoryManager:
         values.copy_(self._main().view(values.shape))
 
     def sync(self, source: str = "host") -> None:
-        """Synchronise host and device; call it after one of them has written.
+        """Synchronize host and device; call it after one of them has written.
 
         MANAGED: copies the side `source`, "host" or "device", over the other. CUDA_MANAGED: waits
         until the device has completed its work. Other kinds have one side and need nothing.

@@ -13,7 +13,7 @@ from typing import Final, final
 from magmath.errors import MemoryLimitError
 from magmath.memory.heap import Block, Heap
 
-LEAST_SHARED: Final = 64 << 10
+MIN_SHARED: Final = 64 << 10
 """Programs whose temporaries take fewer bytes have blocks of their own, at fixed addresses."""
 
 

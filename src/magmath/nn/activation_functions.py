@@ -109,11 +109,11 @@ def gelu(x: Array, approximate: str = "none") -> Array:
     """Return x · (1 + erf(x / √2)) / 2, or x · (1 + tanh(√(2/π) · (x + 0.044715 · x³))) / 2 with
     approximate="tanh", as in PyTorch.
 
-    Raises ValueError for another `approximate`. Source: Hendrycks and Gimpel (2016), section 2.
+    Raises OptionError for another `approximate`. Source: Hendrycks and Gimpel (2016), section 2.
     """
     x = floating("gelu", x)
     if approximate not in ("none", "tanh"):
-        raise ValueError(f"gelu: approximate must be 'none' or 'tanh', was given {approximate!r}")
+        raise OptionError(f"gelu: approximate must be 'none' or 'tanh', was given {approximate!r}")
     if approximate == "none":
         return 0.5 * x * (1.0 + elementwise.erf(0.7071067811865476 * x))
     return 0.5 * x * (1.0 + elementwise.tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x))))

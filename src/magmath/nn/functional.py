@@ -141,7 +141,9 @@ def dropout(
     Source: Srivastava et al. (2014).
     """
     if not 0 <= rate < 1:
-        raise OptionError(f"dropout: rate must be in [0, 1), was given {rate}")
+        raise OptionError(
+            f"dropout: rate must be in [0, 1), was given {rate}; it is the share that is dropped"
+        )
     if not training or rate == 0:
         return x
     draw = random.uniform if rng is None else rng.uniform

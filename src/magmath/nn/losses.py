@@ -25,7 +25,7 @@ from magmath.ops import creation, manipulation
 from magmath.ops import elementwise as e
 
 Reduction = Literal["mean", "sum", "none"]
-LEAST_LOG = -100.0
+MIN_LOG = -100.0
 """The value that `binary_cross_entropy` uses for the logarithm of 0, as in PyTorch."""
 
 
@@ -52,10 +52,14 @@ def cross_entropy(
     """
     outputs, targets = as_array("cross_entropy", outputs), as_array("cross_entropy", targets)
     if outputs.ndim < 2:
-        raise ShapeError(f"cross_entropy: outputs must be (N, classes), was given {outputs.shape}")
+        raise ShapeError(
+            f"cross_entropy: outputs must be (N, classes), was given {outputs.shape}; for one "
+            f"sample, give outputs[None]"
+        )
     if not 0 <= label_smoothing <= 1:
         raise OptionError(
-            f"cross_entropy: label_smoothing must be in [0, 1], was given {label_smoothing}"
+            f"cross_entropy: label_smoothing must be in [0, 1], was given {label_smoothing}; "
+            f"typical is 0.1"
         )
     log_probability = log_softmax(outputs, axis=1)
     factors = None if weight is None else _class_factors(weight, outputs)
@@ -153,7 +157,9 @@ def huber(
     Divided by delta it is the smooth L1 loss. Source: Huber (1964).
     """
     if not delta > 0:
-        raise OptionError(f"huber: delta must be positive, was given {delta}")
+        raise OptionError(
+            f"huber: delta must be positive, was given {delta}; for |d| take mean_absolute_error"
+        )
     outputs, targets = _in_one_type("huber", outputs, targets)
     distance = outputs - targets
     near = elementwise.clip(distance, -delta, delta)
@@ -182,7 +188,10 @@ def hinge(
         outputs, targets = _in_one_type("hinge", outputs, targets)
         return _reduced(_to_power(relu(margin - targets * outputs), power), reduction)
     if outputs.ndim != 2:
-        raise ShapeError(f"hinge: outputs must be (N, classes), was given {outputs.shape}")
+        raise ShapeError(
+            f"hinge: outputs must be (N, classes) for labels, was given {outputs.shape}; for two "
+            f"classes give targets -1 and 1 of the outputs' shape"
+        )
     _check_labels("hinge", outputs, targets)
     valid, mask = _valid_mask(targets, outputs.shape[1])
     own = statistics.sum(where(mask, outputs, 0.0), axis=1, keepdims=True)
@@ -322,7 +331,7 @@ def _class_factors(weight: Any, outputs: Array) -> Array:
     if factors.shape != (outputs.shape[1],):
         raise ShapeError(
             f"loss: weight must have a number for each of the {outputs.shape[1]} classes, was "
-            f"given {factors.shape}"
+            f"given {factors.shape}; a class without influence has weight 0"
         )
     return reshape(factors, (1, outputs.shape[1], *[1] * (outputs.ndim - 2)))
 
@@ -331,7 +340,7 @@ def _log(x: Array) -> Array:
     """Return the logarithm, at least -100."""
     positive = x > 0
     return elementwise.maximum(
-        where(positive, elementwise.log(where(positive, x, 1.0)), LEAST_LOG), LEAST_LOG
+        where(positive, elementwise.log(where(positive, x, 1.0)), MIN_LOG), MIN_LOG
     )
 
 

@@ -97,7 +97,7 @@ class BlockReduction:
     """A `reduce_blocks` on one worker's tile of the operand.
 
     The worker's threads share the blocks, and each thread computes its blocks from beginning to
-    end: threads that synchronised after every operation of a block would mostly wait.
+    end: threads that synchronized after every operation of a block would mostly wait.
     """
 
     def __init__(self, call: KernelCall) -> None:

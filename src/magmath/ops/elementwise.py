@@ -59,7 +59,7 @@ UNDIVIDED = 1 << 15
 NUMPY_LOOP_FLOPS = 8192
 """Flops that take no longer than the overhead of one torch call."""
 
-VECTORISED = frozenset(
+VECTORIZED = frozenset(
     [
         "exp",
         "log",
@@ -124,7 +124,7 @@ def _row(
         flops=flops_per_element(flops),
         same_bits=bits,
         elementwise=True,
-        numpy_ufunc=NumpyUfunc(_into(reference), _most_by_numpy(flops), name in VECTORISED)
+        numpy_ufunc=NumpyUfunc(_into(reference), _most_by_numpy(flops), name in VECTORIZED)
         if has_ufunc
         else None,
     )
@@ -311,7 +311,7 @@ def _logaddexp_vjp(node: Node, g: Node) -> Gradients:
 def _logistic(x: Node) -> Node:
     """Return 1 / (1 + exp(-x)). The exponential is finite, so that all derivatives are."""
     wide = astype(x, compute_dtype(x.dtype))
-    most = _c(_LARGEST_EXPONENT[wide.dtype.name], wide)
+    most = _c(_MAX_EXPONENT[wide.dtype.name], wide)
     return astype(1 / (1 + call("exp", call("minimum", -wide, most))), x.dtype)
 
 
@@ -348,7 +348,7 @@ def _zeta_vjp(node: Node, g: Node) -> Gradients:
 
 _LN2, _LN10 = float(np.log(2.0)), float(np.log(10.0))
 _TWO_BY_SQRT_PI = float(2.0 / np.sqrt(np.pi))
-_LARGEST_EXPONENT = {"float32": 80.0, "float64": 700.0}
+_MAX_EXPONENT = {"float32": 80.0, "float64": 700.0}
 """Numbers whose exponential is finite in a type."""
 
 UNARY = (

@@ -1,4 +1,4 @@
-"""Leaves of a graph: evaluated arrays, variables, Python numbers and constants.
+"""Leaves of a graph, which are evaluated arrays, variables and numbers of a run, and constants.
 
 A `parameter` is a number in user code: each run passes its value to the program. A `constant` is a
 number in an operation's definition (the 0 of relu) and is part of the program.

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from magmath.core.dtypes import DType, float64, int64
-from magmath.core.parameter_ranges import LARGEST, LEAST_EXPONENT, MOST_ITEMS, ParameterRange
+from magmath.core.parameter_ranges import LARGEST, MAX_ITEMS, MIN_EXPONENT, ParameterRange
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape
 from magmath.graph.operation import Infer, Kernel, Vjp
@@ -101,10 +101,10 @@ LAM = ParameterRange("poisson", "lam", 0, LARGEST)
 TRIALS = ParameterRange("binomial", "n", 0, LARGEST)
 PROBABILITY = ParameterRange("binomial", "p", 0, 1)
 ITEMS = {
-    what: ParameterRange("hypergeometric", what, 0, MOST_ITEMS)
+    what: ParameterRange("hypergeometric", what, 0, MAX_ITEMS)
     for what in ("ngood", "nbad", "nsample")
 }
-EXPONENT = ParameterRange("zipf", "a", LEAST_EXPONENT, LARGEST)
+EXPONENT = ParameterRange("zipf", "a", MIN_EXPONENT, LARGEST)
 CONCENTRATION = ParameterRange("vonmises", "kappa", 0, LARGEST)
 
 GAMMA = _sampler("gamma", _no_derivative, 200, SHAPE)

@@ -115,7 +115,7 @@ _UFUNCS = {
 }  # fmt: skip
 
 
-MOST_NAIVE: Final = 64
+MAX_NAIVE: Final = 64
 """Number of float32 numbers that NumPy adds one after the other, with few rounding errors."""
 
 
@@ -126,7 +126,7 @@ def _numpy_function(name: str, node: Node) -> Callable[..., object] | None:
     naive = name == "sum" and x.dtype in (float32, complex64) and x.ndim - 1 not in axis
     if not axis or "16" in node.dtype.name:
         return None
-    if naive and prod([x.shape[d] for d in axis]) > MOST_NAIVE:
+    if naive and prod([x.shape[d] for d in axis]) > MAX_NAIVE:
         return None
     reduce: Any = _UFUNCS[name].reduce
     axes = axis[0] if len(axis) == 1 else axis

@@ -74,7 +74,10 @@ class Optimizer(metaclass=KeywordHints):
     def __post_init__(self) -> None:
         check_limits(self.clip_value, self.clip_norm)
         if not self.weight_decay >= 0:
-            raise OptionError(f"weight_decay must be at least 0, was given {self.weight_decay}")
+            raise OptionError(
+                f"{type(self).__name__}: weight_decay must be at least 0, was given "
+                f"{self.weight_decay}; 0 switches it off"
+            )
         self._start()
 
     def _start(self) -> None:
@@ -168,10 +171,10 @@ class Optimizer(metaclass=KeywordHints):
             same = e.call("equal", e.astype(master, value.dtype), value)
             value = e.where(same, master, e.astype(value, dtype))
         number = None if count is None else e.astype(count, float64)
-        slope, rate = e.astype(gradient, dtype), e.astype(rate, dtype)
+        descent, rate = e.astype(gradient, dtype), e.astype(rate, dtype)
         if self.weight_decay and not self.decays_in_rule:
-            slope = slope + self.weight_decay * value
-        value, state = self.rule(value, slope, state, rate, number)
+            descent = descent + self.weight_decay * value
+        value, state = self.rule(value, descent, state, rate, number)
         if master is not None:
             state[MASTER] = value
         states = {name: state[name] for name in slot.states}
@@ -251,10 +254,10 @@ class Optimizer(metaclass=KeywordHints):
         owners = [v for entry in entries for v in entry.variables()]
         read = {v.node: v for v in owners}
         slots = [entry.slot(lambda v: v.node) for entry in entries]
-        slopes = [gradients[v].node for v in variables]
-        pairs = self.next_values(slots, slopes, self.rates_of_update(variables))
+        nodes = [gradients[v].node for v in variables]
+        pairs = self.next_values(slots, nodes, self.rates_of_update(variables))
         if loss_scale is not None:
-            pairs = loss_scale.guarded(pairs, is_finite(slopes))
+            pairs = loss_scale.guarded(pairs, is_finite(nodes))
             read |= loss_scale.variables_by_node()
         assign([(read[node], value) for node, value in pairs])
 

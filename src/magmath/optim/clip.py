@@ -14,16 +14,20 @@ from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
 from magmath.ops.sums import sum_
 
-LEAST_NORM = 1e-6  # added to the norm, as in PyTorch, to avoid a division by zero
+MIN_NORM = 1e-6  # added to the norm, as in PyTorch, to avoid a division by zero
 
 
 def check_limits(value: float | None, norm: float | None) -> None:
     """Raise OptionError for limits that are not positive, or if both are given."""
     for name, limit in (("clip_value", value), ("clip_norm", norm)):
         if limit is not None and not limit > 0:
-            raise OptionError(f"{name} must be positive, was given {limit}")
+            raise OptionError(
+                f"optimizer: {name} must be positive, was given {limit}; None switches it off"
+            )
     if value is not None and norm is not None:
-        raise OptionError("clip_value and clip_norm: give one of them, not both")
+        raise OptionError(
+            f"optimizer: give clip_value or clip_norm, not both; was given {value} and {norm}"
+        )
 
 
 def clipped(gradients: Sequence[Node], value: float | None, norm: float | None) -> Sequence[Node]:
@@ -36,7 +40,7 @@ def clipped(gradients: Sequence[Node], value: float | None, norm: float | None) 
         return [_limited(g, value) for g in gradients]
     if norm is None or not gradients:
         return gradients
-    factor = e.call("minimum", norm / (_norm(gradients) + LEAST_NORM), _like(1, gradients))
+    factor = e.call("minimum", norm / (_norm(gradients) + MIN_NORM), _like(1, gradients))
     return [e.astype(factor, compute_dtype(g.dtype)) * in_compute_type(g) for g in gradients]
 
 

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, final
 from weakref import ref
 
-from magmath.errors import MagmathError, OptionError
+from magmath.errors import OptionError
 from magmath.optim.rates import LearningRate
 
 OF_ALL = ("clip_value", "clip_norm", "groups")
@@ -87,7 +87,7 @@ class Groups(Generic[Rule]):
 def _member(optimizer: Rule, pattern: str, settings: Mapping[str, Any]) -> Rule:
     known = [f.name for f in fields(optimizer) if f.name not in OF_ALL]
     if unknown := sorted(set(settings) - set(known)):
-        raise MagmathError(
+        raise OptionError(
             f"groups: {pattern!r} sets {', '.join(unknown)}; the settings of a group of "
             f"{type(optimizer).__name__} are {', '.join(known)}"
         )

@@ -23,7 +23,7 @@ class LARS(Optimizer):
 
     The norms are over all elements of a variable, on all workers. A variable that is zero, or has
     neither gradient nor decay, has λ = 1; the paper's 0 would never change a zero bias. Biases and
-    scales of normalisation often have no decay: `groups={"*.bias": {"weight_decay": 0.0}}`.
+    scales of normalization often have no decay: `groups={"*.bias": {"weight_decay": 0.0}}`.
     Source: You, Gitman and Ginsburg (2017), algorithm 1.
     """
 
@@ -40,11 +40,11 @@ class LARS(Optimizer):
     def rule(
         self, value: Node, gradient: Node, state: State, rate: Node, count: Node | None
     ) -> tuple[Node, State]:
-        size, slope = _norm(value), _norm(gradient)
-        whole, zero = slope + self.weight_decay * size, constant(0, value.dtype)
-        known = call("logical_and", call("greater", size, zero), call("greater", whole, zero))
+        length, gradient_length = _norm(value), _norm(gradient)
+        whole, zero = gradient_length + self.weight_decay * length, constant(0, value.dtype)
+        known = call("logical_and", call("greater", length, zero), call("greater", whole, zero))
         one = constant(1, value.dtype)
-        ratio = where(known, self.trust_coefficient * size / where(known, whole, one), one)
+        ratio = where(known, self.trust_coefficient * length / where(known, whole, one), one)
         step = rate * ratio * (gradient + self.weight_decay * value)
         velocity = self.momentum * state["velocity"] + step
         return value - velocity, {"velocity": velocity}

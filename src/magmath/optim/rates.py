@@ -28,11 +28,14 @@ def check_learning_rate(rate: Any) -> None:
         return
     if not hasattr(rate, "__float__"):
         raise TypeError(
-            f"learning_rate must be a number of at least 0, a schedule or a function of the step, "
-            f"was given {rate!r}"
+            f"optimizer: learning_rate must be a number of at least 0, a schedule or a function of "
+            f"the step, was given {rate!r}; see mm.optim.schedules"
         )
     if not rate >= 0:
-        raise OptionError(f"learning_rate must be at least 0, was given {rate}")
+        raise OptionError(
+            f"optimizer: learning_rate must be at least 0, was given {rate}; typical are 0.001 to "
+            f"0.1"
+        )
 
 
 def rate_at(rate: LearningRate, step: int, epoch: int | None = None) -> float:

@@ -22,7 +22,7 @@ from magmath.core.keyword_hints import KeywordHints
 from magmath.errors import MagmathError, OptionError
 
 Per = Literal["epoch", "step"]
-LEAST_CHANGE = 1e-8
+MIN_CHANGE = 1e-8
 """Smallest reduction of a rate that `Plateau` makes, as in PyTorch."""
 
 
@@ -240,7 +240,7 @@ class Plateau(Schedule):
             self._waiting, self._bad = self._waiting - 1, 0
         if self._bad > self.patience:
             lower = max(self.rate * self.factor, self.minimum)
-            self.rate = lower if self.rate - lower > LEAST_CHANGE else self.rate
+            self.rate = lower if self.rate - lower > MIN_CHANGE else self.rate
             self._waiting, self._bad = self.cooldown, 0
 
     def _is_better(self, value: float) -> bool:

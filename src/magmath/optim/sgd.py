@@ -45,5 +45,5 @@ class Momentum(Optimizer):
         self, value: Node, gradient: Node, state: State, rate: Node, count: Node | None
     ) -> tuple[Node, State]:
         velocity = self.momentum * state["velocity"] + gradient
-        slope = gradient + self.momentum * velocity if self.nesterov else velocity
-        return value - rate * slope, {"velocity": velocity}
+        direction = gradient + self.momentum * velocity if self.nesterov else velocity
+        return value - rate * direction, {"velocity": velocity}

@@ -113,9 +113,9 @@ class Averaging(Strategy):
         traced = trace_function(type(self).__name__, accumulated, (tuple, (tree,)), nodes)
         results, assigned = traced.applied(self.copies(training))
         assign_all(assigned)
-        loss, outputs, slopes = traced.unflattened([Array(node) for node in results])
+        loss, outputs, gradients = traced.unflattened([Array(node) for node in results])
         former = {v: v.node for v in self.state(training).values()}
-        training.update(self.exchange(training, slopes), former)
+        training.update(self.exchange(training, gradients), former)
         self.note_update(training)
         return loss, outputs
 
@@ -126,7 +126,7 @@ class Averaging(Strategy):
         leaves, tree = flatten(batch)
         samples = leaves[0].shape[0]
         cuts = even_cuts(samples, min(self.accumulate, samples))
-        losses, results, slopes = [], [], []
+        losses, results, gradients = [], [], []
         for start, stop in pairwise(cuts):
             part = leaves if len(cuts) == 2 else [x[start:stop] for x in leaves]
             part = [self.share(x) for x in part]
@@ -135,11 +135,11 @@ class Averaging(Strategy):
             found = [loss, *training.gradients(loss)]
             scaled = found if len(cuts) == 2 else [x * weight for x in found]
             losses.append(scaled[0])
-            slopes.append(scaled[1:])
+            gradients.append(scaled[1:])
             results.append(flatten(outputs))
         joined = [_joined(parts) for parts in zip(*[leaves for leaves, _ in results], strict=True)]
         outputs = unflatten(results[0][1], joined)
-        return _sum(losses), outputs, [_sum(parts) for parts in zip(*slopes, strict=True)]
+        return _sum(losses), outputs, [_sum(parts) for parts in zip(*gradients, strict=True)]
 
     # what other strategies need -----------------------------------------------------------------
 

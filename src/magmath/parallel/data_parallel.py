@@ -13,7 +13,7 @@ from magmath.arrays.variable import Variable
 from magmath.arrays.variable_map import VariableMap
 from magmath.core.dtypes import DTYPES, DType
 from magmath.engine import session
-from magmath.errors import MagmathError, OptionError
+from magmath.errors import OptionError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
 from magmath.ops.summands import ALGORITHMS, sum_parts
@@ -78,7 +78,7 @@ class DataParallel(Averaging):
                     f"DataParallel: {name}={value!r} is not known; there are {', '.join(known)}"
                 )
         if messages == ONE_BIT and exchange not in ("allreduce", "sharded"):
-            raise MagmathError(
+            raise OptionError(
                 f"DataParallel: the exchange {exchange!r} adds gradients on several workers in "
                 f"turn or on one, which one bit cannot express; choose the exchange 'allreduce' "
                 f"or 'sharded' for messages='1-bit'"

@@ -135,7 +135,7 @@ class Hybrid(PerLayer):
         paths = training.layers
         for pattern in self.layers:
             if not any(fnmatchcase(path, pattern) for path in paths):
-                raise MagmathError(
+                raise OptionError(
                     f"Hybrid: no layer with parameters has the path {pattern!r}; the paths are "
                     f"{', '.join(paths)}"
                 )
@@ -143,7 +143,7 @@ class Hybrid(PerLayer):
         for path, option in found.items():
             units = _units(training, path, option) if option != "data" else environment.workers
             if units < environment.workers:
-                raise MagmathError(
+                raise OptionError(
                     f"Hybrid: layer {path!r} has {units} units for {environment.workers} workers "
                     f"with the option {option!r}; choose the option 'data' for it, or fewer workers"
                 )

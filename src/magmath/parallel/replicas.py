@@ -46,7 +46,7 @@ class Replicas(Strategy):
     """The base class of strategies with several replicas of the network.
 
     replicas   the number of replicas, at least 1
-    every      the replicas exchange weights in every such step
+    every      the number of steps from one exchange of weights to the next
 
     Each batch is cut into equal consecutive parts, one for each replica. Every replica has its own
     parameters, optimizer states, running statistics and random numbers. A derived class defines
@@ -203,14 +203,14 @@ class Replicas(Strategy):
         """Compute a step of one replica: loss, outputs, next values of parameters and states, and
         with a loss scale whether the gradients are finite."""
         loss, outputs = forward(batch)
-        slopes = training.gradients(loss)
+        gradients = training.gradients(loss)
         updated = self.updated(training)
         slots = [
             entry.slot(states.__getitem__)
             for entry in training.optimizer.variable_states.of(updated)
         ]
         rates = training.rates(updated)
-        nodes = [slope.node for slope in slopes]
+        nodes = [gradient.node for gradient in gradients]
         following = dict(training.optimizer.next_values(slots, nodes, rates))
         flags = [] if training.loss_scale is None else [Array(is_finite(nodes))]
         return loss, outputs, [Array(following[node]) for node in states.values()], flags

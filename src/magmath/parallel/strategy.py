@@ -102,11 +102,11 @@ class Training:
         read = {v.node: v for entry in entries for v in entry.variables()}
         slots = [entry.slot(lambda v: v.node) for entry in entries]
         rates = self.rates(self.parameters)
-        slopes = [gradient.node for gradient in gradients]
-        pairs = self.optimizer.next_values(slots, slopes, rates)
+        nodes = [gradient.node for gradient in gradients]
+        pairs = self.optimizer.next_values(slots, nodes, rates)
         scale = self.loss_scale
         if scale is not None:
-            finite = is_finite(slopes)
+            finite = is_finite(nodes)
             pairs = scale.guarded(pairs, finite)
             read |= scale.variables_by_node()
             assign([(v, where(finite, v.node, former)) for v, former in others.items()])

@@ -52,7 +52,7 @@ def is_slice_view(node: Node) -> bool:
     return is_part(have, want, tuple([first for first, _, _ in bounds]))
 
 
-def is_materialised(node: Node) -> bool:
+def is_materialized(node: Node) -> bool:
     """Return True if a placed node is not computed, but is a leaf or stored in the memory of
     another node.
 

@@ -26,7 +26,7 @@ from magmath.passes.default_reduction import default_reduction
 from magmath.passes.environment import Environment
 
 RESOLUTION = 5e-7  # seconds; candidates closer than this count as equal, and the first is chosen
-MOST_KNOWN = 20_000  # maximum number of cached costs
+MAX_KNOWN = 20_000  # maximum number of cached costs
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,10 @@ class CostCache:
         self.environment = environment
         self._best: dict[Hashable, ChosenCandidate] = {}
         self._candidates: dict[Hashable, list[PricedCandidate]] = {}
-        self.move = lru_cache(maxsize=MOST_KNOWN)(self._seconds)
+        self.move = lru_cache(maxsize=MAX_KNOWN)(self._seconds)
         """(have, want, itemsize) → seconds of the redistribution of an array from one layout to
         another."""
-        self.stages = lru_cache(maxsize=MOST_KNOWN)(self._stages)
+        self.stages = lru_cache(maxsize=MAX_KNOWN)(self._stages)
         """(have, want) → the layouts of the copies, one made from the other, by which an array in
         one layout becomes readable in another; empty if it is readable."""
 
@@ -95,7 +95,7 @@ class CostCache:
         if best is None:
             best = self._found(CandidateCosts(self, node, operands, hint))
             if node.signature is not None:
-                store_bounded(self._best, key, best, MOST_KNOWN)
+                store_bounded(self._best, key, best, MAX_KNOWN)
         return best
 
     @staticmethod
@@ -120,7 +120,7 @@ class CostCache:
             every = layout_candidates(node, tuple(layouts), self.environment, hint)
             found = [PricedCandidate(c, self._compute_seconds(node, c)) for c in every]
             count("priced candidates", len(found))
-            store_bounded(self._candidates, key, found, MOST_KNOWN)
+            store_bounded(self._candidates, key, found, MAX_KNOWN)
         return found
 
     def _adds_nothing(self, layout: Layout) -> bool:

@@ -88,7 +88,7 @@ def _on_grids(
     """
     letters = _letters(node, structure, environment)
     for dimensions in (2, 3):
-        grids = _factorised(environment.workers, dimensions)
+        grids = _factorized(environment.workers, dimensions)
         for chosen in combinations(letters, dimensions):
             divided = [
                 _candidate(
@@ -157,7 +157,7 @@ def _touched(candidate: LayoutCandidate) -> int:
 
 
 @cache
-def _factorised(count: int, dimensions: int) -> list[tuple[int, ...]]:
+def _factorized(count: int, dimensions: int) -> list[tuple[int, ...]]:
     """Return the grids that `count` workers can form, with this many dimensions of extent 2 or
     more."""
     if dimensions == 1:
@@ -166,7 +166,7 @@ def _factorised(count: int, dimensions: int) -> list[tuple[int, ...]]:
         (first, *rest)
         for first in range(2, count // 2 + 1)
         if count % first == 0
-        for rest in _factorised(count // first, dimensions - 1)
+        for rest in _factorized(count // first, dimensions - 1)
     ]
 
 

@@ -216,7 +216,7 @@ class _Folded:
     def _realigned(self, movable: bool) -> tuple[Node, float]:
         """Return [1 x] by realignment: other nodes then read x in it."""
         x = self._x
-        alone = movable and not (x.is_leaf or x.name in ("constant", "recompute") or _is_view(x))
+        alone = movable and not (x.is_leaf_or_constant or x.name == "recompute" or _is_view(x))
         moved = x.replace(x.inputs) if alone else x
         splits = (_splits(x)[0], None)
         wide = self._made(INSERT_COLUMN, (moved,), splits, value=1.0)

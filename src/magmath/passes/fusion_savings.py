@@ -17,7 +17,7 @@ from magmath.layout import Layout
 from magmath.passes.environment import Environment
 from magmath.passes.fuse import fuse
 from magmath.passes.node_cost import node_seconds
-from magmath.passes.plan_decisions import MOST_KNOWN, Decision, Decisions, Kind, StepList
+from magmath.passes.plan_decisions import MAX_KNOWN, Decision, Decisions, Kind, StepList
 
 
 class Savings(NamedTuple):
@@ -110,5 +110,5 @@ class FusionGroup:
         key = tuple([chosen[i] for i in self.nodes])
         known = self.form.known
         if key not in known:
-            store_bounded(known, key, self.form.found(key), MOST_KNOWN)
+            store_bounded(known, key, self.form.found(key), MAX_KNOWN)
         return known[key]

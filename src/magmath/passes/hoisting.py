@@ -52,7 +52,7 @@ def values_to_keep(graph: Graph, hoisted: Collection[Node]) -> list[Node]:
     seen: set[Node] = set()
     while read:
         node = read.pop()
-        if node in seen or node.is_leaf or node.name == "constant":
+        if node in seen or node.is_leaf_or_constant:
             continue
         seen.add(node)
         if node not in outputs and _is_worth_memory(node):
@@ -64,7 +64,7 @@ def values_to_keep(graph: Graph, hoisted: Collection[Node]) -> list[Node]:
 
 def _is_worth_memory(node: Node) -> bool:
     below = topological([node])
-    if all(x.is_leaf or x.name == "constant" or x.name in _VIEWS for x in below):
+    if all(x.is_leaf_or_constant or x.name in _VIEWS for x in below):
         return False
     return _bytes(node) <= sum(_bytes(x) for x in below if x.name in ("input", "variable"))
 

@@ -92,7 +92,7 @@ class Lifetimes:
         """Return the node that owns the memory of a temporary that is not stored throughout."""
         owner = self._storage.root(node)
         assert owner.layout is not None
-        given = owner.is_leaf or owner.name == "constant"
+        given = owner.is_leaf_or_constant
         throughout = owner in self._storage.window or owner.layout.shared
         throughout = throughout or node in self._invariant or owner in self._invariant
         return None if given or throughout or owner in self._own_outputs else owner

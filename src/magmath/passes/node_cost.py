@@ -8,7 +8,7 @@ from magmath.cost import redistribution_seconds
 from magmath.cost.roofline import compute_seconds, local_work, traffic
 from magmath.graph import Node
 from magmath.layout import Layout, plan
-from magmath.passes.aliasing import is_materialised
+from magmath.passes.aliasing import is_materialized
 from magmath.passes.environment import Environment
 
 
@@ -20,7 +20,7 @@ def node_seconds(node: Node, environment: Environment) -> float:
         return 0.0
     inputs = [source.layout for source in node.inputs if source.layout is not None]
     if node.name == "redistribute":
-        stored = is_materialised(node.inputs[0])
+        stored = is_materialized(node.inputs[0])
         return copy_seconds(inputs[0], layout, node.dtype.itemsize, stored, environment)
     return call_seconds(node, inputs, layout, environment)
 

@@ -32,7 +32,7 @@ from magmath.passes.plan_decisions import decisions_of
 from magmath.passes.plan_seconds import PlanSeconds
 from magmath.passes.simplify import simplify
 
-MOST_KNOWN = 4096
+MAX_KNOWN = 4096
 """Maximum number of blocks, and of steps, whose costs are cached."""
 WORTH = 0.999
 """A mixture of options must be cheaper than the best single option by this factor."""
@@ -81,7 +81,7 @@ def choose_options(
         key = (step.key, tuple([layer.signature for layer in layers]), environment)
         found = _chosen.get(key)
         if found is None:
-            found = store_bounded(_chosen, key, _choose(step, layers, environment), MOST_KNOWN)
+            found = store_bounded(_chosen, key, _choose(step, layers, environment), MAX_KNOWN)
         return found
 
 
@@ -251,7 +251,7 @@ def _blocks(
         block = cut.block(step, members[number], layer, users)
         known = _block_seconds.get(block.signature)
         block.known = (
-            store_bounded(_block_seconds, block.signature, {}, MOST_KNOWN)
+            store_bounded(_block_seconds, block.signature, {}, MAX_KNOWN)
             if known is None
             else known
         )
@@ -282,7 +282,7 @@ def _owners(step: Graph, layers: Sequence[LayerOptions]) -> dict[Node, int]:
     owner: dict[Node, int] = {}
     earliest: dict[Node, int] = {}  # for parameter-free nodes: the first reader's layer
     for node in reversed(step.nodes):
-        if node.is_leaf or node.name == "constant":
+        if node.is_leaf_or_constant:
             continue
         direct = max([number.get(source, -1) for source in node.inputs], default=-1)
         if needs[node] < 0:
@@ -336,7 +336,7 @@ class _Cut:
     def _operand(self, source: Node) -> Node:
         """Return a node of the block, a leaf, or a border leaf for a node of another block."""
         if source not in self.new:
-            if source.is_leaf or source.name == "constant":
+            if source.is_leaf_or_constant:
                 self.new[source] = source
             else:
                 side = self.owner[source] - self.number

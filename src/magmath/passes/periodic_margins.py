@@ -21,7 +21,7 @@ from magmath.ops.concatenation import CONCAT
 from magmath.ops.slicing import SLICE, slice_along
 from magmath.passes.environment import Environment
 
-LEAST_ROLLS: Final = 2
+MIN_ROLLS: Final = 2
 """Minimum number of rolls of an array: the copy with margins takes the place of this many."""
 MARGIN_SHARE: Final = 16
 """A margin is at most one part in this many of the extent."""
@@ -45,7 +45,7 @@ def share_margins(graph: Graph, environment: Environment) -> Graph:
             rolls[base][node] = offsets
     new: dict[Node, Node] = {}
     for base, members in rolls.items():
-        if len(members) >= LEAST_ROLLS:
+        if len(members) >= MIN_ROLLS:
             new |= _slices(base, members)
     return graph.replaced(new) if new else graph
 

@@ -17,7 +17,7 @@ from magmath.passes.join_sums import join_sums
 from magmath.passes.memory_order import assign_memory_orders
 from magmath.passes.periodic_margins import share_margins
 from magmath.passes.place import place
-from magmath.passes.rematerialise import rematerialise
+from magmath.passes.rematerialize import rematerialize
 from magmath.passes.schedule import ExecutionOrder, schedule
 from magmath.passes.simplify import simplify
 from magmath.passes.storage_sharing import Storage, assign_storage
@@ -28,7 +28,7 @@ class Planned:
     """A planned graph: every node has a layout, a position in the schedule, storage, and there a
     memory order (row-major if it is not in `orders`).
 
-    `first` maps the second computation of a value to the first one (`rematerialised`).
+    `first` maps the second computation of a value to the first one (`rematerialized`).
     """
 
     graph: Graph
@@ -60,12 +60,12 @@ def run(graph: Graph, environment: Environment, changing: Collection[Node] = ())
         return Planned(graph, order, storage, orders)
 
 
-def rematerialised(planned: Planned, environment: Environment, excess: int) -> Planned:
+def rematerialized(planned: Planned, environment: Environment, excess: int) -> Planned:
     """Return the plan with second computations instead of stored values, so that its temporaries
     need at least `excess` bytes less, or as few as the pass can reach."""
     with stage("memory"):
         graph, order, storage = planned.graph, planned.schedule, planned.storage
-        made = rematerialise(graph, order, storage, environment, excess)
+        made = rematerialize(graph, order, storage, environment, excess)
         storage = assign_storage(made.graph, made.schedule)
         orders = assign_memory_orders(made.graph, made.schedule, storage, environment, made.first)
         return Planned(made.graph, made.schedule, storage, orders, made.first)

@@ -17,7 +17,7 @@ from magmath.graph.operation import Line
 from magmath.layout import Layout
 from magmath.ops.product.panel_products import panels_of
 from magmath.ops.redistribute import redistribute
-from magmath.passes.aliasing import is_materialised
+from magmath.passes.aliasing import is_materialized
 from magmath.passes.candidate_cost import (
     CandidateCosts,
     CostCache,
@@ -68,7 +68,7 @@ def _lines_of_users(graph: Graph) -> dict[Node, Line]:
 
 @dataclass(frozen=True)
 class NodeCandidates:
-    """The candidates of `place` at a contraction or a factorisation, the chosen one first.
+    """The candidates of `place` at a contraction or a factorization, the chosen one first.
 
     `panels` is the number of panels that are summed one after the other, if the whole would need
     too much memory at a time; 0 if other operations compute the node.
@@ -80,7 +80,7 @@ class NodeCandidates:
 
 
 def node_candidates(graph: Graph, environment: Environment) -> list[NodeCandidates]:
-    """Return the candidates of `place` at each contraction and each factorisation of a graph."""
+    """Return the candidates of `place` at each contraction and each factorization of a graph."""
     placing = _Placing(cost_cache_of(environment), layout_hints(graph, environment.mesh))
     found = []
     for node in graph.nodes:
@@ -200,7 +200,7 @@ class _Placing:
                 OperandState(
                     _layout(node),
                     node.dtype.itemsize,
-                    is_materialised(node),
+                    is_materialized(node),
                     tuple(self.copies.get(node, NO_COPIES)),
                 )
                 for node in nodes

@@ -20,12 +20,12 @@ from magmath.graph.graph import topological_until
 from magmath.graph.operation import NO_ATTRIBUTES, no_decomposition
 from magmath.layout import Layout
 from magmath.ops.leaves import INPUT
-from magmath.passes.aliasing import is_materialised
+from magmath.passes.aliasing import is_materialized
 from magmath.passes.candidate_cost import CostCache, OperandState, cost_cache_of
 from magmath.passes.environment import Environment
 from magmath.passes.node_cost import copy_seconds
 
-MOST_KNOWN = 4096
+MAX_KNOWN = 4096
 """Maximum number of states, of kinds, and of decisions about a kind."""
 _MOVES = ("redistribute", "recompute")
 
@@ -101,7 +101,7 @@ class Decisions:
         found = self._states.get(key)
         if found is None:
             state = ArrayState(OperandState(layout.interned(), itemsize, is_stored, copies))
-            found = store_bounded(self._states, key, state, MOST_KNOWN)
+            found = store_bounded(self._states, key, state, MAX_KNOWN)
         return found
 
     def of_leaf(self, leaf: Node, layout: Layout | None) -> ArrayState:
@@ -137,7 +137,7 @@ class Decisions:
         same = node.inputs if len(set(node.inputs)) < len(node.inputs) else ()
         key = (node.signature, tuple([same.index(x) for x in same]))
         found = self._kinds.get(key)
-        return found or store_bounded(self._kinds, key, Kind(node), MOST_KNOWN)
+        return found or store_bounded(self._kinds, key, Kind(node), MAX_KNOWN)
 
     def decision(self, kind: Kind, key: DecisionKey) -> Decision:
         """Return the decision about a node of this kind."""
@@ -146,7 +146,7 @@ class Decisions:
             hint, *operands = key
             states = [state for state in operands if state is not None]
             decided = self._decided(kind.node, hint, states)
-            found = store_bounded(kind.known, key, decided, MOST_KNOWN)
+            found = store_bounded(kind.known, key, decided, MAX_KNOWN)
         return found
 
     def _decided(
@@ -166,7 +166,7 @@ class Decisions:
             ]
         )
         output = best.candidate.output
-        stored = node.name == "slice" and is_materialised(_with_layouts(node, inputs, output))
+        stored = node.name == "slice" and is_materialized(_with_layouts(node, inputs, output))
         computed = node.name != "constant"
         return Decision(
             self.state(output, node.dtype.itemsize, stored),

@@ -1,6 +1,6 @@
 """Schedule: chooses the order in which every worker computes the nodes.
 
-Workers that read one another's memory must synchronise by barriers. The level of a node is the
+Workers that read one another's memory must synchronize by barriers. The level of a node is the
 number of barriers before it: reading data that another worker has just written takes one more.
 Nodes are ordered by level, so that all nodes that can run before a barrier do, and one barrier
 serves many transfers. Within a level, updates run as early as possible, and a leaf's storage is
@@ -23,7 +23,7 @@ from magmath.passes.aliasing import crosses_workers
 
 LITTLE_BYTES = 32 << 20
 """Bytes of waiting values up to which an order may save barriers at their expense."""
-MOST_GROWTH = 2
+MAX_GROWTH = 2
 """Factor by which such an order may exceed the memory of another."""
 _VIEWS = ("redistribute", "slice", "recompute")
 
@@ -102,7 +102,7 @@ def _needs_more_memory(order: list[Node], usual: list[Node]) -> bool:
     Orders by level save barriers, but a value that is used after the next barrier waits for it.
     """
     needed = _most_alive(order)
-    return needed > LITTLE_BYTES and needed > MOST_GROWTH * _most_alive(usual)
+    return needed > LITTLE_BYTES and needed > MAX_GROWTH * _most_alive(usual)
 
 
 def _most_alive(order: list[Node]) -> int:

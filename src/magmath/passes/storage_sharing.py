@@ -1,6 +1,7 @@
 """Storage: decides which nodes share the storage of others.
 
-A redistribution that only narrows is a view, and so is a slice. A gathering among workers that
+A redistribution in which every worker keeps a part of its own tile is a view, and so is a slice. A
+gathering among workers that
 share memory is computed directly in the shared copy. An output with a target is computed in the
 target's storage if that is safe. An operand that is accumulated onto, or transformed in place, is
 computed in the storage of the result, or at its beginning if the result is larger. The operands of
@@ -80,7 +81,7 @@ def _outputs(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
     claimed: set[Node] = set()
     targets = graph.targets or (None,) * len(graph.outputs)
     for i, (output, target) in enumerate(zip(graph.outputs, targets, strict=True)):
-        given = output.is_leaf or output.name == "constant"
+        given = output.is_leaf_or_constant
         taken = given or output in claimed or output in storage.alias
         claimed.add(output)
         if taken or output in schedule.late:
@@ -191,7 +192,7 @@ def _concatenated(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> N
 
 def can_be_part(x: Node) -> bool:
     """Return True for a node whose kernel may store its result as a part of a larger array."""
-    return not (x.is_leaf or x.name in ("constant", "redistribute", "recompute"))
+    return not (x.is_leaf_or_constant or x.name in ("redistribute", "recompute"))
 
 
 def _rewritten(node: Node) -> Node | None:

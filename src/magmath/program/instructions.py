@@ -2,7 +2,7 @@
 
 A slot is an array that the program touches, with its layout; a worker derives the shape of its own
 tile from the layout and its rank. An instruction computes one slot (`Call`), redistributes a slot
-into another layout (`Redistribute`), synchronises the workers (`Barrier`) or reports a scalar
+into another layout (`Redistribute`), synchronizes the workers (`Barrier`) or reports a scalar
 (`Emit`). Programs are sent as msgpack; they contain no code.
 """
 

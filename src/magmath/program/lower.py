@@ -135,7 +135,7 @@ class _Lowering:
 
     def add(self, node: Node) -> None:
         """Add the instructions that compute a node (none for leaves and views)."""
-        given = node.is_leaf or node.name == "constant"
+        given = node.is_leaf_or_constant
         start, alias = self.storage.start, self.storage.alias
         view = node in start and alias[node] is node.inputs[0]  # not a part of a concatenation
         if given or view or node.name == "recompute":
@@ -380,10 +380,11 @@ def _with_lifetimes(
     """Return the slots with the positions of their first and last use.
 
     Other workers may read a window until the barrier after its last use, and write into shared
-    memory from the barrier before its first use on. A slot without these barriers lives throughout,
-    as do results of the prologue that the steps read; barriers of the prologue do not count, since
-    later steps do not pass them. Neighbouring instructions that join loops may be
-    executed as one: the slots that any of them touches live from the first of them to the last.
+    memory from the barrier before its first use on. A slot without these barriers has its memory
+    throughout, as do results of the prologue that the steps read; barriers of the prologue do not
+    count, since later steps do not pass them. Neighbouring instructions that join loops may be
+    executed as one: the slots that any of them touches are in use from the first of them to the
+    last.
     """
     fences = [i for i, x in enumerate(instructions) if isinstance(x, Barrier) and i >= prologue]
     before, after = [-1, *fences], [*fences, len(instructions)]

@@ -60,7 +60,7 @@ class ArrayRecords:
         return known
 
     def release(self, array: int) -> None:
-        """Release an array on the workers. Thread-safe, also in finalisers."""
+        """Release an array on the workers. Thread-safe, also in finalizers."""
         if self.known.pop(array, None) is not None:
             self.failures.pop(array, None)
             self._release(array)

@@ -75,13 +75,14 @@ AnsweredCommand = (
 class CommandQueue:
     """Sends commands to the workers through `transport`, which the constructor starts.
 
-    hellos      the Hello messages of the workers
-    direct      true if the one worker lives in this process, where `run` and `compute` reach it
     failed      called with the outputs of a run that has failed on a worker, and with the failure
     ended       called when the workers have ended
-    lock        held while a thread sends or receives
 
-    Thread-safe: the lock serialises calls of several threads.
+    Attributes:
+
+    hellos      the Hello messages of the workers
+    is_inline   True if the only worker is in this process, where `run` and `compute` call it
+    lock        held while a thread sends or receives, so that several threads may send commands
     """
 
     def __init__(
@@ -171,7 +172,7 @@ class CommandQueue:
             self._send(command, self._all)
 
     def release(self, array: int) -> None:
-        """Release an array with the next command. Safe in finalisers."""
+        """Release an array with the next command. Safe in finalizers."""
         if self.ended is None:
             self._released.append(array)
 
@@ -309,7 +310,7 @@ class CommandQueue:
 
     def _take_released(self) -> list[int]:
         arrays, released = [], self._released
-        while released:  # a finaliser may append at any time
+        while released:  # a finalizer may append at any time
             arrays.append(released.popleft())
         return arrays
 
@@ -460,8 +461,8 @@ _queues: WeakSet[CommandQueue] = WeakSet()
 
 
 def _note_forks() -> None:
-    for dispatcher in _queues:
-        dispatcher.forked()
+    for queue in _queues:
+        queue.forked()
 
 
 os.register_at_fork(after_in_child=_note_forks)

@@ -56,7 +56,7 @@ class Topology:
 
     @staticmethod
     def of(hellos: Sequence[messages.Hello]) -> Topology:
-        """Summarise the Hello messages of the workers."""
+        """Summarize the Hello messages of the workers."""
         return Topology(
             hosts=tuple([hello.host_number for hello in hellos]),
             shares_memory=all(hello.shares_memory for hello in hellos),
@@ -85,7 +85,7 @@ class Pool:
     memory_bound    bytes that the arrays of a worker may take: `memory_limit`, or its share of the
                     memory of its host; None on GPUs, whose allocator raises by itself
 
-    Thread-safe: calls of several threads are serialised. Every call raises WorkerLost once the pool
+    Thread-safe: calls of several threads are serialized. Every call raises WorkerLost once the pool
     is closed.
     """
 
@@ -283,7 +283,7 @@ class Pool:
         return f"its arrays took {self.array_bytes / 1e6:,.0f} MB{bound}"
 
     def release(self, array: int) -> None:
-        """Release an array with the next command. Thread-safe, also in finalisers."""
+        """Release an array with the next command. Thread-safe, also in finalizers."""
         self._records.release(array)
 
     def define(self, program: Program) -> int:

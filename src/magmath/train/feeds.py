@@ -24,7 +24,7 @@ from magmath.ops import creation
 from magmath.ops import elementwise as e
 from magmath.ops.indexing import dynamic_slice, gather_scatter
 from magmath.ops.leaves import constant, input_leaf, parameter
-from magmath.train.resident_data import ResidentData, check_classes, check_labels
+from magmath.train.resident_data import Batch, ResidentData, check_classes, check_labels
 
 ORDER_STREAM = 1 << 41
 """The first stream of sample orders, separate from those that users draw from."""
@@ -59,8 +59,8 @@ class Feed(Protocol):
 
     def batch(
         self, placeholders: Sequence[Node], batch: int, number: Node, epoch: Node, seed: Node
-    ) -> tuple[Any, Any]:
-        """Return inputs and targets of step `number` of an epoch, as expressions of the leaves."""
+    ) -> Batch:
+        """Return the samples of step `number` of an epoch, as expressions of the leaves."""
 
     def runs(self, epoch: int, seed: int) -> EpochRuns:
         """Yield the runs of the epoch with this number, in the order of this seed."""
@@ -121,8 +121,8 @@ class ResidentFeed:
 
     def batch(
         self, placeholders: Sequence[Node], batch: int, number: Node, epoch: Node, seed: Node
-    ) -> tuple[Any, Any]:
-        """Return the samples and targets of this step, in the epoch's order."""
+    ) -> Batch:
+        """Return the samples of this step, in the epoch's order."""
         if self._reads_order:
             *placeholders, order = placeholders
         elif self._shuffle:
@@ -187,7 +187,7 @@ class StreamFeed:
 
     def batch(
         self, placeholders: Sequence[Node], batch: int, number: Node, epoch: Node, seed: Node
-    ) -> tuple[Any, Any]:
+    ) -> Batch:
         """Return the operands themselves."""
         return self.example.batch([Array(leaf) for leaf in placeholders])
 

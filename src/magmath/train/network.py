@@ -123,7 +123,8 @@ class NeuralNetwork:
         if self.input_shape is not None:
             if shape != self.input_shape:
                 raise ShapeError(
-                    f"the network takes samples of shape {self.input_shape}, was given {shape}"
+                    f"build: the network takes samples of shape {self.input_shape}, was given "
+                    f"{shape}; reshape the samples, or make another network for them"
                 )
             return
         self.trainer.trace(AbstractArray((2, *shape), self.dtype), training=True)
@@ -163,6 +164,7 @@ class NeuralNetwork:
         validation_data: tuple[Any, Any] | Loader | None = None,
         validation_split: float = 0.0,
         class_weight: Mapping[int, float] | Sequence[float] | None = None,
+        sample_weight: Any = None,
         shuffle: bool | None = None,
         metrics: Metrics = None,
         reporter: Reporter | None = None,
@@ -180,7 +182,8 @@ class NeuralNetwork:
         reporter    an object whose methods `begin`, `step`, `epoch` and `end` receive the progress;
                     `verbose` prints it
 
-        The other arguments and the errors are those of `Trainer.fit`.
+        `strategy` and `metrics` are kept by `trainer`, also for `evaluate`. The other arguments and
+        the errors are those of `Trainer.fit`.
         """
         self.trainer.strategy, self.trainer.metrics = strategy, metrics
         reporting = [Reporting(reporter)] if reporter is not None else []
@@ -194,6 +197,7 @@ class NeuralNetwork:
                 validation_data=validation_data,
                 validation_split=validation_split,
                 class_weight=class_weight,
+                sample_weight=sample_weight,
                 shuffle=shuffle,
                 checkpoint=checkpoint,
                 resume=resume,

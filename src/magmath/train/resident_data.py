@@ -21,21 +21,25 @@ from magmath.errors import DataError
 from magmath.graph import Node
 from magmath.nn.abstract import AbstractArray
 
+Batch = tuple[Any, Any, Array | None]
+"""Inputs, targets, and the weights of the samples or None."""
 PROBABILITY_ERROR = 1e-2
 """Maximum difference of the sum of a sample's probabilities from 1."""
 
 
 @final
 class ResidentData:
-    """Inputs and targets, replicated so that every worker can read any sample.
+    """Inputs, targets and weights of samples, replicated so that every worker can read any sample.
 
     Each host has one copy if its workers share memory, otherwise each worker. `targets` is None if
-    only outputs are computed. Floating point arrays are converted to `dtype`; integers keep their
-    types.
+    only outputs are computed, `weights` (N,) is None if all samples count alike. Floating point
+    arrays and weights are converted to `dtype`; integers keep their types.
     """
 
-    def __init__(self, operation: str, inputs: Any, targets: Any, dtype: DType) -> None:
-        self._given = _values_of(inputs, targets)
+    def __init__(
+        self, operation: str, inputs: Any, targets: Any, dtype: DType, weights: Any = None
+    ) -> None:
+        self._given = _values_of(inputs, targets, weights)
         self.checked = ""
         """The operation for which the data were checked to fit module and loss; empty before."""
         self.dtype = dtype
@@ -46,28 +50,40 @@ class ResidentData:
             targets = asarray(targets)
             self.targets_dtype = targets.dtype
         self.targets = mapped(targets, lambda x: _on_workers(x, dtype))
-        self._leaves, self._tree = flatten((self.inputs, self.targets))
+        self.weights = (
+            None if weights is None else _on_workers(asarray(weights, dtype=dtype), dtype)
+        )
+        self._leaves, self._tree = flatten((self.inputs, self.targets, self.weights))
         samples, _ = flatten(self.inputs)
         if not samples or any(x.ndim == 0 or x.shape[0] == 0 for x in samples):
             shapes = ", ".join([str(x.shape) for x in samples])
-            raise DataError(f"{operation}: samples must be (N, …) with N ≥ 1, was given {shapes}")
+            raise DataError(
+                f"{operation}: samples must be (N, …) with N ≥ 1, was given {shapes}; give arrays "
+                f"whose first axis numbers the samples"
+            )
         self.count = samples[0].shape[0]
         if any(x.shape[0] != self.count for x in samples):
             shapes = ", ".join([str(x.shape) for x in samples])
             raise DataError(
-                f"{operation}: all inputs need the same number of samples, was given {shapes}"
+                f"{operation}: all inputs need the same number of samples, was given {shapes}; "
+                f"the first axis of each numbers the samples"
             )
         for x in flatten(self.targets)[0] if targets is not None else ():
             if x.ndim == 0 or x.shape[0] != self.count:
                 raise DataError(
                     f"{operation}: {self.count} samples need {self.count} targets, was given "
-                    f"{x.shape}"
+                    f"{x.shape}; give one target for each sample"
                 )
+        if self.weights is not None and self.weights.shape != (self.count,):
+            raise DataError(
+                f"{operation}: {self.count} samples need weights of shape ({self.count},), was "
+                f"given {self.weights.shape}; give one number for each sample"
+            )
 
-    def is_of(self, inputs: Any, targets: Any) -> bool:
+    def is_of(self, inputs: Any, targets: Any, weights: Any = None) -> bool:
         """Return True if the data set was made from these array objects and they have not been
         updated in place."""
-        given = _values_of(inputs, targets)
+        given = _values_of(inputs, targets, weights)
         mine = self._given
         return given is not None and mine is not None and _all_same(given, mine)
 
@@ -82,8 +98,8 @@ class ResidentData:
         arrays = [(x.shape, x.dtype, x.layout) for x in self.leaves]
         return self._tree, tuple(arrays)
 
-    def batch(self, arrays: list[Array]) -> tuple[Any, Any]:
-        """Return other arrays, given in the order of `leaves`, nested as inputs and targets."""
+    def batch(self, arrays: list[Array]) -> Batch:
+        """Return other arrays, given in the order of `leaves`, nested as those of the data set."""
         found = iter(arrays)
         leaves = [None if x is None else next(found) for x in self._leaves]
         return unflatten(self._tree, leaves)  # type: ignore[no-any-return]

@@ -8,7 +8,7 @@ from magmath.errors import NonFiniteLoss
 from magmath.optim import LossScale
 from magmath.train.history import EpochRecord
 
-SMALLEST_SCALE = 2.0**-24
+MIN_SCALE = 2.0**-24
 """The smallest float16 number: gradients that overflow with this scale do so without one."""
 
 
@@ -18,7 +18,7 @@ def with_scaling(record: EpochRecord, scale: LossScale, skipped: int) -> EpochRe
     Raises NonFiniteLoss if the scale has become so small that no step can succeed.
     """
     value = scale.value
-    if value < SMALLEST_SCALE:
+    if value < MIN_SCALE:
         raise NonFiniteLoss(
             f"fit: gradients in float16 are not finite in epoch {record.epoch}, whatever the scale "
             f"of the loss, which fell to {value:g}; use precision='mixed-bfloat16', whose range is "

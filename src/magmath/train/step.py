@@ -47,10 +47,11 @@ from magmath.optim.minimizing import rate_dtype
 from magmath.optim.rates import EpochRates
 from magmath.parallel.strategy import STALENESS, Strategy, Training, trainable_parameters
 from magmath.program.instructions import Program
-from magmath.train.class_weight import ClassWeights, WeightedLoss
 from magmath.train.epoch_metrics import epoch_metric
 from magmath.train.feeds import Feed
 from magmath.train.metric_choice import Metric
+from magmath.train.resident_data import Batch
+from magmath.train.weighted_loss import ClassWeights, WeightedLoss
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
@@ -112,8 +113,7 @@ class TrainingStep:
         stream: RngState | None,
     ) -> None:
         self.engine = session.engine()
-        weights = settings.class_weight
-        self._loss = loss if weights is None else WeightedLoss(loss, weights)
+        self._loss = _weighted(loss, settings.class_weight, feed)
         self._module, self._optimizer = module, optimizer
         self._feed, self.settings, self._stream = feed, settings, stream
         self.parameters = trainable_parameters("fit", module)
@@ -224,12 +224,13 @@ class TrainingStep:
             self.reported = (*self.reported, STALENESS)
         return (loss.node, *reported.values())
 
-    def _forward(self, samples: tuple[Any, Any]) -> tuple[Array, Any]:
-        """Return the loss and the outputs of a batch of inputs and targets."""
-        inputs, targets = samples
+    def _forward(self, samples: Batch) -> tuple[Array, Any]:
+        """Return the loss and the outputs of a batch."""
+        inputs, targets, weights = samples
         with precision(self.settings.precision), keeping_expressions():  # gradients in a loss count
             outputs = call(self._module, inputs)
-            loss = self._loss(in_compute_type(outputs), targets)
+            operands = (in_compute_type(outputs), targets)
+            loss = self._loss(*operands) if weights is None else self._loss(*operands, weights)
         if not isinstance(loss, Array) or loss.shape != ():
             given = f"shape {loss.shape}" if isinstance(loss, Array) else type(loss).__name__
             raise ShapeError(
@@ -399,6 +400,15 @@ def _are_same(some: Sequence[object], others: Sequence[object]) -> bool:
 
 def _of(leaves: Sequence[Node], positions: Sequence[int]) -> list[Node]:
     return [leaves[i] for i in positions]
+
+
+def _weighted(
+    loss: Callable[..., Array], classes: ClassWeights | None, feed: Feed
+) -> Callable[..., Array]:
+    """Return the loss of outputs, targets and, if the feed has them, the weights of samples."""
+    if classes is None and feed.example.weights is None:
+        return loss
+    return WeightedLoss(loss, classes, "sample_weight" if classes is None else "class_weight")
 
 
 def _drawing_from(stream: RngState | None) -> AbstractContextManager[None]:

@@ -34,7 +34,6 @@ from magmath.parallel.names import StrategyLike, as_strategy
 from magmath.parallel.simulator.program_step import SimulatedStep, Times, simulate_program
 from magmath.parallel.strategy import Strategy, Training, loss_scale_for
 from magmath.train.checkpoint import Checkpoint
-from magmath.train.class_weight import ClassWeights, class_weights
 from magmath.train.epoch_loop import EpochLoop
 from magmath.train.feeds import Feed, ResidentFeed, StreamFeed
 from magmath.train.history import History
@@ -45,6 +44,7 @@ from magmath.train.reporter import console_reporter
 from magmath.train.resident_data import ResidentData
 from magmath.train.step import StepSettings, TrainingStep
 from magmath.train.validation import training_and_validation
+from magmath.train.weighted_loss import ClassWeights, class_weights
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
@@ -179,27 +179,40 @@ class Trainer(metaclass=KeywordHints):
             self._shapes[key] = self.trace(data.abstract(count), training)
         return self._shapes[key]
 
-    def _data_set(self, operation: str, x: Any, y: Any) -> ResidentData:
+    def _data_set(self, operation: str, x: Any, y: Any, weights: Any = None) -> ResidentData:
         """Return the data on the workers; reuses a cached data set of the same arrays."""
         for data in self._data:
-            if data.is_of(x, y) and data.dtype is self.dtype:
+            if data.is_of(x, y, weights) and data.dtype is self.dtype:
                 return data
-        data = ResidentData(operation, x, y, self.dtype)
+        data = ResidentData(operation, x, y, self.dtype, weights)
         self._data = [data, *self._data][:KEPT_DATA_SETS]
         return data
 
     def _feed(
-        self, operation: str, x: Any, y: Any, batch_size: int, shuffle: bool, alone: bool = False
+        self,
+        operation: str,
+        x: Any,
+        y: Any,
+        batch_size: int,
+        shuffle: bool,
+        *,
+        weights: Any = None,
+        alone: bool = False,
     ) -> Feed:
         """Return the feed of a loader or of arrays, for steps that are run alone or together."""
         if not isinstance(x, Loader):
             if y is None:
                 raise DataError(f"{operation}: needs targets y for its samples, was given none")
             return ResidentFeed(
-                self._data_set(operation, x, y), batch_size, shuffle, reads_order=alone
+                self._data_set(operation, x, y, weights), batch_size, shuffle, reads_order=alone
             )
         if y is not None:
             raise DataError(f"{operation}: a Loader contains the targets; leave out y")
+        if weights is not None:
+            raise DataError(
+                f"{operation}: a Loader has no weights of samples; give arrays instead, or leave "
+                f"out sample_weight"
+            )
         return StreamFeed(operation, x, self.dtype)
 
     def _checked(self, operation: str, feed: Feed, rows: int, training: bool) -> Feed:
@@ -237,6 +250,7 @@ class Trainer(metaclass=KeywordHints):
         validation_data: tuple[Any, Any] | Loader | None = None,
         validation_split: float = 0.0,
         class_weight: Mapping[int, float] | Sequence[float] | None = None,
+        sample_weight: Any = None,
         shuffle: bool | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         resume: bool = False,
@@ -253,6 +267,7 @@ class Trainer(metaclass=KeywordHints):
         class_weight   factors of the losses of samples by their class, a dictionary or a list; the
                      weight of other classes is 1. The loss is the mean over the samples. Metrics
                      and validation are not weighted
+        sample_weight   factors (N,) of the losses of the samples, in addition to `class_weight`
         shuffle      draw a new order of the samples for each epoch; the default
         checkpoint   a folder, to which the complete training state is written after each epoch
         resume       continue from the checkpoint, if there is one, until `epochs` epochs are done
@@ -268,8 +283,8 @@ class Trainer(metaclass=KeywordHints):
         """
         epochs = require_integer("fit: epochs", epochs, 0)
         weights = class_weights(class_weight)
-        x, y, validation = training_and_validation(
-            x, y, validation, validation_data, validation_split
+        (x, y, sample_weight), validation = training_and_validation(
+            (x, y, sample_weight), validation, validation_data, validation_split
         )
         batch_size, shuffle = _batching(x, batch_size, shuffle)
         asynchronous = as_strategy(self.strategy).is_asynchronous
@@ -279,7 +294,7 @@ class Trainer(metaclass=KeywordHints):
         listeners = [as_listener(c) for c in (*self.callbacks, *callbacks)]
         listeners += [Reporting(console_reporter())] if verbose else []
         alone = reports_each_step(listeners) and not asynchronous
-        feed = self._feed("fit", x, y, batch_size, shuffle, alone)
+        feed = self._feed("fit", x, y, batch_size, shuffle, weights=sample_weight, alone=alone)
         self._checked("fit", feed, batch_size, training=True)
         held_out = None if validation is None else self._validation(validation)
         saved = None if checkpoint is None else Checkpoint(self, checkpoint, listeners)

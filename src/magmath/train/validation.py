@@ -13,9 +13,12 @@ from magmath.train.resident_data import mapped
 
 
 def training_and_validation(
-    x: Any, y: Any, validation: Any, validation_data: Any, validation_split: float
-) -> tuple[Any, Any, Any]:
-    """Return samples and targets for training, and the validation data; None for none.
+    samples: tuple[Any, Any, Any],
+    validation: Any,
+    validation_data: Any,
+    validation_split: float,
+) -> tuple[tuple[Any, Any, Any], Any]:
+    """Return inputs, targets and weights for training, and the validation data; None for none.
 
     `validation_data` is Keras's name of `validation`. A `validation_split` above 0 separates this
     share of the samples, the last ones, as Keras does. Raises OptionError if more than one of them
@@ -25,19 +28,20 @@ def training_and_validation(
         raise OptionError("fit: validation_data is another name of validation; give one of them")
     held_out = validation if validation_data is None else validation_data
     if not validation_split:
-        return x, y, held_out
+        return samples, held_out
     if held_out is not None:
         raise OptionError("fit: give validation data or validation_split, not both")
     if not 0 < validation_split < 1:
         raise OptionError(
             f"fit: validation_split is a share between 0 and 1, was given {validation_split!r}"
         )
-    if isinstance(x, Loader):
+    if isinstance(samples[0], Loader):
         raise OptionError("fit: a Loader cannot be split; give validation=, another Loader")
-    counts = {len(array) for array in flatten((mapped(x, _array), mapped(y, _array)))[0]}
+    arrays: list[Any] = [mapped(values, _array) for values in samples]
+    counts = {len(array) for array in flatten(arrays)[0]}
     if len(counts) != 1:
         raise DataError(
-            f"fit: inputs and targets have {sorted(counts)} samples; need equal numbers"
+            f"fit: inputs, targets and weights have {sorted(counts)} samples; need equal numbers"
         )
     (count,) = counts
     kept = int(count * (1 - validation_split))
@@ -47,11 +51,12 @@ def training_and_validation(
             f"or none for validation"
         )
     first, last = (partial(_part, part=part) for part in (slice(kept), slice(kept, None)))
-    return mapped(x, first), mapped(y, first), (mapped(x, last), mapped(y, last))
+    x, y, weights = [mapped(values, first) for values in arrays]
+    return (x, y, weights), tuple([mapped(values, last) for values in arrays[:2]])
 
 
 def _part(values: Any, part: slice) -> Any:
-    return _array(values)[part]
+    return values[part]
 
 
 def _array(values: Any) -> Any:

@@ -1,1 +1,1 @@
-"""Transformations of functions: compilation, gradients, loops and branches, vectorisation."""
+"""Transformations of functions: compilation, gradients, loops and branches, vectorization."""

@@ -87,7 +87,7 @@ def _harmless(node: Node, inputs: Sequence[Node], predicate: Node) -> list[Node]
             z if x in indices else new for x, new, z in zip(node.inputs, inputs, zeros, strict=True)
         ]
     matrix, *rest = inputs
-    if node.name == "lu_solve":  # its first operand is a factorisation, computed before
+    if node.name == "lu_solve":  # its first operand is a factorization, computed before
         return list(inputs)
     m, n = matrix.shape[-2:]
     return [where(predicate, matrix, identity_matrix(m, n, matrix)), *rest]

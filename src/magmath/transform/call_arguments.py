@@ -85,8 +85,8 @@ def argument_signature(value: Any) -> Hashable:
         hash(hashable)
     except TypeError:
         raise MagmathError(
-            f"compile: an argument of type {type(value).__name__} is neither an array, a number, "
-            f"nor hashable"
+            f"compile: an argument must be an array, a number or hashable, was given a "
+            f"{type(value).__name__}; let the function read it from outside"
         ) from None
     return hashable
 

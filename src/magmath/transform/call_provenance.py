@@ -2,7 +2,7 @@
 of each call.
 
 Calls that receive results of the call before, and otherwise the same arrays, have one record
-(`graph/repeated_calls.py`). Such a call is recognised by its arguments before anything else is
+(`graph/repeated_calls.py`). Such a call is recognized by its arguments before anything else is
 checked, since they are then of the right types and layouts.
 """
 

@@ -52,7 +52,8 @@ def compile(function: Callable[..., Any]) -> Callable[..., Any]:
     then replayed.
 
     The default type (see `set_default_dtype`) is part of that combination. Arguments may be arrays,
-    NumPy arrays, Python numbers, and lists, tuples and dictionaries of them; numbers become
+    NumPy arrays, tensors of PyTorch, Python numbers, and lists, tuples and dictionaries of them;
+    NumPy arrays and tensors that the function updates in place are updated. Numbers become
     parameters, so another number does not compile again, unless the function needs its value (in a
     shape, an axis, a range, an `if`): then it is traced for each value. The function must return
     arrays or numbers, lists, tuples or dictionaries of them, or None, must not read values of
@@ -70,7 +71,7 @@ def compile(function: Callable[..., Any]) -> Callable[..., Any]:
 
 MANY_KNOWN_NUMBERS = 32
 """Traces for values of numbers from which a function warns."""
-MOST_TRACES = 256
+MAX_TRACES = 256
 """Specializations of a function: those used least recently are traced again."""
 NO_DATA: Mapping[Node, RemoteArray] = {}
 NO_NUMBERS: Mapping[Node, float] = {}
@@ -82,12 +83,12 @@ class _CompiledFunction:
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         self._traces: RecentlyUsed[Hashable, _Specialization | DividedSpecialization]
-        self._traces = RecentlyUsed(MOST_TRACES)
+        self._traces = RecentlyUsed(MAX_TRACES)
         self._needed: dict[Hashable, set[int]] = {}
         """By the structure of the arguments, the positions of numbers that tracing needs."""
         self._known_numbers = 0  # traces for values of such numbers
-        self._last: _Specialization | None = None
-        self._latest: _Specialization | DividedSpecialization | None = None
+        self._last_plain: _Specialization | None = None
+        self._last_used: _Specialization | DividedSpecialization | None = None
         self._methods: dict[int, _CompiledFunction] = {}  # by the instances' identities
         update_wrapper(self, function, updated=())  # the attributes of a module are its own
 
@@ -122,7 +123,7 @@ class _CompiledFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if tracing.current() is not None:
             return self._function(*args, **kwargs)
-        engine, last = session.engine(), self._last
+        engine, last = session.engine(), self._last_plain
         if (
             last is not None
             and last.engine is engine
@@ -143,8 +144,8 @@ class _CompiledFunction:
         values = [argument_value(leaf) for leaf in leaves]
         same = first_occurrences(leaves)
         found, values = self._trace(engine, tree, same, values)
-        self._last = found if isinstance(found, _Specialization) else None
-        self._latest = found
+        self._last_plain = found if isinstance(found, _Specialization) else None
+        self._last_used = found
         result = found.run(values, leaves)
         for i in found.updated:
             write_back(leaves[i], originals[i])
@@ -197,11 +198,11 @@ class _CompiledFunction:
         For a function that contains loops it lists the programs in order, each loop with one step.
         Raises MagmathError before the first call.
         """
-        if self._latest is None:
+        if self._last_used is None:
             raise MagmathError(
                 "explain: call the compiled function first; its program depends on its arguments"
             )
-        return self._latest.explain()
+        return self._last_used.explain()
 
 
 @final
@@ -240,7 +241,7 @@ class _Specialization:
         self._is_plain = self.tree is None and not (self._reads_variables or self.updated)
         """True if the result is one array, and nothing else is to be done."""
         self._trace = trace
-        self._same = trace.is_same_in_each_run
+        self._is_same_in_each_run = trace.is_same_in_each_run
         traced = call.graph()
         self._results = len(call.nodes) - len(self.updated)
         graph = self.engine.cut(traced)
@@ -258,11 +259,17 @@ class _Specialization:
         self._limits = integer_limits(traced, position)
         self._fixed = [x.value for x in self._numbers if isinstance(x, Node)]
         plain = tree == flatten((tuple(values), {}))[1] and all(map(is_array_or_number, values))
-        plain = plain and self._same and not (same or self.updated or self._assigned)
+        plain = plain and self._is_same_in_each_run and not (same or self.updated or self._assigned)
         self._likes = [required_properties(value) for value in values] if plain else None
-        fixed = self._same and len(self._fixed) == len(self._numbers) and not self._limits
+        fixed = (
+            self._is_same_in_each_run
+            and len(self._fixed) == len(self._numbers)
+            and not self._limits
+        )
         self._takes_arrays = self._in_order and fixed and self._hoisted is None
-        self.repeated = ReplayCache(self.engine, compiled, graph, draws=not self._same)
+        self.repeated = ReplayCache(
+            self.engine, compiled, graph, draws=not self._is_same_in_each_run
+        )
         self.captured = Captured(traced, placeholders)
         for owner in trace.states:
             self.captured.add(owner)
@@ -284,7 +291,7 @@ class _Specialization:
 
         None for a function that assigns variables, or draws random numbers.
         """
-        if self._assigned or self.updated or not self._same:
+        if self._assigned or self.updated or not self._is_same_in_each_run:
             return None
         return separate(self.engine, graph, position)
 
@@ -330,7 +337,7 @@ class _Specialization:
         results = self.repeated.run(given, numbers)
         self.history.note_continued(results.leaves, repetition, arguments)
         found = (
-            Array(results.leaves[0]) if self._is_plain else self._found(results.leaves, arguments)
+            Array(results.leaves[0]) if self._is_plain else self._deliver(results.leaves, arguments)
         )
         self.repeated.keep(results)
         return found
@@ -338,7 +345,7 @@ class _Specialization:
     def run(self, values: Sequence[Any], arguments: Sequence[Any]) -> Any:
         """Run the program with the values of other arguments; return the function's result."""
         self._check_limits(values)  # an error must not take random numbers
-        drawn = NO_NUMBERS if self._same else self._trace.numbers_of_run()
+        drawn = NO_NUMBERS if self._is_same_in_each_run else self._trace.numbers_of_run()
         numbers: Sequence[Any] = self._fixed
         hoisted = NO_DATA
         if not self._takes_arrays:
@@ -352,7 +359,7 @@ class _Specialization:
             )
             leaves = [leaf_of(data) for data in made]
             self.history.note(leaves, operands, arguments, drawn)
-            return self._found(leaves, arguments)
+            return self._deliver(leaves, arguments)
         if self.updated:
             self.engine.settle()
         given = values if self._in_order else self._given(values, hoisted)
@@ -360,7 +367,7 @@ class _Specialization:
         if self.updated:
             self.engine.settle()
         self.history.note(results.leaves, operands, arguments, drawn)
-        found = self._found(results.leaves, arguments)
+        found = self._deliver(results.leaves, arguments)
         self.repeated.keep(results)
         return found
 
@@ -408,8 +415,8 @@ class _Specialization:
             for x, number in zip(self._numbers, numbers, strict=True)
         ]
 
-    def _found(self, leaves: Sequence[Node], arguments: Sequence[Any]) -> Any:
-        """Return the function's result, and update the arguments that it updates in place."""
+    def _deliver(self, leaves: Sequence[Node], arguments: Sequence[Any]) -> Any:
+        """Update the arguments that the function updates in place; return its result."""
         if self.updated:
             for i, leaf in zip(self.updated, leaves[self._results :], strict=True):
                 if isinstance(arguments[i], Array):

@@ -127,7 +127,10 @@ def _check_predicate(name: str, predicate: Any) -> None:
     if isinstance(predicate, (bool, np.bool_)):
         return
     if not isinstance(predicate, (Array, np.ndarray)):
-        raise TypeError(f"{name}: the predicate is a truth value, was given {predicate!r}")
+        raise TypeError(
+            f"{name}: the predicate is a truth value, was given {predicate!r}; compare something, "
+            f"as x > 0"
+        )
     if predicate.dtype != bool_:
         raise DTypeError(
             f"{name}: the predicate must be a truth value, was given an array of "
@@ -146,13 +149,14 @@ def _check_alike(
     if first_tree != second_tree:
         raise MagmathError(
             f"cond: both functions must return arrays nested alike; they return "
-            f"{len(first)} and {len(second)} arrays, or nest them differently"
+            f"{len(first)} and {len(second)} arrays, or nest them differently; let both return the "
+            f"same lists, tuples and dictionaries"
         )
     for x, y in zip(first, second, strict=True):
         if x.shape != y.shape or x.dtype is not y.dtype:
             raise (ShapeError if x.shape != y.shape else DTypeError)(
                 f"cond: both functions must return the same shapes and types; one returns "
-                f"{x.shape} {x.dtype}, the other {y.shape} {y.dtype}"
+                f"{x.shape} {x.dtype}, the other {y.shape} {y.dtype}; convert one of them"
             )
 
 

@@ -1,4 +1,4 @@
-"""Compiled functions that contain `while_loop`: each call runs the programs of their stages."""
+"""Compiled functions that contain `while_loop`: each call runs the programs of their subgraphs."""
 
 from __future__ import annotations
 

@@ -74,8 +74,8 @@ def grad(
         transformed = value_and_grad(y, argnums if xs is None else xs, has_aux=has_aux)
 
         def gradient(*args: Any, **kwargs: Any) -> Any:
-            value, slopes = transformed(*args, **kwargs)
-            return (slopes, value[1]) if has_aux else slopes
+            value, derivatives = transformed(*args, **kwargs)
+            return (derivatives, value[1]) if has_aux else derivatives
 
         return named(gradient, "grad", y)
     if xs is None:
@@ -160,10 +160,10 @@ def value_and_grad(
             result, value = _called(function, given, kwargs, has_aux)
             del given
             nodes = gradients(value.node, leaves, check_independence=False)
-        slopes = [Array(node) for node in nodes]
+        derivatives = [Array(node) for node in nodes]
         found: dict[int, Any] = {}
         for i, tree, count in trees:
-            found[i], slopes = unflatten(tree, slopes[:count]), slopes[count:]
+            found[i], derivatives = unflatten(tree, derivatives[:count]), derivatives[count:]
         gradient = tuple([found[i] for i in chosen])
         return result, gradient[0] if isinstance(by, int) else gradient
 
@@ -197,8 +197,8 @@ def _by_variables(
             )
     with keeping_expressions():
         result, value = _called(function, (), {}, has_aux)
-        slopes = gradients(value.node, [v.leaf for v in chosen])
-    return result, {v: Array(slope) for v, slope in zip(chosen, slopes, strict=True)}
+        derivatives = gradients(value.node, [v.leaf for v in chosen])
+    return result, {v: Array(derivative) for v, derivative in zip(chosen, derivatives, strict=True)}
 
 
 def _variables_error(given: Any) -> TypeError:

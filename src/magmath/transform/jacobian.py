@@ -8,8 +8,10 @@ Names and semantics of `vjp` and `jvp` are JAX's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from magmath.api.creation import asarray, eye, zeros_like
 from magmath.api.manipulation import reshape
@@ -52,11 +54,12 @@ def vjp(function: Callable[..., Any], *args: Any) -> tuple[Any, Callable[[Any], 
         ):
             raise ShapeError(
                 f"vjp: the cotangents must be nested and shaped like the outputs, which have "
-                f"shapes {[y.shape for y in results]}"
+                f"shapes {_shapes(results)}, was given {_shapes(weights)}; pass an array for each "
+                f"output"
             )
         total = _inner(results, weights)
-        slopes = gradients(total.node, nodes, check_independence=False)
-        found: tuple[Any, ...] = unflatten(tree, [Array(node) for node in slopes])
+        derivatives = gradients(total.node, nodes, check_independence=False)
+        found: tuple[Any, ...] = unflatten(tree, [Array(node) for node in derivatives])
         return found
 
     return outputs, pullback
@@ -80,18 +83,22 @@ def jvp(function: Callable[..., Any], primals: Any, tangents: Any) -> tuple[Any,
         as_array("jvp", t).shape != as_array("jvp", x).shape
         for t, x in zip(directions, points, strict=False)
     ):
-        raise ShapeError("jvp: the tangents must be nested and shaped like the primals")
+        raise ShapeError(
+            f"jvp: the tangents must be nested and shaped like the primals, which have shapes "
+            f"{_shapes(points)}, was given {_shapes(directions)}; pass a tuple with a tangent for "
+            f"each argument"
+        )
     outputs = function(*primals)
     results, nesting = _results("jvp", function, outputs)
 
     def along(weights: list[Array]) -> Array:
-        """The product of tangents, Jacobian and weights, which is linear in the weights."""
+        """Return the product of tangents, Jacobian and weights, which is linear in the weights."""
 
         def weighted(*args: Any) -> Array:
             return _inner(flatten(function(*args))[0], weights)
 
-        slopes = grad(weighted, argnums=tuple(range(len(primals))))(*primals)
-        return _inner(flatten(slopes)[0], directions)
+        derivatives = grad(weighted, argnums=tuple(range(len(primals))))(*primals)
+        return _inner(flatten(derivatives)[0], directions)
 
     derivative = grad(along)([zeros_like(y) for y in results])
     return outputs, unflatten(nesting, derivative)
@@ -133,8 +140,8 @@ def hessian(function: Callable[..., Any], argnums: Argnums = 0) -> Callable[...,
     nested as `jacobian(grad(f))` is, whose value it is.
     """
     require_function("hessian: needs a function", function)
-    slopes = jacobian(grad(function, argnums=argnums), argnums)
-    result: Callable[..., Any] = named(slopes, "hessian", function)
+    derivatives = jacobian(grad(function, argnums=argnums), argnums)
+    result: Callable[..., Any] = named(derivatives, "hessian", function)
     return result
 
 
@@ -152,19 +159,19 @@ def _arrays(name: str, given: Any) -> Any:
 
 
 def _rows(
-    function: Callable[..., Any], argnums: Argnums, args: Any, kwargs: Any, number: int, y: Array
+    function: Callable[..., Any], argnums: Argnums, args: Any, kwargs: Any, index: int, y: Array
 ) -> Any:
-    """Return the derivatives of the result of a number, which is like y."""
+    """Return the derivatives of result `index`, whose shape and type are those of y."""
 
     def row(weight: Array) -> Any:
         def weighted(*given: Any) -> Array:
-            return sum(flatten(function(*given, **kwargs))[0][number] * weight)
+            return sum(flatten(function(*given, **kwargs))[0][index] * weight)
 
         return grad(weighted, argnums=argnums)(*args)
 
     unit_vectors = reshape(eye(y.size, dtype=y.dtype), (y.size, *y.shape))
-    slopes, tree = flatten(vmap(row)(unit_vectors))
-    return unflatten(tree, [reshape(x, (*y.shape, *x.shape[1:])) for x in slopes])
+    derivatives, tree = flatten(vmap(row)(unit_vectors))
+    return unflatten(tree, [reshape(x, (*y.shape, *x.shape[1:])) for x in derivatives])
 
 
 def _results(name: str, function: Callable[..., Any], outputs: Any) -> tuple[list[Array], Any]:
@@ -178,10 +185,14 @@ def _results(name: str, function: Callable[..., Any], outputs: Any) -> tuple[lis
             )
         if not y.dtype.is_floating:
             raise DTypeError(
-                f"{name}: the function returned an array of type {y.dtype}; a derivative needs "
-                f"real floating point"
+                f"{name}: a derivative needs results of real floating point, the function returned "
+                f"{y.dtype}; convert it with mm.astype"
             )
     return results, nesting
+
+
+def _shapes(arrays: Sequence[Any]) -> str:
+    return str([np.shape(x) for x in arrays])
 
 
 def _inner(xs: list[Any], ys: list[Any]) -> Array:

@@ -45,7 +45,9 @@ def fori_loop(lower: int, upper: int, body: Callable[[Any, Any], Any], value: An
     require_function("fori_loop: the body is a function of (i, value)", body)
     for bound in (lower, upper):
         if not hasattr(bound, "__index__"):
-            raise TypeError(f"fori_loop: the bounds are integers, was given {bound!r}")
+            raise TypeError(
+                f"fori_loop: the bounds are integers, was given {bound!r}; convert it with int()"
+            )
     lower, upper = index(lower), index(upper)
     leaves, tree = flatten(value)
     states = [state_of(leaf) for leaf in leaves]
@@ -138,7 +140,10 @@ def _steps(rows: Sequence[Array], xs: Any, length: int | None) -> int:
     counts = {}
     for x in rows:
         if not x.ndim:
-            raise ShapeError("scan: the arrays of xs need a first axis, was given a 0-d array")
+            raise ShapeError(
+                "scan: the arrays of xs need a first axis, which numbers the steps, was given a "
+                "0-d array; let the function read it from outside"
+            )
         counts[x.shape[0]] = x.shape
     if length is not None:
         counts.setdefault(length, (length,))

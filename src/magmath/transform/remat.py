@@ -1,4 +1,4 @@
-"""Rematerialisation: functions whose intermediates are recomputed for the gradient."""
+"""Rematerialization: functions whose intermediates are recomputed for the gradient."""
 
 from __future__ import annotations
 

@@ -32,9 +32,9 @@ class TracedCall:
     tree           the nesting of the results
     needed         the positions of number arguments whose values the function needs to be traced;
                    then tracing has ended there, and there are no results
-    outside        the pending nodes that it reads from outside, other than arguments. Gradients go
-                   through these nodes: an expression that is built again in the place of one would
-                   not depend on the array by which a gradient is asked for
+    outside        the pending nodes that it reads from outside, other than arguments. The
+                   provenance refers to these nodes themselves: rebuilt copies would not be
+                   connected to the array that the user differentiates by
     """
 
     def __init__(
@@ -83,8 +83,8 @@ class TracedCall:
 
 
 def _outside(outputs: Sequence[Node], made: Collection[Node]) -> set[Node]:
-    """Return the pending nodes among those of expressions that were not made while they were
-    traced, and are computed from values alone."""
+    """Return the pending nodes that existed before tracing, and depend on no argument, variable or
+    parameter."""
     without_value = set[Node]()
     order = topological(outputs, cut=True)
     for node in order:
@@ -107,7 +107,8 @@ def _result(function: Callable[..., Any], value: Any) -> Array:
     if type(value) is MaskedElements:
         raise value.refuse("a result")
     raise MagmathError(
-        f"compile: {function!r} must return arrays, it returned a {type(value).__name__}"
+        f"compile: {function!r} must return arrays and numbers, lists, tuples and dictionaries of "
+        f"them, or None; it returned a {type(value).__name__}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Vectorisation: `vmap` turns a function of one example into a function of a batch."""
+"""Vectorization: `vmap` turns a function of one example into a function of a batch."""
 
 from __future__ import annotations
 

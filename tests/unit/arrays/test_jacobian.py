@@ -155,7 +155,7 @@ def test_derivatives_of_higher_order_and_of_networks() -> None:
         (lambda x: mm.vjp(3, x), TypeError, "vjp: needs a function, was given 3"),
         (lambda x: mm.jvp(mm.sin, (x,), (x, x)), ShapeError, "tangents must be nested and shaped"),
         (lambda x: mm.jvp(mm.sin, (x,), (x[0],)), ShapeError, "tangents must be nested"),
-        (lambda x: mm.jacobian(lambda x: x > 0)(x), DTypeError, "returned an array of type bool"),
+        (lambda x: mm.jacobian(lambda x: x > 0)(x), DTypeError, "the function returned bool"),
         (lambda x: mm.jacobian(lambda x: "a")(x), TypeError, "it returned a str"),
         (lambda x: mm.jacobian(mm.sin, 1)(x), MagmathError, "argnums names argument 1"),
         (lambda x: mm.hessian(mm.sin)(x), ShapeError, "must return a 0-d array"),

@@ -25,7 +25,7 @@ def operations(read: Callable[[], Any]) -> Counter[str]:
 @pytest.mark.parametrize(("kind", "workers"), POOLS)
 @pytest.mark.parametrize("backwards", [False, True])
 @pytest.mark.parametrize("name", ["eigh", "svd", "qr"])
-def test_factorisations(name: str, backwards: bool, kind: str, workers: int) -> None:
+def test_factorizations(name: str, backwards: bool, kind: str, workers: int) -> None:
     with current(kind, workers):
         a = np.random.default_rng(0).normal(size=(120, 120))
         x = mm.asarray(a + a.T)

@@ -189,6 +189,67 @@ def test_class_weight_needs_the_losses_of_samples() -> None:
         net.fit(X, LABELS, class_weight=[1, 2, 3])
 
 
+# weights of samples -------------------------------------------------------------------------------
+
+SHARES = np.random.default_rng(5).uniform(0, 2, len(LABELS))
+
+
+@pytest.mark.parametrize(("pool", "workers"), [("inline", 1), ("shared", 2)])
+@pytest.mark.parametrize("strategy", ["auto", "data", "sharded", "parameter-server"])
+def test_sample_weight_in_shuffled_batches(pool: str, workers: int, strategy: str) -> None:
+    """Each sample keeps its weight in any order, in the last, smaller batch too."""
+    table = torch.tensor([0.5, 1.0, 3.0])
+    layer = torch.nn.Linear(4, 3)
+    torch.nn.init.zeros_(layer.weight)
+    torch.nn.init.zeros_(layer.bias)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    x, labels = torch.from_numpy(X), torch.from_numpy(LABELS)
+    shares = torch.from_numpy(SHARES).float() * table[labels]
+    with current(pool, workers):
+        for epoch in range(2):
+            order = mm.train.sample_order(len(X), epoch=epoch, seed=3).tolist()
+            for start in range(0, len(X), 16):
+                batch = torch.tensor(order[start : start + 16])
+                outputs = layer(x[batch])
+                losses = torch.nn.functional.cross_entropy(outputs, labels[batch], reduction="none")
+                optimizer.zero_grad()
+                (losses * shares[batch]).mean().backward()
+                optimizer.step()
+        net = mm.nn.NeuralNetwork(
+            [mm.nn.Dense(3, weight_init="zeros")], optimizer=mm.optim.GradientDescent(0.1), seed=3
+        )
+        net.fit(
+            X, LABELS, batch_size=16, epochs=2, strategy=strategy, class_weight=WEIGHTS,
+            sample_weight=SHARES,
+        )  # fmt: skip
+        found = net.parameters["0.weight"].numpy()
+    np.testing.assert_allclose(found, layer.weight.detach().numpy().T, rtol=1e-4, atol=1e-6)
+
+
+def test_sample_weight_of_a_part_and_of_none() -> None:
+    net = network()
+    net.optimizer = mm.optim.GradientDescent(1e-12)
+    plain = net.fit(X[:40], LABELS[:40], batch_size=50).loss[0]
+    twos = np.full(len(X), 2)
+    split = net.fit(X, LABELS, batch_size=50, sample_weight=twos, validation_split=0.2)
+    assert split.loss[0] == pytest.approx(2 * plain, rel=1e-5)
+    alone = net.evaluate(X[40:], LABELS[40:])["loss"]
+    assert split.validation_loss[0] == pytest.approx(alone, rel=1e-5)
+    again = net.fit(X, LABELS, batch_size=50, sample_weight=[0.0] * len(X))
+    assert again.loss == [0.0]
+    assert net.fit(X[:40], LABELS[:40], batch_size=50).loss[0] == pytest.approx(plain, rel=1e-6)
+
+
+def test_sample_weight_of_another_length() -> None:
+    with pytest.raises(DataError, match=r"50 samples need weights of shape \(50,\), was given"):
+        network().fit(X, LABELS, sample_weight=SHARES[:7])
+    with pytest.raises(OptionError, match="sample_weight needs the loss of each sample"):
+        network(loss=lambda outputs, targets: mm.mean(outputs)).fit(X, LABELS, sample_weight=SHARES)
+    loader = mm.data.Loader((np.zeros((8, 4), np.uint8), np.zeros(8, np.int64)), batch_size=4)
+    with pytest.raises(DataError, match="a Loader has no weights of samples"):
+        network().fit(loader, sample_weight=SHARES[:8])
+
+
 # text ---------------------------------------------------------------------------------------------
 
 

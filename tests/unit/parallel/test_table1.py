@@ -53,7 +53,7 @@ def test_fixed_strategies():
     made = plan_graph(graph, PAPER_MACHINE, 4, strategy="model")
     assert set(made.options.values()) == {("output",)}
     assert made.gap is None
-    with pytest.raises(MagmathError, match="known are auto, data"):
+    with pytest.raises(MagmathError, match="there are auto, data"):
         plan_graph(graph, PAPER_MACHINE, 4, strategy="gossip")
 
 

@@ -27,14 +27,14 @@ IR_VERSION = 9
 
 
 def onnxruntime() -> Contestant:
-    """ONNX Runtime on the processor, with all optimisations of graphs."""
+    """ONNX Runtime on the processor, with all optimizations of graphs."""
     import onnxruntime as runtime
 
     return TrainingContestant(
         {"onnxruntime": runtime.__version__, "onnx": onnx.__version__},
         NetworkProblem.of,
         lambda problem: {
-            "all optimisations": lambda: OnnxInference(problem, _onnxruntime(problem))
+            "all optimizations": lambda: OnnxInference(problem, _onnxruntime(problem))
         },
     )
 

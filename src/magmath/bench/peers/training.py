@@ -1,7 +1,7 @@
 """The contestant that trains or runs a network, for any framework.
 
 A framework has variants (formulations of the step). Each is measured before the first round, and
-the fastest one competes, so that no framework is penalised by a slow formulation.
+the fastest one competes, so that no framework is penalized by a slow formulation.
 """
 
 from __future__ import annotations

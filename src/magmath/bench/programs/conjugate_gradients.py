@@ -8,7 +8,7 @@ import numpy
 
 SIZES = (113, 1118, 7071)
 """Points along each side of the grid."""
-MOST_STEPS = 40
+MAX_STEPS = 40
 
 
 def data(n: int) -> tuple[Any, ...]:
@@ -32,7 +32,7 @@ def main(np: Any, b: Any) -> Any:
     r = b.copy()
     p = r.copy()
     rs = (r * r).sum()
-    for _ in range(MOST_STEPS):
+    for _ in range(MAX_STEPS):
         q = laplacian(np, p)
         alpha = rs / (p * q).sum()
         x += alpha * p
@@ -53,7 +53,7 @@ def with_scipy(np: Any, b: Any) -> Any:
     line = sparse.diags([-1.0, 2.0, -1.0], [-1, 0, 1], shape=(n, n))
     one = sparse.identity(n)
     matrix = (sparse.kron(line, one) + sparse.kron(one, line)).tocsr()
-    found, residual = sparse.linalg.cg(matrix, b.ravel(), rtol=0, atol=1e-8, maxiter=MOST_STEPS), b
+    found, residual = sparse.linalg.cg(matrix, b.ravel(), rtol=0, atol=1e-8, maxiter=MAX_STEPS), b
     x = found[0]
     residual = b.ravel() - matrix @ x
     return x.reshape(n, n), np.sqrt(residual @ residual)

@@ -8,7 +8,7 @@ import numpy
 
 SIZES = (113, 1118, 7071)
 """Places."""
-MOST_STEPS = 100
+MAX_STEPS = 100
 
 
 def data(n: int) -> tuple[Any, ...]:
@@ -22,6 +22,6 @@ def data(n: int) -> tuple[Any, ...]:
 def main(np: Any, lengths: Any) -> Any:
     """Return the lengths of the shortest paths, and the number of pairs that have one."""
     d = lengths.copy()
-    for k in range(min(d.shape[0], MOST_STEPS)):
+    for k in range(min(d.shape[0], MAX_STEPS)):
         d = np.minimum(d, d[:, k : k + 1] + d[k])
     return d, np.isfinite(d).sum()

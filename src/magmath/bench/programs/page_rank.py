@@ -8,7 +8,7 @@ import numpy
 
 SIZES = (113, 1118, 7071)
 """Pages."""
-MOST_STEPS = 50
+MAX_STEPS = 50
 
 
 def data(n: int) -> tuple[Any, ...]:
@@ -23,7 +23,7 @@ def main(np: Any, links: Any) -> Any:
     outgoing = links.sum(axis=0)
     transition = links / np.where(outgoing > 0, outgoing, 1)
     rank = np.ones(n) / n
-    for _ in range(MOST_STEPS):
+    for _ in range(MAX_STEPS):
         new = damping * (transition @ rank) + (1 - damping) / n
         new = new / new.sum()
         change = np.abs(new - rank).sum()

@@ -13,7 +13,7 @@ import numpy as np
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem
 from magmath.kernels.conv.padded_input import inside
 
-LEAST_TERMS: Final = 16
+MIN_TERMS: Final = 16
 """Elements of w from which a dot product is faster than torch."""
 
 
@@ -24,7 +24,7 @@ def takes(problem: ConvolutionProblem) -> bool:
     is_adjacent = problem.stride == problem.dilation == (1,)
     rows = all(tensor.stride(2) == 1 for tensor in (w, y))
     forward = problem.direction == "forward" and not x.is_complex()
-    return is_single and is_adjacent and rows and forward and w.shape[2] >= LEAST_TERMS
+    return is_single and is_adjacent and rows and forward and w.shape[2] >= MIN_TERMS
 
 
 def workspace(problem: ConvolutionProblem) -> int:

@@ -3,7 +3,7 @@
 A tile of m×m outputs is y = Aᵀ[(G g Gᵀ) ⊙ (Bᵀ d B)]A for a filter g and the (m+2)×(m+2) inputs d
 that it covers (Lavin and Gray, CVPR 2016, eq. 8). The polynomials are evaluated at 0, ±1, ∞, and
 for m = 4 also at ½ and -2. These two points have about half the error of ±2, and their product is
--1, so that a transform of the inputs needs 14 additions where ±2 needs more. The normalisation is
+-1, so that a transform of the inputs needs 14 additions where ±2 needs more. The normalization is
 in G.
 
 With stride 2, the inputs of even positions meet the taps g[0] and g[2], those of odd positions

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 ROUNDS = 3  # timed calls of each candidate
-MOST_FIRST = 32  # calls of newly bound candidates that are not timed
+MAX_FIRST = 32  # calls of newly bound candidates that are not timed
 TIMING_LIMIT = 1.5  # ratio to the fastest timing from which a candidate is not measured further
 
 
@@ -38,7 +38,7 @@ class Measurements:
         with self.lock:
             taken = self.seconds.setdefault(name, [])
             calls = self.first.get(name, 0)
-            if is_first and calls < MOST_FIRST:  # calls that are always bound anew must count
+            if is_first and calls < MAX_FIRST:  # calls that are always bound anew must count
                 self.first[name] = calls + 1
             elif len(taken) < ROUNDS:
                 taken.append(seconds)

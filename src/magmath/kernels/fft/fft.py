@@ -53,7 +53,7 @@ def transform_to_real(out: Tensor, x: Tensor, axis: int, *, inverse: bool, norm:
 
 
 def _scale(norm: str, inverse: bool, size: int) -> float:
-    """Return the factor of a normalisation for this direction."""
+    """Return the factor of a normalization for this direction."""
     if norm == "ortho":
         return 1 / math.sqrt(size)
     return 1 / size if inverse == (norm == "backward") else 1.0

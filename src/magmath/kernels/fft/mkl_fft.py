@@ -24,7 +24,7 @@ Call = Callable[[], object]
 CALL_ELEMENTS = 4096
 """Minimum number of elements per call if there are several calls: with fewer, the calls cost more
 than torch's copies."""
-_MOST_AXES = 7
+_MAX_AXES = 7
 _PRECISION = {torch.float32: "s", torch.float64: "d", torch.complex64: "s", torch.complex128: "d"}
 
 # settings of a descriptor and their values, from mkl_dfti.h
@@ -45,7 +45,7 @@ def routine(
     support the transform, or would compute too few elements per call.
     """
     library = _library() if out.device.type == "cpu" else None
-    if library is None or not out.numel() or len(axes) > _MOST_AXES or x.is_conj() or x.is_neg():
+    if library is None or not out.numel() or len(axes) > _MAX_AXES or x.is_conj() or x.is_neg():
         return []
     batch = _batch(out, x, axes)
     inner = max(batch, key=lambda b: b.count, default=_Batch(1, 0, 0))

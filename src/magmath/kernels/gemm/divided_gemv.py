@@ -21,10 +21,10 @@ from magmath.kernels.gemm.gemm_problem import Number
 from magmath.kernels.parallel_region import run_on_threads
 from magmath.kernels.scratch import shared_workspace
 
-LEAST_BYTES: Final = 256 << 10
+MIN_BYTES: Final = 256 << 10
 """Bytes of a matrix from which threads are worth the time to start them."""
 PART_BYTES: Final = 64 << 10
-MOST_PARTS: Final = 16
+MAX_PARTS: Final = 16
 LONG_PART: Final = 512
 """Minimum elements of a part of a row. For Aᵀ·x, rows that are long enough are divided themselves
 (`cut`): each part is then a part of the result, and no partial sums are added."""
@@ -190,7 +190,7 @@ def bind(
     """
     address, rows, columns, lda = a
     itemsize = _SIZES[number]
-    parts = max(1, min(rows * columns * itemsize // PART_BYTES, MOST_PARTS, rows))
+    parts = max(1, min(rows * columns * itemsize // PART_BYTES, MAX_PARTS, rows))
     cut = transposed and columns >= parts * LONG_PART
     pitch = -(-columns * itemsize // 64) * 64 // itemsize
     nbytes = (1 if cut else parts) * pitch * itemsize

@@ -225,7 +225,7 @@ def _divided_takes(product: GemmProblem) -> bool:
 
     vector = product.b if n == 1 else product.a
     contiguous = vector.stride(-2 if n == 1 else -1) == 1
-    large = m * n * k * product.out.itemsize >= divided_gemv.LEAST_BYTES
+    large = m * n * k * product.out.itemsize >= divided_gemv.MIN_BYTES
     return product.out.ndim == 2 and large and contiguous and divided_gemv.is_ready()
 
 

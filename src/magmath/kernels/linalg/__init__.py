@@ -1,1 +1,1 @@
-"""Factorisations of one worker and of several."""
+"""Factorizations of one worker and of several."""

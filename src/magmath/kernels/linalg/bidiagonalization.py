@@ -123,7 +123,7 @@ class _Panel:
         self.own.zero_()
 
 
-def bidiagonalise(
+def bidiagonalize(
     columns: Columns,
 ) -> tuple[list[float], list[float], list[complex], list[complex]]:
     """Reduce a matrix with at least as many rows as columns to C = H₀H₁…·B·(G₀G₁…)ᴴ. Collective.
@@ -173,7 +173,7 @@ def bidiagonalise(
     return diagonal, above, taus_h, taus_g
 
 
-def tridiagonalise(columns: Columns) -> tuple[list[float], list[float], list[complex]]:
+def tridiagonalize(columns: Columns) -> tuple[list[float], list[float], list[complex]]:
     """Reduce a Hermitian matrix to A = H₀H₁…·T·(H₀H₁…)ᴴ. Collective.
 
     Returns the diagonal and the subdiagonal of T, both real, and the τ of the reflections. Their

@@ -1,10 +1,10 @@
-"""Factorisations of one matrix that is distributed over the workers by block-cyclic rows.
+"""Factorizations of one matrix that is distributed over the workers by block-cyclic rows.
 
-The owner of a panel factorises it with LAPACK and broadcasts it through ring buffers; every worker
-updates its own rows with matrix products. The owner of the next panel updates and factorises its
+The owner of a panel factorizes it with LAPACK and broadcasts it through ring buffers; every worker
+updates its own rows with matrix products. The owner of the next panel updates and factorizes its
 rows first (lookahead), so that the panel is available when the other workers need it. A worker
 stores only its own rows and the panels in the ring. All workers detect data that cannot be
-factorised in the same panel, and all raise LinAlgError.
+factorized in the same panel, and all raise LinAlgError.
 
 Source: Dongarra, van de Geijn and Walker (1994), "Scalability issues affecting the design of a
 dense linear algebra library", with rows in place of columns, since tensors are stored by rows.

@@ -21,11 +21,11 @@ from magmath.errors import LinAlgError
 from magmath.kernels.linalg.bidiagonal_svd import Bidiagonal, Reals
 from magmath.kernels.linalg.bidiagonalization import (
     Columns,
-    bidiagonalise,
+    bidiagonalize,
     complete,
     reflect_by_columns,
     reflect_by_rows,
-    tridiagonalise,
+    tridiagonalize,
 )
 
 
@@ -40,7 +40,7 @@ def singular(columns: Columns, first: int, left: Tensor | None, right: Tensor | 
     """
     scale = _scaled("svd", columns)
     with columns.scratch.returning():
-        d, e, taus_h, taus_g = bidiagonalise(columns)
+        d, e, taus_h, taus_g = bidiagonalize(columns)
     small, n = Bidiagonal(np.array(d), np.array(e)), columns.count
     if left is not None:
         _vectors(columns, small, left[:n], first, left=True)
@@ -67,7 +67,7 @@ def eigen(columns: Columns, first: int, out: Tensor | None) -> Reals:
     complete(columns)
     scale = _scaled("eigh", columns)
     with columns.scratch.returning():
-        d, e, taus = tridiagonalise(columns)
+        d, e, taus = tridiagonalize(columns)
     diagonal, below = np.array(d), np.array(e)
     shift = 2 * _radius(diagonal, below) or 1.0
     small = Bidiagonal(*_cholesky(diagonal + shift, below), ascending=True)

@@ -1,7 +1,7 @@
 """QR of one matrix that is distributed over the workers by block-cyclic columns.
 
-The owner of a panel factorises it into reflections, I - V·T·Vᴴ, which all workers apply to their
-columns after it; the owner of the next panel updates and factorises its columns first. The same
+The owner of a panel factorizes it into reflections, I - V·T·Vᴴ, which all workers apply to their
+columns after it; the owner of the next panel updates and factorizes its columns first. The same
 reflections, from the last panel to the first, then form Q in the memory of V: a panel of Q is the
 identity before its own reflections are applied. Sources: Schreiber and Van Loan (1989), "A
 storage-efficient WY representation for products of Householder transformations"; Elmroth and
@@ -83,7 +83,7 @@ class Reflections:
 
     The whole result is Q, (m, j), above R, (j, n), in (m + j, max(j, n)); `out` is this worker's
     columns of it, and `shares` assigns these columns to workers. The columns of a are copied to the
-    memory of Q. After the factorisation of a panel, this memory contains V below the diagonal and T
+    memory of Q. After the factorization of a panel, this memory contains V below the diagonal and T
     above it.
     """
 
@@ -104,7 +104,7 @@ class Reflections:
         self.signs = out.new_ones(self.least)
 
     def run(self) -> None:
-        """Factorise, then form Q."""
+        """Factorize, then form Q."""
         self.r.zero_()
         self.q[:, : self.a.shape[1]] = self.a
         for_each_panel(self.shares, self.ring, self.steps, self._nbytes, self._make, self._use)
@@ -140,7 +140,7 @@ class Reflections:
         made = self._room(panel, panel)
         made.rows.copy_(place.mT)
         k, w = len(made.signs), len(made.rows)
-        _factorise(made.rows, made.factor)
+        _factorize(made.rows, made.factor)
         high = made.rows[:, :k].mT.triu()  # a copy: R
         made.signs.copy_(_signs(high.diagonal()))
         first = self.shares.local_rows(panel).start
@@ -209,7 +209,7 @@ class Reflections:
 # on one worker ------------------------------------------------------------------------------------
 
 
-def _factorise(rows: Tensor, factor: Tensor) -> None:
+def _factorize(rows: Tensor, factor: Tensor) -> None:
     """Overwrite a panel, whose columns are `rows`, (w, m), with R and V; store T in `factor`."""
     (w, m), k = rows.shape, len(factor)
     if fortran.takes(rows):

@@ -1,4 +1,4 @@
-"""Factorisations of the matrices of one worker, by LAPACK from the faster of two libraries.
+"""Factorizations of the matrices of one worker, by LAPACK from the faster of two libraries.
 
 torch computes stacks of small matrices, and all matrices on other devices. Large matrices on the
 CPU use the routines of SciPy's or torch's library, called by pointer; the tuner selects the faster
@@ -6,8 +6,8 @@ library for each routine (`kernels/linalg/lapack_candidates.py`). Fortran stores
 columns, so a routine reads the transpose of a row-major matrix. All routines here except QR are
 used such that this needs no transposed copy.
 
-The results of a factorisation are packed into one array, horizontally or vertically, since an
-operation has one result. Data that cannot be factorised raise LinAlgError.
+The results of a factorization are packed into one array, horizontally or vertically, since an
+operation has one result. Data that cannot be factorized raise LinAlgError.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def cholesky(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
 
 
 def lu(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
-    """Factorise a[:, order] = L·U, with partial pivoting of columns: out is `order` above [L\\U].
+    """Factorize a[:, order] = L·U, with partial pivoting of columns: out is `order` above [L\\U].
 
     a: (…, m, n); out: (…, m + 1, n). L is lower triangular, (m, k); U is upper triangular with a
     diagonal of ones, (k, n). A singular matrix gives a zero on the diagonal of L.
@@ -177,7 +177,7 @@ def _solved(system: Triangle, a: Tensor, b: Tensor, tuner: Tuner) -> Tensor:
 
 
 def qr(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
-    """Factorise a = Q·R with a non-negative diagonal of R: out is Q (…, m, j) above R (…, j, n).
+    """Factorize a = Q·R with a non-negative diagonal of R: out is Q (…, m, j) above R (…, j, n).
 
     out is (…, m + j, max(j, n)); its unused elements are zero. j is min(m, n), or m for all of Q.
     """
@@ -203,7 +203,7 @@ def qr(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
 
 
 def _reflect(q: Tensor, r: Tensor, a: Tensor, tuner: Tuner) -> None:
-    """Factorise a = q·r for one matrix, with LAPACK."""
+    """Factorize a = q·r for one matrix, with LAPACK."""
     (m, n), k = a.shape, min(a.shape)
     columns = a.new_empty(max(q.shape[1], n), m)
     high = REFLECTIONS(tuner, a, columns)
@@ -216,7 +216,7 @@ def _reflect(q: Tensor, r: Tensor, a: Tensor, tuner: Tuner) -> None:
 
 
 def eigh(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
-    """Factorise a = V·diag(λ)·Vᴴ, λ ascending, from a's lower triangle: out is the row λ above V.
+    """Factorize a = V·diag(λ)·Vᴴ, λ ascending, from a's lower triangle: out is the row λ above V.
 
     a: (…, n, n); out: (…, n + 1, n).
     """
@@ -246,7 +246,7 @@ def eigvalsh(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
 
 
 def svd(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
-    """Factorise a = U·diag(s)·Vᴴ, s descending: out is U (…, m, j) above the row s above (Vᴴ)ᵀ
+    """Factorize a = U·diag(s)·Vᴴ, s descending: out is U (…, m, j) above the row s above (Vᴴ)ᵀ
     (…, n, i).
 
     out is (…, m + 1 + n, max(i, j)); its unused elements are zero. i and j are min(m, n), or n and
@@ -304,7 +304,7 @@ def eigvals(out: Tensor, a: Tensor) -> None:
 
 
 def _is_direct(a: Tensor) -> bool:
-    """Return True for matrices that are factorised by LAPACK routines called by pointer."""
+    """Return True for matrices that are factorized by LAPACK routines called by pointer."""
     return a.device.type == "cpu" and min(a.shape[-2:]) >= DIRECT and a.numel() > 0
 
 

@@ -1,4 +1,4 @@
-"""The LAPACK and BLAS routines of factorisations, each computed by the fastest library.
+"""The LAPACK and BLAS routines of factorizations, each computed by the fastest library.
 
 The routines operate on row-major tensors in host memory. The tuner measures the libraries as
 candidates, once per machine, type and class of sizes. All libraries need the same memory and report
@@ -24,9 +24,9 @@ from magmath.kernels.fortran import call, call_with_work, invoke
 
 NOT_A_NUMBER = -1
 """The result of `CHOLESKY` for a matrix with NaN or infinity."""
-LEAST_FLOPS = 2e5
+MIN_FLOPS = 2e5
 """Minimum size of a measured routine: smaller ones take as long as the call itself."""
-MOST_FLOPS = 3e9
+MAX_FLOPS = 3e9
 """Maximum size of a measurement: larger problems are measured on smaller matrices, for which the
 ranking of the libraries is the same."""
 BUDGET_SECONDS = 0.5
@@ -70,10 +70,10 @@ class Routine:
         """Return the class of the operands' sizes.
 
         Extents are rounded up to slightly less than a power of two, since powers of two cause cache
-        conflicts, and halved until the routine needs at most `MOST_FLOPS`.
+        conflicts, and halved until the routine needs at most `MAX_FLOPS`.
         """
         shapes = [tuple([_rounded(n) for n in shape]) for shape, _ in forms]
-        while self.flops(shapes) > MOST_FLOPS:
+        while self.flops(shapes) > MAX_FLOPS:
             shapes = [tuple([max(1, n // 2) for n in shape]) for shape in shapes]
         return tuple([(shape, turned) for shape, (_, turned) in zip(shapes, forms, strict=True)])
 
@@ -102,11 +102,11 @@ def _chosen(
 ) -> str:
     """Return the library that computes a routine on operands of these forms with `threads` threads.
 
-    Memoised, since a blocked factorisation calls it for every panel.
+    Memoised, since a blocked factorization calls it for every panel.
     """
     able, forms = routine.libraries(dtype), routine.measured(forms)
     shapes = [shape for shape, _ in forms]
-    if routine.flops(shapes) < LEAST_FLOPS:
+    if routine.flops(shapes) < MIN_FLOPS:
         return able[0]
     words = ["×".join(map(str, shape)) for shape in shapes]
     words += [f"{key} {value}" for key, value in options]
@@ -143,7 +143,7 @@ def copy_single_threaded(target: Tensor, source: Tensor) -> None:
     """Copy `source` to `target` by this thread only.
 
     Torch's threads would spin for a while after a copy, and those of BLAS wait for their
-    processors, which doubles the time of a Cholesky factorisation of 1000 columns.
+    processors, which doubles the time of a Cholesky factorization of 1000 columns.
     """
     target.numpy()[...] = source.numpy()
 

@@ -37,7 +37,7 @@ def tall_qr(
     total: Callable[[Tensor], None] = _alone,
     on_any: Callable[[bool], bool] = bool,
 ) -> bool:
-    """Factorise a = q·r with r upper triangular and a positive diagonal; return False if a is too
+    """Factorize a = q·r with r upper triangular and a positive diagonal; return False if a is too
     ill-conditioned.
 
     a and q are (m, n), r is (n, n). With `total`, which sums a matrix over the workers, and
@@ -82,7 +82,7 @@ def tall_qr(
 def distributed_tall_qr(
     comm: Communicator, scratch: Tensor, q: Tensor, r: Tensor, a: Tensor
 ) -> None:
-    """Factorise a = q·r for the rows of a, (m, n), m at least n, of each worker; all workers get
+    """Factorize a = q·r for the rows of a, (m, n), m at least n, of each worker; all workers get
     the same r. Collective.
 
     This uses `tall_qr` with the sum of all workers' AᴴA. If that is not accurate enough, it uses

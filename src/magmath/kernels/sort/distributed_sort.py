@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from magmath.codegen.aot_cache import AotModule as Compiled
 from magmath.core.block_cyclic import round_to_cache_lines
 from magmath.kernels.sort.sortable_keys import (
-    MOST_POSITIONS,
+    MAX_POSITIONS,
     KeyCode,
     Keys,
     bits_of,
@@ -296,7 +296,7 @@ def argsort(
     code = KeyCode(x.dtype, descending, zeros_differ=False)
     parts = Parts(memory, comm.rank, cuts, np.uint64)
     first, target = cuts[comm.rank], bits_of(out)
-    if code.key.itemsize <= 4 and cuts[-1] <= MOST_POSITIONS:
+    if code.key.itemsize <= 4 and cuts[-1] <= MAX_POSITIONS:
         packed = parts.array(0)
         code.packed(bits_of(x), first, packed)
         sort_keys(packed)
@@ -304,7 +304,7 @@ def argsort(
         merge_runs(
             comm, SortedRun(packed, None), parts.runs(0, None), cuts, SortedRun(target, None), spare
         )
-        target &= np.uint64(MOST_POSITIONS - 1)
+        target &= np.uint64(MAX_POSITIONS - 1)
         return
     own, out_keys = SortedRun(parts.array(0), parts.array(1)), parts.array(2)
     keys = np.empty(len(out_keys), code.key)

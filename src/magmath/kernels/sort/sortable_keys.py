@@ -22,10 +22,10 @@ Keys: TypeAlias = "NDArray[Any]"
 
 BLOCK = 1 << 16  # elements that are encoded at a time, so that they stay in the cache
 POSITION_BITS = 32  # lower bits of an integer that also contains a key of up to 32 bits
-MOST_POSITIONS = 1 << POSITION_BITS
-MOST_COUNTED = 1 << 16  # largest range of keys that are counted, or sorted by two digits of 8 bits
-MOST_PARTITIONS = 16  # largest number of positions for which a partition is faster than sorting
-LEAST_COUNTED = 1 << 10  # minimum number of keys for which it is worthwhile to find their range
+MAX_POSITIONS = 1 << POSITION_BITS
+MAX_COUNTED = 1 << 16  # largest range of keys that are counted, or sorted by two digits of 8 bits
+MAX_PARTITIONS = 16  # largest number of positions for which a partition is faster than sorting
+MIN_COUNTED = 1 << 10  # minimum number of keys for which it is worthwhile to find their range
 
 _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 _SIGNED = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
@@ -119,10 +119,10 @@ def sort_keys(keys: Keys, axis: int = -1) -> None:
 
 def _least_in_range(keys: Keys) -> Any:
     """Return the least key if there are many keys in a range of 16 bits, otherwise None."""
-    if keys.size < LEAST_COUNTED:
+    if keys.size < MIN_COUNTED:
         return None
     least, largest = keys.min(), keys.max()
-    return least if largest - least < min(keys.size, MOST_COUNTED) else None
+    return least if largest - least < min(keys.size, MAX_COUNTED) else None
 
 
 def sort(x: torch.Tensor, out: torch.Tensor, *, axis: int, descending: bool) -> None:
@@ -141,7 +141,7 @@ def order_statistics(
     code, target = KeyCode(x.dtype, descending=False), bits_of(out)
     keys = np.empty(tuple(x.shape), code.key)
     code.encode(bits_of(x), keys)
-    if len(positions) > MOST_PARTITIONS:
+    if len(positions) > MAX_PARTITIONS:
         sort_keys(keys, axis)
     else:
         keys.partition(sorted(set(positions)), axis)
@@ -167,7 +167,7 @@ def order_keys(keys: Keys, positions: NDArray[np.uint64], axis: int = -1) -> Non
     bits, such as labels, by their digits.
     """
     count = keys.shape[axis]
-    least = _least_in_range(keys) if count >= LEAST_COUNTED else None
+    least = _least_in_range(keys) if count >= MIN_COUNTED else None
     if least is not None:
         digits = (keys - least).astype(np.uint16)
         positions.view(np.int64)[...] = np.argsort(digits, axis=axis, kind="stable")
@@ -176,7 +176,7 @@ def order_keys(keys: Keys, positions: NDArray[np.uint64], axis: int = -1) -> Non
     numbers = numbers.reshape([-1 if d == axis % keys.ndim else 1 for d in range(keys.ndim)])
     if keys.itemsize == 8 and keys.size:
         least, largest = keys.min(), keys.max()
-        if largest - least <= np.uint64(MOST_POSITIONS - 1):
+        if largest - least <= np.uint64(MAX_POSITIONS - 1):
             np.subtract(keys, least, out=positions)
             np.left_shift(positions, POSITION_BITS, out=positions)
             positions |= numbers
@@ -201,7 +201,7 @@ def order_keys(keys: Keys, positions: NDArray[np.uint64], axis: int = -1) -> Non
 
 def sort_bytes(capacity: int, itemsize: int) -> int:
     """Return the workspace bytes of a worker for a distributed sort of up to `capacity` elements
-    per worker: a run, which the other workers read until the next synchronisation, and a merge
+    per worker: a run, which the other workers read until the next synchronization, and a merge
     buffer of the same size."""
     return 2 * round_to_cache_lines(capacity * itemsize)
 
@@ -215,7 +215,7 @@ def argsort_bytes(capacity: int, itemsize: int) -> int:
 def _order_packed(packed: NDArray[np.uint64], axis: int) -> None:
     """Sort the integers, then keep only their positions."""
     sort_keys(packed, axis)
-    packed &= np.uint64(MOST_POSITIONS - 1)
+    packed &= np.uint64(MAX_POSITIONS - 1)
 
 
 def _blocks(source: Keys, target: Keys) -> Iterator[tuple[Keys, Keys]]:

@@ -61,13 +61,13 @@ class Locator:
 
     def wrapped(self, indices: torch.Tensor) -> torch.Tensor:
         """Return indices as non-negative positions. Raises IndexError for one out of range."""
-        positions, failure = normalised(indices, self.axis, self.extent)
+        positions, failure = normalized(indices, self.axis, self.extent)
         if failure is not None:
             raise failure
         return positions
 
 
-def normalised(
+def normalized(
     indices: torch.Tensor, axis: int, extent: int
 ) -> tuple[torch.Tensor, IndexError | None]:
     """Return indices as non-negative positions, 0 for those out of range, and their error."""

@@ -18,7 +18,7 @@ from magmath.core.request_batching import receive_buffer_bytes, requests_per_rou
 from magmath.core.shapes import size_of
 from magmath.graph import DistributedCall, DistributedKernel, Node, Shape, Workspace
 from magmath.layout import Layout, Mesh, even_cuts
-from magmath.ops.indexing.local_index import front, normalised
+from magmath.ops.indexing.local_index import front, normalized
 from magmath.ops.infer_rules import as_signed
 from magmath.ops.slicing import keep
 
@@ -247,7 +247,7 @@ class _Named:
         for index, dtype, (axis, extent) in zip(
             self._indices, self._types, self._axes, strict=True
         ):
-            positions, failure = normalised(index.part(part).view(dtype), axis, extent)
+            positions, failure = normalized(index.part(part).view(dtype), axis, extent)
             self.failure = self.failure or failure
             rows = positions if rows is None else rows * extent + positions
         assert rows is not None

@@ -1,1 +1,1 @@
-"""Factorisations, solutions and eigenvalues."""
+"""Factorizations, solutions and eigenvalues."""

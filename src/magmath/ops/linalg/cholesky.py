@@ -1,4 +1,4 @@
-"""The Cholesky factorisation, A = L·Lᴴ.
+"""The Cholesky factorization, A = L·Lᴴ.
 
 Gradients follow Giles (2008), "Collected matrix derivative results for forward and reverse mode
 algorithmic differentiation"; cotangents are with respect to x, not to its conjugate.

@@ -1,4 +1,4 @@
-"""Eigenvalues and singular values, as LAPACK computes them, packed like the other factorisations.
+"""Eigenvalues and singular values, as LAPACK computes them, packed like the other factorizations.
 
 The results are eigenvalues over eigenvectors, and U over the singular values over Vᴴ transposed;
 `eigen_parts` and `svd_parts` separate them. Equal eigenvalues or singular values do not determine

@@ -1,6 +1,6 @@
 """Shared functions of the operations that LAPACK computes: checks, index notation and kernels.
 
-An operation has one result, so a factorisation packs its results into one array: Q over R, the
+An operation has one result, so a factorization packs its results into one array: Q over R, the
 column order over L and U; `qr_parts` and `lu_parts` separate them. Stacks of matrices may be split
 over workers; a matrix may not: its dimensions are `.`.
 """

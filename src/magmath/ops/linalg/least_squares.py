@@ -166,7 +166,7 @@ LSTSQ = Operation(
 
 
 def lstsq(a: Node, b: Node, tolerance: Node) -> Node:
-    """Return the x of least norm that minimises the norm of a·x - b, (…, n, k)."""
+    """Return the x of least norm that minimizes the norm of a·x - b, (…, n, k)."""
     return apply(LSTSQ, a, b, tolerance)
 
 

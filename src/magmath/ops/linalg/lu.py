@@ -1,4 +1,4 @@
-"""The LU factorisation, A·P = L·U, and the solution of systems with its factors.
+"""The LU factorization, A·P = L·U, and the solution of systems with its factors.
 
 Gradients follow Giles (2008), "Collected matrix derivative results for forward and reverse mode
 algorithmic differentiation"; cotangents are with respect to x, not to its conjugate.

@@ -83,7 +83,8 @@ def hermitian_from_lower(x: Node) -> Node:
 
 
 def hermitian_part(x: Node) -> Node:
-    """Return (x + xᴴ) / 2: the gradient by a Hermitian matrix, if x is that by any matrix.
+    """Return (x + xᴴ) / 2: if x is the gradient with respect to any matrix, that with respect to a
+    Hermitian one.
 
     As in PyTorch and JAX, it is Hermitian too, so that steps of gradient descent keep a matrix
     Hermitian, although the function reads one triangle only.

@@ -1,4 +1,4 @@
-"""The QR factorisation, A = Q·R.
+"""The QR factorization, A = Q·R.
 
 The gradient follows Roberts and Roberts (2020), "QR and LQ decomposition matrix backpropagation
 algorithms for square, wide, and deep matrices"; cotangents are with respect to x, not to its

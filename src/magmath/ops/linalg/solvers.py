@@ -1,7 +1,7 @@
-"""Linear systems, inverses and determinants: records that the passes expand into factorisations.
+"""Linear systems, inverses and determinants: records that the passes expand into factorizations.
 
 They are records because of their gradients: the gradient of a solution is another solution and does
-not need the gradient of the factors. A factorisation that several of them need, for instance a
+not need the gradient of the factors. A factorization that several of them need, for instance a
 solution and its gradient, is computed once.
 """
 

@@ -233,7 +233,7 @@ def _reference(a: Any, b: Any, *, subscripts: str, dtype: DType) -> Any:
     return np.einsum(subscripts, a, b)
 
 
-MOST_ELEMENTS = 1 << 15
+MAX_ELEMENTS = 1 << 15
 """Elements of an operand up to which NumPy's product is faster than to bind a kernel."""
 
 
@@ -241,7 +241,7 @@ def _numpy_function(node: Node) -> Callable[..., object] | None:
     """Return NumPy's product if both operands are matrices, transposed or not, or vectors."""
     letters = subscripts_of(node)
     rows, columns, summed = letters.rows, letters.columns, letters.summed
-    small = all(x.size <= MOST_ELEMENTS for x in (node, *node.inputs))
+    small = all(x.size <= MAX_ELEMENTS for x in (node, *node.inputs))
     plain = not letters.batch and max(len(rows), len(columns), len(summed)) <= 1
     same = node.dtype is node.inputs[0].dtype and node.dtype.kind in ("float", "complex")
     if not (small and plain and same and letters.out == rows + columns):

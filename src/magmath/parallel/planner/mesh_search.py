@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from magmath.errors import MagmathError
+from magmath.errors import MemoryLimitError
 from magmath.parallel.planner.costs import CostModel, CostTables
 from magmath.parallel.planner.elimination import AssignmentProblem, best_assignment
 from magmath.parallel.planner.layer_graph import BATCH, LayerGraph
@@ -195,7 +195,7 @@ class SearchResult:
 def search_meshes(graph: LayerGraph, model: CostModel, workers: int, limit: float) -> SearchResult:
     """Return the fastest plan over all meshes, within a limit of memory for each worker.
 
-    Raises MagmathError if no candidate fits the memory.
+    Raises MemoryLimitError if no candidate fits the memory.
     """
     all_tables = [CostTables(graph, mesh, model) for mesh in meshes(workers)]
     fixed = {name: uniform_candidate(all_tables[0], choice) for name, choice in STRATEGIES.items()}
@@ -209,7 +209,7 @@ def search_meshes(graph: LayerGraph, model: CostModel, workers: int, limit: floa
         chosen |= {(one.mesh, one.options): one for one in fitting[:SIMULATED]}
         gap = max([gap, *[one.gap for one in fitting]])
     if not chosen:
-        raise MagmathError(
+        raise MemoryLimitError(
             f"plan: no division of the network over {workers} workers fits {limit / 1e9:.3g} GB a "
             f"worker; use more workers, a smaller batch, or memory=… with more bytes"
         )

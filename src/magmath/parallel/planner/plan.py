@@ -12,7 +12,7 @@ from typing import Any, final
 from magmath.core.dtypes import as_dtype, float32
 from magmath.core.integers import require_integer
 from magmath.cost import Machine, load_machine
-from magmath.errors import MagmathError, OptionError
+from magmath.errors import OptionError
 from magmath.nn.module import Module
 from magmath.parallel.planner.costs import CostModel, CostTables
 from magmath.parallel.planner.layer_graph import LayerGraph, layer_graph
@@ -244,7 +244,7 @@ def plan(
     model     further fields of `CostModel`, such as slots=2 for an optimizer with two states
 
     Raises DataError for an unknown or incomplete machine, OptionError for an unknown strategy, and
-    if nothing fits the memory.
+    MemoryLimitError if no division of the network fits the memory.
     """
     if not isinstance(module, Module):
         raise OptionError(f"plan: needs a module such as mm.nn.Dense(10), was given {module!r}")
@@ -272,8 +272,8 @@ def plan_graph(
         limit = found.memory if memory is None else float(memory)
         return Plan(graph, found, search_meshes(graph, costs, workers, limit))
     if strategy not in STRATEGIES:
-        raise MagmathError(
-            f"plan: unknown strategy {strategy!r}; known are auto, {', '.join(STRATEGIES)}"
+        raise OptionError(
+            f"plan: strategy {strategy!r} is not known; there are auto, {', '.join(STRATEGIES)}"
         )
     tables = CostTables(graph, PlannerMesh((workers,)), costs)
     fixed = uniform_candidate(tables, STRATEGIES[strategy])

@@ -25,7 +25,7 @@ COLOURS: Final = {
     "exchange": "#edc948",
     "wait": "#bab0ac",
 }
-MOST_WORKERS: Final = 16
+MAX_WORKERS: Final = 16
 """Workers that an SVG shows."""
 
 
@@ -71,7 +71,7 @@ def perfetto(timeline: Timeline) -> str:
 
 def timeline_svg(timeline: Timeline) -> str:
     """Return the timeline of the first workers as SVG: two lanes each, coloured by phase."""
-    workers = _workers(timeline)[:MOST_WORKERS]
+    workers = _workers(timeline)[:MAX_WORKERS]
     left, width, lane = 150, 900, 16
     scale = width / (timeline.seconds or 1.0)
     top = {(w, s): 20 + (2 * i + j) * lane + i * 6

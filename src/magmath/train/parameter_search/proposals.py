@@ -61,7 +61,7 @@ class _Listed:
 
 @final
 class _Optuna:
-    """The tree-structured Parzen estimator of Optuna, which minimises the area."""
+    """The tree-structured Parzen estimator of Optuna, which minimizes the area."""
 
     def __init__(self, space: Space, trials: int, seed: int, threshold: float) -> None:
         try:

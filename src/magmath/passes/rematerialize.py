@@ -1,4 +1,4 @@
-"""Rematerialisation: computes values a second time instead of storing them, if a program needs more
+"""Rematerialization: computes values a second time instead of storing them, if a program needs more
 memory than it may.
 
 A training step stores most values of the forward pass until the backward pass reads them. The pass
@@ -39,7 +39,7 @@ dropped that raises the memory elsewhere by less than this part."""
 
 
 @dataclass(frozen=True)
-class Rematerialised:
+class Rematerialized:
     """A graph with second computations, its schedule, and for each of them the first one."""
 
     graph: Graph
@@ -47,13 +47,13 @@ class Rematerialised:
     first: Mapping[Node, Node]
 
 
-def rematerialise(
+def rematerialize(
     graph: Graph,
     schedule: ExecutionOrder,
     storage: Storage,
     environment: Environment,
     excess: int,
-) -> Rematerialised:
+) -> Rematerialized:
     """Return the graph in which temporaries need at least `excess` bytes less on a worker, or as
     few as the pass can reach."""
     splits = _Selection(graph, schedule, storage, environment).splits(excess)
@@ -68,7 +68,7 @@ def rematerialise(
         else:
             new[node] = node if inputs == node.inputs else node.replace(inputs)
         order.append(again[node] if second else new[node])
-    return Rematerialised(
+    return Rematerialized(
         graph.mapped(new),
         ExecutionOrder(
             order,
@@ -200,7 +200,7 @@ class _Selection:
     def _is_repeatable(self, node: Node) -> bool:
         """Return True for a value that a worker can compute a second time without exchanges."""
         root = self._storage.root(node)
-        if node.is_leaf or node.name in ("constant", "recompute") or node in self._kept:
+        if node.is_leaf_or_constant or node.name == "recompute" or node in self._kept:
             return False
         if root.is_leaf or root in self._kept or root in self._storage.window:
             return False

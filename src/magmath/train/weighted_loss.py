@@ -1,4 +1,4 @@
-"""Weights of the samples of a loss by their classes."""
+"""Weights of the samples of a loss: given for each sample, or by class."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def class_weights(given: Mapping[int, float] | Sequence[float] | None) -> ClassW
     table = {_class(label): float(weight) for label, weight in pairs}
     if not table or not all(weight >= 0 for weight in table.values()):
         raise OptionError(
-            f"fit: class_weight has a number of at least 0 for each class, was given {given!r}"
+            f"fit: class_weight has a number of at least 0 for each class, was given {given!r}; "
+            f"a class of weight 0 does not count"
         )
     return tuple([table.get(label, 1.0) for label in range(max(table) + 1)])
 
@@ -47,41 +48,60 @@ def _class(label: Any) -> int:
 
 @final
 class WeightedLoss:
-    """The mean of the losses of samples, each multiplied by the weight of its class, as in Keras.
+    """The mean of the losses of samples, each multiplied by weights, as in Keras.
+
+    classes   the weights of the samples by their classes, or None
+    option    the option of `fit` that asks for weights, for messages
 
     The mean is over the number of samples, not over the sum of the weights. `loss` has a parameter
     `reduction`. Raises OptionError otherwise.
     """
 
-    def __init__(self, loss: Callable[..., Array], weights: ClassWeights) -> None:
-        self._loss, self._weights = loss, weights
+    def __init__(
+        self, loss: Callable[..., Array], classes: ClassWeights | None, option: str
+    ) -> None:
+        self._loss, self._classes, self._option = loss, classes, option
         if "reduction" not in signature(loss).parameters:
             raise OptionError(
-                "fit: class_weight needs the loss of each sample: a loss by name, or a function "
+                f"fit: {option} needs the loss of each sample: a loss by name, or a function "
                 "(outputs, targets, reduction='mean') that returns it for reduction='none'"
             )
 
-    def __call__(self, outputs: Any, targets: Any) -> Array:
-        """Return the weighted mean for a batch."""
+    def __call__(self, outputs: Any, targets: Any, weights: Array | None = None) -> Array:
+        """Return the weighted mean for a batch; `weights` (N,) are those of its samples."""
         if not isinstance(targets, Array) or not isinstance(outputs, Array):
-            raise DataError("fit: class_weight needs one array of labels as targets")
-        losses = self._loss(outputs, targets, reduction="none")
-        labels = _labels(outputs, targets)
-        classes = max(outputs.shape[1] if outputs.ndim > 1 else 1, 2)
-        if len(self._weights) > classes:
-            raise OptionError(
-                f"fit: class_weight has a weight for class {len(self._weights) - 1}, and the "
-                f"outputs have {classes} classes"
+            raise DataError(
+                f"fit: {self._option} needs one array of outputs and one of targets, was given "
+                f"several; multiply by the weights in a loss of your own"
             )
-        table = [*self._weights, *[1.0] * (classes - len(self._weights))]
-        weights = take(asarray(table, dtype=losses.dtype), labels)
+        losses = self._loss(outputs, targets, reduction="none")
+        if self._classes is not None:
+            losses = self._weighted(losses, _weights_by_class(self._classes, outputs, targets))
+        if weights is not None:
+            losses = self._weighted(losses, weights)
+        return statistics.mean(losses)
+
+    def _weighted(self, losses: Array, weights: Array) -> Array:
+        """Return the losses of samples multiplied by weights, which the first axes number."""
         if losses.shape[: weights.ndim] != weights.shape:
             raise ShapeError(
-                f"fit: class_weight has weights for labels {weights.shape}, and the losses of the "
-                f"samples have shape {losses.shape}"
+                f"fit: {self._option} has weights of shape {weights.shape}, and the losses of the "
+                f"samples have shape {losses.shape}; the loss needs a number for each sample"
             )
         alike = reshape(weights, (*weights.shape, *[1] * (losses.ndim - weights.ndim)))
-        return statistics.mean(losses * alike)
+        return losses * astype(alike, losses.dtype, copy=False)
+
+
+def _weights_by_class(table: ClassWeights, outputs: Array, targets: Array) -> Array:
+    """Return the weight of each sample by its class."""
+    classes = max(outputs.shape[1] if outputs.ndim > 1 else 1, 2)
+    if len(table) > classes:
+        raise OptionError(
+            f"fit: class_weight has a weight for class {len(table) - 1}, and the outputs have "
+            f"{classes} classes; leave it out, or give the last layer more units"
+        )
+    values = [*table, *[1.0] * (classes - len(table))]
+    return take(asarray(values, dtype=outputs.dtype), _labels(outputs, targets))
 
 
 def _labels(outputs: Array, targets: Array) -> Array:
