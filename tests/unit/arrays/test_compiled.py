@@ -129,7 +129,9 @@ def test_numbers_and_arrays_of_numpy_are_results() -> None:
 def test_functions_that_cannot_be_compiled_are_told_why() -> None:
     with pytest.raises(MagmathError, match="must return arrays and numbers, .*; it returned a str"):
         mm.compile(lambda x: "text")(mm.ones(2))
-    with pytest.raises(MagmathError, match="must be an array, a number or hashable, was given a set"):
+    with pytest.raises(
+        MagmathError, match="must be an array, a number or hashable, was given a set"
+    ):
         mm.compile(lambda x, y: x)(mm.ones(2), {1})
 
 
