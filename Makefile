@@ -34,7 +34,7 @@ demo: $(STAMP)
 	$(BIN)/magmath train mlp --data digits --workers 2 --width 512 --batch 32 \
 		--learning-rate 3e-3 --output runs/digits
 
-# Types take one processor: they are checked beside the tests.
+# Types take one processor: they are checked while the tests run.
 test: lint layers
 	@$(MAKE) --no-print-directory --jobs=2 types pytest
 

@@ -40,7 +40,7 @@ def only(position: int) -> Any:
             self._executor = self._executors[position]
 
         def start(self) -> None:
-            while not self._executor.ready():
+            while not self._executor.is_ready():
                 assert not self._executor.error(), self._executor.error()
                 time.sleep(0.02)
             self._executor.start()

@@ -445,7 +445,7 @@ else:  # hidden from type checkers: with a `__getattr__`, any name would pass
             module, attribute = _HOME[name]
             value = getattr(import_module(module), attribute)
         else:
-            reason = import_module("magmath.core.numpy_aliases").alias_hint(name)
+            reason = import_module("magmath.core.missing_numpy_names").alias_hint(name)
             foreign = import_module("magmath.core.foreign_names")
             hint = reason or foreign.hint(foreign.NAMESPACE, name)
             raise AttributeError(f"module 'magmath' has no attribute {name!r}{hint}")

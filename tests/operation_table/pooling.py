@@ -10,7 +10,7 @@ from operation_table.draws import REAL, Case, Draws, Row, Shape
 
 
 def _windows(draws: Draws) -> tuple[Shape, Shape, dict[str, Any]]:
-    """Shapes of the operand and of the windows, and how they go together."""
+    """Shapes of the operand and of the windows, that fit each other."""
     lead = tuple(draws.draw(st.integers(1, 2)) for _ in range(draws.draw(st.integers(0, 3))))
     kernel = [
         draws.draw(st.integers(1, 3)) for _ in range(draws.draw(st.sampled_from([1, 2, 2, 3])))

@@ -144,7 +144,7 @@ def test_tables_of_text_come_back(data: st.DataObject) -> None:
             np.testing.assert_array_equal(natural.astype(dtype), truth)
 
 
-def test_every_fault_of_a_table_names_its_line_whoever_reads_it(
+def test_every_fault_of_a_table_names_its_line_on_every_reader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(csv, "PART_BYTES", 40)

@@ -15,6 +15,7 @@ import magmath as mm
 from engines import current
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.nn import metrics
+from magmath.train.metric_choice import metric_functions
 
 POOLS = [("inline", 1), ("shared", 2), ("messages", 4)]
 CLASSES = 7
@@ -107,6 +108,9 @@ def test_functions_are_the_metrics_of_the_table() -> None:
             np.testing.assert_array_equal(
                 metrics.METRICS[name](y, t).numpy(), function(y, t).numpy(), err_msg=name
             )
+        (three,) = metric_functions(["top_3_accuracy"]).values()
+        assert float(three(y, t)) == float(metrics.top_k_accuracy(y, t, 3))
+        assert metric_functions(["top_3_accuracy"]) == {"top_3_accuracy": three}
         assert set(named) | {"mean_absolute_error", "mean_squared_error"} == set(metrics.METRICS)
 
 

@@ -366,7 +366,7 @@ def test_groups_may_have_schedules_and_other_states() -> None:
         (lambda: Adam(-0.1), MagmathError, "learning_rate must be at least 0, was given -0.1"),
         (lambda: Adam(weight_decay=-1), MagmathError, "weight_decay must be at least 0.*-1"),
         (lambda: Adam(clip_norm=0), MagmathError, "clip_norm must be positive, was given 0"),
-        (lambda: Adam(clip_norm=1, clip_value=1), MagmathError, "give one of them"),
+        (lambda: Adam(clip_norm=1, clip_value=1), MagmathError, "give clip_value or clip_norm, not both"),
         (lambda: Adam(groups={"*": {"momentum": 1}}), MagmathError,
          r"groups: '\*' sets momentum; the settings of a group of Adam are learning_rate, .*beta1"),
         (lambda: Adam(groups={"*": {"clip_norm": 1}}), MagmathError, "sets clip_norm"),
@@ -494,6 +494,23 @@ def test_states_that_do_not_fit() -> None:
         momentum.load_state_dict({"v.velocity": np.zeros(3), "steps": 1})
         with pytest.raises(ShapeError, match=r"v.velocity has shape \(3,\), variable v has \(2,\)"):
             momentum.update({v: mm.asarray([1.0, 1.0])})
+
+
+def test_states_of_another_optimizer() -> None:
+    with current("inline"):
+        v = mm.variable("v", [1.0, 2.0])
+        gradient = mm.asarray([1.0, 1.0])
+        momentum, adam = Momentum(0.1), Adam(0.1)
+        momentum.update({v: gradient})
+        adam.load_state_dict(momentum.state_dict())
+        with pytest.raises(OptionError, match="states of variable v are velocity, this optimizer"):
+            adam.update({v: gradient})
+        others = mm.variable("v.b", [0.0])  # its states are not those of v
+        adam = Adam(0.1)
+        adam.update({v: gradient, others: mm.asarray([1.0])})
+        again = Adam(0.1)
+        again.load_state_dict(adam.state_dict())
+        again.update({v: gradient})
 
 
 @pytest.mark.parametrize("together", [True, False])

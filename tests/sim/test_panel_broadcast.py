@@ -64,7 +64,7 @@ def test_all_read_what_one_has_made_however_late_they_are(size: int, shares_memo
 
 
 @pytest.mark.parametrize("shares_memory", [True, False])
-def test_whoever_waits_for_a_panel_is_woken_by_an_abort(shares_memory: bool) -> None:
+def test_a_worker_that_waits_for_a_panel_is_woken_by_an_abort(shares_memory: bool) -> None:
     group = LocalGroup(2, shares_memory)
     ring = rings(group)[1]
     with ThreadPoolExecutor(1) as threads:

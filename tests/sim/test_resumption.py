@@ -36,7 +36,7 @@ class OwnSchedule(s.Schedule):
     def __call__(self, step: int) -> float:
         return self.rate
 
-    def monitored(self, figures: Mapping[str, Any]) -> None:
+    def observe_metrics(self, figures: Mapping[str, Any]) -> None:
         self.seen.append(figures["loss"])
         self.rate *= 0.5 if self.seen[-1] > np.mean(self.seen) else 1.1
 

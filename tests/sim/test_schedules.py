@@ -137,7 +137,7 @@ def test_one_step_of_each_schedule() -> None:
         (lambda: s.Cosine(0.1, 0), "Cosine: steps must be at least 1, was given 0"),
         (lambda: s.Step(0.1, 0), "Step: size must be at least 1"),
         (lambda: s.Step(0.1, 2, per="batch"), 'per must be "epoch" or "step", was given \'batch\''),
-        (lambda: s.Plateau(0.1, monitor="f1").monitored({"loss": 1.0, "accuracy": None}),
+        (lambda: s.Plateau(0.1, monitor="f1").observe_metrics({"loss": 1.0, "accuracy": None}),
          "monitors 'f1', which fit does not measure here; there are loss"),
     ],
 )  # fmt: skip

@@ -45,7 +45,7 @@ def reversed_orders(engine: Any) -> Iterator[None]:
 
     engine._programs.clear()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory_order, "_preferred", lambda nodes: True)
+        patch.setattr(memory_order, "_is_preferred", lambda nodes: True)
         patch.setattr(memory_order._Groups, "chosen", chosen)
         yield
     engine._programs.clear()

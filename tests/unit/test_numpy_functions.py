@@ -16,7 +16,7 @@ import pytest
 import magmath as mm
 import numpy_calls
 from engines import current
-from magmath.core.numpy_aliases import EXCLUDED, EXCLUDED_OBJECTS
+from magmath.core.missing_numpy_names import EXCLUDED, EXCLUDED_OBJECTS
 
 KINDS = [("inline", 1), ("shared", 2), ("messages", 3)]
 FAMILIES = ("ELEMENTWISE", "REDUCTIONS", "SHAPES", "INDEXING", "PRODUCTS", "CREATION", "METHODS")

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import magmath as mm
-from magmath.core import foreign_names, numpy_aliases
+from magmath.core import foreign_names, missing_numpy_names
 from magmath.ops import elementwise
 
 NAMES = """
@@ -219,15 +219,15 @@ def test_each_package_can_be_imported_first() -> None:
 
 
 def test_it_is_told_why_a_name_of_numpy_is_missing() -> None:
-    for name, reason in numpy_aliases.EXCLUDED.items():
+    for name, reason in missing_numpy_names.EXCLUDED.items():
         assert callable(getattr(np, name))
         with pytest.raises(AttributeError, match=re.escape(reason)):
             getattr(mm, name)
-    for name, reason in numpy_aliases.EXCLUDED_OBJECTS.items():
+    for name, reason in missing_numpy_names.EXCLUDED_OBJECTS.items():
         assert hasattr(np, name)
         with pytest.raises(AttributeError, match=re.escape(reason)):
             getattr(mm, name)
-    for name, reason in numpy_aliases.EXCLUDED_METHODS.items():
+    for name, reason in missing_numpy_names.EXCLUDED_METHODS.items():
         assert hasattr(np.ndarray, name)
         if not hasattr(mm, name):
             with pytest.raises(AttributeError, match=re.escape(reason)):

@@ -53,7 +53,7 @@ FUNCTIONS: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
 
 @settings(max_examples=25, deadline=None)
 @given(st.randoms(use_true_random=False))
-def test_whoever_holds_a_result_keeps_it(choice: random.Random) -> None:
+def test_a_referenced_result_keeps_its_values(choice: random.Random) -> None:
     with current("inline"):
         values = np.random.default_rng(choice.randrange(1000))
         compiled = [(mm.compile(own), numpy) for own, numpy in FUNCTIONS]

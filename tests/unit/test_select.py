@@ -15,11 +15,11 @@ class Fake(Executor):
     def __init__(self, name: str, pace: float, ready: bool = True) -> None:
         self.name = name
         self.pace = pace
-        self.is_ready = ready
+        self.was_built = ready
         self.closed = False
 
-    def ready(self) -> bool:
-        return self.is_ready
+    def is_ready(self) -> bool:
+        return self.was_built
 
     def start(self) -> None: ...
 
@@ -79,7 +79,7 @@ def test_a_known_way_is_not_taken_before_it_is_ready() -> None:
     later: list[Executor] = [Fake("replay", 3.0), native, Fake("team", 2.0)]
     selector = selector_of(later, former)
     assert "native" not in run(selector, later, 4)
-    native.is_ready = True
+    native.was_built = True
     assert run(selector, later, 4)[-1] == "native"
 
 
@@ -108,5 +108,5 @@ def test_times_measured_while_a_compiler_runs_are_measured_again() -> None:
     ways: list[Executor] = [Fake("replay", 1.8), native, team]
     selector = selector_of(ways)
     run(selector, ways, 4 * TRIALS)
-    native.pace, team.is_ready = 0.5, True
+    native.pace, team.was_built = 0.5, True
     assert run(selector, ways, 4 * TRIALS)[-1] == "native"

@@ -186,7 +186,7 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Array:
     x, y = _vectors("convolve", a, v)
     if x.dtype is bool_ and y.dtype is bool_:  # whether any of the products is true
         return convolve(astype(x, int64), astype(y, int64), mode) != 0
-    if x.size < y.size:  # zeros surround the longer vector: they do not meet its infinities or nan
+    if x.size < y.size:  # zeros surround the longer vector, apart from its infinities
         x, y = y, x
     return _part(_whole(x, y), x.size, y.size, mode, "convolve")
 
@@ -198,7 +198,7 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Array:
         return correlate(astype(x, int64), astype(y, int64), mode) != 0
     if x.size >= y.size:
         return _part(_whole(x, flip(conj(y))), x.size, y.size, mode, "correlate")
-    # zeros surround the longer vector: they do not meet its infinities or nan
+    # zeros surround the longer vector, apart from its infinities
     turned = flip(_whole(flip(conj(y)), x))
     return flip(_part(turned, y.size, x.size, mode, "correlate"))
 

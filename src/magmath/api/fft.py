@@ -16,7 +16,7 @@ from magmath.api.creation import DTypeLike
 from magmath.api.manipulation import roll
 from magmath.arrays.array import Array, as_array, floating
 from magmath.core.dtypes import as_dtype, int64
-from magmath.core.numpy_aliases import alias_hint
+from magmath.core.missing_numpy_names import alias_hint
 from magmath.core.promotion import get_default_dtype
 from magmath.core.shapes import normalize_axes, normalize_axis
 from magmath.engine.user_line import user_line

@@ -243,7 +243,9 @@ def putmask(a: Array, mask: Any, values: Any) -> None:
     """Write values where a mask is true: to each such position the value at the same position of
     the flattened values, which are repeated to the length of the array."""
     a = target("putmask", a)
-    wide = broadcast_to(reshape(_cycled(values, a.size), a.shape if _many(values) else ()), a.shape)
+    wide = broadcast_to(
+        reshape(_cycled(values, a.size), a.shape if _has_several(values) else ()), a.shape
+    )
     chosen = choice(as_array("putmask", mask), Array(written_operand(a.dtype, wide)), a)
     stored("putmask", chosen, a)
 
@@ -255,7 +257,7 @@ def place(arr: Array, mask: Any, vals: Any) -> None:
     arr[astype(chosen, bool_)] = _cycled(vals, count_mask(astype(chosen, bool_).node).total)
 
 
-def _many(values: Any) -> bool:
+def _has_several(values: Any) -> bool:
     return as_array("put", values).size != 1
 
 

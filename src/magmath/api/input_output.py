@@ -223,7 +223,7 @@ def _write(path: str, storage: StorageSpec, array: Array) -> None:
     layout = array.layout
     small = layout.mesh.size == 1 or array.size * array.dtype.itemsize <= ONE_WRITER
     one = layout.is_replicated and small
-    if not (one or (storage.chunks is None and _in_rows(layout))):
+    if not (one or (storage.chunks is None and _is_in_rows(layout))):
         array = array.redistribute(_in_chunks(layout, storage.chunks))
     data = remote_array_of(array.evaluated())
     with transfer_progress(
@@ -232,7 +232,7 @@ def _write(path: str, storage: StorageSpec, array: Array) -> None:
         data.pool.write(data.handle, path, storage, progress)
 
 
-def _in_rows(layout: Layout) -> bool:
+def _is_in_rows(layout: Layout) -> bool:
     """Return True if each worker stores a range of the first dimension, a contiguous part of a
     file."""
     if layout.boxes is not None or layout.is_partial or layout.is_replicated:

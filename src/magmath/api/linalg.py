@@ -43,7 +43,7 @@ from magmath.arrays.array import Array, as_array
 from magmath.arrays.operands import operands
 from magmath.arrays.views import Diagonal, link
 from magmath.core.dtypes import as_dtype
-from magmath.core.numpy_aliases import alias_hint
+from magmath.core.missing_numpy_names import alias_hint
 from magmath.core.shapes import broadcast, normalize_axis
 from magmath.engine.user_line import user_line
 from magmath.errors import LinAlgError, ShapeError

@@ -47,7 +47,7 @@ from magmath.arrays.views import (
 from magmath.core.calling_instruction import BINARY, ITEM_WRITES, calling_instruction
 from magmath.core.dtypes import DType, as_dtype, bool_, float64, int8, real_dtype
 from magmath.core.foreign_names import METHODS, hint
-from magmath.core.numpy_aliases import alias_hint
+from magmath.core.missing_numpy_names import alias_hint
 from magmath.core.promotion import floating_dtype
 from magmath.diagnostics.explain import explain_node
 from magmath.engine import session, tracing

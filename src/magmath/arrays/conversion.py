@@ -70,7 +70,7 @@ def as_node(operation: str, value: Any) -> Node:
         return value.node
     if isinstance(value, (np.ndarray, np.generic, list, tuple)) or is_number(value):
         return leaf_of_values(value)
-    if hasattr(type(value), "refuse"):  # elements that a mask selects
+    if hasattr(type(value), "refuse"):  # elements that a mask selects, a variable not yet made
         raise value.refuse(operation)
     given = "None" if value is None else type(value).__name__
     raise TypeError(

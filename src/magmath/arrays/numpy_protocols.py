@@ -14,7 +14,7 @@ import numpy as np
 
 from magmath.arrays.lazy_array import LazyArray
 from magmath.arrays.namespace import array_namespace
-from magmath.core.numpy_aliases import alias_hint
+from magmath.core.missing_numpy_names import alias_hint
 
 _MODULES = {
     "numpy": "",

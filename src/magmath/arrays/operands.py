@@ -159,9 +159,11 @@ def written_operand(dtype: DType, value: Any) -> Node:
     value, kind = operand("indexing", given)
     if (common := common_dtype(dtype, kind)) is not dtype:
         offered = kind if isinstance(kind, DType) else common
+        loses_part = offered.kind == "complex"
+        remedy = "mm.real(value) or mm.abs(value)" if loses_part else "mm.astype(value, …)"
         raise DTypeError(
             f"indexing: cannot put {offered} into an array of {dtype}, whose type must not change; "
-            f"convert the value with mm.astype(value, …)"
+            f"convert the value with {remedy}"
         )
     return node_of("indexing", value, dtype)
 

@@ -252,6 +252,13 @@ def is_convertible(given: DType, own: DType) -> bool:
     return _KINDS.index(given.kind) <= _KINDS.index(own.kind) and not wider
 
 
+def conversion_remedy(given: DType, own: DType) -> str:
+    """Return how to convert values of the type `given`, which loses information, for messages."""
+    if given.kind == "complex" and own.kind != "complex":
+        return "take its real part, mm.real(x), or mm.abs(x)"
+    return f"convert it with mm.astype(x, mm.{own.name})"
+
+
 def _converted(variable: Variable, node: Node) -> Node:
     """Return a new value in the variable's element type.
 
@@ -261,7 +268,7 @@ def _converted(variable: Variable, node: Node) -> Node:
     if not is_convertible(given, own):
         raise DTypeError(
             f"assign: variable {variable.name} is {own}, its new value would be {given} and lose "
-            f"information; convert it with mm.astype(x, mm.{own.name})"
+            f"information; {conversion_remedy(given, own)}"
         )
     return e.astype(node, own)
 

@@ -18,6 +18,8 @@ def remedy_for(given: Any) -> str:
     """Return what to write in place of an object that is given for one or more variables."""
     if isinstance(given, Variable):
         return "put it in a list: [v]"
+    if hasattr(type(given), "describe_missing"):
+        return str(given.describe_missing())
     if is_module(given):
         return "give the parameters of a module: module.trainable()"
     if isinstance(given, Array):

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from magmath.batching.loop import batched_loop
+from magmath.batching.masked_examples import values_of_needed_examples
 from magmath.batching.operand import BatchOperand, BatchOperands
 from magmath.batching.rules import DRAWN, drawn, of_batch
-from magmath.batching.taken import of_taken
 from magmath.graph import Node
 from magmath.graph.graph import topological_until
 from magmath.ops.predication import BRANCH, BRANCH_RESULT, branch, branch_result
@@ -77,9 +77,9 @@ class _Batch:
             self._streams.update([node] if node.inputs[0] in self._streams else [])
             varies = operands[0].varies
         else:
-            varies = any(x.varies for x in operands) or _draws(node, self._streams)
+            varies = any(x.varies for x in operands) or _is_drawn(node, self._streams)
         if varies:
-            own_numbers = _draws(node, self._streams) and not any(x.varies for x in operands[:2])
+            own_numbers = _is_drawn(node, self._streams) and not any(x.varies for x in operands[:2])
             result = drawn(node, operands) if own_numbers else of_batch(node, operands)
             return BatchOperand(result, True, self._size)
         return BatchOperand(_with_inputs(node, operands), False, self._size)
@@ -93,7 +93,7 @@ class _Batch:
         """
         predicate, *read = operands
         if predicate.varies and self._size:
-            read = of_taken(read, predicate)
+            read = values_of_needed_examples(read, predicate)
             predicate = BatchOperand(reduce("any", predicate.node), False, self._size)
         inside = dict(zip(node.inputs[1:], read, strict=True))
         self._branches[node] = _Batch(inside, self._streams, self._size)
@@ -120,6 +120,6 @@ def _with_inputs(node: Node, operands: BatchOperands) -> Node:
     return node if same else node.replace(inputs)
 
 
-def _draws(node: Node, streams: Collection[Node]) -> bool:
+def _is_drawn(node: Node, streams: Collection[Node]) -> bool:
     """Return True for random numbers that differ between examples."""
     return node.name in DRAWN and node.inputs[1] in streams

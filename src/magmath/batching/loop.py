@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from magmath.batching.masked_examples import values_of_needed_examples
 from magmath.batching.operand import BatchOperand, BatchOperands
-from magmath.batching.taken import of_taken
 from magmath.core.dtypes import DType, bool_
 from magmath.graph import Node, Shape
 from magmath.layout import Layout
@@ -57,7 +57,7 @@ def _batched_body(body: LoopBody, captured: BatchOperands, batched: Batched, siz
     states = [_operand(x, i < own, size) for i, x in enumerate(body.states)]
     read = [_operand(x, of.varies, size) for x, of in zip(body.captured, captured, strict=True)]
     leaves = (*body.states, *body.captured)
-    given = dict(zip(leaves, of_taken([*states, *read], needed), strict=True))
+    given = dict(zip(leaves, values_of_needed_examples([*states, *read], needed), strict=True))
     outputs = [*body.following, body.goes_on, *body.drawn]
     found = batched(outputs, given, body.drawn, size)
     following, goes_on, drawn = found[: len(states)], found[len(states)], found[len(states) + 1 :]

@@ -1,7 +1,7 @@
 """The build of steps that workers run on their own: a graph is split into programs for one worker.
 
 What depends on the shared arrays, such as the rule of an optimizer, is computed by the program of
-their server, while no other worker accesses them. Everything else, such as the loss and the
+their server, while no other worker accesses them. All other work, such as the loss and the
 gradients, is computed before that from private copies. Arrays that depend on the number of steps
 alone, such as the state of a generator, need no server: each worker computes them for its step.
 """

@@ -105,7 +105,7 @@ class AsynchronousRun:
                 raise error
             servers.raise_failure()
         except Exception as failure:
-            failure.in_step = True  # type: ignore[attr-defined]
+            failure.is_in_step = True  # type: ignore[attr-defined]
             raise
         if self._context.rank:
             return []

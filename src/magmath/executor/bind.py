@@ -222,7 +222,7 @@ def _check_abandoned(context: Context) -> None:
     """Raise InterruptedError on all workers if the run is abandoned."""
     if context.comm.allreduce_max(int(context.is_abandoned())):
         error = InterruptedError("interrupted between two instructions: the result is not computed")
-        error.in_step = True  # type: ignore[attr-defined]
+        error.is_in_step = True  # type: ignore[attr-defined]
         raise error
 
 

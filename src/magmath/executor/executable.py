@@ -182,7 +182,7 @@ class Executable:
         if self.context.failures:
             first = self.context.failures[0]
             self.context.failures.clear()
-            first.in_step = True  # type: ignore[attr-defined]
+            first.is_in_step = True  # type: ignore[attr-defined]
             raise first
 
     def prepare_replay(

@@ -128,7 +128,7 @@ def _segments(binding: Binding) -> NativeSegments | None:
         return None
     segments = NativeSegments(source, exact=False)
     end = time.perf_counter() + COMPILE_SECONDS
-    while not segments.ready():
+    while not segments.is_ready():
         if segments.error() or time.perf_counter() > end:
             segments.close()
             return None

@@ -44,7 +44,7 @@ class NativeForms:
 
     def are_ready(self) -> bool:
         """Return True if segments are compiled."""
-        return any(form is not None and form.ready() for form in self._segments.values())
+        return any(form is not None and form.is_ready() for form in self._segments.values())
 
     def close(self) -> None:
         """Stop the compilations."""

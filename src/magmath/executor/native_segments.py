@@ -39,7 +39,7 @@ class NativeSegments:
         )
         self._offsets = np.array(source.offsets or [0], dtype=np.int64)
 
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         """Return True once the segments are compiled."""
         return self._build.function() is not None
 

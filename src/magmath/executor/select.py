@@ -42,7 +42,7 @@ class Alternative(ABC):
     name: str
 
     @abstractmethod
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         """Return True once it can execute."""
 
     @abstractmethod
@@ -74,7 +74,7 @@ class Replay(Executor):
     def __init__(self, binding: Binding) -> None:
         self._binding = binding
 
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         return True
 
     def start(self) -> None:
@@ -106,7 +106,7 @@ class Native(Executor):
         first = [0, self._flags.ctypes.data, comm.rank, comm.size, 0, self._offsets.ctypes.data]
         self._words = np.array([*first, *source.addresses(binding.tensors)], dtype=np.int64)
 
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         return self._build.function() is not None
 
     def error(self) -> str:
@@ -145,8 +145,8 @@ class Segmented(Executor):
         self._segments = segments
         self._calls: Calls | None = None
 
-    def ready(self) -> bool:
-        return self._segments is None or self._segments.ready()
+    def is_ready(self) -> bool:
+        return self._segments is None or self._segments.is_ready()
 
     def start(self) -> None:
         self._binding.start()
@@ -252,7 +252,7 @@ class FastestSelector(Generic[Kind]):
                 self._paces[self._current].append(seconds / steps)
                 self._least[self._current] = min(self._least[self._current], seconds / steps)
         if len(self._executors) > 1:
-            ready = [not self._comm.allreduce_max(int(not e.ready())) for e in self._executors]
+            ready = [not self._comm.allreduce_max(int(not e.is_ready())) for e in self._executors]
             self._reconsider(ready)
             following = self._comm.allreduce_max(self._next(ready) if self._comm.rank == 0 else 0)
             if following != self._current and self._trials[self._current] > TRIALS + 1:

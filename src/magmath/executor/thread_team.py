@@ -122,8 +122,8 @@ class Team(Executor):
         self._lanes = _executors(lanes.forms, contexts, self._bindings)
         self._failed = False  # lanes that have failed are not in step
 
-    def ready(self) -> bool:
-        return not self._failed and all(lane.ready() for lane in self._lanes)
+    def is_ready(self) -> bool:
+        return not self._failed and all(lane.is_ready() for lane in self._lanes)
 
     def error(self) -> str:
         """Return the compiler's error if it has failed, otherwise an empty string."""

@@ -39,7 +39,7 @@ SAMPLED = 8
 class _ReplayTier(Alternative):
     name = "replay"
 
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         return True
 
     def close(self) -> None: ...
@@ -62,14 +62,14 @@ class _SegmentsTier(Alternative):
         """Return the calls of a step."""
         if binding.compiled is None:
             segments = self._forms.segments(binding)
-            if segments is None or not segments.ready():
+            if segments is None or not segments.is_ready():
                 return binding.step
             if binding.former is not None:
                 self.calls(binding.former.binding)  # those that this one shares
             binding.compiled = binding.with_segments(segments.bind(binding.tensors))
         return binding.compiled
 
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         return self._forms.are_ready()
 
     def close(self) -> None:

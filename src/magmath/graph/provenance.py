@@ -517,7 +517,7 @@ def _existing(
 ) -> dict[Provenance, list[WeakOperand]]:
     """Return the existing arrays on which each record depends, without their provenance.
 
-    Those of several records are found together, as sets; one record, the usual case, needs none.
+    Those of several records are found in one walk, as sets; one record, the usual case, needs none.
     """
     if len(records) == 1:
         nodes = records[0].nodes(through_gradients=through_gradients)

@@ -5,7 +5,7 @@ A loop such as
     for _ in range(1000):
         x = step(x, y)
 
-passes results of each call to the next one, together with the same other arrays. A record of each
+passes results of each call to the next one, and the same other arrays. A record of each
 call would take as long as the call of a small function, so the calls are counted, and the records
 are made when they are needed.
 """

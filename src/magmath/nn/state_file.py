@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from magmath.api.creation import asarray
 from magmath.api.input_output import save_on_controller
 from magmath.arrays.array import Array
-from magmath.arrays.variable import Variable, assign, is_convertible
+from magmath.arrays.variable import Variable, assign, conversion_remedy, is_convertible
 from magmath.errors import DTypeError, MagmathError, ShapeError, WeightsError
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ def assign_state(
     if problems:
         ignorable = strict and (missing or unexpected)
         remedy = "; strict=False ignores missing and unknown paths" if ignorable else ""
+        remedy = remedy or "; load the state of a module of the same layers and sizes"
         raise WeightsError(f"load_state_dict: {'; '.join(problems)}{remedy}")
     assign([(own[path], value.node) for path, value in values.items()])
     return missing, unexpected
@@ -97,12 +98,9 @@ def _value(given: Any, variable: Variable) -> Array:
     if value.shape != shape:
         raise ShapeError(f"has shape {shape}, was given {value.shape}")
     if not is_convertible(value.dtype, variable.dtype):
-        remedy = f"mm.astype(x, mm.{variable.dtype.name})"
-        if value.dtype.kind == "complex":
-            remedy = "mm.real(x) or mm.abs(x)"
         raise DTypeError(
-            f"is {variable.dtype}, was given {value.dtype}, which would lose information: give "
-            f"{remedy}"
+            f"is {variable.dtype}, was given {value.dtype}, which would lose information: "
+            f"{conversion_remedy(value.dtype, variable.dtype)}"
         )
     return value
 

@@ -184,7 +184,7 @@ def _refused(operation: str) -> Callable[..., Any]:
     """Return a method that raises MagmathError for an operator or conversion of this name."""
 
     def refuse(self: Deferred, *_: Any, **__: Any) -> Any:
-        raise MagmathError(f"{operation}: {self.describe()}")
+        raise self.refuse(operation)
 
     return refuse
 
@@ -209,7 +209,7 @@ class Deferred:
         """Note the class of the module that has it as an attribute, for messages."""
         self._owner, self._attribute = owner, attribute
 
-    def describe(self) -> str:
+    def describe_missing(self) -> str:
         """Return the reason why the variable cannot be used, and the remedy."""
         subject, own = "the variable", ""
         if self._owner is not None:
@@ -222,11 +222,15 @@ class Deferred:
             f"call module.build(shape) with the shape of an input, or call the module"
         )
 
+    def refuse(self, operation: str) -> MagmathError:
+        """Return the error of an operation on the variable."""
+        return MagmathError(f"{operation}: {self.describe_missing()}")
+
     def __getattr__(self, name: str) -> Any:
         """Raise AttributeError; the message says how the variable is made."""
         if name.startswith("__"):  # protocols, such as those of copy and NumPy
             raise AttributeError(name)
-        raise AttributeError(f"{name}: {self.describe()}")
+        raise AttributeError(f"{name}: {self.describe_missing()}")
 
     __add__ = __radd__ = _refused("add")
     __sub__ = __rsub__ = _refused("subtract")
@@ -238,6 +242,7 @@ class Deferred:
     __getitem__ = __setitem__ = _refused("indexing")
     __lt__ = __le__ = __gt__ = __ge__ = _refused("comparison")
     __float__ = __array__ = _refused("conversion")
+    __len__ = __iter__ = _refused("length")
 
     def make(self, shape: Shape, dtype: DTypeLike = None) -> Parameter | Buffer:
         """Return the variable with this shape."""

@@ -102,7 +102,7 @@ def _squares_vjp(node: Node, h: Node) -> Gradients:
 # kernels ------------------------------------------------------------------------------------------
 
 
-def _channels(x: torch.Tensor, *vectors: torch.Tensor) -> bool:
+def _is_by_channels(x: torch.Tensor, *vectors: torch.Tensor) -> bool:
     """Return True if torch's batch normalization takes x: vectors vary along dimension 1 at
     most."""
     if x.ndim < 2:
@@ -149,7 +149,7 @@ def _bind_dot(call: KernelCall) -> Callable[[], object]:
     (g, x, m), out, axis = call.inputs, call.out, call.attributes["axis"]
     if not x.numel():
         return out.zero_
-    if _channels(x, m) and axis == _all_but_channels(x):
+    if _is_by_channels(x, m) and axis == _all_but_channels(x):
         ones, mean, target = x.new_ones(x.shape[1]), m.reshape(-1), out.view(-1)
         run = torch.ops.aten.native_batch_norm_backward
         mask = [False, True, True]

@@ -223,7 +223,7 @@ class Optimizer(metaclass=KeywordHints):
         rates = {id(one): one for one in map(after_warm_up, self._groups.learning_rates)}
         for one in rates.values():  # groups may have the same schedule
             if isinstance(one, Monitoring):
-                one.monitored(figures)
+                one.observe_metrics(figures)
 
     def schedule_states(self) -> dict[str, Mapping[str, Any]]:
         """Return the states of learning rates that have one, by the index of the rate."""

@@ -248,7 +248,7 @@ class Plateau(Schedule):
             return value < self._best * (1 - self.threshold)
         return value > self._best * (1 + self.threshold)
 
-    def monitored(self, figures: Mapping[str, float | None]) -> None:
+    def observe_metrics(self, figures: Mapping[str, float | None]) -> None:
         """Observe the monitored value among the metrics of an epoch.
 
         Raises MagmathError if it is missing.
@@ -287,7 +287,7 @@ class StatefulSchedule(Protocol):
 class Monitoring(Protocol):
     """A learning rate that follows the metrics of epochs, such as `Plateau`."""
 
-    def monitored(self, figures: Mapping[str, float | None]) -> None:
+    def observe_metrics(self, figures: Mapping[str, float | None]) -> None:
         """Receive the losses and metrics of an epoch by name."""
 
 

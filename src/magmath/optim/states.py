@@ -16,7 +16,7 @@ from magmath.arrays.variable import Variable
 from magmath.core.dtypes import DType, compute_dtype, int64
 from magmath.engine import tracing
 from magmath.engine.captured_arrays import note_update
-from magmath.errors import ShapeError
+from magmath.errors import OptionError, ShapeError
 from magmath.graph import Node, Shape
 from magmath.layout import Layout
 
@@ -152,7 +152,7 @@ class States:
         known = [
             v
             for entry in self._states.values()
-            if (v := entry.variable()) is not None and _on_its_pool(entry, v)
+            if (v := entry.variable()) is not None and _is_on_its_pool(entry, v)
         ]
         labels: dict[int, str] = {}
         counts: Counter[str] = Counter()
@@ -173,14 +173,14 @@ class States:
 
     def _find(self, v: Variable) -> VariableStates | None:
         entry = self._states.get(id(v))
-        if entry is None or entry.variable() is not v or not _on_its_pool(entry, v):
+        if entry is None or entry.variable() is not v or not _is_on_its_pool(entry, v):
             return None
         return entry if entry.dtype is v.dtype else None
 
     def _keep_converted(self, v: Variable, label: str) -> None:
         """Use the states of a variable that was converted to another type as loaded ones."""
         entry = self._states.get(id(v))
-        if entry is None or entry.variable() is not v or not _on_its_pool(entry, v):
+        if entry is None or entry.variable() is not v or not _is_on_its_pool(entry, v):
             return
         self._loaded |= {
             f"{label}.{name}": one.snapshot()
@@ -202,9 +202,23 @@ class States:
         assert needs_of is not None, "the optimizer owns its states"
         needs, dtype = needs_of(v), compute_dtype(v.dtype)
         names = (*needs.names, MASTER) if dtype is not v.dtype else needs.names
+        self._check_loaded(v, label, needs.names)
         states = {name: self._first_value(v, f"{label}.{name}") for name in names}
         steps = int(self._loaded.pop(f"{label}.count", 0))
         return VariableStates(ref(v), states, needs, v.dtype, steps)
+
+    def _check_loaded(self, v: Variable, label: str, names: Sequence[str]) -> None:
+        """Raise OptionError if the loaded states of a variable are those of another optimizer."""
+        prefix = f"{label}."
+        given = [key.removeprefix(prefix) for key in self._loaded if key.startswith(prefix)]
+        known = {*names, MASTER, "count"}
+        other = [name for name in given if "." not in name and name not in known]
+        if other:
+            raise OptionError(
+                f"load_state_dict: the states of variable {v.name} are {', '.join(other)}, this "
+                f"optimizer needs {', '.join(names) or 'none'}; load them into an optimizer of the "
+                f"same class and settings"
+            )
 
     def _first_value(self, v: Variable, key: str) -> Variable:
         dtype = compute_dtype(v.dtype)
@@ -237,6 +251,6 @@ class States:
                 entry.count = apart[key]
 
 
-def _on_its_pool(entry: VariableStates, v: Variable) -> bool:
+def _is_on_its_pool(entry: VariableStates, v: Variable) -> bool:
     """Return False for states of an earlier pool, whose arrays no longer exist."""
     return all(state.data.pool is v.data.pool for state in entry.variables())

@@ -229,14 +229,15 @@ def _splits(
 ) -> list[Split]:
     if environment.deterministic:
         return [logical_split(axis, extent, mesh.shape[axis])]
-    found = [Split.even(axis, extent, mesh.shape[axis])]
+    found: list[Split] = []
     for letters, layout in zip((*structure.inputs, structure.output), known, strict=False):
         if layout.boxes is None and layout.mesh == mesh:
             for d, c in enumerate(letters):
                 split = layout.splits[d]
                 if c == letter and split is not None and split.axis == axis and split not in found:
                     found.append(split)
-    return found
+    even = Split.even(axis, extent, mesh.shape[axis])
+    return found if even in found else [*found, even]
 
 
 @lru_cache(maxsize=4096)

@@ -113,7 +113,7 @@ def _is_gradient(node: Node, x: Node, axis: int, total: Node) -> bool:
         return False
     if total.attributes["keepdims"]:
         return False
-    if node.dtype is not x.dtype or total.dtype is not x.dtype or _boxed(node, total):
+    if node.dtype is not x.dtype or total.dtype is not x.dtype or _have_boxes(node, total):
         return False
     (divided,) = _splits(total)
     same = _layout(node).partial == _layout(total).partial
@@ -125,10 +125,10 @@ def _is_plain(*nodes: Node) -> bool:
     dtype = nodes[0].dtype
     one = dtype.name in ("float32", "float64") and all(x.dtype is dtype for x in nodes)
     layouts = [_layout(x) for x in nodes]
-    return one and not (_boxed(*nodes) or any(y.is_partial or y.shared for y in layouts))
+    return one and not (_have_boxes(*nodes) or any(y.is_partial or y.shared for y in layouts))
 
 
-def _boxed(*nodes: Node) -> bool:
+def _have_boxes(*nodes: Node) -> bool:
     return any(_layout(x).boxes is not None for x in nodes)
 
 

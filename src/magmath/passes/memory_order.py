@@ -39,7 +39,7 @@ def assign_memory_orders(
     others a second time to those: both have one order, so the same kernel computes them.
     """
     orders: dict[Node, MemoryOrder] = {}
-    if environment.deterministic or not _preferred(schedule.order):
+    if environment.deterministic or not _is_preferred(schedule.order):
         return orders
     groups = _Groups(storage)
     groups.pin(_visible(graph, storage))
@@ -52,7 +52,7 @@ def assign_memory_orders(
     return orders
 
 
-def _preferred(nodes: Iterable[Node]) -> bool:
+def _is_preferred(nodes: Iterable[Node]) -> bool:
     """Return True if an operation prefers an order for one of its arrays."""
     rules = ((node, node.operation.memory_orders) for node in nodes)
     return any(rule is not None and any(rule(node)) for node, rule in rules)

@@ -63,7 +63,7 @@ def schedule(graph: Graph, workspace: int = 0, changing: Collection[Node] = ()) 
     for output, target in targets:
         writer = _writer(output)
         readers = {r for r in _readers(target, users) if r not in (output, writer)}
-        if uses[output] > 1 or target in kept or _reachable(writer, readers, followers):
+        if uses[output] > 1 or target in kept or _is_reachable(writer, readers, followers):
             late.add(output)
             continue
         after[writer] |= readers
@@ -150,7 +150,7 @@ def _last_roots(graph: Graph, depth: Mapping[Node, int]) -> list[Node]:
     """Return the roots that no other one needs, the shallowest first.
 
     A root that others need is computed as a part of these. If it came first, all of its expression
-    would be computed before anything else, and its intermediate values, which the other roots read
+    would be computed first, and its intermediate values, which the other roots read
     too, would occupy memory until these are computed.
     """
     needed = {source for node in graph.nodes for source in node.inputs}
@@ -187,7 +187,7 @@ def _readers(target: Node, users: Mapping[Node, list[Node]]) -> list[Node]:
     return found
 
 
-def _reachable(start: Node, goals: set[Node], followers: Mapping[Node, set[Node]]) -> bool:
+def _is_reachable(start: Node, goals: set[Node], followers: Mapping[Node, set[Node]]) -> bool:
     seen, stack = {start}, [start]
     while stack:
         for user in followers[stack.pop()]:

@@ -31,7 +31,7 @@ EXCHANGE: Final[dict[str, Any]] = {"algorithm": "ring", "fused": False}
 class Column:
     """A column of the table: images a second of Expresso v0.5 by number of GPUs.
 
-    batches   the batch of all GPUs together, for each row
+    batches   the batch of all GPUs in total, for each row
     settings  the settings of the network in the model zoo
     """
 

@@ -87,9 +87,9 @@ def train(steps: int, seeds: int, every: int = EVERY) -> tuple[Curves, Curves]:
         w, b = (p - RATE * mean(g) for p, g in zip((w, b), slopes, strict=True))
         own_loss, slopes = _slopes(v, c, x)
         v, c = (p - RATE * g for p, g in zip((v, c), slopes, strict=True))
-        meets = mm.astype(number % every == 0, x.dtype)
+        exchanges = mm.astype(number % every == 0, x.dtype)
         means = mean(v), mean(c)
-        v, c = (p + meets * (m - p) for p, m in zip((v, c), means, strict=True))
+        v, c = (p + exchanges * (m - p) for p, m in zip((v, c), means, strict=True))
         losses = [mean(loss)[:, :, 0], true_loss(w, b), mean(own_loss)[:, :, 0], true_loss(*means)]
         return (w, b, v, c), mm.stack(losses)
 

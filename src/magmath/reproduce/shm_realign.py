@@ -137,7 +137,7 @@ def measured(shape: tuple[int, int, int], rounds: int) -> tuple[Numbers, Numbers
     """Return by form the least seconds of the forward pass and of the gradients, and the bytes of
     temporaries of the forward pass.
 
-    Each round starts a pool for every form in turn, so that load of the machine meets all of them.
+    Each round starts a pool for every form in turn, so that load of the machine slows all of them.
     """
     forward, backward, memory = (dict[str, float]() for _ in range(3))
     for _ in range(rounds):

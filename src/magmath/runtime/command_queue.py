@@ -390,7 +390,7 @@ class CommandQueue:
         first = self._failing[0]
         primary = [failure for failure in first.failures if not failure.secondary]
         error = exception_from(min(primary, key=lambda failure: failure.rank))
-        goes_on = first.is_independent or first.in_step
+        goes_on = first.is_independent or first.is_in_step
         if goes_on or first.has_one_failure:
             if first.waiting:
                 return

@@ -52,7 +52,7 @@ def failure_from(error: Exception, ticket: int, rank: int, host: str) -> Failure
         line=truncate_text(user_line_of(error)),
         site=truncate_text(f"{site} {user_line_of(error)}"),
         secondary=isinstance(error, (WorkerLost, InterruptedError)),
-        in_step=getattr(error, "in_step", False),
+        is_in_step=getattr(error, "is_in_step", False),
     )
 
 

@@ -206,7 +206,7 @@ class Failure(Struct, frozen=True, tag="failure", forbid_unknown_fields=True):
     alike."""
     secondary: bool = False
     """True for a consequence of an earlier failure, or of a failure of another worker."""
-    in_step: bool = False
+    is_in_step: bool = False
     """True if the worker completed the command nevertheless, so no other worker waits for it."""
 
 

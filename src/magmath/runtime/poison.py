@@ -35,7 +35,7 @@ class PoisonTable:
             return None
         failed = self._halted or self._programs.get(command.program)
         for array in command.inputs:
-            if failed is None or failed.in_step:
+            if failed is None or failed.is_in_step:
                 failed = self._arrays.get(array, failed)
         return failed
 

@@ -136,9 +136,9 @@ class PendingCommand:
         return alike and len(self.failures) == len(self.ranks)
 
     @property
-    def in_step(self) -> bool:
+    def is_in_step(self) -> bool:
         """True if the failed workers completed the command nevertheless."""
-        return all(failure.in_step for failure in self.failures)
+        return all(failure.is_in_step for failure in self.failures)
 
     def add_reply(self, rank: int, reply: Reply, frame: Frame | None) -> None:
         """Store a worker's reply."""

@@ -138,17 +138,17 @@ class Worker:
         earlier = self._poison.failure_of(command)
         if earlier is not None:
             earlier = msgspec.structs.replace(earlier, ticket=ticket, secondary=True)
-            if not (earlier.in_step and isinstance(command, messages.Run)):
+            if not (earlier.is_in_step and isinstance(command, messages.Run)):
                 self._poison_results(command, earlier)
                 return earlier, None
         try:
             answer = self.handle(command, payload)
         except Exception as error:
             failure = failure_from(error, ticket, self.rank, HOST)
-            if failure.in_step and earlier is not None:
+            if failure.is_in_step and earlier is not None:
                 failure = earlier
             self._poison_results(command, failure)
-            if not failure.in_step and not isinstance(command, messages.FileCommand):
+            if not failure.is_in_step and not isinstance(command, messages.FileCommand):
                 self._poison.halt(failure)
             return failure, None
         if earlier is None:

@@ -66,7 +66,7 @@ class Feed(Protocol):
         """Yield the runs of the epoch with this number, in the order of this seed."""
 
     def whole(self) -> Iterator[ResidentData]:
-        """Yield data sets that together contain all samples."""
+        """Yield data sets that contain all samples in total."""
 
     def check_classes(self, operation: str, outputs: Any) -> None:
         """Check the targets of cross-entropy. Raises DataError."""

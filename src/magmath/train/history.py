@@ -130,7 +130,9 @@ class History:
         epochs = [r.epoch for r in self.records]
         _lines(left, epochs, {"training": self.loss, "validation": self.validation_loss})
         _lines(right, epochs, {"training": self.accuracy, "validation": self.validation_accuracy})
-        left.set(xlabel="epoch", ylabel="loss", yscale="log" if _positive(self.loss) else "linear")
+        left.set(
+            xlabel="epoch", ylabel="loss", yscale="log" if _are_positive(self.loss) else "linear"
+        )
         right.set(xlabel="epoch", ylabel="accuracy")
         figure.savefig(path, dpi=120)
 
@@ -148,7 +150,7 @@ def summarized_delays(delays: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def _positive(values: list[float]) -> bool:
+def _are_positive(values: list[float]) -> bool:
     return bool(values) and min(values) > 0
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from magmath.arrays.array import Array
 from magmath.core.unique_names import numbered
 from magmath.errors import DataError, OptionError
 from magmath.nn.abstract import AbstractArray
-from magmath.nn.metrics import METRICS
+from magmath.nn.metrics import METRICS, top_k
 from magmath.parallel.strategy import STALENESS
 
 RESERVED = ("loss", "validation_loss", STALENESS)
@@ -26,16 +27,25 @@ def metric_functions(metrics: Sequence[str | Metric]) -> dict[str, Metric]:
     """
     if isinstance(metrics, str) or callable(metrics):
         raise OptionError(f"fit: metrics are a list, such as [{metrics!r}]; was given {metrics!r}")
-    unknown = [m for m in metrics if not callable(m) and m not in METRICS]
-    if unknown:
-        raise OptionError(
-            f"fit: metric {unknown[0]!r} is not known; there are {', '.join(METRICS)}, and any "
-            f"function of (outputs, targets)"
-        )
     distinct = {m if isinstance(m, str) else id(m): m for m in metrics}.values()
-    functions = [METRICS[m] if isinstance(m, str) else m for m in distinct]
+    functions = [m if callable(m) else _named(str(m)) for m in distinct]
     names = numbered([_name(m) for m in distinct], RESERVED)
     return dict(zip(names, functions, strict=True))
+
+
+@cache
+def _named(name: str) -> Metric:
+    """Return the metric of a name in METRICS, or of a name such as "top_3_accuracy"; the same
+    object each time, since steps are compiled for their metrics."""
+    if name in METRICS:
+        return METRICS[name]
+    top = re.fullmatch(r"top_(\d+)_accuracy", name)
+    if top is None:
+        raise OptionError(
+            f"fit: metric {name!r} is not known; there are {', '.join(METRICS)}, top_k_accuracy "
+            f"with a number for k, and any function of (outputs, targets)"
+        )
+    return top_k(int(top[1]))
 
 
 def _name(metric: str | Metric) -> str:

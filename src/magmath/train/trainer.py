@@ -199,7 +199,7 @@ class Trainer(metaclass=KeywordHints):
         weights: Any = None,
         alone: bool = False,
     ) -> Feed:
-        """Return the feed of a loader or of arrays, for steps that are run alone or together."""
+        """Return the feed of a loader or of arrays, for steps that are run alone or in one run."""
         if not isinstance(x, Loader):
             if y is None:
                 raise DataError(f"{operation}: needs targets y for its samples, was given none")

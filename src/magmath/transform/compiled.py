@@ -372,7 +372,7 @@ class _Specialization:
         return found
 
     def _check_limits(self, values: Sequence[Any]) -> None:
-        """Raise RangeError if an integer does not fit the type of the arrays that it meets."""
+        """Raise RangeError if an integer does not fit the type of its operation."""
         for i, dtype in self._limits:
             convert_number(values[i], dtype, "compile")
 

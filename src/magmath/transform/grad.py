@@ -40,6 +40,10 @@ def grad(
     argnums: Argnums = 0,
     has_aux: bool = False,
 ) -> Callable[..., Any]: ...
+@overload
+def grad(
+    y: Callable[..., Any], xs: Variables, *, has_aux: bool = False
+) -> dict[Variable, Array]: ...
 def grad(
     y: Any,
     xs: Any = None,
@@ -68,14 +72,16 @@ def grad(
     are always differentiated.
 
     Of a function: `mm.grad(f, argnums=0, has_aux=False)` is the function that takes the arguments
-    of f and returns the gradient of its result, see `value_and_grad`.
+    of f and returns the gradient of its result, and `mm.grad(f, variables)` calls f and returns
+    {variable: gradient}; see `value_and_grad`.
     """
     if callable(y) and not isinstance(y, Array):
-        transformed = value_and_grad(y, argnums if xs is None else xs, has_aux=has_aux)
+        if xs is not None and not _are_positions(xs):
+            return _without_value(_by_variables("grad", y, xs, has_aux), has_aux)
+        transformed = _by_arguments("grad", y, argnums if xs is None else xs, has_aux)
 
         def gradient(*args: Any, **kwargs: Any) -> Any:
-            value, derivatives = transformed(*args, **kwargs)
-            return (derivatives, value[1]) if has_aux else derivatives
+            return _without_value(transformed(*args, **kwargs), has_aux)
 
         return named(gradient, "grad", y)
     if xs is None:
@@ -93,6 +99,8 @@ def grad(
             )
             if is_module(xs):
                 array, remedy = xs, remedy_for(xs)
+            elif hasattr(type(array), "describe_missing"):
+                remedy = remedy_for(array)
             raise TypeError(
                 f"grad: needs magmath arrays, was given {type(array).__name__}; {remedy}"
             )
@@ -142,22 +150,36 @@ def value_and_grad(
     """
     require_function("value_and_grad: needs a function", function)
     if variables is not None and not _are_positions(variables):
-        return _by_variables(function, variables, has_aux)
+        return _by_variables("value_and_grad", function, variables, has_aux)
     by: Argnums = argnums if variables is None else variables
+    transformed = _by_arguments("value_and_grad", function, by, has_aux)
+    return named(transformed, "value_and_grad", function)
+
+
+def _without_value(pair: tuple[Any, Any], has_aux: bool) -> Any:
+    """Return the gradient of a result of `value_and_grad`, and the auxiliary part if any."""
+    value, gradient = pair
+    return (gradient, value[1]) if has_aux else gradient
+
+
+def _by_arguments(
+    operation: str, function: Callable[..., Any], by: Argnums, has_aux: bool
+) -> Callable[..., tuple[Any, Any]]:
+    """Return the function of the arguments that returns the value and the gradient."""
 
     def transformed(*args: Any, **kwargs: Any) -> Any:
         given, leaves = list(args), []
-        chosen = [_position(i, len(args), function) for i in _sequence(by)]
+        chosen = [_position(operation, i, len(args)) for i in _sequence(by)]
         trees = []
         for i in dict.fromkeys(chosen):
             values, tree = flatten(args[i])
-            arrays = [argument("value_and_grad", value, i) for value in values]
+            arrays = [argument(operation, value, i) for value in values]
             given[i] = unflatten(tree, arrays)
             trees.append((i, tree, len(arrays)))
             leaves += [array.node for array in arrays]
             del arrays
         with keeping_expressions():
-            result, value = _called(function, given, kwargs, has_aux)
+            result, value = _called(operation, function, given, kwargs, has_aux)
             del given
             nodes = gradients(value.node, leaves, check_independence=False)
         derivatives = [Array(node) for node in nodes]
@@ -167,7 +189,7 @@ def value_and_grad(
         gradient = tuple([found[i] for i in chosen])
         return result, gradient[0] if isinstance(by, int) else gradient
 
-    return named(transformed, "value_and_grad", function)
+    return transformed
 
 
 def _result(gradient: Node, create_graph: bool | None) -> Node:
@@ -180,57 +202,61 @@ def _result(gradient: Node, create_graph: bool | None) -> Node:
 
 
 def _by_variables(
-    function: Callable[..., Any], variables: Variables, has_aux: bool
+    operation: str, function: Callable[..., Any], variables: Variables, has_aux: bool
 ) -> tuple[Any, dict[Variable, Array]]:
     if isinstance(variables, Variable):
         variables = [variables]
     if not isinstance(variables, Iterable) or is_module(variables):
-        raise _variables_error(variables)
+        raise _variables_error(operation, variables)
     chosen = list(variables.values() if isinstance(variables, Mapping) else variables)
     for v in chosen:
         if not isinstance(v, Variable):
-            raise _variables_error(v)
+            raise _variables_error(operation, v)
         if not v.dtype.is_floating:
             raise DTypeError(
-                f"value_and_grad: variable {v.name} is {v.dtype}; a gradient needs real floating "
+                f"{operation}: variable {v.name} is {v.dtype}; a gradient needs real floating "
                 f"point: leave it out"
             )
     with keeping_expressions():
-        result, value = _called(function, (), {}, has_aux)
+        result, value = _called(operation, function, (), {}, has_aux)
         derivatives = gradients(value.node, [v.leaf for v in chosen])
     return result, {v: Array(derivative) for v, derivative in zip(chosen, derivatives, strict=True)}
 
 
-def _variables_error(given: Any) -> TypeError:
+def _variables_error(operation: str, given: Any) -> TypeError:
     remedy = remedy_for(given)
     if isinstance(given, Array):
-        remedy = "for the gradient by an argument write mm.value_and_grad(f)(x)"
+        remedy = f"for the gradient by an argument write mm.{operation}(f)(x)"
     return TypeError(
-        f"value_and_grad: needs variables (mm.variable), or positions of arguments, was given "
+        f"{operation}: needs variables (mm.variable), or positions of arguments, was given "
         f"{type(given).__name__}; {remedy}"
     )
 
 
 def _called(
-    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], has_aux: bool
+    operation: str,
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    has_aux: bool,
 ) -> tuple[Any, Array]:
     """Call a function; return its result, and the value without the auxiliary part."""
     result = function(*args, **kwargs)
     if has_aux and not (isinstance(result, tuple) and len(result) == 2):
         raise TypeError(
-            f"value_and_grad: with has_aux the function returns (value, auxiliary), it returned "
+            f"{operation}: with has_aux the function returns (value, auxiliary), it returned "
             f"{type(result).__name__}"
         )
     value = result[0] if has_aux else result
     if not isinstance(value, Array):
         hint = "; for (value, auxiliary) give has_aux=True" if isinstance(value, tuple) else ""
         raise TypeError(
-            f"value_and_grad: the function must return a 0-d array, it returned "
+            f"{operation}: the function must return a 0-d array, it returned "
             f"{type(value).__name__}{hint}"
         )
     if value.shape != ():
         raise ShapeError(
-            f"value_and_grad: the function must return a 0-d array, it returned shape "
+            f"{operation}: the function must return a 0-d array, it returned shape "
             f"{value.shape}; sum it, or take its mean"
         )
     return result, value
@@ -268,17 +294,18 @@ def _sequence(argnums: Argnums) -> Sequence[int]:
     return [argnums] if isinstance(argnums, int) else argnums
 
 
-def _position(argnum: int, count: int, function: Callable[..., Any]) -> int:
+def _position(operation: str, argnum: int, count: int) -> int:
     position = index(argnum)
     if not -count <= position < count:
         raise MagmathError(
-            f"value_and_grad: argnums names argument {argnum}, but the function was called with "
+            f"{operation}: argnums names argument {argnum}, but the function was called with "
             f"{count} positional arguments; pass the argument by position"
         )
     return position % count
 
 
 def named(transformed: Any, name: str, function: Callable[..., Any]) -> Any:
+    """Give a transformed function a name and the documentation of the function; return it."""
     own = getattr(function, "__name__", type(function).__name__)
     transformed.__name__ = f"{name}({own})"
     transformed.__doc__ = getattr(function, "__doc__", None)

@@ -199,7 +199,7 @@ def _result(x: BatchOperand, axis: int | None) -> Array:
     if not -node.ndim <= axis < node.ndim:
         raise ShapeError(
             f"vmap: out_axes is {axis} for a result that has {node.ndim} dimensions with the axis "
-            f"of the examples"
+            f"of the examples; give an axis from {-node.ndim} to {node.ndim - 1}"
         )
     order = list(range(1, node.ndim))
     order.insert(axis % node.ndim, 0)

@@ -462,3 +462,28 @@ def test_one_array_of_numpy_given_twice_is_one_argument() -> None:
     given = np.zeros(2)
     assert mm.compile(product)(given, given).tolist() == [4.0, 4.0]
     assert given.tolist() == [2.0, 2.0]
+
+
+def test_grad_of_a_function_by_variables() -> None:
+    v, w = mm.variable("v", [1.0, 2.0]), mm.variable("w", 3.0)
+
+    def loss() -> mm.Array:
+        return mm.sum(v * v) * w
+
+    for given in ([v, w], {"a": v, "b": w}):
+        found = mm.grad(loss, given)
+        assert {x.name: y.tolist() for x, y in found.items()} == {"v": [6.0, 12.0], "w": 5.0}
+    slopes, count = mm.grad(lambda: (loss(), 7), [w], has_aux=True)
+    assert (slopes[w].tolist(), count) == (5.0, 7)
+    with pytest.raises(TypeError, match=r"grad: needs variables .*given str"):
+        mm.grad(loss, "v")
+    with pytest.raises(ShapeError, match=r"^grad: the function must return a 0-d array"):
+        mm.grad(lambda x: x * 2)(mm.ones(3))
+
+
+def test_what_an_assignment_of_complex_numbers_lacks() -> None:
+    v, x, c = mm.variable("v", [1.0]), mm.ones(2), 1j * mm.ones(1)
+    with pytest.raises(DTypeError, match=r"variable v is float.*mm\.real\(x\), or mm\.abs\(x\)"):
+        v.assign(c)
+    with pytest.raises(DTypeError, match=r"cannot put complex.*mm\.real\(value\)"):
+        x[0] = 1j

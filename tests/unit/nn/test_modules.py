@@ -330,6 +330,17 @@ def test_mistakes_of_states_and_training() -> None:
         nn.Sequential(nn.Dense(2)).freeze()
     with pytest.raises(AttributeError, match=r"shape: weight of Dense does not exist yet"):
         _ = nn.Dense(2).weight.shape
+    weight, loss = nn.Dense(2).weight, mm.sum(mm.ones(3))
+    for use in (
+        lambda: mm.sum(weight),
+        lambda: len(weight),
+        lambda: mm.grad(loss, weight),
+        lambda: mm.optim.Adam().update({weight: mm.ones(2)}),
+        lambda: mm.optim.Adam().minimize(loss, [weight]),
+        lambda: mm.value_and_grad(lambda: loss, [weight]),
+    ):
+        with pytest.raises((TypeError, MagmathError), match=r"yet.* module\.build\(shape\)"):
+            use()
     module.freeze()
     step = mm.parallel.CompiledStep(lambda x: mm.sum(module(x)), module, mm.optim.Adam(0.1))
     with pytest.raises(MagmathError, match=r"CompiledStep: .* frozen; call module\.unfreeze"):

@@ -19,6 +19,7 @@ from magmath.nn.zoo import NETWORKS
 from magmath.parallel.planner.costs import CostModel, CostTables
 from magmath.parallel.planner.elimination import AssignmentProblem, best_assignment
 from magmath.parallel.planner.layer_graph import layer_graph
+from magmath.parallel.planner.layer_options import PlannerMesh, meshes, received_bytes, transfer
 from magmath.parallel.planner.mesh_search import (
     MeshCandidate,
     assignment_problem,
@@ -27,7 +28,6 @@ from magmath.parallel.planner.mesh_search import (
     simulated_step,
     uniform_candidate,
 )
-from magmath.parallel.planner.options import PlannerMesh, meshes, received_bytes, transfer
 
 K80 = load_machine("k80-fdr")
 

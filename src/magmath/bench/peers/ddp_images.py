@@ -36,7 +36,7 @@ LAYERS: dict[str, Layers] = {
 
 @dataclass(frozen=True)
 class ImageProblem:
-    """A network, the batch of all processes together, and the learning rate.
+    """A network, the batch of all processes in total, and the learning rate.
 
     `file` is an .npz file: `train_images`, `train_labels`, `test_images`, `test_labels`, `order`
     (epochs, training images), and the initial weights `weight_0`, `weight_1` … in the order of

@@ -6,7 +6,7 @@ for m = 4 also at ½ and -2. These two points have about half the error of ±2, 
 -1, so that a transform of the inputs needs 14 additions where ±2 needs more. The normalization is
 in G.
 
-With stride 2, the inputs of even positions meet the taps g[0] and g[2], those of odd positions
+With stride 2, the inputs of even positions have the taps g[0] and g[2], those of odd positions
 g[1]: y is the sum of F(m, 2) of the even inputs and F(m, 1) of the odd ones. Both are evaluated at
 the same points, so that their products are added before the transform to outputs. A filter of one
 tap is 0 at ∞, which leaves m + 1 and m products along a side. So F(4×4) needs 81 products for 16

@@ -11,7 +11,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from magmath.kernels.fft.mkl_fft import routine, same
+from magmath.kernels.fft.mkl_fft import is_same_memory, routine
 
 Call = Callable[[], object]
 
@@ -22,12 +22,14 @@ def transform(out: Tensor, x: Tensor, axes: Sequence[int], *, inverse: bool, nor
     scale = _scale(norm, inverse, math.prod([x.shape[d] for d in axes]))
     before: list[Call] = []
     source = x
-    if not same(out, x) and all(out.stride(d) > 1 for d in axes):  # strided: copy, then in place
+    if not is_same_memory(out, x) and all(
+        out.stride(d) > 1 for d in axes
+    ):  # strided: copy, then in place
         before, source = [partial(out.copy_, x)], out
     if calls := routine(out, source, axes, inverse=inverse, scale=scale):
         return partial(_each, [*before, *calls])
     function = torch.fft.ifftn if inverse else torch.fft.fftn
-    if same(out, x):
+    if is_same_memory(out, x):
         return lambda: out.copy_(function(x, dim=axes, norm=norm))
     return lambda: function(x, dim=axes, norm=norm, out=out)
 

@@ -52,7 +52,7 @@ def routine(
     offsets = _offsets([b for b in batch if b is not inner])
     if len(offsets) > 1 and out.numel() < len(offsets) * CALL_ELEMENTS:
         return []
-    in_place = same(out, x)
+    in_place = is_same_memory(out, x)
     real = not (x.is_complex() and out.is_complex())
     extents = [max(out.shape[d], x.shape[d]) for d in axes]
     plan = _Descriptor(library, _PRECISION[x.dtype], _REAL if real else _COMPLEX, extents)
@@ -71,7 +71,7 @@ def routine(
     ]
 
 
-def same(x: Tensor, y: Tensor) -> bool:
+def is_same_memory(x: Tensor, y: Tensor) -> bool:
     """Return True if both tensors have the same address, strides and type."""
     return (x.data_ptr(), x.stride(), x.dtype) == (y.data_ptr(), y.stride(), y.dtype)
 

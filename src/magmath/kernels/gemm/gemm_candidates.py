@@ -56,7 +56,7 @@ def sequence(*calls: Call) -> Call:
     return each
 
 
-def _on_cpu(product: GemmProblem) -> bool:
+def _is_on_cpu(product: GemmProblem) -> bool:
     return product.out.device.type == "cpu"
 
 
@@ -275,7 +275,7 @@ def _bind_tiled(product: GemmProblem, inner: object) -> Call:
 
 
 def _widened_takes(product: GemmProblem) -> bool:
-    return _on_cpu(product) or product.dtype == torch.bool or product.widens
+    return _is_on_cpu(product) or product.dtype == torch.bool or product.widens
 
 
 def _bind_widened(product: GemmProblem, inner: Callable[[GemmProblem], Call]) -> Call:

@@ -35,13 +35,13 @@ def tall_qr(
     r: Tensor,
     a: Tensor,
     total: Callable[[Tensor], None] = _alone,
-    on_any: Callable[[bool], bool] = bool,
+    is_on_any: Callable[[bool], bool] = bool,
 ) -> bool:
     """Factorize a = q·r with r upper triangular and a positive diagonal; return False if a is too
     ill-conditioned.
 
     a and q are (m, n), r is (n, n). With `total`, which sums a matrix over the workers, and
-    `on_any`, which returns whether a condition holds on any worker, a and q are the rows of one
+    `is_on_any`, which returns whether a condition holds on any worker, a and q are the rows of one
     worker, and all workers get the same r and the same return value. They must agree on the
     conditions: libraries round the same matrix differently on other processors or threads.
     """
@@ -61,14 +61,14 @@ def tall_qr(
     product = _sweep(multiply, len(given), a)
     total(product)
     lower, info = torch.linalg.cholesky_ex(product)
-    if on_any(bool(info) or not bool(torch.isfinite(lower.diagonal()).all())):
+    if is_on_any(bool(info) or not bool(torch.isfinite(lower.diagonal()).all())):
         return False
     first = _Factor(lower)
     product = _sweep(divide_and_multiply, len(given), a)
     total(product)
     identity = torch.eye(len(product), dtype=product.dtype, device=product.device)
     distance = float(torch.linalg.matrix_norm(product - identity))
-    if on_any(not distance < _NEAR):
+    if is_on_any(not distance < _NEAR):
         return False
     if distance <= len(product) * torch.finfo(a.dtype).eps:  # orthonormal to rounding error
         r.copy_(first.lower.mH)
@@ -91,10 +91,10 @@ def distributed_tall_qr(
     "Communication-optimal parallel and sequential QR and LU factorizations".
     """
 
-    def on_any(condition: bool) -> bool:
+    def is_on_any(condition: bool) -> bool:
         return bool(comm.allreduce_max(int(condition)))
 
-    if tall_qr(q, r, a, comm.allreduce, on_any):
+    if tall_qr(q, r, a, comm.allreduce, is_on_any):
         return
     n = a.shape[1]
     own, triangle = torch.linalg.qr(a)
@@ -123,7 +123,7 @@ class _Factor:
     def divide(self, rows: Tensor) -> None:
         """Compute rows = rows·lower⁻ᴴ in place."""
         matrix = self.lower if self.inverse is None else self.inverse
-        if _by_pointer(rows, matrix):
+        if _can_pass_pointers(rows, matrix):
             m, n = rows.shape
             routine = "trsm" if self.inverse is None else "trmm"
             one = torch.ones(1, dtype=rows.dtype)
@@ -158,7 +158,7 @@ def _sweep(work: Callable[[int, Tensor], None], blocks: int, like: Tensor) -> Te
     return lower + lower.tril(-1).mH
 
 
-def _by_pointer(*tensors: Tensor) -> bool:
+def _can_pass_pointers(*tensors: Tensor) -> bool:
     """Return True for tensors that OpenBLAS's routines can use without a copy."""
     dense = all(t.is_contiguous() for t in tensors)
     return dense and tensors[0].device.type == "cpu" and not tensors[0].is_complex()
@@ -173,7 +173,7 @@ def _copy(target: Tensor, source: Tensor) -> None:
 
 def _add_product(product: Tensor, rows: Tensor) -> None:
     """Add rowsᴴ·rows to a Hermitian matrix, of which only the lower triangle is valid."""
-    if _by_pointer(product, rows):
+    if _can_pass_pointers(product, rows):
         m, n = rows.shape
         one = torch.ones(1, dtype=rows.dtype)
         invoke("syrk", rows, b"U", b"N", n, m, one, rows, n, one, product, n)

@@ -118,15 +118,15 @@ def distributed_access(
 
     `roles` are the roles of its first operands; the other operands are indices.
     """
-    together = _Exchange(picking_of, roles, result, bind)
+    exchange = _Exchange(picking_of, roles, result, bind)
     return DistributedKernel(
-        layouts=together.layouts,
-        kernel=together.kernel,
-        workspace=together.workspace,
-        traffic=together.traffic,
-        touched=together.touched,
+        layouts=exchange.layouts,
+        kernel=exchange.kernel,
+        workspace=exchange.workspace,
+        traffic=exchange.traffic,
+        touched=exchange.touched,
         spread=True,
-        reads=together.reads,
+        reads=exchange.reads,
         exact=exact,
     )
 

@@ -103,7 +103,7 @@ def _qr_reference(a: Any, *, full: bool) -> Any:
 # Collective QR: by panels of columns or, for a tall matrix, by rows.
 
 
-def _by_rows(node: Node, workers: int) -> bool:
+def _is_tall_by_rows(node: Node, workers: int) -> bool:
     """Return True for tall matrices of which each worker stores at least as many rows as
     columns."""
     m, n = node.inputs[0].shape
@@ -115,7 +115,7 @@ def _qr_layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | N
     (a,) = node.inputs
     if a.ndim != 2 or not a.size:
         return None
-    if not _by_rows(node, mesh.size):
+    if not _is_tall_by_rows(node, mesh.size):
         rows = panel_rows(node.shape[1], mesh.size)
         return (block_cyclic_layout(a.shape, mesh, 1, rows=rows),), block_cyclic_layout(
             node.shape, mesh, 1, rows=rows
@@ -132,7 +132,7 @@ def _qr_workspace(node: Node, workers: int) -> Workspace:
     to which they are applied; for a tall matrix, the triangles of all workers and their sum.
     """
     (m, n), size = node.inputs[0].shape, node.dtype.itemsize
-    if _by_rows(node, workers):
+    if _is_tall_by_rows(node, workers):
         return Workspace(0, (workers + 1) * n * n * size)
     width = node.shape[1]
     w = panel_rows(width, workers)
@@ -147,7 +147,7 @@ def _qr_workspace(node: Node, workers: int) -> Workspace:
 def _qr_traffic(node: Node, workers: int) -> tuple[int, int]:
     """Return bytes and messages: all reflections twice or, for tall matrices, two allreduces."""
     m, n = node.inputs[0].shape
-    if _by_rows(node, workers):
+    if _is_tall_by_rows(node, workers):
         return 4 * n * n * node.dtype.itemsize * (workers - 1), 4 * (workers - 1)
     return panel_traffic((min(m, n), m), node, workers, 2.0)
 

@@ -21,7 +21,7 @@ from magmath.core.stage_times import count
 from magmath.cost.collectives import algorithms
 from magmath.cost.machine import Machine
 from magmath.parallel.planner.layer_graph import BATCH, CHANNEL, SPACE, Edge, Layer, LayerGraph
-from magmath.parallel.planner.options import (
+from magmath.parallel.planner.layer_options import (
     ALL_ROLES,
     INPUT,
     OUTPUT,

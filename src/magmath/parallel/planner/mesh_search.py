@@ -17,7 +17,14 @@ from magmath.errors import MemoryLimitError
 from magmath.parallel.planner.costs import CostModel, CostTables
 from magmath.parallel.planner.elimination import AssignmentProblem, best_assignment
 from magmath.parallel.planner.layer_graph import BATCH, LayerGraph
-from magmath.parallel.planner.options import INPUT, OUTPUT, REPLICATED, Option, PlannerMesh, meshes
+from magmath.parallel.planner.layer_options import (
+    INPUT,
+    OUTPUT,
+    REPLICATED,
+    Option,
+    PlannerMesh,
+    meshes,
+)
 from magmath.parallel.planner.step_program import step_program, tasks
 from magmath.parallel.simulator.events import Timeline, simulate
 

@@ -16,6 +16,7 @@ from magmath.errors import OptionError
 from magmath.nn.module import Module
 from magmath.parallel.planner.costs import CostModel, CostTables
 from magmath.parallel.planner.layer_graph import LayerGraph, layer_graph
+from magmath.parallel.planner.layer_options import Option, PlannerMesh, received_bytes
 from magmath.parallel.planner.mesh_search import (
     STRATEGIES,
     MeshCandidate,
@@ -25,7 +26,6 @@ from magmath.parallel.planner.mesh_search import (
     simulated_step,
     uniform_candidate,
 )
-from magmath.parallel.planner.options import Option, PlannerMesh, received_bytes
 from magmath.parallel.planner.plan_output import duration, plan_svg, plan_text, size_text
 from magmath.parallel.planner.step_program import Instruction, step_program
 from magmath.parallel.simulator.events import Timeline

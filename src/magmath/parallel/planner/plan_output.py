@@ -7,7 +7,7 @@ from html import escape
 from typing import Any, Final, Protocol
 
 from magmath.parallel.planner.layer_graph import BATCH, SPACE
-from magmath.parallel.planner.options import INPUT, OUTPUT, REPLICATED
+from magmath.parallel.planner.layer_options import INPUT, OUTPUT, REPLICATED
 
 BAR: Final = 24
 """Characters of the longest bar."""

@@ -15,7 +15,7 @@ from typing import Final
 from magmath.cost.collectives import Group, fastest, spans
 from magmath.parallel.planner.costs import CostTables, exchanges
 from magmath.parallel.planner.layer_graph import Edge
-from magmath.parallel.planner.options import (
+from magmath.parallel.planner.layer_options import (
     Exchange,
     Option,
     PlannerMesh,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH = 5.0  # inches
-TICK_POINTS = 260  # of all labels of an axis together
+TICK_POINTS = 260  # of all labels of an axis in total
 COLORS = {
     "finished": "tab:blue",
     "stopped": "tab:gray",

@@ -16,17 +16,19 @@ from magmath.ops.elementwise import astype, call, where
 from magmath.ops.indexing.dynamic_slice import window
 
 
-def of_taken(operands: Sequence[BatchOperand], predicate: BatchOperand) -> list[BatchOperand]:
+def values_of_needed_examples(
+    operands: Sequence[BatchOperand], predicate: BatchOperand
+) -> list[BatchOperand]:
     """Return operands with the values of the first example for which the predicate is true in place
     of those for which it is false."""
-    taken = (astype(predicate.node, int64),)
-    number = applied(OPERATIONS["argmax"], taken, None, {"axis": 0, "keepdims": False})
-    return [_of_taken(x, predicate, number) for x in operands]
+    needed = (astype(predicate.node, int64),)
+    number = applied(OPERATIONS["argmax"], needed, None, {"axis": 0, "keepdims": False})
+    return [_with_value_of(x, predicate, number) for x in operands]
 
 
-def _of_taken(x: BatchOperand, predicate: BatchOperand, number: Node) -> BatchOperand:
+def _with_value_of(x: BatchOperand, predicate: BatchOperand, number: Node) -> BatchOperand:
     """Return an operand with the value of one example in place of those without the predicate."""
     if not x.varies or x.node is predicate.node:
         return x
-    taken = call("stop_gradient", window(x.node, 0, number, 1))
-    return BatchOperand(where(predicate.aligned(x.ndim), x.node, taken), True, x.size)
+    needed = call("stop_gradient", window(x.node, 0, number, 1))
+    return BatchOperand(where(predicate.aligned(x.ndim), x.node, needed), True, x.size)
