@@ -105,13 +105,13 @@ def test_workers_may_differ_in_the_form_of_a_step(
     monkeypatch.setattr(tiers, "WORTH_SECONDS", 0.0)
     monkeypatch.setattr(tiers, "SHORT_SECONDS", 0.0)
     monkeypatch.setattr(tiers, "SAMPLE_SECONDS", 0.0)
-    calls = tiers._Native.calls
+    calls = tiers._SegmentsTier.calls
 
     def chosen(self: Any, binding: Binding) -> Any:
         own = binding.tensors.rank == native_on
         return calls(self, binding) if own else binding.step
 
-    monkeypatch.setattr(tiers._Native, "calls", chosen)
+    monkeypatch.setattr(tiers._SegmentsTier, "calls", chosen)
     values = np.random.default_rng(0)
     a, x = values.random((150, 150)) + 150 * np.eye(150), values.random((300, 200))
     with current("shared", 2):
