@@ -242,7 +242,7 @@ class Deferred:
     __getitem__ = __setitem__ = _refused("indexing")
     __lt__ = __le__ = __gt__ = __ge__ = _refused("comparison")
     __float__ = __array__ = _refused("conversion")
-    __len__ = __iter__ = _refused("length")
+    __len__ = _refused("length")
 
     def make(self, shape: Shape, dtype: DTypeLike = None) -> Parameter | Buffer:
         """Return the variable with this shape."""

@@ -236,6 +236,7 @@ def _splits(
                 split = layout.splits[d]
                 if c == letter and split is not None and split.axis == axis and split not in found:
                     found.append(split)
+    # The first of equal costs is chosen: `a[1:] -= b[:-1]` stays where the rows of a are.
     even = Split.even(axis, extent, mesh.shape[axis])
     return found if even in found else [*found, even]
 

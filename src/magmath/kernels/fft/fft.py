@@ -22,9 +22,8 @@ def transform(out: Tensor, x: Tensor, axes: Sequence[int], *, inverse: bool, nor
     scale = _scale(norm, inverse, math.prod([x.shape[d] for d in axes]))
     before: list[Call] = []
     source = x
-    if not is_same_memory(out, x) and all(
-        out.stride(d) > 1 for d in axes
-    ):  # strided: copy, then in place
+    is_strided = all(out.stride(d) > 1 for d in axes)
+    if is_strided and not is_same_memory(out, x):  # copy, then in place
         before, source = [partial(out.copy_, x)], out
     if calls := routine(out, source, axes, inverse=inverse, scale=scale):
         return partial(_each, [*before, *calls])
