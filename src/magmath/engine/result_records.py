@@ -36,12 +36,12 @@ def record_provenance(
     if len(known) > 1:  # they may be computed from each other
         held = {*known, *[node for node in order if node in held]}
     recipe, operands, position = recipe_of(order, held, empty)
-    for node in known:
-        leaf = known[node]
+    common = Provenance.of(recipe, recipe.last, operands, None)
+    for node, leaf in known.items():
         if node.operation is PARAMETER:  # the node is the parameter itself, a number
             set_provenance(leaf, provenance_of(node))
         else:
-            set_provenance(leaf, Provenance.of(recipe, position[node], operands, node.line))
+            set_provenance(leaf, common.of_output(position[node], node.line))
 
 
 def provenance_of_pending(node: Node) -> Provenance:

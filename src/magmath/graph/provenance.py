@@ -323,6 +323,13 @@ class Provenance(Struct, eq=False, gc=False):
             recipe, output, operands, line, numbers, length, None, (), 0, depth, start
         )
 
+    def of_output(self, output: int, line: Line) -> Provenance:
+        """Return the provenance of another output of the same computation."""
+        return Provenance(
+            self._recipe, output, self._operands, line, self._numbers, self._length, None, (), 0,
+            self.depth, self._start,
+        )  # fmt: skip
+
     @staticmethod
     def of_loop(loop: Loop, output: int, operands: Sequence[WeakOperand], line: Line) -> Provenance:
         """Return the provenance of a loop's result, by its number; the operands are in the order of

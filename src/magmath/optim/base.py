@@ -10,18 +10,22 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import ref
 
 from magmath.api.creation import asarray, constant
 from magmath.arrays.array import Array, as_array
+from magmath.arrays.lazy_array import evaluate
 from magmath.arrays.variable import Variable, assign
 from magmath.arrays.variable_list import checked_variables, is_module, remedy_for
+from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.dtypes import compute_dtype, float64, int64
 from magmath.core.integers import require_integer
 from magmath.core.keyword_hints import KeywordHints
 from magmath.engine import tracing
+from magmath.engine.kept_expressions import keeps_expressions
 from magmath.engine.run_numbers import take_for_run
 from magmath.engine.tracing import NumberSource
 from magmath.errors import DTypeError, MagmathError, OptionError, ShapeError
@@ -35,11 +39,14 @@ from magmath.optim.minimizing import Minimizer, check_finite_losses, rate_dtype
 from magmath.optim.rates import LearningRate, check_learning_rate, rate_at
 from magmath.optim.schedules import Monitoring, Schedule, StatefulSchedule, after_warm_up
 from magmath.optim.states import MASTER, Needs, OptimizerSlot, States
+from magmath.transform.compiled import compile
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
 
 State = dict[str, Node]
+MAX_UPDATES = 8
+"""Sets of variables for which an optimizer keeps the compiled update, and with it the variables."""
 
 
 @dataclass(eq=False, repr=False)
@@ -86,6 +93,8 @@ class Optimizer(metaclass=KeywordHints):
         self.variable_states = States(self._needs)
         """The states of the variables that were updated."""
         self._minimizer = Minimizer(self)
+        self._updates: RecentlyUsed[tuple[int, ...], Callable[..., None]]
+        self._updates = RecentlyUsed(MAX_UPDATES)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "learning_rate":
@@ -243,12 +252,42 @@ class Optimizer(metaclass=KeywordHints):
     ) -> None:
         """Take a step: assign each variable its next value, computed from its gradient.
 
-        One program computes all of them; within a compiled function the step is part of its
-        program. With a loss scale the step is skipped unless all gradients, which are unscaled
-        (`LossScale.value_and_grad`), are finite, and the scale is adjusted. Raises ShapeError if a
-        gradient has another shape than its variable, OptionError without any gradient.
+        The gradients are evaluated together, and a compiled function of them computes the step;
+        within a compiled function the step is part of its program. With a loss scale the step is
+        skipped unless all gradients, which are unscaled (`LossScale.value_and_grad`), are finite,
+        and the scale is adjusted. Raises ShapeError if a gradient has another shape than its
+        variable, OptionError without any gradient.
         """
         gradients = _checked_gradients(gradients)
+        if tracing.current() is None and not keeps_expressions():
+            values = [*gradients.values()]
+            evaluate(*values)
+            self._compiled_update(tuple(gradients), loss_scale)(*values)
+        else:
+            self._assign_next_values(gradients, loss_scale)
+
+    def _compiled_update(
+        self, variables: tuple[Variable, ...], loss_scale: LossScale | None
+    ) -> Callable[..., None]:
+        """Return the compiled step of these variables, a function of their gradients."""
+        key = (id(loss_scale), *map(id, variables))
+        known = self._updates.find(key)
+        if known is None:
+            owner = ref(self)  # which owns the function
+
+            def step(*gradients: Array) -> None:
+                optimizer = owner()
+                assert optimizer is not None
+                given = dict(zip(variables, gradients, strict=True))
+                optimizer._assign_next_values(given, loss_scale)
+
+            known = compile(step)
+            self._updates.store(key, known)
+        return known
+
+    def _assign_next_values(
+        self, gradients: Mapping[Variable, Array], loss_scale: LossScale | None
+    ) -> None:
         variables = list(gradients)
         entries = self.variable_states.of(variables)
         owners = [v for entry in entries for v in entry.variables()]
@@ -281,10 +320,14 @@ class Optimizer(metaclass=KeywordHints):
         fails.
         """
 
+        owner = ref(self)  # programs of its updates refer to this function
+
         def source(steps: int) -> float:
+            optimizer = owner()
+            assert optimizer is not None
             if index == 0:
-                take_for_run(self, "_steps", steps)
-            return rate_at(self._groups.learning_rates[index], self._steps - steps)
+                take_for_run(optimizer, "_steps", steps)
+            return rate_at(optimizer._groups.learning_rates[index], optimizer._steps - steps)
 
         return source
 

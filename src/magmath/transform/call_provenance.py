@@ -108,9 +108,9 @@ class ProvenanceTemplate:
         numbers: Sequence[Any] = ()
         if self._numbers:
             numbers = [drawn[x] if isinstance(x, Node) else arguments[x] for x in self._numbers]
+        common = Provenance.of(self._recipe, 0, tuple(operands), self._line, numbers)
         for leaf, output in zip(leaves, self._outputs):  # noqa: B905  assigned variables follow
-            known = Provenance.of(self._recipe, output, tuple(operands), self._line, numbers)
-            set_provenance(leaf, known)
+            set_provenance(leaf, common.of_output(output, self._line))
 
     def _begun(self, operands: Sequence[WeakOperand]) -> Repetition | None:
         """Return a repetition whose first call has these operands, if they are results of an
