@@ -181,6 +181,7 @@ _MODULES = {
     "parallel": "magmath.parallel",
     "train": "magmath.train",
     "data": "magmath.data",
+    "interop": "magmath.interop",
     "errors": "magmath.errors",
 }
 
@@ -195,7 +196,7 @@ _CONSTANTS = ("e", "euler_gamma", "inf", "nan", "newaxis", "pi")
 if TYPE_CHECKING:
     # The same names for type checkers; `x as x` is how a re-export is written.
     # isort: off
-    from magmath import data as data, errors as errors, nn as nn, optim as optim
+    from magmath import data as data, errors as errors, interop as interop, nn as nn, optim as optim
     from magmath import parallel as parallel, train as train
     from magmath.api import fft as fft, linalg as linalg, random as random, signal as signal
     from magmath.api.activations import (

@@ -98,7 +98,7 @@ NAMES = """
     train.Callback train.EarlyStopping train.BestWeights train.LearningRateSchedule
     nn.NeuralNetwork.fit nn.NeuralNetwork.evaluate nn.NeuralNetwork.predict
     nn.NeuralNetwork.summary nn.NeuralNetwork.explain nn.NeuralNetwork.save nn.NeuralNetwork.load
-    data.load data.read_csv
+    data.load data.read_csv interop.from_torch interop.TorchModule
     load save savez explain profile
     errors.MagmathError
 """

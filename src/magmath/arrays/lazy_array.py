@@ -101,7 +101,7 @@ class LazyArray(ArrayHandle):
         if node.reads_version:
             return False
         if node.size < MIN_HELD:
-            is_eager = session.engine().is_eager
+            is_eager = session.engine().is_executed_eagerly
             order = topological((node,), cut=True) if depth >= EAGER_PENDING else ()
             return bool(order) and all(is_eager(x) for x in order)
         held = bytes_held_alone(topological((node,), cut=True))

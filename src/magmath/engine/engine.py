@@ -1,8 +1,8 @@
 """The engine: it turns graphs into programs, runs them on one pool, and caches them by structure.
 
-The engine replaces the evaluated parts of a graph by leaves and looks the graph up by its key. On a
-miss it runs the passes and sends the program to the workers once. A run then names the program, the
-handles of its inputs and the values of its parameters.
+The engine finds the program of an expression by its structure. On a miss it builds the graph, with
+leaves in place of evaluated parts, runs the passes and sends the program to the workers once. A run
+then names the program, the handles of its inputs and the values of its parameters.
 """
 
 from __future__ import annotations
@@ -472,10 +472,16 @@ class Engine:
         if signature is not None and signature.nbytes > self.at_once_bytes:
             self._updates.note(array)
 
-    def is_eager(self, node: Node) -> bool:
-        """Return True if the node, and others of its size, are computed without a program."""
-        runs_eagerly = self.pool.is_inline and not self.environment.deterministic
-        return runs_eagerly and _nbytes(node) <= self.at_once_bytes and self.recorder is None
+    @property
+    def _can_execute_eagerly(self) -> bool:
+        """True if the worker of this process may compute small nodes without a program."""
+        pool_can = self.pool.is_inline and not self.environment.deterministic
+        return pool_can and self.recorder is None
+
+    def is_executed_eagerly(self, node: Node) -> bool:
+        """Return True if the worker of this process computes the node, and others of its size,
+        without a program."""
+        return self._can_execute_eagerly and _nbytes(node) <= self.at_once_bytes
 
     def should_evaluate_now(self, own: Sequence[Node]) -> bool:
         """Return True if a written array, the first of `own`, should be computed at once.
@@ -485,7 +491,7 @@ class Engine:
         with small writes, since one evaluation of them all is faster.
         """
         written = own[0]
-        if self.is_eager(written):
+        if self.is_executed_eagerly(written):
             if written.depth < EAGER_WRITES and is_small_write(written, self.at_once_bytes):
                 return False
         elif any(x.operation.overwrites_first and x.value is None for x in written.inputs[:1]):
@@ -500,7 +506,7 @@ class Engine:
         function that is being traced.
         """
         pool, most = self.pool, self.at_once_bytes
-        small = pool.is_inline and not self.environment.deterministic and self.recorder is None
+        small = self._can_execute_eagerly
         small &= not any(node.operation.leaf or node.operation is CONSTANT for node in requested)
         given: dict[Node, int] = {}
         for node in order:

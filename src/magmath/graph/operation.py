@@ -1,19 +1,10 @@
 """Nodes and operation records: the two types refer to each other, so they share a file.
 
 A node is one operation applied to inputs, with its shape, dtype and user's line. It is built when
-the user writes the operation, so that errors are reported there. Leaves are nodes without inputs:
-`input` (an evaluated array), `variable` (a named cell whose current array is read when a program
-runs) and `parameter` (a Python number, never part of a program's key). `layout` is None until the
-place pass chooses one, except for leaves whose data are stored already.
-
-The rules that every operation needs are required fields of its record, so that a missing one is
-found at import and not in a user's run. `axes` names each dimension by a letter, with one string
-per operand and one for the result (`"mk,kn->mn"`). A letter may be split over workers if every
-operand that has it is split alike; a letter missing from the result is combined by `reduction`; `.`
-marks a dimension that must be whole. A dimension with the upper-case form of a letter follows the
-dimensions that have the letter: its extent differs, and it is divided where they are, as
-`derived_split` defines (`"ab->Ab"` for a slice of rows: a worker that stores rows stores the sliced
-ones among them). Placements are derived from it, one mesh axis at a time (`passes/place.py`).
+the user writes the operation, so that errors are reported there. Leaves get their values from a
+run: `input` (an evaluated array), `variable` (a named cell whose current array is read when a
+program runs) and `parameter` (a Python number, never part of a program's key). `layout` is None
+until the place pass chooses one, except for leaves whose data are stored already.
 """
 
 from __future__ import annotations
@@ -378,7 +369,7 @@ class Operation:
                       order, and is overwritten there
     overwrites_first  is its first operand with a part overwritten: may be computed in its storage
     elementwise       computes each element from the corresponding elements of its operands
-    leaf              has no inputs: an input, a variable or a parameter
+    leaf              gets its value from a run: an input, a variable or a parameter
     lower_to          node → the same in simpler operations, by which the passes replace it; such a
                       record exists for its gradient and has no kernel
     numpy_ufunc       NumPy's function of the same meaning, if it is faster for short arrays

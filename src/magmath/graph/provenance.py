@@ -190,7 +190,6 @@ class VersionOperand(WeakOperand):
         return (self.variable,)
 
 
-IsSource = Callable[[WeakOperand], bool]
 Replace = Callable[[WeakOperand], "Node | None"]
 
 

@@ -12,6 +12,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import ref
 
@@ -266,6 +267,10 @@ class Optimizer(metaclass=KeywordHints):
         else:
             self._assign_next_values(gradients, loss_scale)
 
+    def restore_steps(self, count: int) -> None:
+        """Continue after this number of steps."""
+        self._steps = count
+
     def _compiled_update(
         self, variables: tuple[Variable, ...], loss_scale: LossScale | None
     ) -> Callable[..., None]:
@@ -288,19 +293,36 @@ class Optimizer(metaclass=KeywordHints):
     def _assign_next_values(
         self, gradients: Mapping[Variable, Array], loss_scale: LossScale | None
     ) -> None:
-        variables = list(gradients)
+        variables, nodes = list(gradients), [gradient.node for gradient in gradients.values()]
+        self.assign_next_values(variables, nodes, self.rates_of_update(variables), loss_scale)
+
+    def assign_next_values(
+        self,
+        variables: Sequence[Variable],
+        gradients: Sequence[Node],
+        rates: Sequence[Node],
+        loss_scale: LossScale | None = None,
+        others: Mapping[Variable, Node] = MappingProxyType({}),
+    ) -> None:
+        """Assign variables and states their next values.
+
+        With a loss scale, the step is skipped unless all gradients are finite. Then the variables
+        `others`, which were assigned before, have their former values, the given nodes, again.
+        """
         entries = self.variable_states.of(variables)
         owners = [v for entry in entries for v in entry.variables()]
         read = {v.node: v for v in owners}
         slots = [entry.slot(lambda v: v.node) for entry in entries]
-        nodes = [gradients[v].node for v in variables]
-        pairs = self.next_values(slots, nodes, self.rates_of_update(variables))
+        pairs = self.next_values(slots, gradients, rates)
         if loss_scale is not None:
-            pairs = loss_scale.guarded(pairs, is_finite(nodes))
+            finite = is_finite(gradients)
+            pairs = loss_scale.guarded(pairs, finite)
             read |= loss_scale.variables_by_node()
+            assign([(v, e.where(finite, v.node, former)) for v, former in others.items()])
         assign([(read[node], value) for node, value in pairs])
 
     def rates_of_update(self, variables: Sequence[Variable]) -> list[Node]:
+        """Return the learning rates of the next update as nodes, in the order of `rates`."""
         dtype, trace = rate_dtype(variables), tracing.current()
         learning_rates = self._groups.learning_rates
         if trace is not None and trace.is_loop and any(map(callable, learning_rates)):
@@ -308,10 +330,10 @@ class Optimizer(metaclass=KeywordHints):
                 "fori_loop: a loop on the workers cannot call a learning rate that is a function "
                 "of the step; loop in Python over a compiled step, or give a number"
             )
-        asked = [self._rate_source(i) for i in range(len(learning_rates))]
+        sources = [self._rate_source(i) for i in range(len(learning_rates))]
         if trace is not None:
-            return [trace.number(source, dtype) for source in asked]
-        return [parameter(source(1), dtype) for source in asked]
+            return [trace.number(source, dtype) for source in sources]
+        return [parameter(source(1), dtype) for source in sources]
 
     def _rate_source(self, index: int) -> NumberSource:
         """Return a function that returns a learning rate for the first of the next run's steps.
@@ -368,7 +390,7 @@ class Optimizer(metaclass=KeywordHints):
         values = self._minimizer.run(expression, variables, rates, each)
         self._steps += steps
         if check_finite:
-            _finite(values)
+            check_finite_losses(values)
         return values[-1]
 
     def explain(self) -> Explanation:
@@ -428,7 +450,6 @@ class Optimizer(metaclass=KeywordHints):
         self.variable_states.load_state_dict(given)
 
 
-_finite = check_finite_losses
 _RATE = "learning_rate"
 
 

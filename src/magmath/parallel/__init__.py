@@ -1,6 +1,7 @@
 """Parallel training: strategies, plans of networks on machines, and their simulation."""
 
 from magmath.parallel.asynchronous import Asynchronous
+from magmath.parallel.averaging import Averaging
 from magmath.parallel.compiled_step import CompiledStep
 from magmath.parallel.data_parallel import DataParallel
 from magmath.parallel.names import STRATEGIES, as_strategy
@@ -16,6 +17,7 @@ __all__ = [
     "STRATEGIES",
     "Asynchronous",
     "Auto",
+    "Averaging",
     "CompiledStep",
     "DataParallel",
     "Hybrid",

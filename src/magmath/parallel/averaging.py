@@ -35,7 +35,8 @@ class Averaging(Strategy):
     accumulate   the number of consecutive parts into which a batch is cut (at most its samples).
                  Their gradients are added, weighted by their samples
 
-    A derived class defines `options` and `exchange`.
+    A derived class defines the abstract methods below, and `label`, `prepare` and `state`
+    (`Strategy`).
     """
 
     every = 1
@@ -47,8 +48,8 @@ class Averaging(Strategy):
     def options(
         self, training: Training, environment: Environment, trace: Callable[[], Graph]
     ) -> tuple[Mapping[str, str], Mapping[str, float]]:
-        """Return the option of each layer (`layer_layouts.OPTIONS`), and the predicted seconds of
-        the compared options."""
+        """Return the option of each layer (the table of `layer_layouts.py`), and the predicted
+        seconds of the compared options."""
 
     @abstractmethod
     def copies(self, training: Training) -> Mapping[Node, Node]:

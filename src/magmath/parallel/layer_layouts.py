@@ -21,7 +21,7 @@ from magmath.optim.states import VariableStates
 from magmath.passes.environment import Environment
 from magmath.passes.parameter_layouts import LayerOptions
 
-OPTIONS = ("data", "model", "rows")
+COMPARED_OPTIONS = ("data", "model", "rows")
 """The options that planning by cost compares."""
 SPLIT_DIMENSION = {"model": -1, "rows": 0}
 
@@ -68,6 +68,6 @@ def _options_of(layer: Sequence[VariableStates], environment: Environment) -> La
     alike = [v for v, entry in pairs if v.shape == entry.shape]
     options = {
         name: tuple([parameter_layout(name, v.shape, environment) for v in alike])
-        for name in OPTIONS
+        for name in COMPARED_OPTIONS
     }
     return LayerOptions(tuple([v.leaf for v in alike]), options)

@@ -19,7 +19,8 @@ STRATEGIES: Mapping[str, Strategy] = {
     **{name: DataParallel(name) for name in EXCHANGES},
     "asynchronous": Asynchronous(),
 }
-"""Strategies without variables of their own, with their default settings, by name."""
+"""Strategies with their default settings, by name. All trainers share these objects: what one
+stores while it traces a step is read before the next step is traced."""
 
 StrategyLike = str | Strategy | Mapping[str, str]
 """A strategy, its name, or the options of layers by path (`Hybrid`)."""

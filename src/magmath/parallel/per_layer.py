@@ -14,7 +14,7 @@ from magmath.graph import Graph, Node
 from magmath.layout import Layout
 from magmath.optim.states import VariableStates
 from magmath.parallel.averaging import Averaging
-from magmath.parallel.layer_layouts import OPTIONS, SPLIT_DIMENSION, layer_options
+from magmath.parallel.layer_layouts import COMPARED_OPTIONS, SPLIT_DIMENSION, layer_options
 from magmath.parallel.strategy import Training
 from magmath.passes.environment import Environment
 from magmath.passes.parameter_layouts import choose_options
@@ -48,6 +48,12 @@ class PerLayer(Averaging):
     @final
     def exchange(self, training: Training, gradients: Sequence[Array]) -> Sequence[Array]:
         return gradients
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PerLayer) and repr(other) == repr(self)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
 
     def __repr__(self) -> str:
         given = [f"{name}={value!r}" for name, value in self.settings.items()]
@@ -118,10 +124,10 @@ class Hybrid(PerLayer):
     def __init__(self, layers: Mapping[str, str], *, accumulate: int = 1) -> None:
         super().__init__(accumulate)
         for pattern, option in layers.items():
-            if option not in OPTIONS:
+            if option not in COMPARED_OPTIONS:
                 raise OptionError(
                     f"Hybrid: option {option!r} of {pattern!r} is not known; there are "
-                    f"{', '.join(OPTIONS)}"
+                    f"{', '.join(COMPARED_OPTIONS)}"
                 )
         self.layers = dict(layers)
 

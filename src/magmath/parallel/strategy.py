@@ -14,16 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from magmath.arrays.array import Array
-from magmath.arrays.variable import Variable, assign
+from magmath.arrays.variable import Variable
 from magmath.engine.asynchronous_build import AsynchronousDivision
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
 from magmath.nn.module import Module
 from magmath.nn.variables import Parameter
-from magmath.ops.elementwise import where
 from magmath.optim import LossScale, Optimizer
-from magmath.optim.loss_scale import is_finite
 from magmath.optim.states import VariableStates
 from magmath.passes.environment import Environment
 from magmath.transform.grad import grad
@@ -98,19 +96,8 @@ class Training:
         With a loss scale, the step is skipped unless all gradients are finite. Then the variables
         `others`, which were assigned before, have their former values, the given nodes, again.
         """
-        entries = self.variable_states()
-        read = {v.node: v for entry in entries for v in entry.variables()}
-        slots = [entry.slot(lambda v: v.node) for entry in entries]
-        rates = self.rates(self.parameters)
-        nodes = [gradient.node for gradient in gradients]
-        pairs = self.optimizer.next_values(slots, nodes, rates)
-        scale = self.loss_scale
-        if scale is not None:
-            finite = is_finite(nodes)
-            pairs = scale.guarded(pairs, finite)
-            read |= scale.variables_by_node()
-            assign([(v, where(finite, v.node, former)) for v, former in others.items()])
-        assign([(read[node], value) for node, value in pairs])
+        nodes, rates = [gradient.node for gradient in gradients], self.rates(self.parameters)
+        self.optimizer.assign_next_values(self.parameters, nodes, rates, self.loss_scale, others)
 
 
 @dataclass(frozen=True)

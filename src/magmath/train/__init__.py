@@ -1,4 +1,4 @@
-"""Training: trainers, callbacks, strategies, checkpoints and reports."""
+"""Training: trainers, callbacks, histories, checkpoints, and parameter search."""
 
 from magmath.train.callbacks import BestWeights, Callback, EarlyStopping, LearningRateSchedule
 from magmath.train.feeds import sample_order

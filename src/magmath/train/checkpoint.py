@@ -102,7 +102,7 @@ class Checkpoint:
             "seed": stream.seed,
             "next_stream": stream.next,
             "optimizer": type(trainer.optimizer).__name__,
-            "optimizer_steps": trainer.optimizer._steps,
+            "optimizer_steps": trainer.optimizer.steps,
             "learning_rate": None if callable(rate) else float(rate),
             "schedules": schedules,
             "callbacks": callbacks,
@@ -217,7 +217,7 @@ class Checkpoint:
         trainer, stream = self._trainer, self._trainer.stream()
         stream.seed, stream.next = content["seed"], content["next_stream"]
         trainer.epochs_done = content["epochs"]
-        trainer.optimizer._steps = content["optimizer_steps"]
+        trainer.optimizer.restore_steps(content["optimizer_steps"])
         if content["learning_rate"] is not None and not callable(trainer.optimizer.learning_rate):
             trainer.optimizer.learning_rate = content["learning_rate"]
 

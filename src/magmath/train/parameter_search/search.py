@@ -300,7 +300,14 @@ class _Search:
         network = _built(self._build, settings)
         if network.seed is None:
             old = network.trainer
-            network.trainer = Trainer(old.module, old.loss, old.optimizer, seed=self._rules.seed)
+            network.trainer = Trainer(
+                old.module,
+                old.loss,
+                old.optimizer,
+                precision=old.precision,
+                loss_scale=old.loss_scale,
+                seed=self._rules.seed,
+            )
         return network
 
     def _limit(self, trial: Trial) -> float:

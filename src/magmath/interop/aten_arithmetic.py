@@ -1,0 +1,153 @@
+"""PyTorch's operators (ATen) of elements, and products."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import magmath as mm
+from magmath.interop.aten_types import Operator, binary, promoted
+from magmath.nn import functional as f
+
+
+def _add(x: Any, y: Any, *, alpha: Any = 1) -> Any:
+    x, y = promoted(x, y)
+    return x + (y if alpha == 1 else alpha * y)
+
+
+def _subtract(x: Any, y: Any, *, alpha: Any = 1) -> Any:
+    x, y = promoted(x, y)
+    return x - (y if alpha == 1 else alpha * y)
+
+
+def _divide(x: Any, y: Any, *, rounding_mode: str | None = None) -> Any:
+    x, y = promoted(x, y)
+    if rounding_mode == "floor":
+        return mm.floor_divide(x, y)
+    quotient = x / y
+    return quotient if rounding_mode is None else mm.trunc(quotient)
+
+
+def _clamp(x: mm.Array, low: Any = None, high: Any = None) -> mm.Array:
+    x = x if low is None else binary(mm.maximum)(x, low)
+    return x if high is None else binary(mm.minimum)(x, high)
+
+
+def _where(condition: mm.Array, x: Any, y: Any) -> mm.Array:
+    x, y = promoted(x, y)
+    return mm.where(condition, x, y)
+
+
+def _masked_fill(x: mm.Array, mask: mm.Array, value: Any) -> mm.Array:
+    if isinstance(value, mm.Array):
+        value = mm.astype(value, x.dtype, copy=False)
+    return mm.where(mask, value, x)
+
+
+def _linear(x: mm.Array, weight: mm.Array, bias: mm.Array | None = None) -> mm.Array:
+    return f.linear(x, mm.matrix_transpose(weight), bias)
+
+
+def _addmm(c: mm.Array, a: mm.Array, b: mm.Array, *, beta: Any = 1, alpha: Any = 1) -> mm.Array:
+    product = a @ b if alpha == 1 else alpha * (a @ b)
+    return product + (c if beta == 1 else beta * c)
+
+
+def _addcmul(x: Any, a: Any, b: Any, *, value: Any = 1) -> Any:
+    return x + (a * b if value == 1 else value * a * b)
+
+
+def _addcdiv(x: Any, a: Any, b: Any, *, value: Any = 1) -> Any:
+    return x + (a / b if value == 1 else value * (a / b))
+
+
+ARITHMETIC: dict[str, Operator] = {
+    "add": _add,
+    "sub": _subtract,
+    "rsub": lambda x, y, alpha=1: _subtract(y, x, alpha=alpha),
+    "mul": binary(operator.mul),
+    "div": _divide,
+    "true_divide": _divide,
+    "floor_divide": binary(mm.floor_divide),
+    "remainder": binary(mm.remainder),
+    "fmod": binary(mm.fmod),
+    "pow": binary(operator.pow),
+    "maximum": binary(mm.maximum),
+    "minimum": binary(mm.minimum),
+    "atan2": binary(mm.atan2),
+    "neg": operator.neg,
+    "abs": mm.abs,
+    "sign": mm.sign,
+    "square": mm.square,
+    "reciprocal": lambda x: 1.0 / x,
+    "rsqrt": lambda x: 1.0 / mm.sqrt(x),
+    "addcmul": _addcmul,
+    "addcdiv": _addcdiv,
+    "lerp": lambda x, y, weight: x + weight * (y - x),
+    "clamp": _clamp,
+    "clip": _clamp,
+    "clamp_min": lambda x, low: _clamp(x, low),
+    "clamp_max": lambda x, high: _clamp(x, None, high),
+    **{
+        name: getattr(mm, name)
+        for name in (
+            "exp",
+            "expm1",
+            "log",
+            "log2",
+            "log10",
+            "log1p",
+            "sqrt",
+            "sin",
+            "cos",
+            "tan",
+            "sinh",
+            "cosh",
+            "tanh",
+            "asin",
+            "acos",
+            "atan",
+            "asinh",
+            "acosh",
+            "atanh",
+            "erf",
+            "erfc",
+            "floor",
+            "ceil",
+            "round",
+            "trunc",
+            "isnan",
+            "isinf",
+            "isfinite",
+            "logical_not",
+            "exp2",
+        )
+    },
+    # comparisons
+    "eq": binary(operator.eq),
+    "ne": binary(operator.ne),
+    "lt": binary(operator.lt),
+    "le": binary(operator.le),
+    "gt": binary(operator.gt),
+    "ge": binary(operator.ge),
+    "logical_and": mm.logical_and,
+    "logical_or": mm.logical_or,
+    "logical_xor": mm.logical_xor,
+    "bitwise_and": binary(operator.and_),
+    "bitwise_or": binary(operator.or_),
+    "bitwise_xor": binary(operator.xor),
+    "bitwise_not": operator.invert,
+    "where": _where,
+    "masked_fill": _masked_fill,
+    # products
+    "mm": operator.matmul,
+    "bmm": operator.matmul,
+    "mv": operator.matmul,
+    "dot": operator.matmul,
+    "matmul": operator.matmul,
+    "outer": mm.outer,
+    "addmm": _addmm,
+    "baddbmm": _addmm,
+    "linear": _linear,
+    "einsum": lambda text, operands, path=None: mm.einsum(text, *operands),
+}

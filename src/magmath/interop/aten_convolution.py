@@ -1,0 +1,177 @@
+"""PyTorch's convolutions, pooling and interpolation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import magmath as mm
+from magmath.interop.aten_types import Operator, first_of_several
+from magmath.nn import functional as f
+
+
+def _convolution(
+    x: mm.Array,
+    weight: mm.Array,
+    bias: mm.Array | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> mm.Array:
+    one = x.ndim == weight.ndim - 1  # an image without a batch
+    result = f.conv(
+        x[None] if one else x,
+        weight,
+        bias,
+        stride=_sizes(stride, weight),
+        padding=padding if isinstance(padding, str) else _sizes(padding, weight),
+        dilation=_sizes(dilation, weight),
+        groups=groups,
+    )
+    return result[0] if one else result
+
+
+def _convolution_transpose(
+    x: mm.Array,
+    weight: mm.Array,
+    bias: mm.Array | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> mm.Array:
+    one = x.ndim == weight.ndim - 1
+    result = f.conv_transpose(
+        x[None] if one else x,
+        weight,
+        bias,
+        stride=_sizes(stride, weight),
+        padding=_sizes(padding, weight),
+        output_padding=_sizes(output_padding, weight),
+        dilation=_sizes(dilation, weight),
+        groups=groups,
+    )
+    return result[0] if one else result
+
+
+def _general_convolution(
+    x: mm.Array,
+    weight: mm.Array,
+    bias: mm.Array | None,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+) -> mm.Array:
+    if transposed:
+        return _convolution_transpose(
+            x, weight, bias, stride, padding, output_padding, groups, dilation
+        )
+    return _convolution(x, weight, bias, stride, padding, dilation, groups)
+
+
+def _sizes(size: Any, weight: mm.Array) -> tuple[int, ...]:
+    """Return a size for each dimension of space; PyTorch writes one for all of them as [n]."""
+    values = [size] if isinstance(size, int) else list(size)
+    return tuple(values * (weight.ndim - 2) if len(values) == 1 else values)
+
+
+def _pool(function: Callable[..., Any], space: int) -> Callable[..., Any]:
+    """Return a pooling of `space` dimensions, with or without a batch."""
+
+    def pooled(x: mm.Array, *sizes: Any, **options: Any) -> Any:
+        one = x.ndim == space + 1
+        result = function(x[None] if one else x, space, *sizes, **options)
+        return result[0] if one else result
+
+    return pooled
+
+
+def _each(size: Any, space: int) -> tuple[int, ...]:
+    values = [size] if isinstance(size, int) else list(size)
+    return tuple(values * space if len(values) == 1 else values)
+
+
+def _max_pool(
+    x: mm.Array,
+    space: int,
+    kernel: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> mm.Array:
+    sizes = [_each(size, space) for size in (kernel, stride or kernel, padding)]
+    return f.max_pool(x, *sizes, dilation=_each(dilation, space), ceil_mode=ceil_mode)
+
+
+def _avg_pool(
+    x: mm.Array,
+    space: int,
+    kernel: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> mm.Array:
+    sizes = [_each(size, space) for size in (kernel, stride or kernel, padding)]
+    if divisor_override is not None:
+        mean = f.avg_pool(x, *sizes, ceil_mode=ceil_mode, count_include_pad=True)
+        return mean * (prod(sizes[0]) / divisor_override)
+    return f.avg_pool(x, *sizes, ceil_mode=ceil_mode, count_include_pad=count_include_pad)
+
+
+def _adaptive(function: Callable[..., Any]) -> Callable[..., Any]:
+    def pooled(x: mm.Array, space: int, size: Any) -> Any:
+        given = _each(size, space)
+        extents = x.shape[2:]
+        return function(
+            x, tuple([e if n is None else n for n, e in zip(given, extents, strict=True)])
+        )
+
+    return pooled
+
+
+def _upsample(mode: str, space: int) -> Callable[..., Any]:
+    """Return an interpolation to a size, or by factors, of `space` dimensions."""
+    takes_corners = mode == "linear"
+
+    def resized(x: mm.Array, size: Any, *rest: Any) -> mm.Array:
+        corners = bool(rest[0]) if takes_corners and rest else False
+        factors = next((r for r in rest if isinstance(r, (list, tuple))), None)
+        if size is None:
+            assert factors is not None
+            size = [int(n * s) for n, s in zip(x.shape[2:], factors, strict=True)]
+        return f.interpolate(x, tuple(size), mode=mode, align_corners=corners)
+
+    return resized
+
+
+CONVOLUTION: dict[str, Operator] = {
+    "conv1d": _convolution,
+    "conv2d": _convolution,
+    "conv3d": _convolution,
+    "convolution": _general_convolution,
+    "conv_transpose1d": _convolution_transpose,
+    "conv_transpose2d": _convolution_transpose,
+    "conv_transpose3d": _convolution_transpose,
+    **{f"max_pool{n}d": _pool(_max_pool, n) for n in (1, 2, 3)},
+    **{f"max_pool{n}d_with_indices": first_of_several(_pool(_max_pool, n)) for n in (2, 3)},
+    **{f"avg_pool{n}d": _pool(_avg_pool, n) for n in (1, 2, 3)},
+    **{f"adaptive_avg_pool{n}d": _pool(_adaptive(f.adaptive_avg_pool), n) for n in (1, 2, 3)},
+    **{f"_adaptive_avg_pool{n}d": _pool(_adaptive(f.adaptive_avg_pool), n) for n in (2, 3)},
+    **{
+        f"adaptive_max_pool{n}d": first_of_several(_pool(_adaptive(f.adaptive_max_pool), n))
+        for n in (1, 2, 3)
+    },
+    **{f"upsample_nearest{n}d": _upsample("nearest", n) for n in (1, 2, 3)},
+    "upsample_linear1d": _upsample("linear", 1),
+    "upsample_bilinear2d": _upsample("linear", 2),
+    "upsample_trilinear3d": _upsample("linear", 3),
+}

@@ -1,0 +1,97 @@
+"""PyTorch's other layers, and losses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import magmath as mm
+from magmath.interop.aten_recurrent import recurrent
+from magmath.interop.aten_types import Operator
+from magmath.nn import functional as f
+from magmath.nn.losses import Reduction
+
+
+def _dropout(x: mm.Array, rate: float, training: bool | None = True) -> mm.Array:
+    return f.dropout(x, rate, training=training is not False)
+
+
+def _feature_dropout(x: mm.Array, rate: float, training: bool) -> mm.Array:
+    return f.dropout(x, rate, training=training, per_channel=True)
+
+
+def _native_dropout(x: mm.Array, rate: float, training: bool | None) -> tuple[mm.Array, None]:
+    return _dropout(x, rate, training), None
+
+
+def _embedding(weight: mm.Array, indices: mm.Array, *unused: Any) -> mm.Array:
+    return f.embedding(indices, weight)
+
+
+def _attention(
+    query: mm.Array,
+    key: mm.Array,
+    value: mm.Array,
+    mask: mm.Array | None = None,
+    dropout: float = 0.0,
+    causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> mm.Array:
+    if enable_gqa:
+        shared = query.shape[-3] // key.shape[-3]
+        key, value = (mm.repeat(x, shared, axis=-3) for x in (key, value))
+    if mask is not None and mask.dtype != mm.bool:  # added to the scores
+        factor = query.shape[-1] ** -0.5 if scale is None else scale
+        scores = query @ mm.matrix_transpose(key) * factor + mask
+        if causal:
+            below = mm.tril(mm.ones(scores.shape[-2:], dtype=mm.bool))
+            scores = mm.where(below, scores, -mm.inf)
+        return f.dropout(mm.softmax(scores, axis=-1), dropout) @ value
+    if not dropout:
+        return f.scaled_dot_product_attention(query, key, value, mask, causal=causal, scale=scale)
+    weights = f.attention_weights(query, key, mask, causal=causal, scale=scale)
+    return f.dropout(weights, dropout) @ value
+
+
+_REDUCTIONS: tuple[Reduction, ...] = ("none", "mean", "sum")
+
+
+def _cross_entropy(
+    x: mm.Array,
+    labels: mm.Array,
+    weight: Any = None,
+    reduction: int = 1,
+    ignore_index: int = -100,
+    smoothing: float = 0.0,
+) -> mm.Array:
+    return mm.nn.cross_entropy(
+        x,
+        labels,
+        weight=weight,
+        label_smoothing=smoothing,
+        ignore_index=ignore_index if labels.dtype.is_integer else None,
+        reduction=_REDUCTIONS[reduction],
+    )
+
+
+def _loss(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda x, y, reduction=1: function(x, y, reduction=_REDUCTIONS[reduction])
+
+
+LAYERS: dict[str, Operator] = {
+    "dropout": _dropout,
+    "feature_dropout": _feature_dropout,
+    "native_dropout": _native_dropout,
+    "embedding": _embedding,
+    "scaled_dot_product_attention": _attention,
+    "lstm": recurrent("lstm"),
+    "gru": recurrent("gru"),
+    "rnn_tanh": recurrent("tanh"),
+    "rnn_relu": recurrent("relu"),
+    # losses
+    "cross_entropy_loss": _cross_entropy,
+    "mse_loss": _loss(mm.nn.mean_squared_error),
+    "l1_loss": _loss(mm.nn.mean_absolute_error),
+}

@@ -1,0 +1,45 @@
+"""PyTorch's operators (ATen) in magmath's functions.
+
+`OPERATORS` maps the name of an operator, without its overload, to a function of the same arguments.
+A program of `torch.export` calls operators in their functional forms, so none updates its operands.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from magmath.interop.aten_activations import ACTIVATIONS
+from magmath.interop.aten_arithmetic import ARITHMETIC
+from magmath.interop.aten_convolution import CONVOLUTION
+from magmath.interop.aten_creation import CREATION
+from magmath.interop.aten_elements import ELEMENTS
+from magmath.interop.aten_layers import LAYERS
+from magmath.interop.aten_normalization import NORMALIZATION
+from magmath.interop.aten_reductions import REDUCTIONS
+from magmath.interop.aten_shapes import SHAPES
+from magmath.interop.aten_types import Operator
+
+
+def _ignored(*args: Any, **kwargs: Any) -> None:
+    """A check of sizes and types, which the program of the example has passed."""
+
+
+OPERATORS: dict[str, Operator] = {
+    **ARITHMETIC,
+    **ACTIVATIONS,
+    **SHAPES,
+    **ELEMENTS,
+    **CREATION,
+    **REDUCTIONS,
+    **CONVOLUTION,
+    **NORMALIZATION,
+    **LAYERS,
+    # sizes and checks
+    "sym_size": lambda x, axis: x.shape[axis],
+    "sym_numel": lambda x: x.size,
+    "_assert_scalar": _ignored,
+    "_assert_async": _ignored,
+    "_assert_tensor_metadata": _ignored,
+    "sym_constrain_range_for_size": _ignored,
+    "sym_constrain_range": _ignored,
+}

@@ -1,0 +1,99 @@
+"""PyTorch's operators of recurrent networks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import magmath as mm
+from magmath.nn import functional as f
+
+States = tuple[mm.Array, ...]
+Weights = Sequence[mm.Array]
+
+
+def _lstm(added: mm.Array, of_hidden: mm.Array, states: States) -> States:
+    enter, keep, new, leave = _gates(added + of_hidden, 4)
+    cell = mm.sigmoid(keep) * states[1] + mm.sigmoid(enter) * mm.tanh(new)
+    return mm.sigmoid(leave) * mm.tanh(cell), cell
+
+
+def _gru(added: mm.Array, of_hidden: mm.Array, states: States) -> States:
+    (reset, update, new), own = _gates(added, 3), _gates(of_hidden, 3)
+    update = mm.sigmoid(update + own[1])
+    new = mm.tanh(new + mm.sigmoid(reset + own[0]) * own[2])
+    return ((1.0 - update) * new + update * states[0],)
+
+
+_CELLS: dict[str, Callable[[mm.Array, mm.Array, States], States]] = {
+    "lstm": _lstm,
+    "gru": _gru,
+    "tanh": lambda added, of_hidden, states: (mm.tanh(added + of_hidden),),
+    "relu": lambda added, of_hidden, states: (mm.relu(added + of_hidden),),
+}
+
+
+def _gates(values: mm.Array, count: int) -> list[mm.Array]:
+    units = values.shape[-1] // count
+    return [values[..., i * units : (i + 1) * units] for i in range(count)]
+
+
+def recurrent(cell: str) -> Callable[..., Any]:
+    """Return the operator of a cell: outputs, and the last states of all layers and directions."""
+
+    def operator(
+        x: mm.Array,
+        states: Any,
+        weights: Weights,
+        has_biases: bool,
+        layers: int,
+        dropout: float,
+        training: bool,
+        bidirectional: bool,
+        batch_first: bool,
+    ) -> tuple[mm.Array, ...]:
+        firsts = list(states) if cell == "lstm" else [states]
+        one = x.ndim == 2  # a sequence without a batch
+        if one:
+            x, firsts = x[:, None], [first[:, None] for first in firsts]
+        elif batch_first:
+            x = mm.swapaxes(x, 0, 1)
+        directions, each = 1 + bidirectional, 4 if has_biases else 2
+        ends: list[States] = []
+        for layer in range(layers):
+            outputs = []
+            for direction in range(directions):
+                number = layer * directions + direction
+                own = weights[number * each : (number + 1) * each]
+                first = tuple([state[number] for state in firsts])
+                end, found = _run(cell, x, first, own, reverse=direction == 1)
+                ends.append(end)
+                outputs.append(found)
+            x = outputs[0] if directions == 1 else mm.concat(outputs, axis=-1)
+            if dropout and training and layer < layers - 1:
+                x = f.dropout(x, dropout)
+        last = [mm.stack(list(parts)) for parts in zip(*ends, strict=True)]
+        if one:
+            return x[:, 0], *[state[:, 0] for state in last]
+        return mm.swapaxes(x, 0, 1) if batch_first else x, *last
+
+    return operator
+
+
+def _run(
+    cell: str, x: mm.Array, first: States, weights: Weights, *, reverse: bool
+) -> tuple[States, mm.Array]:
+    """Return the last states of one layer in one direction, and its outputs for all times."""
+    from_input, from_hidden = (mm.matrix_transpose(w) for w in weights[:2])
+    added = x @ from_input
+    bias = None
+    if len(weights) > 2:
+        added, bias = added + weights[2], weights[3]
+
+    def step(states: States, row: mm.Array) -> tuple[States, mm.Array]:
+        of_hidden = states[0] @ from_hidden
+        following = _CELLS[cell](row, of_hidden if bias is None else of_hidden + bias, states)
+        return following, following[0]
+
+    end, outputs = mm.scan(step, first, added, reverse=reverse)
+    return end, outputs

@@ -1,0 +1,57 @@
+"""PyTorch's element types, and its rules of type promotion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import magmath as mm
+
+Operator = Callable[..., Any]
+
+
+def dtype_of(dtype: torch.dtype | None) -> Any:
+    """Return magmath's element type of PyTorch's; None for None."""
+    return None if dtype is None else getattr(mm, str(dtype).removeprefix("torch."))
+
+
+def _torch_dtype(x: mm.Array) -> torch.dtype:
+    return getattr(torch, x.dtype.name)  # type: ignore[no-any-return]
+
+
+def _like(x: Any) -> Any:
+    """Return what decides about types in PyTorch: a number, or a tensor without elements."""
+    if not isinstance(x, mm.Array):
+        return x
+    shape = (0,) if x.ndim else ()
+    return torch.empty(shape, dtype=_torch_dtype(x), device="meta")
+
+
+def promoted(*operands: Any) -> list[Any]:
+    """Return operands in their common type by the rules of PyTorch, in which 0-d arrays and numbers
+    change the type of others only if they are of a higher kind."""
+    arrays = [x for x in operands if isinstance(x, mm.Array)]
+    if len({x.dtype for x in arrays}) == 1 and len(arrays) == len(operands):
+        return list(operands)
+    common = _like(operands[0])
+    for x in operands[1:]:
+        dtype = torch.result_type(common, _like(x))
+        is_0d = all(not isinstance(y, mm.Array) or y.ndim == 0 for y in operands)
+        common = torch.empty(() if is_0d else (0,), dtype=dtype, device="meta")
+    target = dtype_of(common.dtype)
+    return [mm.astype(x, target, copy=False) if isinstance(x, mm.Array) else x for x in operands]
+
+
+def binary(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda x, y: function(*promoted(x, y))
+
+
+def in_type(x: Any, dtype: torch.dtype | None) -> Any:
+    return x if dtype is None else mm.astype(x, dtype_of(dtype), copy=False)
+
+
+def first_of_several(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function whose result is the first of several that PyTorch's operator has."""
+    return lambda *args, **kwargs: (function(*args, **kwargs), None, None)

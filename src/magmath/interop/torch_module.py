@@ -1,0 +1,138 @@
+"""PyTorch's modules as modules of magmath.
+
+`torch.export` records the operators that a module calls, in training and in evaluation mode, as
+programs. `TorchModule` runs these programs with magmath's functions (`interop/aten_operators.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, final
+
+import torch
+from torch.utils import _pytree as pytree
+
+import magmath as mm
+from magmath.errors import MagmathError, OptionError
+from magmath.interop.torch_program import TorchProgram, silent
+from magmath.nn import Buffer, Module, Parameter
+
+
+@final
+class TorchModule(Module):
+    """A module of PyTorch that computes on magmath.
+
+    Its parameters and buffers have the paths that they have in PyTorch, so `state_dict` and
+    `load_state_dict` exchange values with the original.
+    """
+
+    def __init__(self, source: torch.nn.Module, programs: Mapping[bool, TorchProgram]) -> None:
+        self._programs = dict(programs)
+        self._source = type(source).__name__
+        self._variables: dict[str, Parameter | Buffer] = {}
+        made: dict[int, Parameter | Buffer] = {}  # a tensor with several paths is one variable
+        for path, parameter in source.named_parameters(remove_duplicate=False):
+            if id(parameter) not in made:
+                made[id(parameter)] = variable = Parameter(mm.asarray(parameter.detach()))
+                variable.trainable = parameter.requires_grad
+            self._add(path, made[id(parameter)])
+        for path, buffer in source.named_buffers(remove_duplicate=False):
+            if id(buffer) not in made:
+                made[id(buffer)] = Buffer(mm.asarray(buffer.detach()))
+            self._add(path, made[id(buffer)])
+
+    def _add(self, path: str, variable: Parameter | Buffer) -> None:
+        """Store a variable under its path, in parts that have the names of PyTorch's modules."""
+        self._variables[path] = variable
+        *owners, name = path.split(".")
+        owner: Module = self
+        for part in owners:
+            if part not in vars(owner):
+                setattr(owner, part, _Part())
+            owner = vars(owner)[part]
+        setattr(owner, name, variable)
+
+    def __repr__(self) -> str:
+        return f"TorchModule({self._source})"
+
+    def parts(self) -> Sequence[tuple[str, Any]]:
+        """Return the modules and variables by the names that they have in PyTorch."""
+        hidden = ("_programs", "_variables", "_source")
+        return [(name, part) for name, part in super().parts() if name not in hidden]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the outputs, nested as those of the original."""
+        program = self._programs[self.training]
+        return program.run(self._variables, args, kwargs)
+
+
+class _Part(Module):
+    """A part of a TorchModule, which has its parameters and is not called."""
+
+
+def from_torch(module: torch.nn.Module, *args: Any, **kwargs: Any) -> TorchModule:
+    """Return a module of magmath that computes what a module of PyTorch computes.
+
+    args, kwargs  an example of the arguments: tensors, nested tensors, and numbers
+
+    The result takes arrays nested like the example. Their extents may differ from those of the
+    example, unless the module needs them: an extent of 1, and sizes that layers have, are fixed.
+    Numbers and None are fixed.
+
+    Parameters and buffers are copied; the module of PyTorch is not changed, and not needed any
+    more. In training mode the result does what the original does in training mode, and likewise in
+    evaluation mode. It takes part in everything that other modules do: gradients, `compile`,
+    `Trainer`, strategies, `state_dict` with PyTorch's names. Random numbers, as of dropout, are
+    those of magmath.
+
+    Raises MagmathError if PyTorch cannot export the module (its control flow must not depend on
+    values), and for operators that magmath does not have. Source: the intermediate representation
+    of `torch.export`.
+    """
+    if not isinstance(module, torch.nn.Module):
+        raise OptionError(
+            f"from_torch: needs a module of PyTorch, was given {type(module).__name__}"
+            "; modules of magmath need no conversion"
+        )
+    was_training = {part: part.training for part in module.modules()}
+    try:
+        with silent():
+            programs = {mode: _exported(module, mode, args, kwargs) for mode in (True, False)}
+    finally:
+        for part, training in was_training.items():
+            part.training = training
+    result = TorchModule(module, programs)
+    return result if module.training else result.eval()  # type: ignore[return-value]
+
+
+def _exported(module: torch.nn.Module, training: bool, args: Any, kwargs: Any) -> TorchProgram:
+    """Return the program of one mode, with as many variable extents as PyTorch can export."""
+    module.train(training)
+    errors = []
+    for axes in (None, 1, 0):
+        shapes = _variable_shapes(module, args, kwargs, axes)
+        try:
+            exported = torch.export.export(
+                module, args, kwargs, dynamic_shapes=shapes, strict=False
+            )
+        except Exception as error:
+            errors.append(error)
+        else:
+            return TorchProgram(exported)
+    mode = "training" if training else "evaluation"
+    reason = str(errors[-1]).strip().split("\n")[0]
+    raise MagmathError(
+        f"from_torch: torch.export cannot record {type(module).__name__} in {mode} mode: {reason}"
+        f"; its control flow must not depend on values"
+    ) from errors[-1]
+
+
+def _variable_shapes(module: torch.nn.Module, args: Any, kwargs: Any, axes: int | None) -> Any:
+    """Return the description of arguments whose first `axes` extents (None: all) may vary, except
+    extents of 1, which PyTorch fixes."""
+    shapes: Any = torch.export.ShapesCollection()  # type: ignore[no-untyped-call]
+    for value in pytree.tree_leaves((args, kwargs)):
+        if isinstance(value, torch.Tensor):
+            extents = enumerate(value.shape[:axes])
+            shapes[value] = {i: torch.export.Dim.AUTO for i, n in extents if n > 1}
+    return shapes.dynamic_shapes(module, args, kwargs)

@@ -1,0 +1,199 @@
+"""Programs of `torch.export`, run with magmath's functions."""
+
+from __future__ import annotations
+
+import logging
+import operator
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from io import BytesIO, StringIO
+from typing import TYPE_CHECKING, Any, final
+
+import torch
+from torch.export.graph_signature import InputKind, OutputKind
+from torch.utils import _pytree as pytree
+
+import magmath as mm
+from magmath.arrays.array import as_array
+from magmath.errors import MagmathError, ShapeError
+from magmath.interop.aten_operators import OPERATORS
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+    from torch.export.graph_signature import InputSpec
+
+Values = dict[torch.fx.Node, Any]
+
+
+@final
+class TorchProgram:
+    """The operators of a module in one mode."""
+
+    def __init__(self, exported: ExportedProgram) -> None:
+        exported = exported.run_decompositions({})
+        missing = _missing_operators(exported, OPERATORS)
+        if missing:  # other operators may express them
+            table = torch.export.default_decompositions()
+            own = {target: table[target] for target in missing if target in table}
+            exported = exported.run_decompositions(own) if own else exported
+            missing = _missing_operators(exported, OPERATORS)
+        if missing:
+            names = ", ".join(sorted({str(target) for target in missing}))
+            raise MagmathError(
+                f"from_torch: the module calls operators that magmath does not have: {names}; "
+                f"write the part that calls them with mm.nn, and convert the others"
+            )
+        self._exported = exported
+        self._inputs = exported.graph_signature.input_specs
+        self._outputs = exported.graph_signature.output_specs
+        self._constants = {
+            name: mm.asarray(value.detach()) if isinstance(value, torch.Tensor) else value
+            for name, value in exported.constants.items()
+        }
+        self._calls = [
+            (node, _function(node, OPERATORS))
+            for node in exported.graph.nodes
+            if node.op == "call_function"
+        ]
+        self._placeholders = [n for n in exported.graph.nodes if n.op == "placeholder"]
+        (self._result,) = next(n for n in exported.graph.nodes if n.op == "output").args
+        self._last_uses = _last_uses([node for node, _ in self._calls], self._result)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> TorchProgram:
+        """Return the program itself, which does not change."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        file = BytesIO()
+        with silent():
+            torch.export.save(self._exported, file)
+        return _loaded, (file.getvalue(),)
+
+    def run(self, variables: Mapping[str, Any], args: Any, kwargs: Any) -> Any:
+        """Return the outputs for these arguments; assign the buffers that the module updates."""
+        spec = self._exported.call_spec
+        leaves, given = pytree.tree_flatten((tuple(args), dict(kwargs)))
+        if given != spec.in_spec:
+            raise ShapeError(
+                f"TorchModule: needs arguments nested as the example was, {_text(spec.in_spec)}, "
+                f"was given {_text(given)}; call from_torch with an example of this form"
+            )
+        users = iter(leaves)
+        values: Values = {
+            node: self._input(node, one, variables, users)
+            for node, one in zip(self._placeholders, self._inputs, strict=True)
+        }
+        for node, function in self._calls:
+            arguments = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+            values[node] = function(*arguments[0], **arguments[1])
+            for former in self._last_uses.get(node, ()):  # releases memory as PyTorch does
+                del values[former]
+        results = torch.fx.node.map_arg(self._result, values.__getitem__)
+        outputs = []
+        for value, one in zip(results, self._outputs, strict=True):
+            if one.kind is OutputKind.BUFFER_MUTATION:
+                variables[str(one.target)].assign(value)
+            elif one.kind is OutputKind.USER_OUTPUT:
+                outputs.append(value)
+        return pytree.tree_unflatten(outputs, spec.out_spec)
+
+    def _input(
+        self,
+        node: torch.fx.Node,
+        one: InputSpec,
+        variables: Mapping[str, Any],
+        users: Iterator[Any],
+    ) -> Any:
+        if one.kind is InputKind.USER_INPUT:
+            return _checked(next(users), node.meta["val"])
+        name = str(one.target)
+        return variables[name] if name in variables else self._constants[name]
+
+
+def _loaded(data: bytes) -> TorchProgram:
+    with silent():
+        return TorchProgram(torch.export.load(BytesIO(data)))
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """Suppress what PyTorch prints, logs and warns of while it exports, such as failed attempts to
+    keep extents variable."""
+    former = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(former)
+
+
+def _checked(given: Any, example: Any) -> Any:
+    """Return an argument, arrays of other libraries as arrays.
+
+    Raises ShapeError unless it has the extents and numbers that the program was made for.
+    """
+    if not isinstance(example, torch.Tensor):
+        if given != example:
+            raise ShapeError(
+                f"TorchModule: was made for the argument {example!r}, was given {given!r}; call "
+                f"from_torch again with this value"
+            )
+        return given
+    array = as_array("TorchModule", given)
+    fixed = [n if isinstance(n, int) else None for n in example.shape]
+    if len(fixed) != array.ndim or any(
+        n not in (None, m) for n, m in zip(fixed, array.shape, strict=True)
+    ):
+        needed = ", ".join(["*" if n is None else str(n) for n in fixed])
+        raise ShapeError(
+            f"TorchModule: needs an array of shape ({needed}), was given {array.shape}; extents "
+            f"other than * are those of the example, call from_torch with another one"
+        )
+    return array
+
+
+def _text(spec: Any) -> str:
+    """Return the arguments of a call as text, with * for an array."""
+    args, kwargs = pytree.tree_unflatten(["*"] * spec.num_leaves, spec)
+    named = [f"{name}={value}" for name, value in kwargs.items()]
+    return f"({', '.join([str(value) for value in args] + named)})".replace("'", "")
+
+
+def _is_python(target: Any) -> bool:
+    """Return True for functions of Python numbers, by which programs compute sizes."""
+    module = getattr(target, "__module__", "")
+    return target is operator.getitem or module in ("_operator", "math", "builtins", "torch")
+
+
+def _missing_operators(exported: ExportedProgram, known: Mapping[str, Any]) -> set[Any]:
+    targets = {n.target for n in exported.graph.nodes if n.op == "call_function"}
+    return {t for t in targets if not _is_python(t) and _name(t) not in known}
+
+
+def _name(target: Any) -> str:
+    """Return the name of an operator, without its overload, of ATen; that of others is longer."""
+    packet = str(getattr(target, "overloadpacket", target))
+    return packet.removeprefix("aten.")
+
+
+def _function(node: torch.fx.Node, known: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
+    target: Any = node.target
+    return target if _is_python(target) else known[_name(target)]
+
+
+def _last_uses(
+    calls: Sequence[torch.fx.Node], result: Any
+) -> dict[torch.fx.Node, list[torch.fx.Node]]:
+    """Return the nodes whose values no call after this one reads, by call."""
+    seen: set[torch.fx.Node] = set()
+    torch.fx.node.map_arg(result, seen.add)
+    found: dict[torch.fx.Node, list[torch.fx.Node]] = {}
+    for node in reversed(calls):
+        for source in dict.fromkeys([node, *node.all_input_nodes]):
+            if source not in seen:
+                seen.add(source)
+                found.setdefault(node, []).append(source)
+    return found

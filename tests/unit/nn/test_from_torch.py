@@ -1,0 +1,354 @@
+"""Modules of PyTorch on magmath: outputs, gradients and updated buffers equal PyTorch's."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils import _pytree as pytree
+
+import magmath as mm
+from magmath.errors import MagmathError, OptionError, ShapeError
+from magmath.interop import from_torch
+
+
+@pytest.fixture(autouse=True)
+def pool() -> None:
+    mm.init(workers=0, device="cpu", seed=3)
+
+
+class Residual(nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(channels)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu(x + F.relu(self.norm(self.first(x)), inplace=True), inplace=True)
+
+
+class Recurrent(nn.Module):
+    def __init__(self, kind: str, **options: Any) -> None:
+        super().__init__()
+        self.words = nn.Embedding(11, 6)
+        self.layers = getattr(nn, kind)(6, 5, batch_first=True, **options)
+        self.head = nn.Linear(5 * (1 + options.get("bidirectional", False)), 3)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        return self.head(self.layers(self.words(words))[0][:, -1])
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(9, 6)
+        self.head = nn.Linear(6, 9, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.tanh(self.words(words)).mean(1))
+
+
+class Causal(nn.Module):
+    """A decoder block as nanoGPT writes it."""
+
+    def __init__(self, width: int = 8, heads: int = 2) -> None:
+        super().__init__()
+        self.heads = heads
+        self.words, self.places = nn.Embedding(20, width), nn.Embedding(8, width)
+        self.norm, self.project = nn.LayerNorm(width), nn.Linear(width, 3 * width)
+        self.mix = nn.Sequential(nn.Linear(width, 16), nn.GELU(approximate="tanh"))
+        self.head = nn.Linear(16, 20, bias=False)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        n, length = words.shape
+        x = self.words(words) + self.places(torch.arange(length, device=words.device))
+        parts = self.project(self.norm(x)).split(x.shape[-1], dim=2)
+        q, k, v = [p.view(n, length, self.heads, -1).transpose(1, 2) for p in parts]
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.head(self.mix(x + y.transpose(1, 2).contiguous().view(x.shape)))
+
+
+class Mixed(nn.Module):
+    """Many functions of arrays, a counter that is updated in place, and nested outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.randn(3))
+        self.register_buffer("scale", torch.tensor([1.0, 2.0, 3.0]))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x: torch.Tensor, power: float = 0.5) -> dict[str, Any]:
+        if self.training:
+            self.calls.add_(1)
+        y = torch.cat([x * self.factor, torch.softmax(x, -1) * self.scale], -1)
+        y = y.masked_fill(y > 1.5, 0.0)
+        largest, _ = torch.topk(y, 2, dim=-1)
+        y = torch.where(y < 0, y.abs() ** power, y)
+        y = y / y.norm(dim=-1, keepdim=True).clamp_min(1e-6)
+        return {"y": y, "largest": largest, "sums": (x.pow(2).sum(), x.std(dim=0), x.var(0))}
+
+
+class Products(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 5, 6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        repeated = torch.cumsum(x.repeat(1, 2)[:, :6], 1)
+        return torch.einsum("bi,ijk,bk->bj", x, self.weight, repeated).roll(1, 0).flip(1)
+
+
+def words(most: int, *shape: int) -> torch.Tensor:
+    return torch.randint(0, most, shape)
+
+
+CASES: dict[str, Callable[[], tuple[nn.Module, tuple[torch.Tensor, ...]]]] = {
+    "dense": lambda: (
+        nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.RMSNorm(8), nn.PReLU(), nn.Linear(8, 3)),
+        (torch.randn(4, 6),),
+    ),
+    "images": lambda: (
+        nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1),
+            nn.BatchNorm2d(8),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(3, 2, 1),
+            Residual(8),
+            nn.Conv2d(8, 8, 3, groups=2),
+            nn.GroupNorm(2, 8),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(8, 5),
+        ),
+        (torch.randn(4, 3, 12, 12),),
+    ),
+    "upsampling": lambda: (
+        nn.Sequential(
+            nn.Conv2d(2, 4, 3, padding=1),
+            nn.InstanceNorm2d(4, affine=True),
+            nn.LeakyReLU(0.1),
+            nn.MaxPool2d(2),
+            nn.SiLU(),
+            nn.Upsample(scale_factor=2, mode="bilinear"),
+            nn.ConvTranspose2d(4, 4, 2, stride=2),
+            nn.PixelShuffle(2),
+            nn.ReflectionPad2d(1),
+        ),
+        (torch.randn(2, 2, 8, 8),),
+    ),
+    "volumes": lambda: (
+        nn.Sequential(
+            nn.Conv3d(2, 2, 3, padding=1),
+            nn.BatchNorm3d(2),
+            nn.Hardswish(),
+            nn.MaxPool3d(2),
+            nn.AdaptiveAvgPool3d(1),
+        ),
+        (torch.randn(2, 2, 4, 4, 4),),
+    ),
+    "series": lambda: (
+        nn.Sequential(
+            nn.Conv1d(3, 6, 3, padding="same", dilation=2),
+            nn.Mish(),
+            nn.AvgPool1d(2),
+            nn.Flatten(),
+            nn.LogSoftmax(-1),
+        ),
+        (torch.randn(4, 3, 10),),
+    ),
+    "encoder": lambda: (
+        nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True),
+            2,
+            enable_nested_tensor=False,
+        ),
+        (torch.randn(3, 5, 8),),
+    ),
+    "attention": lambda: (
+        nn.MultiheadAttention(8, 2, batch_first=True),
+        (torch.randn(3, 5, 8), torch.randn(3, 7, 8), torch.randn(3, 7, 8)),
+    ),
+    "decoder": lambda: (Causal(), (words(20, 3, 8),)),
+    "LSTM": lambda: (Recurrent("LSTM", num_layers=2), (words(11, 3, 5),)),
+    "GRU": lambda: (Recurrent("GRU", bidirectional=True), (words(11, 3, 5),)),
+    "RNN": lambda: (Recurrent("RNN", nonlinearity="relu"), (words(11, 3, 5),)),
+    "tied weights": lambda: (Tied(), (words(9, 3, 4),)),
+    "functions": lambda: (Mixed(), (torch.randn(4, 3),)),
+    "products": lambda: (Products(), (torch.randn(3, 4),)),
+}
+
+
+def made(name: str, training: bool) -> tuple[nn.Module, list[torch.Tensor]]:
+    """Return a module in float64, and its arguments."""
+    torch.manual_seed(0)
+    module, arguments = CASES[name]()
+    doubles = [x.double() if x.is_floating_point() else x for x in arguments]
+    return module.double().train(training), doubles
+
+
+def loss_of(outputs: Any, sine: Callable[[Any], Any], total: Callable[[Any], Any]) -> Any:
+    """Return the sum of the sines of all floating point outputs."""
+    leaves = [x for x in pytree.tree_leaves(outputs) if "float" in str(x.dtype)]
+    return sum([total(sine(x)) for x in leaves])
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+@pytest.mark.parametrize("name", CASES)
+def test_outputs_gradients_and_buffers_are_those_of_pytorch(name: str, training: bool) -> None:
+    theirs, given = made(name, training)
+    ours = from_torch(theirs, *given)
+    assert ours.training is training
+    before = copy.deepcopy(theirs.state_dict())
+    check_twins(theirs, ours, given)
+    theirs.load_state_dict(before)
+    data = pickle.dumps(ours)
+    mm.init(workers=2, device="cpu", launcher="threads", seed=3)
+    again = pickle.loads(data)
+    again.load_state_dict(before)
+    check_twins(theirs, again.train(training), given)
+
+
+def check_twins(theirs: nn.Module, ours: Any, given: Sequence[torch.Tensor]) -> None:
+    """Compare the outputs, the updated buffers and the gradients of modules with equal weights."""
+    before = copy.deepcopy(theirs.state_dict())
+    x = [mm.asarray(value) for value in given]
+    outputs, expected = ours(*x), theirs(*given)
+    found, leaves = pytree.tree_leaves(outputs), pytree.tree_leaves(expected)
+    assert len(found) == len(leaves)
+    for value, other in zip(found, leaves, strict=True):
+        np.testing.assert_allclose(value.numpy(), other.detach().numpy(), rtol=1e-9, atol=1e-11)
+    for path, value in theirs.state_dict().items():
+        own = ours.state_dict().get(path)
+        assert own is not None or path in ours.aliases()
+        if own is not None:
+            np.testing.assert_allclose(own.numpy(), value.numpy(), rtol=1e-12, atol=1e-14)
+
+    theirs.load_state_dict(before)
+    ours.load_state_dict(before)
+    _, gradients = mm.value_and_grad(lambda: loss_of(ours(*x), mm.sin, mm.sum), ours.trainable())
+    parameters = list(theirs.parameters())
+    loss = loss_of(theirs(*given), torch.sin, torch.sum)
+    reference = torch.autograd.grad(loss, parameters, allow_unused=True)
+    for own, other in zip(ours.trainable(), reference, strict=True):
+        known = np.zeros(own.shape) if other is None else other.numpy()
+        np.testing.assert_allclose(gradients[own].numpy(), known, rtol=1e-8, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes"),
+    [
+        ("dense", [(9, 6), (1, 6), (0, 6)]),
+        ("images", [(5, 3, 20, 16), (1, 3, 9, 9)]),
+        ("encoder", [(1, 9, 8), (6, 2, 8)]),
+    ],
+)
+def test_extents_other_than_those_of_the_example(name: str, shapes: list[tuple[int, ...]]) -> None:
+    theirs, given = made(name, training=False)
+    ours = from_torch(theirs, *given)
+    for shape in shapes:
+        x = torch.randn(shape).double()
+        np.testing.assert_allclose(ours(x).numpy(), theirs(x).detach().numpy(), atol=1e-11)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_training_equals_that_of_pytorch(compiled: bool) -> None:
+    theirs, (x,) = made("images", training=True)
+    labels = torch.tensor([0, 4, 2, 1])
+    ours, momentum = from_torch(theirs, x), mm.optim.Momentum(0.05)
+
+    def step(x: Any, y: Any) -> Any:
+        loss, gradients = mm.value_and_grad(
+            lambda: mm.nn.cross_entropy(ours(x), y), ours.trainable()
+        )
+        momentum.update(gradients)
+        return loss
+
+    own_step = mm.compile(step) if compiled else step
+    optimizer = torch.optim.SGD(theirs.parameters(), lr=0.05, momentum=0.9)
+    for _ in range(4):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(theirs(x), labels)
+        loss.backward()
+        optimizer.step()
+        assert float(own_step(x, mm.asarray(labels))) == pytest.approx(loss.item(), rel=1e-9)
+    for path, value in theirs.state_dict().items():
+        np.testing.assert_allclose(ours.state_dict()[path].numpy(), value.numpy(), atol=1e-10)
+
+
+def test_fit_and_weights_back_in_pytorch() -> None:
+    draw = np.random.default_rng(0)
+    centers = draw.normal(size=(3, 6)) * 3
+    labels = draw.integers(0, 3, 240)
+    x = (centers[labels] + draw.normal(size=(240, 6))).astype("float32")
+    theirs = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 3))
+    network = mm.nn.NeuralNetwork(from_torch(theirs, torch.zeros(2, 6)), optimizer="adam")
+    network.fit(x, labels, epochs=20, batch_size=24, verbose=False)
+    assert network.evaluate(x, labels)["accuracy"] > 0.9
+    state = network.module.state_dict()
+    theirs.load_state_dict({path: torch.tensor(value.numpy()) for path, value in state.items()})
+    outputs = theirs.eval()(torch.from_numpy(x)).detach().numpy()
+    np.testing.assert_allclose(network.predict(x).numpy(), outputs, rtol=1e-4, atol=1e-5)
+
+
+def test_dropout_draws_in_training_only() -> None:
+    theirs = nn.Sequential(nn.Dropout(0.5), nn.Dropout2d(0.5, inplace=True))
+    ours, x = from_torch(theirs, torch.ones(2, 3, 4, 4)), mm.ones((8, 16, 32, 32))
+    dropped = ours(x).numpy()
+    assert set(np.unique(dropped)) == {0.0, 4.0}
+    assert abs(dropped.mean() - 1) < 0.2
+    assert (ours(x).numpy() != dropped).any()
+    assert (ours.eval()(x).numpy() == 1).all()
+
+
+def test_frozen_parameters_stay_frozen() -> None:
+    theirs = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    theirs[0].requires_grad_(False)
+    ours = from_torch(theirs, torch.zeros(2, 3))
+    assert [v.name for v in ours.trainable()] == ["1.weight", "1.bias"]
+
+
+def test_copies_compute_the_same() -> None:
+    theirs, (x,) = made("images", training=False)
+    ours = from_torch(theirs, x)
+    for other in (copy.deepcopy(ours), pickle.loads(pickle.dumps(ours))):
+        assert (other(x).numpy() == ours(x).numpy()).all()
+        getattr(other, "9").weight.assign(mm.zeros((5, 8), dtype=mm.float64))
+        assert (other(x).numpy() != ours(x).numpy()).any()
+
+
+class Branching(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.sum() > 0 else x
+
+
+class Eigenvalues(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.eig(x).eigenvalues.abs()
+
+
+def test_mistakes_are_named(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(OptionError, match="needs a module of PyTorch, was given ReLU"):
+        from_torch(mm.nn.ReLU(), torch.zeros(2, 3))
+    with pytest.raises(MagmathError, match="control flow must not depend on values"):
+        from_torch(Branching(), torch.zeros(2, 3))
+    with pytest.raises(MagmathError, match="does not have: aten.linalg_eig"):
+        from_torch(Eigenvalues(), torch.zeros(3, 3))
+    assert capfd.readouterr() == ("", "")
+    ours = from_torch(nn.Linear(3, 2), torch.zeros(1, 3))
+    with pytest.raises(ShapeError, match=r"needs an array of shape \(1, "):
+        ours(mm.zeros((4, 3)))
+    with pytest.raises(
+        ShapeError, match=r"nested as the example was, \(\*\), was given \(\*, \*\)"
+    ):
+        ours(mm.zeros((1, 3)), mm.zeros((1, 3)))
+    powers = from_torch(Mixed().eval(), torch.ones(2, 3), power=0.5)
+    with pytest.raises(ShapeError, match="made for the argument 0.5, was given 2.0"):
+        powers(mm.ones((2, 3)), power=2.0)
