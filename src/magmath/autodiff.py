@@ -202,7 +202,7 @@ class _Recomputation:
         for x in topological_until([value], inputs):
             if x not in again:
                 sources = tuple([again[source] for source in x.inputs])
-                again[x] = x if sources == x.inputs else x.replace(sources)
+                again[x] = x.with_inputs(sources)
                 if x in self.closed:
                     self.closed.add(again[x])
         ends = [again[x] for x in inputs]

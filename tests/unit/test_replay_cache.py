@@ -219,3 +219,31 @@ def test_any_thread_may_call() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_other_threads_compute_while_one_traces() -> None:
+    is_tracing, is_done = threading.Event(), threading.Event()
+    weight = mm.variable("weight", [1.0, 2.0])
+    doubled = mm.compile(lambda x: x * weight + mm.random.uniform(shape=(2,)) * 0)
+    doubled(mm.ones(2))
+    found: list[object] = []
+
+    def work() -> None:
+        is_tracing.wait()
+        x = mm.asarray([3.0, 4.0])
+        found.append((doubled(x) + weight).tolist())
+        found.append(mm.grad(mm.sum(weight * x), weight).tolist())
+        weight.assign([5.0, 6.0])
+        is_done.set()
+
+    @mm.compile
+    def traced(x: mm.Array) -> mm.Array:
+        is_tracing.set()
+        assert is_done.wait(20)
+        return x * weight
+
+    other = threading.Thread(target=work)
+    other.start()
+    assert traced(mm.asarray([1.0, 1.0])).tolist() == [5.0, 6.0]
+    other.join()
+    assert found == [[4.0, 10.0], [3.0, 4.0]]

@@ -105,7 +105,7 @@ class LazyArray(ArrayHandle):
             order = topological((node,), cut=True) if depth >= EAGER_PENDING else ()
             return bool(order) and all(is_eager(x) for x in order)
         held = bytes_held_alone(topological((node,), cut=True))
-        return held > MAX_HELD * node.size * node.dtype.itemsize
+        return held > MAX_HELD * node.nbytes
 
     def _evaluate_early(self) -> None:
         """Compute the value of a long pending expression. This bounds the memory of a loop that

@@ -239,7 +239,7 @@ def _sorted(x: Node, cuts: Sequence[Cut]) -> tuple[list[Cut], list[Cut]]:
     others.
     """
     workers = session.engine().environment.workers
-    if workers > 1 and x.size * x.dtype.itemsize <= REPLICATED_BYTES:
+    if workers > 1 and x.nbytes <= REPLICATED_BYTES:
         return [], list(cuts)
     large = [c for c in cuts if c.span * max(workers, 2) > x.shape[c.axis]]
     return large, [c for c in cuts if c not in large]

@@ -86,7 +86,7 @@ def bytes_held_alone(order: Sequence[Node]) -> int:
     held = referenced_elsewhere(order)
     known = [x for x in order if x not in held and (x.value is not None or x.name == "input")]
     alone = [x for x in known if x.operation.name != "parameter" and _is_value_owned(x)]
-    return sum([x.size * x.dtype.itemsize for x in alone])
+    return sum([x.nbytes for x in alone])
 
 
 def is_sole_owner(node: Node) -> bool:
@@ -170,9 +170,7 @@ def is_small_write(written: Node, most: int) -> bool:
     reached, seen = [written], {written}
     while reached:
         node = reached.pop()
-        signature = node.signature
-        nbytes = node.size * node.dtype.itemsize if signature is None else signature.nbytes
-        if nbytes > most or can_fail(node):
+        if node.nbytes > most or can_fail(node):
             return False
         pending = [x for x in node.inputs if x.value is None and not x.is_leaf]
         new = {x for x in pending if not x.operation.overwrites_first} - seen

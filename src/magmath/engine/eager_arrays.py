@@ -141,7 +141,7 @@ class EagerArrays:
         """Return True for a number, and for an operation with a small result."""
         if node.operation is PARAMETER or node.operation is CONSTANT:
             return node.value is not None or node.operation is CONSTANT
-        return node.size * node.dtype.itemsize <= self.most and _is_eager(node)
+        return node.nbytes <= self.most and _is_eager(node)
 
     def copied_leaf(self, values: np.ndarray[Any, Any]) -> Node | None:
         """Return an input leaf with a copy of a small NumPy array; None if the workers store it, or

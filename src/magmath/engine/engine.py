@@ -481,7 +481,7 @@ class Engine:
     def is_executed_eagerly(self, node: Node) -> bool:
         """Return True if the worker of this process computes the node, and others of its size,
         without a program."""
-        return self._can_execute_eagerly and _nbytes(node) <= self.at_once_bytes
+        return self._can_execute_eagerly and node.nbytes <= self.at_once_bytes
 
     def should_evaluate_now(self, own: Sequence[Node]) -> bool:
         """Return True if a written array, the first of `own`, should be computed at once.
@@ -521,9 +521,7 @@ class Engine:
                 small = data.layout.is_on_single_worker and data.nbytes <= most
                 given[node] = data.handle if data.pool is pool else self._checked(data).handle
             else:
-                signature = node.signature
-                nbytes = _nbytes(node) if signature is None else signature.nbytes
-                small = nbytes <= most and operation is not REDISTRIBUTE
+                small = node.nbytes <= most and operation is not REDISTRIBUTE
         return given if small else None
 
     def _compute(
@@ -558,7 +556,7 @@ class Engine:
                 new[node] = node.value
             else:
                 inputs = tuple([new[source] for source in node.inputs])
-                new[node] = node if inputs == node.inputs else node.replace(inputs)
+                new[node] = node.with_inputs(inputs)
         return graph.mapped(new)
 
 
@@ -573,7 +571,3 @@ def _is_copy(node: Node) -> bool:
         return False
     source = node.inputs[0]
     return source.name == "input" or (not source.is_leaf and source.value is not None)
-
-
-def _nbytes(node: Node) -> int:
-    return node.size * node.dtype.itemsize

@@ -9,31 +9,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import local
 
 from magmath.graph import Node
 
-_kept: list[Node] | None = None
+
+class _State(local):
+    """What a thread keeps."""
+
+    kept: list[Node] | None = None
+
+
+_state = _State()
 
 
 @contextmanager
 def keeping_expressions() -> Iterator[None]:
     """Keep the expressions of arrays that this block evaluates until the outermost block ends."""
-    global _kept
-    outer = _kept
+    outer = _state.kept
     if outer is None:
-        _kept = []
+        _state.kept = []
     try:
         yield
     finally:
-        _kept = outer
+        _state.kept = outer
 
 
 def keep_expression(node: Node) -> None:
     """Keep an evaluated node and its operands, if a `keeping_expressions` block is active."""
-    if _kept is not None:
-        _kept.append(node)
+    if _state.kept is not None:
+        _state.kept.append(node)
 
 
 def keeps_expressions() -> bool:
     """Return True within a `keeping_expressions` block."""
-    return _kept is not None
+    return _state.kept is not None

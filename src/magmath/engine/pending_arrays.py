@@ -142,7 +142,7 @@ def _compute_holders(engine: EngineMemory) -> None:
         del order, values  # references count: `worthwhile_intermediates`
         if isinstance(node.value, Node):
             array.set_known(node.value)
-        elif held > MAX_HELD * node.size * node.dtype.itemsize:
+        elif held > MAX_HELD * node.nbytes:
             with suppress(MemoryLimitError):
                 (leaf,) = engine.evaluate((node,))
                 if array.node is node:

@@ -52,7 +52,7 @@ class Relayouts:
 
 
 def _is_large(leaf: Node) -> bool:
-    return leaf.name == "input" and leaf.size * leaf.dtype.itemsize >= MIN_BYTES
+    return leaf.name == "input" and leaf.nbytes >= MIN_BYTES
 
 
 def _relayouts(graph: Graph, environment: Environment) -> Iterator[Relayout]:

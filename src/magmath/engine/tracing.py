@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from sys import getrefcount
+from threading import local
 from typing import Any, Protocol, TypeVar, final
 
 from magmath.core.dtypes import DType, int64
@@ -327,31 +328,36 @@ _ALONE = _alone()  # reference count of an object with a single local name
 
 Traced = TypeVar("Traced", bound="Trace | Scope")
 
-_current: Trace | Scope | None = None
+
+class _State(local):
+    """The trace of a thread: others may compute meanwhile."""
+
+    current: Trace | Scope | None = None
+
+
+_state = _State()
 
 
 def current() -> Trace | Scope | None:
     """Return the current trace or the innermost scope in it; None outside of traces."""
-    return _current
+    return _state.current
 
 
 @contextmanager
 def tracing(trace: Traced) -> Iterator[Traced]:
     """Make `trace` the current one while a function is traced; nothing is computed then."""
-    global _current
-    outer, _current = _current, trace
+    outer, _state.current = _state.current, trace
     try:
         yield trace
     finally:
-        _current = outer
+        _state.current = outer
 
 
 @contextmanager
 def suspended() -> Iterator[None]:
     """Leave the current trace within this block, so that arrays are computed."""
-    global _current
-    outer, _current = _current, None
+    outer, _state.current = _state.current, None
     try:
         yield
     finally:
-        _current = outer
+        _state.current = outer

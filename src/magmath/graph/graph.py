@@ -98,8 +98,7 @@ class Graph:
         made: dict[Node, Node] = {}
         for node in self.nodes:
             inputs = tuple([made[source] for source in node.inputs])
-            same = inputs == node.inputs
-            made[node] = new.get(node) or (node if same else node.replace(inputs))
+            made[node] = new.get(node) or node.with_inputs(inputs)
         leaves = all(old.is_leaf and node.is_leaf for old, node in new.items())
         return self.mapped(made, in_order=leaves)
 
@@ -118,7 +117,7 @@ class Graph:
                     new[node] = new[expressions[node]]
                     continue
                 inputs = tuple([new[source] for source in node.inputs])
-                new[node] = node if inputs == node.inputs else node.replace(inputs)
+                new[node] = node.with_inputs(inputs)
             elif node not in seen:
                 seen.add(node)
                 below = (expressions[node],) if node in expressions else node.inputs
@@ -182,7 +181,7 @@ def rewrite(graph: Graph, rule: Rule) -> Graph:
     new: dict[Node, Node] = {}
     for node in graph.nodes:
         inputs = tuple(new[source] for source in node.inputs)
-        current = node if inputs == node.inputs else node.replace(inputs)
+        current = node.with_inputs(inputs)
         new[node] = rule(current) or current
     return graph.mapped(new)
 

@@ -128,6 +128,17 @@ class Node(Arithmetic, Struct, eq=False, weakref=True):
             self.signature,
         )
 
+    def with_inputs(self, inputs: tuple[Node, ...]) -> Node:
+        """Return the same operation on these inputs: the node itself if they are its own."""
+        return self if inputs == self.inputs else self.replace(inputs)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the whole value."""
+        if self.signature is not None:
+            return self.signature.nbytes
+        return self.size * self.dtype.itemsize
+
     def without_value(self) -> Node:
         """Return the same node, not yet computed."""
         return make_node(

@@ -390,7 +390,7 @@ class Provenance(Struct, eq=False, gc=False):
 
     def _keep_up_to(self, nbytes: int) -> None:
         plain, _ = self.arrays()
-        kept = sum([node.size * node.dtype.itemsize for node in plain])
+        kept = sum([node.nbytes for node in plain])
         if kept > nbytes:
             return
         self._kept = plain

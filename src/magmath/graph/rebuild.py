@@ -98,4 +98,4 @@ def _mapped(node: Node, expressions: dict[Node, Node], new: dict[Node, Node]) ->
     if node in expressions:
         return new[expressions[node]]
     inputs = tuple([new[source] for source in node.inputs])
-    return node if inputs == node.inputs else node.replace(inputs)
+    return node.with_inputs(inputs)

@@ -206,7 +206,7 @@ def _balanced(groups: Sequence[Sequence[Node]], count: int) -> list[list[Node]]:
     """Divide groups of arrays into `count` parts of about equal bytes, the largest group first."""
     parts: list[list[Node]] = [[] for _ in range(count)]
     taken = [0] * count
-    sizes = [sum(x.size * x.dtype.itemsize for x in group) for group in groups]
+    sizes = [sum(x.nbytes for x in group) for group in groups]
     for size, i in sorted(zip(sizes, range(len(groups)), strict=True), reverse=True):
         least = taken.index(min(taken))
         parts[least] += groups[i]

@@ -39,7 +39,7 @@ def reduce_in_blocks(graph: Graph, environment: Environment) -> Graph:
     new: dict[Node, Node] = {}
     for node in graph.nodes:
         inputs = tuple(new[source] for source in node.inputs)
-        current = node if inputs == node.inputs else node.replace(inputs)
+        current = node.with_inputs(inputs)
         if _is_reduction(node) and node.inputs[0] in unstored:
             expression = _Expression(node.inputs[0], unstored, created)
             current = expression.reduced(node, [new[x] for x in expression.operands])

@@ -210,7 +210,7 @@ class CandidateCosts:
     def _most_memory(self) -> int:
         """Return the bytes of all operands and of the result, which no candidate exceeds."""
         arrays = (self.node, *self.node.inputs)
-        return sum([x.size * x.dtype.itemsize for x in arrays])
+        return sum([x.nbytes for x in arrays])
 
     def _with_little_memory(self, found: list[PricedCandidate]) -> list[PricedCandidate]:
         """Return the candidates, of an operation with a collective kernel, that need little memory.

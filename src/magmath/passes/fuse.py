@@ -66,7 +66,7 @@ def _folded(graph: Graph, rules: Mapping[str, Sequence[Rule]]) -> Graph:
     new: dict[Node, Node] = {}
     for node in graph.nodes:
         inputs = tuple([new[source] for source in node.inputs])
-        current = node if inputs == node.inputs else node.replace(inputs)
+        current = node.with_inputs(inputs)
         for rule in rules.get(node.operation.name, ()):
             folded = rule(current, single)
             if folded is not None:

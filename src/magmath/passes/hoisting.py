@@ -66,11 +66,7 @@ def _is_worth_memory(node: Node) -> bool:
     below = topological([node])
     if all(x.is_leaf_or_constant or x.name in _VIEWS for x in below):
         return False
-    return _bytes(node) <= sum(_bytes(x) for x in below if x.name in ("input", "variable"))
-
-
-def _bytes(node: Node) -> int:
-    return node.size * node.dtype.itemsize
+    return node.nbytes <= sum(x.nbytes for x in below if x.name in ("input", "variable"))
 
 
 # normalization folded into weights ----------------------------------------------------------------
@@ -109,7 +105,7 @@ def fold_scales(graph: Graph, varying: Collection[Node]) -> Graph:
     new: dict[Node, Node] = {}
     for node in graph.nodes:
         inputs = tuple([new[x] for x in node.inputs])
-        current = node if inputs == node.inputs else node.replace(inputs)
+        current = node.with_inputs(inputs)
         if node in hoisted:
             hoisted.add(current)
         folded = _folded(current, single, hoisted) if node.name == "affine" else None
@@ -176,7 +172,7 @@ def with_versions(graph: Graph, hoisted: Collection[Node]) -> tuple[Graph, Mappi
             inputs = (*inputs, version)
             new[node] = applied(node.operation, inputs, node.line, attributes, node.layout)
         else:
-            new[node] = node if inputs == node.inputs else node.replace(inputs)
+            new[node] = node.with_inputs(inputs)
     return graph.mapped(new), {version: leaf for leaf, version in versions.items()}
 
 

@@ -42,7 +42,7 @@ def join_sums(graph: Graph) -> Graph:
             new |= _joined(pair, new)
         elif pair is None:
             inputs = tuple(new[source] for source in node.inputs)
-            new[node] = node if inputs == node.inputs else node.replace(inputs)
+            new[node] = node.with_inputs(inputs)
     return graph.mapped(new)
 
 

@@ -318,7 +318,7 @@ class _Cut:
         members = list(members)
         for node in members:
             inputs = tuple([self._operand(source) for source in node.inputs])
-            self.new[node] = node if inputs == node.inputs else node.replace(inputs)
+            self.new[node] = node.with_inputs(inputs)
         inside = set(members)
         ends = {node: None for node in members if any(user not in inside for user in users[node])}
         outputs = [self.new[node] for node in ends]

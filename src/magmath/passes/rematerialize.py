@@ -66,7 +66,7 @@ def rematerialize(
         if second:
             again[node] = node.replace(inputs)
         else:
-            new[node] = node if inputs == node.inputs else node.replace(inputs)
+            new[node] = node.with_inputs(inputs)
         order.append(again[node] if second else new[node])
     return Rematerialized(
         graph.mapped(new),

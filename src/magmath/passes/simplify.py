@@ -41,7 +41,7 @@ def merge_equal(graph: Graph) -> Graph:
         key = (form, inputs, node.layout)
         found = known.get(key)
         if found is None:
-            found = known[key] = node if inputs == node.inputs else node.replace(inputs)
+            found = known[key] = node.with_inputs(inputs)
         new[node] = found
     return graph.mapped(new, in_order=True)
 
@@ -202,6 +202,6 @@ def _masks_from_results(graph: Graph) -> Graph:
         if node in below:
             new[node] = node
             continue
-        current = node if inputs == node.inputs else node.replace(inputs)
+        current = node.with_inputs(inputs)
         new[node] = rule(current) or current
     return graph.mapped(new)

@@ -48,7 +48,7 @@ def without_versions(roots: Sequence[Node], given: Mapping[Node, Node]) -> list[
             new[node] = new[node.inputs[1]]
             continue
         inputs = tuple([new[x] for x in node.inputs]) if node.value is None else node.inputs
-        new[node] = node if inputs == node.inputs else node.replace(inputs)
+        new[node] = node.with_inputs(inputs)
     return [new[node] for node in roots]
 
 

@@ -239,7 +239,7 @@ class _Grouping:
             draft.members.append(node)
         draft.excluded |= found.excluded
         if not product:
-            draft.reductions += [(role, node.size * node.dtype.itemsize) for role in found.summed]
+            draft.reductions += [(role, node.nbytes) for role in found.summed]
         self._layer[node] = draft
         self._read(draft, node, sources)
 
