@@ -47,6 +47,7 @@ def _systems(options: RunOptions) -> list[System]:
 
     factory = "magmath.bench.contestants.planning:plan"
     others = [name for name in STRATEGIES if name != "data"]
+    others += ["hybrid", "weight-averaging"]  # with settings, which the contestant chooses
     return [
         System("data", factory, settings={"strategy": "data"}),
         *[

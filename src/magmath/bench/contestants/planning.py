@@ -14,11 +14,16 @@ from magmath.bench.contestants.common import VERSIONS, use_workers
 from magmath.bench.peers.service import Contestant
 from magmath.core.stage_times import StageTimes, recording
 from magmath.engine import session
+from magmath.parallel import Hybrid, Strategy, WeightAveraging
 from magmath.passes.candidate_cost import cost_cache_of
 from magmath.passes.parameter_layouts import clear_option_caches
 
 _WIDTH = 32
 _BATCH = 64
+_WITH_SETTINGS: dict[str, Callable[[], Strategy]] = {
+    "hybrid": lambda: Hybrid({"1": "model"}),
+    "weight-averaging": lambda: WeightAveraging(replicas=4, every=2),
+}
 
 
 def plan() -> Contestant:
@@ -66,7 +71,8 @@ class PlanningContestant(Contestant):
         samples = np.ones((_BATCH, _WIDTH), dtype=np.float32)
         data = mm.asarray(samples), mm.asarray(np.zeros(_BATCH, dtype=np.int64))
         network.build((_WIDTH,))
-        options: dict[str, Any] = {"batch_size": _BATCH, "strategy": strategy, "metrics": []}
+        chosen = _WITH_SETTINGS[strategy]() if strategy in _WITH_SETTINGS else strategy
+        options: dict[str, Any] = {"batch_size": _BATCH, "strategy": chosen, "metrics": []}
         with recording() as times:
             network.fit(*data, epochs=0, **options)
         start = time.perf_counter()
