@@ -21,7 +21,7 @@ from magmath.engine.captured_arrays import note_evaluation, note_update
 from magmath.engine.donation import bytes_held_alone
 from magmath.engine.engine import EAGER_BYTES
 from magmath.engine.kept_expressions import keep_expression
-from magmath.engine.pending_arrays import ArrayHandle
+from magmath.engine.pending_arrays import MAX_HELD, ArrayHandle
 from magmath.engine.pending_readers import note_reader
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.errors import TracingError, WorkerLost
@@ -40,8 +40,6 @@ FIRST_CHECK = 4
 """Depth from which a pending expression may hold more memory than its value."""
 MIN_HELD = 1 << 17
 """Minimum number of elements of the value for this check."""
-MAX_HELD = 2
-"""Bytes that only a pending expression may reference, relative to the bytes of its value."""
 
 
 class LazyArray(ArrayHandle):

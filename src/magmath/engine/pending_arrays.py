@@ -38,7 +38,7 @@ MIN_BYTES = 256 << 20
 GROWTH = 2
 """Factor by which the bytes of all arrays may grow between two searches."""
 MAX_HELD = 2
-"""Bytes that a pending expression may hold, relative to the bytes of its value."""
+"""Bytes that only a pending expression may reference, relative to the bytes of its value."""
 
 
 class ArrayHandle:

@@ -26,6 +26,11 @@ def _itself(x: Any, *args: Any, **kwargs: Any) -> Any:
     return x
 
 
+def _copied(x: mm.Array, source: mm.Array, *options: Any) -> mm.Array:
+    """Return the values of another array in the shape and type of x."""
+    return mm.astype(mm.broadcast_to(source, x.shape), x.dtype, copy=False)
+
+
 def _filled(shape: Sequence[int], value: Any, *, dtype: Any = None, **options: Any) -> mm.Array:
     kind = dtype_of(dtype)
     if kind is None:
@@ -91,6 +96,7 @@ def _random_like(draw: str) -> Callable[..., mm.Array]:
 
 CREATION: dict[str, Operator] = {
     "clone": _itself,
+    "copy": _copied,
     "contiguous": _itself,
     "alias": _itself,
     "lift_fresh_copy": _itself,

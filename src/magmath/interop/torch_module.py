@@ -70,14 +70,19 @@ class _Part(Module):
     """A part of a TorchModule, which has its parameters and is not called."""
 
 
-def from_torch(module: torch.nn.Module, *args: Any, **kwargs: Any) -> TorchModule:
+def from_torch(
+    module: torch.nn.Module, *args: Any, variable_axes: int = 2, **kwargs: Any
+) -> TorchModule:
     """Return a module of magmath that computes what a module of PyTorch computes.
 
-    args, kwargs  an example of the arguments: tensors, nested tensors, and numbers
+    args, kwargs   an example of the arguments: tensors, nested tensors, and numbers
+    variable_axes  the number of first axes of each array whose extents may differ from those of the
+                   example: 2 for samples and words, 4 for images of any size. Export takes longer
+                   for more axes
 
-    The result takes arrays nested like the example. Their extents may differ from those of the
-    example, unless the module needs them: an extent of 1, and sizes that layers have, are fixed.
-    Numbers and None are fixed.
+    The result takes arrays nested like the example. Extents of 1, extents that the module needs,
+    numbers and None are fixed. If PyTorch cannot keep so many extents variable, the first axis
+    is, or none.
 
     Parameters and buffers are copied; the module of PyTorch is not changed, and not needed any
     more. In training mode the result does what the original does in training mode, and likewise in
@@ -97,7 +102,9 @@ def from_torch(module: torch.nn.Module, *args: Any, **kwargs: Any) -> TorchModul
     was_training = {part: part.training for part in module.modules()}
     try:
         with silent():
-            programs = {mode: _exported(module, mode, args, kwargs) for mode in (True, False)}
+            programs = {
+                mode: _exported(module, mode, args, kwargs, variable_axes) for mode in (True, False)
+            }
     finally:
         for part, training in was_training.items():
             part.training = training
@@ -105,12 +112,14 @@ def from_torch(module: torch.nn.Module, *args: Any, **kwargs: Any) -> TorchModul
     return result if module.training else result.eval()  # type: ignore[return-value]
 
 
-def _exported(module: torch.nn.Module, training: bool, args: Any, kwargs: Any) -> TorchProgram:
-    """Return the program of one mode, with as many variable extents as PyTorch can export."""
+def _exported(
+    module: torch.nn.Module, training: bool, args: Any, kwargs: Any, axes: int
+) -> TorchProgram:
+    """Return the program of one mode, with the extents of `axes` axes variable if possible."""
     module.train(training)
     errors = []
-    for axes in (None, 1, 0):
-        shapes = _variable_shapes(module, args, kwargs, axes)
+    for count in sorted({axes, min(axes, 1), 0}, reverse=True):
+        shapes = _variable_shapes(module, args, kwargs, count)
         try:
             exported = torch.export.export(
                 module, args, kwargs, dynamic_shapes=shapes, strict=False
@@ -127,9 +136,9 @@ def _exported(module: torch.nn.Module, training: bool, args: Any, kwargs: Any) -
     ) from errors[-1]
 
 
-def _variable_shapes(module: torch.nn.Module, args: Any, kwargs: Any, axes: int | None) -> Any:
-    """Return the description of arguments whose first `axes` extents (None: all) may vary, except
-    extents of 1, which PyTorch fixes."""
+def _variable_shapes(module: torch.nn.Module, args: Any, kwargs: Any, axes: int) -> Any:
+    """Return the description of arguments whose first `axes` extents may vary, except extents of 1,
+    which PyTorch fixes."""
     shapes: Any = torch.export.ShapesCollection()  # type: ignore[no-untyped-call]
     for value in pytree.tree_leaves((args, kwargs)):
         if isinstance(value, torch.Tensor):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from operator import is_
 from typing import TYPE_CHECKING, Any, final
 
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.tree import flatten, unflatten
+from magmath.core.identity import are_identical
 from magmath.diagnostics.explain import explain
 from magmath.engine import session, tracing
 from magmath.engine.kept_expressions import keeping_expressions
@@ -102,7 +102,11 @@ class CompiledStep:
         training = Training.of(self._module, self._optimizer, self.loss_scale)
         check_parameters("CompiledStep", self.precision, self._module.named_parameters())
         self.strategy.prepare(training, engine.environment)
-        if engine is self._engine and former is not None and _are_same(former, training):
+        if (
+            engine is self._engine
+            and former is not None
+            and are_identical(former.parameters, training.parameters)
+        ):
             return
         self._training, self._engine = training, engine
         graph = partial(self._graph, tree, leaves)
@@ -133,9 +137,3 @@ class CompiledStep:
         pairs = trace.assigned
         graph = Graph(tuple(pairs.values()), tuple(pairs), (loss.node,))
         return session.engine().cut(graph)
-
-
-def _are_same(some: Training, other: Training) -> bool:
-    """Return True if both train the same variables."""
-    same_count = len(some.parameters) == len(other.parameters)
-    return same_count and all(map(is_, some.parameters, other.parameters))

@@ -29,7 +29,7 @@ from magmath.train.resident_data import Batch, ResidentData, check_classes, chec
 ORDER_STREAM = 1 << 41
 """The first stream of sample orders, separate from those that users draw from."""
 EXAMPLE_ROWS = 2
-"""Samples that represent a batch of a loader in abstract calls."""
+"""Samples that represent a batch in abstract calls, which determine shapes."""
 
 EpochRuns = Iterator[tuple[list[Node], int, int]]
 """Operands, samples in a batch, and number of steps of the runs of an epoch."""

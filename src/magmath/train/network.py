@@ -23,6 +23,7 @@ from magmath.nn.variables import Parameter
 from magmath.optim import Optimizer
 from magmath.parallel.names import StrategyLike
 from magmath.parallel.simulator.program_step import SimulatedStep, Times
+from magmath.train.feeds import EXAMPLE_ROWS
 from magmath.train.history import History
 from magmath.train.listeners import Reporting
 from magmath.train.reporter import Reporter
@@ -127,7 +128,7 @@ class NeuralNetwork:
                     f"{shape}; reshape the samples, or make another network for them"
                 )
             return
-        self.trainer.trace(AbstractArray((2, *shape), self.dtype), training=True)
+        self.trainer.trace(AbstractArray((EXAMPLE_ROWS, *shape), self.dtype), training=True)
         self.input_shape = shape
 
     @contextmanager

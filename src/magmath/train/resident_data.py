@@ -7,7 +7,6 @@ and losses of several targets; the first axis of all arrays numbers the samples.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from operator import is_
 from typing import Any, final
 
 from magmath.api import elementwise, statistics
@@ -16,6 +15,7 @@ from magmath.arrays.array import Array
 from magmath.arrays.lazy_array import evaluate
 from magmath.arrays.tree import flatten, unflatten
 from magmath.core.dtypes import DType
+from magmath.core.identity import are_identical
 from magmath.engine import session
 from magmath.errors import DataError
 from magmath.graph import Node
@@ -85,7 +85,7 @@ class ResidentData:
         updated in place."""
         given = _values_of(inputs, targets, weights)
         mine = self._given
-        return given is not None and mine is not None and _all_same(given, mine)
+        return given is not None and mine is not None and are_identical(given, mine)
 
     @property
     def leaves(self) -> list[Node]:
@@ -139,10 +139,6 @@ def _values_of(*trees: Any) -> list[Any] | None:
     if not all(x is None or isinstance(x, Array) for x in leaves):
         return None
     return [None if x is None else x.evaluated() for x in leaves]
-
-
-def _all_same(some: list[Any], others: list[Any]) -> bool:
-    return len(some) == len(others) and all(map(is_, some, others))
 
 
 def check_classes(operation: str, outputs: Any, data: ResidentData) -> None:

@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
-from operator import is_
 from typing import TYPE_CHECKING, Any, final
 
 from magmath.api.creation import variable
@@ -21,6 +20,7 @@ from magmath.api.random import drawing_from
 from magmath.arrays.array import Array
 from magmath.arrays.variable import Variable, overwrite
 from magmath.core.dtypes import int64
+from magmath.core.identity import are_identical
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
 from magmath.diagnostics.asynchronous_costs import explain_asynchronous
@@ -162,9 +162,9 @@ class TrainingStep:
             self.is_whole
             and self.engine is session.engine()
             and self._captured.is_current
-            and _are_same(self.parameters, self._module.trainable())
-            and _are_same(self._updated, self._updated_variables())
-            and _are_same(self._leaves, self._leaves_of_module())
+            and are_identical(self.parameters, self._module.trainable())
+            and are_identical(self._updated, self._updated_variables())
+            and are_identical(self._leaves, self._leaves_of_module())
         )
 
     def is_current_for(self, optimizer: Optimizer) -> bool:
@@ -392,10 +392,6 @@ class TrainingStep:
             if (path := name.partition("/")[0]) in owner_of:
                 found[v.leaf] = owner_of[path]
         return found
-
-
-def _are_same(some: Sequence[object], others: Sequence[object]) -> bool:
-    return len(some) == len(others) and all(map(is_, some, others))
 
 
 def _of(leaves: Sequence[Node], positions: Sequence[int]) -> list[Node]:

@@ -35,7 +35,7 @@ from magmath.parallel.simulator.program_step import SimulatedStep, Times, simula
 from magmath.parallel.strategy import Strategy, Training, loss_scale_for
 from magmath.train.checkpoint import Checkpoint
 from magmath.train.epoch_loop import EpochLoop
-from magmath.train.feeds import Feed, ResidentFeed, StreamFeed
+from magmath.train.feeds import EXAMPLE_ROWS, Feed, ResidentFeed, StreamFeed
 from magmath.train.history import History
 from magmath.train.inference import Inference
 from magmath.train.listeners import Reporting, as_listener, reports_each_step
@@ -51,8 +51,6 @@ if TYPE_CHECKING:
 
 OWN_STREAM = 1 << 42
 """The first stream of trainers with their own seed, separate from those that users draw from."""
-SCORE = 2
-"""Samples in the abstract call that determines output shapes in evaluation mode."""
 KEPT_STEPS = 8
 KEPT_DATA_SETS = 2  # for training and for validation
 Loss = str | Callable[[Any, Any], Array]
@@ -326,8 +324,8 @@ class Trainer(metaclass=KeywordHints):
 
     def _scored(self, x: Any, y: Any) -> Feed:
         """Return the feed of the samples and targets to be evaluated."""
-        feed = self._feed("evaluate", x, y, SCORE, shuffle=False)
-        return self._checked("evaluate", feed, SCORE, training=False)
+        feed = self._feed("evaluate", x, y, EXAMPLE_ROWS, shuffle=False)
+        return self._checked("evaluate", feed, EXAMPLE_ROWS, training=False)
 
     def _step(self, feed: Feed, weights: ClassWeights | None) -> TrainingStep:
         """Return the compiled step for a feed of this signature; reuses a cached one if it is
@@ -364,7 +362,7 @@ class Trainer(metaclass=KeywordHints):
         if isinstance(x, Loader):
             return self._outputs_of(self._scored(x, None))[0]
         data = ResidentData("predict", x, None, self.dtype)
-        self._outputs(data, min(SCORE, data.count), training=False)
+        self._outputs(data, min(EXAMPLE_ROWS, data.count), training=False)
         return self._inference.outputs(data, rows)
 
     def evaluate(self, x: Any, y: Any = None, *, batch_size: int | None = None) -> dict[str, Any]:
@@ -376,7 +374,7 @@ class Trainer(metaclass=KeywordHints):
     def score(self, feed: Feed, rows: int | None = None) -> dict[str, Any]:
         """Return the loss and the metrics of a feed, in evaluation mode, with at most `rows`
         samples in one call of the module."""
-        metrics = self._measured(feed.example, SCORE, training=False)
+        metrics = self._measured(feed.example, EXAMPLE_ROWS, training=False)
         return self._inference.score(*self._outputs_of(feed, rows), metrics)
 
     def _outputs_of(self, feed: Feed, rows: int | None = None) -> tuple[Any, Any]:

@@ -1,7 +1,8 @@
-"""The check of the functions that transformations and loops are given."""
+"""The functions that transformations and loops are given: their check, and the names of results."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,16 @@ def require_function(requirement: str, value: Any) -> None:
     """Raise TypeError for an object that cannot be called; `requirement` begins the message."""
     if not callable(value) or isinstance(value, Array):
         raise TypeError(f"{requirement}, was given {_described(value)}")
+
+
+def named(
+    transformed: Callable[..., Any], name: str, function: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Give a transformed function a name and the documentation of the function; return it."""
+    own = getattr(function, "__name__", type(function).__name__)
+    transformed.__name__ = f"{name}({own})"
+    transformed.__doc__ = getattr(function, "__doc__", None)
+    return transformed
 
 
 def _described(value: Any) -> str:

@@ -22,7 +22,7 @@ from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Node, apply
 from magmath.ops import elementwise as e
 from magmath.ops.gradient_results import GRADIENT
-from magmath.transform.function_argument import require_function
+from magmath.transform.function_argument import named, require_function
 
 Argnums: TypeAlias = int | Sequence[int]
 Variables: TypeAlias = Variable | Iterable[Variable] | Mapping[Any, Variable]
@@ -302,11 +302,3 @@ def _position(operation: str, argnum: int, count: int) -> int:
             f"{count} positional arguments; pass the argument by position"
         )
     return position % count
-
-
-def named(transformed: Any, name: str, function: Callable[..., Any]) -> Any:
-    """Give a transformed function a name and the documentation of the function; return it."""
-    own = getattr(function, "__name__", type(function).__name__)
-    transformed.__name__ = f"{name}({own})"
-    transformed.__doc__ = getattr(function, "__doc__", None)
-    return transformed

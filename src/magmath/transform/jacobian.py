@@ -22,8 +22,8 @@ from magmath.arrays.tree import flatten, unflatten
 from magmath.autodiff import gradients
 from magmath.engine.kept_expressions import keeping_expressions
 from magmath.errors import DTypeError, ShapeError
-from magmath.transform.function_argument import require_function
-from magmath.transform.grad import Argnums, argument, grad, named
+from magmath.transform.function_argument import named, require_function
+from magmath.transform.grad import Argnums, argument, grad
 from magmath.transform.vmap import vmap
 
 

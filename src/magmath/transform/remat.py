@@ -10,7 +10,7 @@ from magmath.arrays.traced_scalar import TracedScalar
 from magmath.arrays.tree import flatten
 from magmath.graph import Node, topological
 from magmath.ops.recomputation import checkpoint
-from magmath.transform.function_argument import require_function
+from magmath.transform.function_argument import named, require_function
 from magmath.transform.traced_function import assign_all, placeholder, trace_function
 
 
@@ -59,9 +59,7 @@ def remat(function: Callable[..., Any]) -> Callable[..., Any]:
         assign_all(assigned)
         return traced.unflattened(arrays)
 
-    recomputed.__name__ = f"remat({getattr(function, '__name__', type(function).__name__)})"
-    recomputed.__doc__ = getattr(function, "__doc__", None)
-    return recomputed
+    return named(recomputed, "remat", function)
 
 
 def _is_array(leaf: Any) -> bool:

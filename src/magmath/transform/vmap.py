@@ -15,7 +15,7 @@ from magmath.batching import BatchOperand, batched
 from magmath.errors import MagmathError, OptionError, ShapeError
 from magmath.graph import Node
 from magmath.ops.manipulation import permute
-from magmath.transform.function_argument import require_function
+from magmath.transform.function_argument import named, require_function
 from magmath.transform.traced_function import assign_all, placeholder, trace_function
 
 Axes: TypeAlias = "int | Sequence[Any] | Mapping[Any, Any] | None"
@@ -77,9 +77,7 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) ->
         arrays = [_result(x, axis) for x, axis in zip(found, result_axes, strict=True)]
         return traced.unflattened(arrays)
 
-    mapped.__name__ = f"vmap({getattr(function, '__name__', type(function).__name__)})"
-    mapped.__doc__ = getattr(function, "__doc__", None)
-    return mapped
+    return named(mapped, "vmap", function)
 
 
 def _axes_of_arguments(

@@ -252,7 +252,7 @@ def check_twins(theirs: nn.Module, ours: Any, given: Sequence[torch.Tensor]) -> 
 )
 def test_extents_other_than_those_of_the_example(name: str, shapes: list[tuple[int, ...]]) -> None:
     theirs, given = made(name, training=False)
-    ours = from_torch(theirs, *given)
+    ours = from_torch(theirs, *given, variable_axes=4)
     for shape in shapes:
         x = torch.randn(shape).double()
         np.testing.assert_allclose(ours(x).numpy(), theirs(x).detach().numpy(), atol=1e-11)
