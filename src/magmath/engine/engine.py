@@ -296,7 +296,7 @@ class Engine:
                 if leaf is not None:
                     known[node] = leaf
         requested = tuple(dict.fromkeys([node for node in nodes if node not in known]))
-        known |= self._computed(requested) if requested else {}
+        known |= self._values_of(requested) if requested else {}
         deliver_results(known)
         return [known[node] for node in nodes]
 
@@ -317,7 +317,7 @@ class Engine:
         known = {node: node.known for node in nodes}
         with self.pool.defer_interrupts():
             if requested:
-                made = self._computed(requested, overwritten)
+                made = self._values_of(requested, overwritten)
                 if not certain:
                     self.wait()
                 deliver_results(made)
@@ -325,7 +325,7 @@ class Engine:
             for v, node in pairs:
                 v.set_value(remote_array_of(known[node]))
 
-    def _computed(
+    def _values_of(
         self, requested: tuple[Node, ...], overwritten: Mapping[Node, list[Node]] = NO_VALUES
     ) -> dict[Node, Node]:
         """Return input leaves with the values of nodes.
@@ -333,12 +333,12 @@ class Engine:
         `overwritten` maps the new values of variables to the leaves of the former values.
         """
         try:
-            return self._computed_expression(requested, overwritten)
+            return self._values_of_expression(requested, overwritten)
         except BaseException as error:
             clear_frames(error)  # references count: `live_intermediates`
             raise
 
-    def _computed_expression(
+    def _values_of_expression(
         self, requested: tuple[Node, ...], overwritten: Mapping[Node, list[Node]]
     ) -> dict[Node, Node]:
         asked, order = len(requested), topological(requested, cut=True)
@@ -352,7 +352,7 @@ class Engine:
         if [x for x in order if x.operation.lower_to is not None and x.value is None]:
             simpler = expand(self.cut(Graph(requested)))
             order, results = simpler.nodes, simpler.outputs
-        given = self._small(order, results)
+        given = self._eager_handles(order, results)
         targets: tuple[Node | None, ...] = ()
         if given is None and results is requested and self._may_donate(order, requested):
             requested, targets = donate(order, requested)
@@ -361,7 +361,7 @@ class Engine:
             self.settle()
         with self.pool.defer_interrupts() if any(targets) else NO_CONTEXT:
             if given is not None:
-                outputs = self._compute(order, results, given)
+                outputs = self._execute_eagerly(order, results, given)
             else:
                 outputs = self._run_program(expression, requested, targets)
             known = dict(zip(requested, map(leaf_of, outputs), strict=True))
@@ -498,7 +498,9 @@ class Engine:
             return False
         return is_unobservable(topological(own[:1], cut=True), own)
 
-    def _small(self, order: Sequence[Node], requested: Sequence[Node]) -> dict[Node, int] | None:
+    def _eager_handles(
+        self, order: Sequence[Node], requested: Sequence[Node]
+    ) -> dict[Node, int] | None:
         """Return the handles of leaves and evaluated nodes if the nodes are computed eagerly.
 
         Returns None if a program computes them. Eager execution needs the worker of this process
@@ -524,7 +526,7 @@ class Engine:
                 small = node.nbytes <= most and operation is not REDISTRIBUTE
         return given if small else None
 
-    def _compute(
+    def _execute_eagerly(
         self, order: Sequence[Node], requested: Sequence[Node], given: dict[Node, int]
     ) -> list[RemoteArray]:
         different = list(dict.fromkeys(requested))  # a mark and its value are the same node now

@@ -83,7 +83,7 @@ def note_reader(handle: Reader) -> None:
     global _most
     _readers.append(_Reader(handle))
     if len(_readers) > _most:
-        _drop_others()
+        _drop_released()
         _most = max(FEWEST, 2 * len(_readers))
 
 
@@ -92,7 +92,7 @@ def readers_of_former_values(values: Iterable[tuple[Node, Node]]) -> list[Any]:
 
     Each variable is given by its leaf and the leaf with its current value.
     """
-    _drop_others()
+    _drop_released()
     present = list(values)
     found = []
     for reader in _readers:
@@ -102,5 +102,5 @@ def readers_of_former_values(values: Iterable[tuple[Node, Node]]) -> list[Any]:
     return found
 
 
-def _drop_others() -> None:
+def _drop_released() -> None:
     _readers[:] = [reader for reader in _readers if reader.handle() is not None]

@@ -77,7 +77,7 @@ class StepSettings:
 
 
 @final
-class _Traced:
+class _TracedStep:
     """The trace and graph of a step, and its program once it is compiled."""
 
     def __init__(
@@ -131,7 +131,7 @@ class TrainingStep:
         self.is_whole = True
         """False during an epoch, and after one that was interrupted or has failed."""
         self.strategy = settings.strategy
-        self._programs: dict[tuple[int, bool], _Traced] = {}
+        self._programs: dict[tuple[int, bool], _TracedStep] = {}
         self._place_variables()
         self.full = self._program(self.batch_size, True)
         rest = self.count % self.batch_size
@@ -185,7 +185,7 @@ class TrainingStep:
 
     # tracing ------------------------------------------------------------------------------------
 
-    def _program(self, batch: int, exchanges: bool) -> _Traced:
+    def _program(self, batch: int, exchanges: bool) -> _TracedStep:
         """Return the program of a step with `batch` samples; traces it if there is none."""
         key = batch, exchanges
         if key not in self._programs:
@@ -194,7 +194,7 @@ class TrainingStep:
 
     @paused_gc()
     @stage("trace")
-    def _traced(self, batch: int, exchanges: bool) -> _Traced:
+    def _traced(self, batch: int, exchanges: bool) -> _TracedStep:
         """Return the graph of a step with a batch of `batch` samples."""
         placeholders = self._feed.placeholders(batch)
         counter = self._counter.leaf
@@ -207,7 +207,7 @@ class TrainingStep:
             pairs[counter] = e.add(counter, constant(1, int64))
         graph = Graph(tuple(pairs.values()), tuple(pairs), emitted)
         division = self.strategy.asynchronous_division(self.training, self._counter)
-        return _Traced(placeholders, trace, graph, division)
+        return _TracedStep(placeholders, trace, graph, division)
 
     def _emitted(self, placeholders: list[Node], batch: int, exchanges: bool) -> tuple[Node, ...]:
         """Trace a step; return the nodes of the loss and the metrics."""

@@ -170,7 +170,7 @@ class Trainer(metaclass=KeywordHints):
         check_parameters("Trainer", self.precision, self.module.named_parameters())
         return outputs
 
-    def _outputs(self, data: ResidentData, count: int, training: bool) -> Any:
+    def _abstract_outputs(self, data: ResidentData, count: int, training: bool) -> Any:
         """Return abstract outputs for a batch of a data set; caches them."""
         key = data.signature, count, training
         if key not in self._shapes or not self.module.is_built:
@@ -217,14 +217,16 @@ class Trainer(metaclass=KeywordHints):
         """Return the feed, after checking that inputs and targets fit module and loss."""
         data = feed.example
         if data.checked != operation:
-            outputs = self._outputs(data, min(rows, data.count), training)
+            outputs = self._abstract_outputs(data, min(rows, data.count), training)
             if self.loss is cross_entropy:
                 feed.check_classes(operation, outputs)
             data.checked = operation
         return feed
 
-    def _measured(self, data: ResidentData, rows: int, training: bool) -> Mapping[str, Metric]:
-        outputs = self._outputs(data, min(rows, data.count), training)
+    def _chosen_metrics(
+        self, data: ResidentData, rows: int, training: bool
+    ) -> Mapping[str, Metric]:
+        outputs = self._abstract_outputs(data, min(rows, data.count), training)
         classifies = self.loss is cross_entropy
         return chosen_metrics(self.metrics, outputs, data.targets, classifies)
 
@@ -320,9 +322,9 @@ class Trainer(metaclass=KeywordHints):
                 f"fit: validation must be a pair (samples, targets) or a Loader, was given "
                 f"{type(validation).__name__}"
             )
-        return self._scored(*validation)
+        return self._evaluation_feed(*validation)
 
-    def _scored(self, x: Any, y: Any) -> Feed:
+    def _evaluation_feed(self, x: Any, y: Any) -> Feed:
         """Return the feed of the samples and targets to be evaluated."""
         feed = self._feed("evaluate", x, y, EXAMPLE_ROWS, shuffle=False)
         return self._checked("evaluate", feed, EXAMPLE_ROWS, training=False)
@@ -330,7 +332,7 @@ class Trainer(metaclass=KeywordHints):
     def _step(self, feed: Feed, weights: ClassWeights | None) -> TrainingStep:
         """Return the compiled step for a feed of this signature; reuses a cached one if it is
         current."""
-        metrics = self._measured(feed.example, feed.batch_size, training=True)
+        metrics = self._chosen_metrics(feed.example, feed.batch_size, training=True)
         strategy = as_strategy(self.strategy)
         settings = StepSettings(strategy, metrics, self.precision, self.loss_scale, weights)
         key = feed.signature, settings.key, id(self.optimizer)
@@ -360,21 +362,21 @@ class Trainer(metaclass=KeywordHints):
         """
         rows = _rows_of_call("predict", x, batch_size)
         if isinstance(x, Loader):
-            return self._outputs_of(self._scored(x, None))[0]
+            return self._outputs_of(self._evaluation_feed(x, None))[0]
         data = ResidentData("predict", x, None, self.dtype)
-        self._outputs(data, min(EXAMPLE_ROWS, data.count), training=False)
+        self._abstract_outputs(data, min(EXAMPLE_ROWS, data.count), training=False)
         return self._inference.outputs(data, rows)
 
     def evaluate(self, x: Any, y: Any = None, *, batch_size: int | None = None) -> dict[str, Any]:
         """Return the loss and the metrics over samples x and targets y, or over a loader, in
         evaluation mode. `batch_size` as in `predict`."""
         rows = _rows_of_call("evaluate", x, batch_size)
-        return self.score(self._scored(x, y), rows)
+        return self.score(self._evaluation_feed(x, y), rows)
 
     def score(self, feed: Feed, rows: int | None = None) -> dict[str, Any]:
         """Return the loss and the metrics of a feed, in evaluation mode, with at most `rows`
         samples in one call of the module."""
-        metrics = self._measured(feed.example, EXAMPLE_ROWS, training=False)
+        metrics = self._chosen_metrics(feed.example, EXAMPLE_ROWS, training=False)
         return self._inference.score(*self._outputs_of(feed, rows), metrics)
 
     def _outputs_of(self, feed: Feed, rows: int | None = None) -> tuple[Any, Any]:

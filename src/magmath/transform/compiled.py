@@ -87,7 +87,7 @@ class _CompiledFunction:
         self._needed: dict[Hashable, set[int]] = {}
         """By the structure of the arguments, the positions of numbers that tracing needs."""
         self._known_numbers = 0  # traces for values of such numbers
-        self._last_plain: _Specialization | None = None
+        self._last_undivided: _Specialization | None = None
         self._last_used: _Specialization | DividedSpecialization | None = None
         self._methods: dict[int, _CompiledFunction] = {}  # by the instances' identities
         update_wrapper(self, function, updated=())  # the attributes of a module are its own
@@ -123,7 +123,7 @@ class _CompiledFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if tracing.current() is not None:
             return self._function(*args, **kwargs)
-        engine, last = session.engine(), self._last_plain
+        engine, last = session.engine(), self._last_undivided
         if (
             last is not None
             and last.engine is engine
@@ -144,7 +144,7 @@ class _CompiledFunction:
         values = [argument_value(leaf) for leaf in leaves]
         same = first_occurrences(leaves)
         found, values = self._trace(engine, tree, same, values)
-        self._last_plain = found if isinstance(found, _Specialization) else None
+        self._last_undivided = found if isinstance(found, _Specialization) else None
         self._last_used = found
         result = found.run(values, leaves)
         for i in found.updated:
@@ -238,7 +238,7 @@ class _Specialization:
         self.tree, self.updated = call.tree, call.updated
         self._assigned = [trace.read[leaf] for leaf in trace.assigned]
         self._reads_variables = bool(trace.read)
-        self._is_plain = self.tree is None and not (self._reads_variables or self.updated)
+        self._returns_one_array = self.tree is None and not (self._reads_variables or self.updated)
         """True if the result is one array, and nothing else is to be done."""
         self._trace = trace
         self._is_same_in_each_run = trace.is_same_in_each_run
@@ -337,7 +337,9 @@ class _Specialization:
         results = self.repeated.run(given, numbers)
         self.history.note_continued(results.leaves, repetition, arguments)
         found = (
-            Array(results.leaves[0]) if self._is_plain else self._deliver(results.leaves, arguments)
+            Array(results.leaves[0])
+            if self._returns_one_array
+            else self._deliver(results.leaves, arguments)
         )
         self.repeated.keep(results)
         return found
