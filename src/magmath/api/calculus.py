@@ -15,7 +15,7 @@ from magmath.api.searching import searchsorted, where
 from magmath.api.signal import convolve as convolved
 from magmath.api.sorting import argsort
 from magmath.api.statistics import Axis, diff, sum
-from magmath.arrays.array import Array, as_array, floating
+from magmath.arrays.array import Array, as_arrays, floating
 from magmath.arrays.number_list import is_number
 from magmath.core.dtypes import bool_, float64, int64
 from magmath.core.shapes import normalize_axes, normalize_axis
@@ -30,22 +30,18 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
     """Return the differences of neighbours in the flattened array, with given numbers before and
     after them."""
     steps = diff(ravel(ary))
-    parts = [
-        part if part is steps else astype(ravel(as_array("ediff1d", part)), steps.dtype)
-        for part in (to_begin, steps, to_end)
-        if part is not None
-    ]
+    given = [part for part in (to_begin, steps, to_end) if part is not None]
+    parts = [astype(ravel(x), steps.dtype, copy=False) for x in as_arrays("ediff1d", *given)]
     return concat(parts) if len(parts) > 1 else steps
 
 
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
     """Return the integral along an axis by the trapezoidal rule, at positions x or `dx` apart."""
-    values = as_array("trapezoid", y)
+    values, at = as_arrays("trapezoid", y, y if x is None else x)
     dim = normalize_axis("trapezoid", axis, values.ndim)
     if x is None:
         steps = dx
     else:
-        at = as_array("trapezoid", x)
         steps = diff(at, axis=axis if at.ndim > 1 else 0)
         if at.ndim == 1:
             steps = reshape(steps, (-1,) + (1,) * (values.ndim - dim - 1))
@@ -84,7 +80,8 @@ def _steps(values: Array, d: int, spacing: Any) -> Any:
     """Return the distance of neighbours along an axis: a number, or an array that broadcasts."""
     if is_number(spacing) or not getattr(spacing, "shape", (1,)):
         return spacing
-    at = floating("gradient", spacing)
+    _, at = as_arrays("gradient", values, spacing)
+    at = floating("gradient", at)
     if at.shape != (values.shape[d],):
         raise ShapeError(
             f"gradient: needs {values.shape[d]} positions for axis {d}, was given shape {at.shape}"
@@ -140,8 +137,8 @@ def interp(
 ) -> Array:
     """Return the piecewise linear interpolation at x through the points (xp, fp), with ascending
     xp; `left` and `right` are the values outside of the points, by default those at the ends."""
-    at = astype(as_array("interp", x), float64)
-    points, values = as_array("interp", xp), floating("interp", fp)
+    at, points, values = as_arrays("interp", x, xp, fp)
+    at, values = astype(at, float64), floating("interp", values)
     if points.ndim != 1 or values.shape != points.shape or not points.size:
         raise ShapeError(
             f"interp: needs two 1-D arrays of equal length, 1 or more, was given {points.shape} "
@@ -223,7 +220,7 @@ def _whole(x: Array, y: Array) -> Array:
 
 
 def _vectors(name: str, a: Any, v: Any) -> tuple[Array, Array]:
-    x, y = (ravel(x) if not x.ndim else x for x in (as_array(name, a), as_array(name, v)))
+    x, y = (ravel(x) if not x.ndim else x for x in as_arrays(name, a, v))
     if x.ndim != 1 or y.ndim != 1 or not x.size or not y.size:
         raise ShapeError(
             f"{name}: needs two 1-D arrays with elements, was given {x.shape} and {y.shape}; "

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from magmath.api.products import matmul
-from magmath.arrays.array import Array, as_array
+from magmath.arrays.array import Array, as_arrays
 from magmath.arrays.output import stored
 from magmath.errors import ShapeError
 
@@ -18,7 +18,7 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Array:
         raise TypeError(
             f"multi_dot: needs a list of arrays, was given {type(arrays).__name__}; pass [a, b, …]"
         )
-    given = [as_array("multi_dot", x) for x in arrays]
+    given = as_arrays("multi_dot", *arrays)
     if len(given) < 2:
         raise ShapeError(
             f"multi_dot: needs 2 or more arrays, was given {len(given)}"

@@ -20,7 +20,7 @@ from magmath.api.elementwise import (
 )
 from magmath.api.manipulation import broadcast_shapes
 from magmath.api.statistics import all
-from magmath.arrays.array import Array, as_array
+from magmath.arrays.array import Array, as_arrays
 from magmath.arrays.masked_elements import takes_selected
 from magmath.arrays.operands import operands
 from magmath.arrays.views import share_elements
@@ -47,7 +47,7 @@ def allclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool
 
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
     """Return True if the shapes and all elements are equal; with `equal_nan` nan equals nan."""
-    x, y = as_array("array_equal", a1), as_array("array_equal", a2)
+    x, y = as_arrays("array_equal", a1, a2)
     if x.shape != y.shape:
         return asarray(False)
     same = equal(x, y)
@@ -58,7 +58,7 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
 
 def array_equiv(a1: Any, a2: Any) -> Array:
     """Return True if the shapes broadcast and all elements are equal."""
-    x, y = as_array("array_equiv", a1), as_array("array_equiv", a2)
+    x, y = as_arrays("array_equiv", a1, a2)
     try:
         broadcast_shapes(x.shape, y.shape)
     except ShapeError:
@@ -68,7 +68,7 @@ def array_equiv(a1: Any, a2: Any) -> Array:
 
 def _pair(name: str, a: Any, b: Any) -> tuple[Array, Array]:
     """Return two operands of one type, numbers included."""
-    x, y = operands(name, as_array(name, a), as_array(name, b))
+    x, y = operands(name, *as_arrays(name, a, b))
     return Array(x), Array(y)
 
 

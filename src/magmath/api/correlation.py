@@ -10,7 +10,7 @@ from magmath.api.elementwise import clip, conj, divide, imag, maximum, multiply,
 from magmath.api.linalg import diagonal
 from magmath.api.manipulation import broadcast_to, concat, reshape, squeeze
 from magmath.api.statistics import Axis, mean, sum
-from magmath.arrays.array import Array, as_array, floating
+from magmath.arrays.array import Array, as_array, as_arrays, floating
 from magmath.core.promotion import floating_dtype
 from magmath.core.shapes import normalize_axes
 from magmath.errors import ShapeError
@@ -31,7 +31,8 @@ def average(
         value = mean(x, axis, keepdims=keepdims)
         count = x.size / max(value.size, 1)
         return (value, 0 * value + count) if returned else value
-    heavy = _weights(x, as_array("average", weights), axis)
+    x, heavy = as_arrays("average", x, weights)
+    heavy = _weights(x, heavy, axis)
     element = floating_dtype(result_type(x, heavy))
     x, heavy = astype(x, element), astype(heavy, element)
     total = sum(broadcast_to(heavy, x.shape), axis, keepdims=keepdims)
@@ -73,14 +74,14 @@ def cov(
     if not x.shape[0]:
         return zeros((0, 0), dtype=x.dtype)
     if y is not None:
-        x = concat([x, _observations("cov", y, rowvar)])
+        x = concat([_observations("cov", one, rowvar) for one in as_arrays("cov", m, y)])
     if dtype is not None:
         x = astype(x, dtype)
     degrees = (0 if bias else 1) if ddof is None else ddof
     heavy = None
     for given in (fweights, aweights):
         if given is not None:
-            one = floating("cov", given)
+            one = floating("cov", as_arrays("cov", x, given)[1])
             if one.shape != x.shape[1:]:
                 raise ShapeError(
                     f"cov: needs {x.shape[1]} weights, was given shape {one.shape}"
@@ -94,7 +95,11 @@ def cov(
     heavy = astype(heavy, x.dtype)
     total = sum(heavy)
     center = divide(sum(x * heavy, 1, keepdims=True), total)
-    less = sum(heavy * floating("cov", aweights)) / total if aweights is not None else 1.0
+    less = (
+        sum(heavy * floating("cov", as_arrays("cov", x, aweights)[1])) / total
+        if aweights is not None
+        else 1.0
+    )
     deviation = x - center
     spread = real(total - degrees * less) if degrees else real(total)
     return squeeze((deviation * heavy) @ conj(deviation).T / maximum(spread, 0.0))

@@ -12,7 +12,7 @@ from magmath.api.linalg import trace as matrix_trace
 from magmath.api.manipulation import broadcast_to, flip, moveaxis, ravel, reshape
 from magmath.api.searching import nonzero, where
 from magmath.api.statistics import cumulative_prod
-from magmath.arrays.array import Array, as_array
+from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.arrays.output import stored, target
 from magmath.core.dtypes import bool_, int64
 from magmath.core.promotion import get_default_dtype
@@ -145,12 +145,12 @@ def fill_diagonal(a: Array, val: Any, wrap: bool = False) -> None:
         0, rows * columns if wrap else min(rows, columns) * (columns + 1), columns + 1
     )
     positions = positions[: -(-rows * columns // (columns + 1))]
-    a[positions // columns, positions % columns] = _cycled(val, positions.size)
+    a[positions // columns, positions % columns] = _cycled(a, val, positions.size)
 
 
-def _cycled(values: Any, count: int) -> Any:
-    """Return `count` values, repeated cyclically."""
-    x = ravel(as_array("fill_diagonal", values))
+def _cycled(target: Array, values: Any, count: int) -> Any:
+    """Return `count` values for an array, repeated cyclically."""
+    x = ravel(as_arrays("fill_diagonal", target, values)[1])
     if x.size == 1:
         return x[0]
     return x[arange(count) % x.size]

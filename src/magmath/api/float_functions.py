@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from magmath.api.creation import zeros
+from magmath.api.creation import asarray, zeros
 from magmath.api.data_types import astype, finfo, result_type
 from magmath.api.elementwise import (
     abs,
@@ -43,7 +43,7 @@ from magmath.api.elementwise import (
 from magmath.api.manipulation import concat
 from magmath.api.searching import where
 from magmath.api.statistics import cumulative_sum, diff
-from magmath.arrays.array import Array, as_array, floating
+from magmath.arrays.array import Array, as_array, as_arrays, floating
 from magmath.arrays.masked_elements import takes_selected
 from magmath.arrays.number_list import is_number
 from magmath.arrays.operands import operands
@@ -137,9 +137,9 @@ def divmod(x1: Any, x2: Any, /) -> tuple[Array, Array]:
 @takes_out
 def float_power(x1: Any, x2: Any, /) -> Array:
     """Return x1 to the power x2 as float64 or complex128."""
-    a, b = as_array("float_power", x1), as_array("float_power", x2)
-    element = complex128 if "complex" in (a.dtype.kind, b.dtype.kind) else float64
-    return pow(astype(a, element), astype(b, element))
+    kinds = [as_array("float_power", x).dtype.kind for x in (x1, x2)]
+    element = complex128 if "complex" in kinds else float64
+    return pow(asarray(x1, dtype=element), asarray(x2, dtype=element))
 
 
 @takes_out
@@ -147,7 +147,7 @@ def heaviside(x1: Any, x2: Any, /) -> Array:
     """0 for negative x1, 1 for positive, x2 at 0."""
     a, b = (
         floating("heaviside", Array(node))
-        for node in operands("heaviside", as_array("heaviside", x1), as_array("heaviside", x2))
+        for node in operands("heaviside", *as_arrays("heaviside", x1, x2))
     )
     step = where(less(a, 0), 0.0 * b, where(equal(a, 0), b, 0.0 * b + 1.0))
     return where(

@@ -17,7 +17,7 @@ from magmath.api.manipulation import ravel, reshape
 from magmath.api.order_statistics import percentile, ptp
 from magmath.api.searching import searchsorted, where
 from magmath.api.statistics import any, diff, max, min, std, sum
-from magmath.arrays.array import Array, as_array, floating
+from magmath.arrays.array import Array, as_array, as_arrays, floating
 from magmath.arrays.lazy_array import evaluate
 from magmath.arrays.number_list import is_number
 from magmath.core.dtypes import bool_, int64
@@ -82,7 +82,7 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Array:
     """Return the index of the bin of each element: the number of edges that are less than or equal
     to it, or with `right` less than it. The edges ascend or descend; their values are computed to
     find out."""
-    values, edges = as_array("digitize", x), as_array("digitize", bins)
+    values, edges = as_arrays("digitize", x, bins)
     if edges.ndim != 1:
         raise ShapeError(
             f"digitize: bins must be 1-D, was given shape {edges.shape}"
@@ -144,7 +144,7 @@ def _bins(name: str, x: Array, bins: Any, range: Any, weights: Any) -> _Bins:
             )
         bins = _estimated(name, x, bins, range)
     if not hasattr(bins, "__index__") or (hasattr(bins, "ndim") and bins.ndim):
-        edges = as_array(name, bins)
+        _, edges = as_arrays(name, x, bins)
         if edges.ndim != 1:
             raise ShapeError(
                 f"{name}: edges are 1-D, was given shape {edges.shape}"

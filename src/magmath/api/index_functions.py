@@ -9,6 +9,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from magmath.api.creation import DTypeLike, arange, asarray, normal_shape, zeros
 from magmath.api.data_types import astype
 from magmath.api.elementwise import not_equal, remainder
@@ -24,7 +26,7 @@ from magmath.api.manipulation import (
 from magmath.api.searching import nonzero
 from magmath.api.searching import where as choice
 from magmath.api.statistics import any
-from magmath.arrays.array import Array, as_array
+from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.arrays.masks import count_mask
 from magmath.arrays.number_list import is_number
 from magmath.arrays.operands import operands, written_operand
@@ -207,10 +209,11 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **opti
             "; the function beyond the conditions is for all other elements"
         )
     results = [f(values, *args, **options) if callable(f) else f for f in funclist]
-    total = results[-1] if len(results) > len(masks) else 0
-    for mask, result in zip(masks, results, strict=False):
+    _, *given = as_arrays("piecewise", values, *results, 0)
+    total = given[len(masks)]
+    for mask, result in zip(masks, given, strict=False):
         total = choice(mask, result, total)
-    return astype(broadcast_to(asarray(total), values.shape), values.dtype)
+    return astype(broadcast_to(total, values.shape), values.dtype)
 
 
 # writing ----------------------------------------------------------------------------------------
@@ -219,7 +222,11 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **opti
 def copyto(dst: Array, src: Any, casting: str = "same_kind", where: Any = True) -> None:
     """Write the values of another array, which broadcast to this one, where a mask is true."""
     dst = target("copyto", dst)
-    values = Array(written_operand(dst.dtype, src)) if is_number(src) else as_array("copyto", src)
+    values = (
+        Array(written_operand(dst.dtype, src))
+        if is_number(src)
+        else as_arrays("copyto", dst, src)[1]
+    )
     leading = max(values.ndim - dst.ndim, 0)
     if values.shape[:leading] == (1,) * leading:
         values = reshape(values, values.shape[leading:])
@@ -236,7 +243,7 @@ def put(a: Array, ind: Any, v: Any, mode: str = "raise") -> None:
     a = target("put", a)
     positions = ravel(within("put", as_array("put", ind), a.size, mode))
     flat = a.flat
-    flat[positions] = _cycled(v, positions.size)
+    flat[positions] = _cycled(a, v, positions.size)
 
 
 def putmask(a: Array, mask: Any, values: Any) -> None:
@@ -244,7 +251,7 @@ def putmask(a: Array, mask: Any, values: Any) -> None:
     the flattened values, which are repeated to the length of the array."""
     a = target("putmask", a)
     wide = broadcast_to(
-        reshape(_cycled(values, a.size), a.shape if _has_several(values) else ()), a.shape
+        reshape(_cycled(a, values, a.size), a.shape if _has_several(values) else ()), a.shape
     )
     chosen = choice(as_array("putmask", mask), Array(written_operand(a.dtype, wide)), a)
     stored("putmask", chosen, a)
@@ -254,16 +261,18 @@ def place(arr: Array, mask: Any, vals: Any) -> None:
     """Write values where a mask is true: the n-th value to the n-th such position; fewer values are
     repeated."""
     arr, chosen = target("place", arr), as_array("place", mask)
-    arr[astype(chosen, bool_)] = _cycled(vals, count_mask(astype(chosen, bool_).node).total)
+    arr[astype(chosen, bool_)] = _cycled(arr, vals, count_mask(astype(chosen, bool_).node).total)
 
 
 def _has_several(values: Any) -> bool:
     return as_array("put", values).size != 1
 
 
-def _cycled(values: Any, size: int) -> Array:
-    """Return `size` values, repeated cyclically; a single value as a 0-d array."""
-    x = ravel(as_array("put", values))
+def _cycled(target: Array, values: Any, size: int) -> Array:
+    """Return `size` values for an array, repeated cyclically; a single value as a 0-d array."""
+    if target.dtype is bool_ and not isinstance(values, Array):  # as in NumPy: 1 is true
+        values = np.asarray(values, bool)
+    x = ravel(as_arrays("put", target, values)[1])
     if x.size == 1:
         return x[0]
     if not x.size:

@@ -8,7 +8,7 @@ from magmath.api.creation import arange
 from magmath.api.index_functions import ix_
 from magmath.api.manipulation import broadcast_to, concat, reshape, stack
 from magmath.api.spaced_numbers import linspace
-from magmath.arrays.array import Array, as_array
+from magmath.arrays.array import Array, as_arrays
 
 
 def _line(part: slice) -> Array:
@@ -47,10 +47,10 @@ class Joined:
         self._columns = columns
 
     def __getitem__(self, key: Any) -> Array:
-        parts = [
-            _line(part) if isinstance(part, slice) else as_array("r_", part)
-            for part in (key if isinstance(key, tuple) else (key,))
-        ]
+        given = key if isinstance(key, tuple) else (key,)
+        parts = as_arrays(
+            "r_", *[_line(part) if isinstance(part, slice) else part for part in given]
+        )
         parts = [part if part.ndim else reshape(part, (1,)) for part in parts]
         if not self._columns:
             return concat(parts)

@@ -13,7 +13,7 @@ from magmath.api.elementwise import isfinite
 from magmath.api.index_functions import indices
 from magmath.api.manipulation import reshape, stack
 from magmath.api.statistics import all
-from magmath.arrays.array import Array, copy_of
+from magmath.arrays.array import Array, as_arrays, copy_of
 from magmath.arrays.conversion import LayoutLike
 from magmath.core.dtypes import as_dtype
 from magmath.errors import RangeError
@@ -47,10 +47,11 @@ def _has_array(values: Any) -> bool:
 
 def _stacked(values: Any) -> Array:
     """Return nested lists that contain arrays, as one array."""
-    parts = [
-        _stacked(value) if isinstance(value, (list, tuple)) else asarray(value) for value in values
+    given = [
+        _stacked(value) if _has_array([value]) and isinstance(value, (list, tuple)) else value
+        for value in values
     ]
-    return stack(parts)
+    return stack(as_arrays("array", *given))
 
 
 def asanyarray(

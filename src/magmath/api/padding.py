@@ -14,7 +14,7 @@ from magmath.api.indexing import take
 from magmath.api.manipulation import broadcast_to, concat, reshape
 from magmath.api.order_statistics import median
 from magmath.api.statistics import max, mean, min
-from magmath.arrays.array import Array, as_array
+from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.errors import OptionError, ShapeError
 
 Pair = tuple[Any, Any]
@@ -105,7 +105,7 @@ def _line(x: Array, d: int, extent: int) -> tuple[int, ...]:
 
 def _constants(x: Array, d: int, widths: Pair, values: Pair) -> list[Array]:
     return [
-        broadcast_to(astype(as_array("pad", value), x.dtype), _line(x, d, width))
+        broadcast_to(astype(as_arrays("pad", x, value)[1], x.dtype), _line(x, d, width))
         for width, value in zip(widths, values, strict=True)
     ]
 

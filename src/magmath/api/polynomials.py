@@ -15,7 +15,7 @@ from magmath.api.searching import nonzero
 from magmath.api.signal import convolve
 from magmath.api.stacking import atleast_1d
 from magmath.api.statistics import all, sum
-from magmath.arrays.array import Array, as_array, floating
+from magmath.arrays.array import Array, as_array, as_arrays, floating
 from magmath.core.integers import require_integer
 from magmath.core.promotion import floating_dtype
 from magmath.errors import ShapeError
@@ -33,7 +33,8 @@ def _coefficients(name: str, p: Any) -> Array:
 
 def polyval(p: Any, x: Any) -> Array:
     """Return the values of a polynomial at each element of x, by Horner's scheme."""
-    coefficients, at = _coefficients("polyval", p), as_array("polyval", x)
+    p, at = as_arrays("polyval", p, x)
+    coefficients = _coefficients("polyval", p)
     value = zeros_like(at)
     for i in range(coefficients.size):
         value = value * at + coefficients[i]
@@ -52,7 +53,7 @@ def polysub(a1: Any, a2: Any) -> Array:
 
 def _aligned(name: str, a1: Any, a2: Any) -> tuple[Array, Array]:
     """Return two polynomials with equally many coefficients."""
-    x, y = _coefficients(name, a1), _coefficients(name, a2)
+    x, y = (_coefficients(name, p) for p in as_arrays(name, a1, a2))
     size = max(x.size, y.size)
     first, second = (
         concat([zeros((size - one.size,), dtype=one.dtype), one]) if one.size < size else one
@@ -63,7 +64,7 @@ def _aligned(name: str, a1: Any, a2: Any) -> tuple[Array, Array]:
 
 def polymul(a1: Any, a2: Any) -> Array:
     """Return the product of two polynomials."""
-    x, y = _coefficients("polymul", a1), _coefficients("polymul", a2)
+    x, y = (_coefficients("polymul", p) for p in as_arrays("polymul", a1, a2))
     return convolve(_trimmed(x), _trimmed(y), method="direct")
 
 

@@ -14,7 +14,7 @@ from magmath.api.searching import nonzero
 from magmath.api.sorting import argsort, sort
 from magmath.api.statistics import any, cumulative_sum
 from magmath.api.unique import EqualGroups, isin
-from magmath.arrays.array import Array, as_array
+from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.core.shapes import normalize_axis
 
 
@@ -69,7 +69,7 @@ def _unique_parts(x: Array, axis: int, index: bool, inverse: bool, counts: bool)
 
 def union1d(ar1: Any, ar2: Any) -> Array:
     """Return the elements of either array."""
-    both: Array = unique(concat([ravel(as_array("union1d", x)) for x in (ar1, ar2)]))
+    both: Array = unique(concat([ravel(x) for x in as_arrays("union1d", ar1, ar2)]))
     return both
 
 
@@ -78,7 +78,7 @@ def intersect1d(
 ) -> Any:
     """Return the elements of both arrays; with `return_indices` also their first positions in
     either."""
-    x, y = ravel(as_array("intersect1d", ar1)), ravel(as_array("intersect1d", ar2))
+    x, y = map(ravel, as_arrays("intersect1d", ar1, ar2))
     first, positions = _distinct(x, assume_unique)
     second, others = _distinct(y, assume_unique)
     common = isin(first, second)
@@ -107,15 +107,15 @@ def _distinct(x: Array, is_distinct: bool) -> tuple[Array, Any]:
 
 def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Array:
     """Return the elements of the first array that the second does not have."""
-    x = ravel(as_array("setdiff1d", ar1))
+    x, y = map(ravel, as_arrays("setdiff1d", ar1, ar2))
     if not assume_unique:
         x = unique(x)
-    return x[logical_not(isin(x, ravel(as_array("setdiff1d", ar2))))]
+    return x[logical_not(isin(x, y))]
 
 
 def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Array:
     """Return the elements that exactly one of the arrays has."""
-    x, y = ravel(as_array("setxor1d", ar1)), ravel(as_array("setxor1d", ar2))
+    x, y = map(ravel, as_arrays("setxor1d", ar1, ar2))
     if not assume_unique:
         x, y = unique(x), unique(y)
     return sort(concat([x[logical_not(isin(x, y))], y[logical_not(isin(y, x))]]))

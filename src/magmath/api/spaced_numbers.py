@@ -22,7 +22,7 @@ from magmath.api.elementwise import exp, floor, log, pow
 from magmath.api.manipulation import moveaxis, reshape
 from magmath.api.searching import where
 from magmath.api.statistics import any
-from magmath.arrays.array import Array
+from magmath.arrays.array import Array, as_arrays
 from magmath.arrays.conversion import LayoutLike
 from magmath.arrays.number_list import is_number
 from magmath.core.dtypes import DType, as_dtype, complex128, float64
@@ -122,7 +122,9 @@ def _ends(name: str, start: Any, stop: Any) -> tuple[Any, Any, DType]:
             raise TypeError(
                 f"{name}: start and stop are numbers or arrays, was given {value!r}; pass a number"
             )
-    given = [x if _is_scalar(x) else asarray(x) for x in (start, stop)]
+    given = [
+        x if _is_scalar(x) else as_arrays(name, start, stop)[i] for i, x in enumerate((start, stop))
+    ]
     natural = floating_dtype(common_dtype(*map(number_kind, given), float))
     exact = _exact(natural)
     first, last = [python_number(x) if _is_scalar(x) else astype(x, exact) for x in given]

@@ -20,7 +20,7 @@ from magmath.api.manipulation import (
     swapaxes,
 )
 from magmath.api.searching import nonzero
-from magmath.arrays.array import Array, as_array
+from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.core.shapes import normalize_axis
 from magmath.errors import ShapeError
 
@@ -59,7 +59,7 @@ def _list(name: str, arrays: Any) -> list[Any]:
         raise TypeError(
             f"{name}: needs a list of arrays, was given {type(arrays).__name__}; pass [a, b, …]"
         )
-    return [as_array(name, x) for x in arrays]
+    return as_arrays(name, *arrays)
 
 
 def vstack(arrays: Any, *, dtype: Any = None) -> Array:
@@ -87,7 +87,7 @@ def column_stack(arrays: Any) -> Array:
 
 def append(arr: Any, values: Any, axis: int | None = None) -> Array:
     """Return an array with values appended along an axis; both are flattened for None."""
-    return concat([as_array("append", arr), as_array("append", values)], axis)
+    return concat(as_arrays("append", arr, values), axis)
 
 
 def block(arrays: Any) -> Array:
@@ -247,7 +247,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     None)."""
     x, dim = _along("insert", arr, axis)
     extent = x.shape[dim]
-    given = as_array("insert", values)
+    _, given = as_arrays("insert", x, values)
     positions = _positions(obj, extent)
     single = hasattr(obj, "__index__") and not getattr(obj, "ndim", 0)
     behind = x.shape[dim + 1 :]

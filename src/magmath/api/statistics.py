@@ -24,9 +24,8 @@ from magmath.api.elementwise import (
     subtract,
 )
 from magmath.api.manipulation import concat, reshape
-from magmath.arrays.array import Array, as_array
+from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.arrays.masked_elements import reduces_selected
-from magmath.arrays.number_list import is_number
 from magmath.arrays.operands import operands
 from magmath.arrays.output import stored
 from magmath.core.dtypes import (
@@ -51,7 +50,7 @@ from magmath.core.shapes import (
 )
 from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError
-from magmath.graph import Operation, Shape, apply
+from magmath.graph import Operation, apply
 from magmath.ops import elementwise as e
 from magmath.ops import reductions, scans
 from magmath.ops.slicing import slice_along
@@ -456,7 +455,8 @@ def diff(
     x = as_array("diff", x)
     d = normalize_axis("diff", axis, x.ndim)
     line = (*x.shape[:d], 1, *x.shape[d + 1 :])
-    parts = [_joined(part, line) for part in (prepend, x, append) if part is not None]
+    given = as_arrays("diff", *[part for part in (prepend, x, append) if part is not None])
+    parts = [part if part.ndim else Array(broadcast_to(part.node, line)) for part in given]
     node = concat(parts, axis=d).node if len(parts) > 1 else x.node
     difference = "not_equal" if x.dtype.kind == "bool" else "subtract"
     for _ in range(require_integer("diff: n", n, 0)):
@@ -464,9 +464,3 @@ def diff(
         upper, lower = slice_along(node, d, 1, last + 1), slice_along(node, d, 0, last)
         node = apply(e.OPERATIONS[difference], upper, lower, line=user_line())
     return Array(node)
-
-
-def _joined(part: Any, line: Shape) -> Any:
-    """Return a number as one position of an axis; arrays as they are."""
-    scalar = is_number(part) or getattr(part, "ndim", 1) == 0
-    return Array(broadcast_to(as_array("diff", part).node, line)) if scalar else part

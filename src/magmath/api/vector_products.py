@@ -10,7 +10,7 @@ from magmath.api.elementwise import conj, multiply
 from magmath.api.linalg import cross as cross_of_three
 from magmath.api.manipulation import concat, moveaxis, ravel, reshape
 from magmath.api.products import matmul, tensordot, vecdot
-from magmath.arrays.array import Array, as_array
+from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.arrays.output import stored
 from magmath.errors import ShapeError
 
@@ -18,7 +18,7 @@ from magmath.errors import ShapeError
 def dot(a: Any, b: Any, out: Any = None) -> Array:
     """Return the sum of products over the last axis of a and the last but one of b (its only one,
     for a vector); a 0-d operand multiplies all elements of the other."""
-    x, y = as_array("dot", a), as_array("dot", b)
+    x, y = as_arrays("dot", a, b)
     if not x.ndim or not y.ndim:
         result = multiply(a, b)
         return stored("dot", as_array("dot", result), out)
@@ -30,7 +30,7 @@ def dot(a: Any, b: Any, out: Any = None) -> Array:
 def inner(a: Any, b: Any) -> Array:
     """Return the sum of products over the last axes of both; a 0-d operand multiplies all elements
     of the other."""
-    x, y = as_array("inner", a), as_array("inner", b)
+    x, y = as_arrays("inner", a, b)
     if not x.ndim or not y.ndim:
         return as_array("inner", multiply(a, b))
     return tensordot(x, y, ((-1,), (-1,)))
@@ -38,26 +38,27 @@ def inner(a: Any, b: Any) -> Array:
 
 def vdot(a: Any, b: Any) -> Array:
     """Return the sum of conj(a)·b of the flattened arrays."""
-    return vecdot(ravel(a), ravel(b))
+    return vecdot(*map(ravel, as_arrays("vdot", a, b)))
 
 
 def matvec(x1: Any, x2: Any) -> Array:
     """Return the products of matrices (…, m, n) and vectors (…, n)."""
-    x, y = as_array("matvec", x1), as_array("matvec", x2)
+    x, y = as_arrays("matvec", x1, x2)
     product = matmul(x, reshape(y, (*y.shape, 1)))
     return reshape(product, product.shape[:-1])
 
 
 def vecmat(x1: Any, x2: Any) -> Array:
     """Return the products of conjugated vectors (…, m) and matrices (…, m, n)."""
-    x, y = conj(as_array("vecmat", x1)), as_array("vecmat", x2)
+    x, y = as_arrays("vecmat", x1, x2)
+    x = conj(x)
     product = matmul(reshape(x, (*x.shape[:-1], 1, x.shape[-1])), y)
     return reshape(product, (*product.shape[:-2], product.shape[-1]))
 
 
 def kron(a: Any, b: Any) -> Array:
     """Return the Kronecker product: each element of a times all of b."""
-    x, y = as_array("kron", a), as_array("kron", b)
+    x, y = as_arrays("kron", a, b)
     ndim = max(x.ndim, y.ndim)
     outer = (1,) * (ndim - x.ndim) + x.shape
     inside = (1,) * (ndim - y.ndim) + y.shape
@@ -73,7 +74,10 @@ def cross(
     alone."""
     if axis is not None:
         axisa = axisb = axisc = axis
-    x, y = (moveaxis(as_array("cross", one), at, -1) for one, at in ((a, axisa), (b, axisb)))
+    x, y = (
+        moveaxis(one, at, -1)
+        for one, at in zip(as_arrays("cross", a, b), (axisa, axisb), strict=True)
+    )
     if not {x.shape[-1], y.shape[-1]} <= {2, 3}:
         raise ShapeError(
             f"cross: needs vectors of 2 or 3 elements, was given {x.shape}, {y.shape}"

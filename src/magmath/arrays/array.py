@@ -30,6 +30,7 @@ from magmath.arrays.operands import (
     combined,
     elementwise,
     node_of_value,
+    nodes_beside,
     operands,
     written_operand,
 )
@@ -581,6 +582,12 @@ def as_array(operation: str, value: Any) -> Array:
     if isinstance(value, Array):
         return value.converted() if value.is_weak else value
     return Array(node_of_value(operation, value))
+
+
+def as_arrays(operation: str, *values: Any) -> list[Array]:
+    """Return arrays as `as_array` does, but numbers and lists of numbers in the type that they have
+    in an element-wise operation with the other values."""
+    return [as_array(operation, Array(node)) for node in nodes_beside(operation, *values)]
 
 
 def _product(x: Any, y: Any) -> Array:

@@ -116,6 +116,24 @@ def operand(operation: str, value: Any) -> tuple[Any, DType | type]:
     return node, node.dtype
 
 
+def nodes_beside(operation: str, *values: Any) -> list[Node]:
+    """Return nodes for arrays and numbers, each array in its own type.
+
+    Numbers and lists of numbers take the type that they have in an element-wise operation with the
+    arrays, so that no digits are lost; without arrays they have their own.
+    """
+    pairs = [operand(operation, value) for value in values]
+    own = [kind for _, kind in pairs if isinstance(kind, DType)]
+    if not own or len(own) == len(pairs):
+        return [node_of_value(operation, value) for value in values]
+    return [
+        value
+        if isinstance(kind, DType)
+        else node_of(operation, value, _operand_type(DEFAULT.floating, operation, *own, kind))
+        for value, kind in pairs
+    ]
+
+
 def node_of_value(operation: str, value: Any) -> Node:
     """Return the node of a value as `as_node` does, or of a list that contains arrays."""
     return joined(operation, value) if holds(value, LazyArray) else as_node(operation, value)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from magmath.arrays.array import Array, as_array
+from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.arrays.operands import written_operand
 from magmath.arrays.output import stored
 from magmath.core.dtypes import accumulator_dtype, as_dtype, bool_
@@ -78,7 +78,7 @@ def attach_ufunc_methods(name: str, function: Any) -> BinaryFunction:
         return stored(name, _accumulate(name, _operand(name, x, dtype), axis), out)
 
     def outer(x1: Any, x2: Any, /) -> Array:
-        a, b = as_array(name, x1), as_array(name, x2)
+        a, b = as_arrays(name, x1, x2)
         result: Array = function(Array(reshape(a.node, a.shape + (1,) * b.ndim)), b)
         return result
 

@@ -7,10 +7,13 @@ marks the capture as stale, and the function is traced again at its next call.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import final
+from typing import TYPE_CHECKING, final
 from weakref import WeakSet, finalize
 
 from magmath.graph import Graph, Node
+
+if TYPE_CHECKING:
+    from magmath.engine.tracing import Structure, Trace
 
 _readers: dict[int, WeakSet[Captured]] = {}  # by the id of the nodes, which the captures keep alive
 
@@ -26,13 +29,27 @@ class Captured:
     def __init__(
         self, traced: Graph, placeholders: Collection[Node | None], moves: bool = True
     ) -> None:
-        self.is_current = True
+        self.is_stale = False
         self._nodes: list[object] = []
+        self._structures: Sequence[Structure] = ()
         self._identities: list[int] = []
         for node in _read(traced, placeholders):
             if moves or node.name != "variable":
                 self.add(node)
         finalize(self, _forget, self._identities)
+
+    def add_state(self, trace: Trace) -> None:
+        """Record that the function depends on the Python objects that its trace has noted."""
+        for owner in trace.states:
+            self.add(owner)
+        self._structures = trace.structures
+
+    @property
+    def is_current(self) -> bool:
+        """True if nothing that the function reads was updated."""
+        if self.is_stale or not self._structures:
+            return not self.is_stale
+        return all(structure.is_unchanged() for structure in self._structures)
 
     def add(self, node: object) -> None:
         """Record that the function reads a node, or the state of a Python object."""
@@ -75,4 +92,4 @@ def note_update(node: object) -> None:
     change of an object's state."""
     if _readers:
         for captured in _readers.pop(id(node), ()):
-            captured.is_current = False
+            captured.is_stale = True

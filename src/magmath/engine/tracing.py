@@ -56,6 +56,13 @@ class Streams(Protocol):
         """Reserve the next stream outside of any trace; return its seed and number."""
 
 
+class Structure(Protocol):
+    """What a module consists of."""
+
+    def is_unchanged(self) -> bool:
+        """Return True if it consists of the same parts."""
+
+
 NumberSource = Callable[[int], float]
 """A function that returns a number for the next run, which has the given number of steps."""
 
@@ -135,6 +142,8 @@ class Trace:
         """Leaves for numbers, and the functions that return the numbers of each run."""
         self.states: list[object] = []
         """Python objects on whose state the function depends, such as modules."""
+        self.structures: list[Structure] = []
+        """What these modules consist of, as far as lists and dictionaries can change it."""
         self._step = step
         self._draws: dict[int, Draws] = {}
         self._updates = Updates()
@@ -198,6 +207,10 @@ class Trace:
         """
         if all(known is not owner for known in self.states):
             self.states.append(owner)
+
+    def note_structure(self, structure: Structure) -> None:
+        """Record that the function depends on what a module consists of."""
+        self.structures.append(structure)
 
     def note_update(self, array: UpdatedArray, former: Node) -> None:
         """Record the in-place update of an array; `former` is its former node."""
@@ -277,6 +290,11 @@ class Scope:
         """Record that the function depends on the state of a Python object."""
         if self.outer is not None:
             self.outer.note_state(owner)
+
+    def note_structure(self, structure: Structure) -> None:
+        """Record that the function depends on what a module consists of."""
+        if self.outer is not None:
+            self.outer.note_structure(structure)
 
     def note_update(self, array: UpdatedArray, former: Node) -> None:
         """Record the in-place update of an array; `former` is its former node."""

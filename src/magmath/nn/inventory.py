@@ -14,6 +14,7 @@ from weakref import ref
 from magmath.arrays.array import Array
 from magmath.arrays.variable import Variable
 from magmath.arrays.variable_list import is_module
+from magmath.core.identity import are_identical
 from magmath.errors import MagmathError
 from magmath.nn.variables import Deferred
 
@@ -36,6 +37,26 @@ class Composite(Protocol):
 
 
 Kind = TypeVar("Kind", bound=Composite)
+
+
+@final
+class ModuleStructure:
+    """The contents of the lists and dictionaries of a module that had modules, variables, or
+    nothing in them when a function was traced."""
+
+    def __init__(self, contents: list[tuple[Any, list[Any]]], kinds: tuple[type, ...]) -> None:
+        self._contents = contents
+        self._kinds = kinds
+
+    def is_unchanged(self) -> bool:
+        """Return True if they have the same modules and variables."""
+        return all(self._has_same(*one) for one in self._contents)
+
+    def _has_same(self, container: Any, items: list[Any]) -> bool:
+        if not items:  # it may be a list of results
+            present = _items(container)
+            return not present or not isinstance(present[0], self._kinds)
+        return are_identical(_items(container), items)
 
 
 @final
@@ -79,7 +100,19 @@ class Inventory(Generic[Kind]):
     def is_current(self) -> bool:
         """Return True if another walk would find the same parts."""
         return self._generation == _generation and all(
-            _is_same(_items(container), items) for container, items in self._containers
+            are_identical(_items(container), items) for container, items in self._containers
+        )
+
+    def structure(self) -> ModuleStructure:
+        """Return the present contents of lists and dictionaries that have modules or variables."""
+        kinds = (self._kind, *_VARIABLES)
+        return ModuleStructure(
+            [
+                (container, items)
+                for container, items in self._containers
+                if not items or any(isinstance(item, kinds) for item in items)
+            ],
+            kinds,
         )
 
     def _check_items(self, container: Any, path: str) -> None:
@@ -218,7 +251,3 @@ def _twice(path: str) -> MagmathError:
 
 def _items(container: Any) -> list[Any]:
     return list(container.values() if isinstance(container, dict) else container)
-
-
-def _is_same(items: list[Any], known: list[Any]) -> bool:
-    return len(items) == len(known) and all(a is b for a, b in zip(items, known, strict=True))

@@ -13,11 +13,11 @@ from typing import Any, Literal
 
 from magmath.api import elementwise, statistics
 from magmath.api.activations import log_softmax, relu
-from magmath.api.creation import asarray, ones
+from magmath.api.creation import ones
 from magmath.api.data_types import astype
 from magmath.api.manipulation import reshape
 from magmath.api.searching import where
-from magmath.arrays.array import Array, as_array
+from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.core.dtypes import int64, integer_bounds
 from magmath.errors import DTypeError, OptionError, ShapeError
 from magmath.graph import Shape, apply
@@ -274,7 +274,7 @@ def _in_one_type(name: str, outputs: Any, targets: Any) -> tuple[Array, Array]:
 
     Raises ShapeError unless both have the same shape, because broadcasting is rarely intended.
     """
-    outputs, targets = as_array(name, outputs), as_array(name, targets)
+    outputs, targets = as_arrays(name, outputs, targets)
     _check_shapes(name, outputs, targets)
     return outputs, astype(targets, outputs.dtype, copy=False)
 
@@ -327,7 +327,7 @@ def _axis_hint(outputs: Shape, labels: Shape) -> str:
 
 def _class_factors(weight: Any, outputs: Array) -> Array:
     """Return the factors of the classes, in a shape that broadcasts with the outputs."""
-    factors = astype(asarray(weight), outputs.dtype, copy=False)
+    factors = astype(as_arrays("loss", outputs, weight)[1], outputs.dtype, copy=False)
     if factors.shape != (outputs.shape[1],):
         raise ShapeError(
             f"loss: weight must have a number for each of the {outputs.shape[1]} classes, was "

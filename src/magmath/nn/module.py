@@ -71,8 +71,13 @@ def _with_hooks(call: Call, converts_lists: bool) -> Call:
     def with_hooks(self: Module, *args: Any, **kwargs: Any) -> Any:
         trace = tracing.current()
         if trace is not None:
-            for part in [self] if _running else self._walked().modules.values():
-                trace.note_state(part)  # a module may read attributes of parts it does not call
+            if _running:
+                trace.note_state(self)
+            else:
+                found = self._walked()
+                trace.note_structure(found.structure())
+                for part in found.modules.values():
+                    trace.note_state(part)  # it may read attributes of parts that it does not call
             if not _forced:
                 trace.note_state(vars(self).setdefault("_mode", object()))
         args = tuple([x if isinstance(x, Array) else _as_own(x, converts_lists) for x in args])
@@ -246,6 +251,7 @@ class Module(metaclass=KeywordHints):
         trace = tracing.current()
         if trace is not None:
             trace.note_state(_TRAINABLE)
+            trace.note_structure(self._walked().structure())
         return [p for _, p in self._parameters("trainable") if getattr(p, "trainable", True)]
 
     def named_buffers(self) -> list[tuple[str, Variable]]:

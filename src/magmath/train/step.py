@@ -143,8 +143,7 @@ class TrainingStep:
         self._updated = self._updated_variables()
         self._leaves = self._leaves_of_module()
         self._captured = Captured(self.full.graph, self.full.placeholders, moves=False)
-        for owner in self.full.trace.states:
-            self._captured.add(owner)
+        self._captured.add_state(self.full.trace)
         for traced in self._programs.values():
             traced.graph = self.engine.cut(traced.graph)
             traced.compiled = self.engine.compile(

@@ -271,8 +271,7 @@ class _Specialization:
             self.engine, compiled, graph, draws=not self._is_same_in_each_run
         )
         self.captured = Captured(traced, placeholders)
-        for owner in trace.states:
-            self.captured.add(owner)
+        self.captured.add_state(trace)
         kinds = None if self._likes is None or any(graph.targets) else [x[0] for x in self._likes]
         self.history = ProvenanceTemplate(traced, position, call.outside, user_line(), kinds)
 

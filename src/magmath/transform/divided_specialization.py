@@ -37,8 +37,7 @@ class DividedSpecialization:
         graph = Graph(tuple(traced.outputs))
         self._limits = integer_limits(graph, traced.position)
         self.captured = Captured(graph, traced.placeholders, moves=False)
-        for owner in trace.states:
-            self.captured.add(owner)
+        self.captured.add_state(trace)
         self._programs = SubgraphPrograms(
             without_versions(graph.outputs, {x: x for x in traced.outside}), traced.outside, compile
         )
