@@ -158,3 +158,19 @@ def test_the_gradient_of_relu_is_one_selection() -> None:
         names = [node.name for node in Graph((mm.grad(mm.sum(mm.relu(x)), x).node,)).nodes]
     assert names.count("where_positive") == 1
     assert not {"equal", "greater", "less", "where"} & set(names)
+
+
+@pytest.mark.parametrize("kind", ["inline", "planned"])
+@pytest.mark.parametrize("part", [0.5, 0.4, 0.25, 0.0, 1.0])
+@pytest.mark.parametrize("values", [[2.0, 1.0, 2.0, 5.0], [1.0, 1.0, 1.0], [3.0, 1.0, 2.0, 4.0]])
+def test_quantiles_of_equal_elements(kind: str, part: float, values: list[float]) -> None:
+    with current(kind, 1 if kind == "inline" else 2):
+        x = mm.asarray(np.array(values))
+        t = torch.tensor(values, dtype=torch.float64, requires_grad=True)
+        (known,) = torch.autograd.grad(torch.quantile(t, part), t)
+        found = mm.grad(lambda z: mm.quantile(z, part))(x)
+        np.testing.assert_allclose(np.sort(found.numpy()), np.sort(known.numpy()), atol=1e-15)
+        if len(set(values)) > 2:
+            np.testing.assert_allclose(found.numpy(), known.numpy(), atol=1e-15)
+        with_nan = mm.grad(lambda z: mm.nanquantile(z, part))(x)
+        np.testing.assert_allclose(with_nan.numpy(), found.numpy(), atol=1e-15)

@@ -247,13 +247,14 @@ def _at_counted(ordered: Array, parts: Any, counts: Array, method: str, name: st
 def _between(below: Array, above: Array, share: Any) -> Array:
     """Interpolate linearly between neighbours, with the weight `share` of the one above.
 
-    A neighbour of weight 0 does not count. An infinite one of another weight is the result, and so
-    are two equal ones.
+    A neighbour of weight 0 does not count. An infinite one of another weight is the result. Equal
+    finite ones are interpolated too, so that both have their parts of the gradient.
     """
     step = subtract(above, below)
     weighted = below * (1 - share) + above * share
     between = where(isinf(step), weighted, below + step * share)
-    return where((above == below) | (share == 0), below, where(share == 1, above, between))
+    same = isinf(below) & (above == below)
+    return where(same | (share == 0), below, where(share == 1, above, between))
 
 
 class _Lazy:

@@ -16,7 +16,7 @@ from magmath.core.parameter_ranges import ParameterRange
 from magmath.core.promotion import get_default_dtype
 from magmath.core.shapes import broadcast
 from magmath.engine.user_line import user_line
-from magmath.errors import DTypeError, OptionError, ShapeError
+from magmath.errors import DTypeError, OptionError, RangeError, ShapeError
 from magmath.graph import Node, Operation, Shape, apply
 from magmath.ops import creation, samplers
 from magmath.ops import elementwise as e
@@ -206,7 +206,15 @@ def integers(state: State, low: Parameter, high: Parameter, size: Size, endpoint
     seed, stream = state.draw()
     bits = apply(creation.BITS, seed, stream, shape=shape, dtype=int64, line=user_line())
     if isinstance(first, int) and isinstance(last, int):
-        span, start = parameter(last - first + endpoint, int64), parameter(first, int64)
+        count = last - first + endpoint
+        if count == 2**64:
+            return bits  # every number of 64 bits
+        if count >= 2**63:
+            raise RangeError(
+                f"integers: draws from less than 2**63 integers, or from all 2**64 of 64 bits, was "
+                f"given a range of {count}; choose a smaller one"
+            )
+        span, start = parameter(count, int64), parameter(first, int64)
     else:
         start, stop = (
             parameter(x, int64) if isinstance(x, int) else e.astype(x.node, int64) for x in bounds

@@ -69,14 +69,21 @@ class ArrayView:
     def is_contiguous(self) -> bool:
         """True if the elements of the array follow one another in NumPy's memory."""
         if self._is_contiguous is None:
-            self._is_contiguous = not self.path or self.strided(self.path).flags.c_contiguous
+            try:
+                self._is_contiguous = not self.path or self.strided(self.path).flags.c_contiguous
+            except ValueError:  # such as x.T.flat, which has no strides
+                self._is_contiguous = False
         return self._is_contiguous
 
     @property
     def elements(self) -> np.ndarray[Any, Any]:
         """The elements that the array may share, as a view of a NumPy array that has no memory."""
-        if self._elements is None:
-            self._elements = self.strided(tuple(takewhile(lambda x: x.is_fixed, self.path)))
+        fixed = tuple(takewhile(lambda x: x.is_fixed, self.path))
+        while self._elements is None:
+            try:
+                self._elements = self.strided(fixed)
+            except ValueError:  # no strides: it may share all elements that the steps before have
+                fixed = fixed[:-1]
         return self._elements
 
     def strided(self, path: Path) -> np.ndarray[Any, Any]:

@@ -318,6 +318,8 @@ def _check_labels(name: str, outputs: Array, labels: Array) -> None:
 
 def _axis_hint(outputs: Shape, labels: Shape) -> str:
     """Return the likely remedy for outputs and labels whose shapes do not fit."""
+    if labels == (outputs[0], 1, *outputs[2:]):
+        return "; give labels[:, 0]"
     if labels == outputs[:-1]:
         return "; if the classes are the last axis, use mm.moveaxis(outputs, -1, 1)"
     if len(labels) == 1 and len(outputs) > 2:

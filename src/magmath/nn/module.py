@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import partial, wraps
 from inspect import Parameter as InspectedParameter
-from inspect import Signature, signature
+from inspect import Signature, isfunction, signature
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from magmath.api.creation import asarray
@@ -142,6 +142,11 @@ class Module(metaclass=KeywordHints):
         )
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if name in _METHODS:
+            raise AttributeError(
+                f"{type(self).__name__}: {name} is a method of mm.nn.Module, which this attribute "
+                f"would replace; choose another name"
+            )
         former = self.__dict__.get(name)
         if isinstance(value, Deferred):
             value.note_owner(type(self), name)
@@ -447,6 +452,9 @@ class Module(metaclass=KeywordHints):
         Raises WeightsError if the file is damaged or belongs to another module.
         """
         load(self, path, strict)
+
+
+_METHODS = frozenset(name for name, value in vars(Module).items() if isfunction(value))
 
 
 def _parameters_of(module: Module) -> list[InspectedParameter]:

@@ -155,6 +155,11 @@ def check_classes(operation: str, outputs: Any, data: ResidentData) -> None:
     if targets.ndim == 1:
         check_labels(operation, outputs.shape[1], targets)
     elif targets.ndim == 2:
+        if targets.shape[1] == 1 and outputs.shape[1] > 1:
+            raise DataError(
+                f"{operation}: labels must be 1-D, or (N, {outputs.shape[1]}) probabilities, was "
+                f"given shape {targets.shape}; give labels[:, 0]"
+            )
         _check_probabilities(operation, targets)
 
 

@@ -410,3 +410,78 @@ def test_training_and_prediction_see_assigned_attributes() -> None:
     assert trainer.fit(x, y).loss[-1] == pytest.approx(100 * first)
     assert trainer.evaluate(x, y)["loss"] == pytest.approx(100 * first)
     np.testing.assert_allclose(trainer.predict(x), 10 * predicted, rtol=1e-5)
+
+
+class Listed(mm.nn.Module):
+    """Layers in a list and in a dictionary, and a list of results, which may grow."""
+
+    def __init__(self) -> None:
+        self.layers = [mm.nn.Dense(8), mm.nn.Dense(3)]
+        self.heads = {"a": mm.nn.Dense(2)}
+        self.losses: list[float] = []
+
+    def __call__(self, x: Any) -> Any:
+        for layer in self.layers:
+            x = layer(x)
+        return self.heads["a"](x)
+
+
+def _replaced(net: Listed) -> None:
+    net.layers[1] = mm.nn.Dense(3).build((1, 8))
+
+
+def _appended(net: Listed) -> None:
+    net.layers.append(mm.nn.Dense(4).build((1, 3)))
+    net.heads["a"] = mm.nn.Dense(2).build((1, 4))
+
+
+def _other_head(net: Listed) -> None:
+    net.heads["a"] = mm.nn.Dense(5).build((1, 3))
+
+
+def _popped(net: Listed) -> None:
+    net.layers.pop()
+    net.heads["a"] = mm.nn.Dense(2).build((1, 8))
+
+
+@pytest.mark.parametrize("change", [_replaced, _appended, _other_head, _popped])
+def test_changes_in_lists_of_modules_are_seen(change: Any) -> None:
+    draw = np.random.default_rng(0)
+    x, y = draw.normal(size=(24, 6)).astype("float32"), draw.integers(0, 2, 24)
+    net = Listed().build((1, 6))
+    trainer = mm.train.Trainer(net, optimizer="adam", seed=0)
+    trainer.fit(x, y, epochs=1)
+    compiled = mm.compile(lambda x: net(x))
+    compiled(x), trainer.predict(x), trainer.evaluate(x, y)
+    change(net)
+    assert _close(compiled(x), net(x))
+    assert _close(trainer.predict(x), net(x))
+    head = net.heads["a"].weight.numpy().copy()
+    trainer.fit(x, y, epochs=2)
+    assert (head != net.heads["a"].weight.numpy()).any()
+    assert trainer.evaluate(x, y)["loss"] == pytest.approx(
+        float(mm.nn.cross_entropy(net(x), y)), rel=1e-4
+    )
+
+
+def _close(some: Any, others: Any) -> bool:
+    return some.shape == others.shape and np.allclose(some.numpy(), others.numpy(), atol=1e-5)
+
+
+def test_lists_of_results_do_not_trace_again() -> None:
+    net, traces = Listed().build((1, 6)), []
+
+    @mm.compile
+    def loss(x: Any) -> Any:
+        traces.append(1)
+        return mm.sum(net(x))
+
+    for _ in range(4):
+        net.losses.append(float(loss(mm.ones((2, 6)))))
+    assert len(traces) == 1
+
+
+@pytest.mark.parametrize("name", ["parts", "parameters", "state_dict"])
+def test_attributes_do_not_replace_methods(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"{name} is a method of mm.nn.Module"):
+        setattr(Listed(), name, [])
