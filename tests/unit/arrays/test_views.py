@@ -521,12 +521,12 @@ def test_equal_views_of_an_array_without_a_name() -> None:
     ],
 )
 def test_flat_of_a_view_that_is_not_contiguous_is_written(cut: Any) -> None:
-    values = np.arange(24.0).reshape(2, 3, 4)
+    values = numpy.arange(24.0).reshape(2, 3, 4)
     arrays = values.copy(), mm.asarray(values)
     for x in arrays:
         view = cut(x)
         view.flat[1] = 70.0
         view.flat[2:4] = [5.0, 6.0]
         x.flat[0] = -1.0
-    np.testing.assert_array_equal(arrays[1].numpy(), arrays[0])
-    np.testing.assert_array_equal(cut(arrays[1]).numpy(), cut(arrays[0]))
+    numpy.testing.assert_array_equal(arrays[1].numpy(), arrays[0])
+    numpy.testing.assert_array_equal(cut(arrays[1]).numpy(), cut(arrays[0]))
