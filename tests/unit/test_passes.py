@@ -26,10 +26,12 @@ from magmath.graph import Graph, Node, apply
 from magmath.layout import Layout, Mesh
 from magmath.nn import Dense, NeuralNetwork
 from magmath.ops import OPERATIONS
+from magmath.ops.creation import full
 from magmath.ops.leaves import constant, input_leaf, parameter, variable_leaf
 from magmath.ops.manipulation import permute, reshape
 from magmath.ops.product.contraction import matmul
 from magmath.ops.redistribute import redistribute
+from magmath.ops.slicing import SET_SLICE
 from magmath.ops.sums import broadcast_to
 from magmath.passes import pipeline
 from magmath.passes.candidate_cost import cost_cache_of
@@ -646,3 +648,52 @@ def test_arguments_keep_their_shape_through_reshape() -> None:
     x = input_of((2, 6))
     (result,) = simplify(Graph((reshape(op("exp", x), (3, 4)),))).outputs
     assert result.shape == (3, 4)
+
+
+def _gates(x: Any) -> Any:
+    """Return what reads an array by slices without common elements, as a recurrent layer does."""
+    parts = [x[:, 3 * i : 3 * (i + 1)] for i in range(4)]
+    return mm.sum(mm.tanh(parts[0]) * mm.sin(parts[1]) + parts[2] * parts[3] ** 2)
+
+
+def _rows(x: Any) -> Any:
+    return mm.sum(mm.stack([mm.sin(x[i]) * (i + 1) for i in range(5)]))
+
+
+def _overlapping(x: Any) -> Any:
+    return mm.sum(mm.sin(x[:, :7]) ** 2) + mm.sum(x[1:, 3:] ** 3) + mm.sum(x[:, ::-1] * x[2])
+
+
+def _negative_steps(x: Any) -> Any:
+    return mm.sum(mm.sin(x[::-2])) + mm.sum(x[1::2] ** 2) + mm.sum(x[-1] * x[0, 3])
+
+
+@pytest.mark.parametrize("kind", ["inline", "planned"])
+@pytest.mark.parametrize("function", [_gates, _rows, _overlapping, _negative_steps])
+def test_gradients_by_slices_are_written_into_one_array(kind: str, function: Any) -> None:
+    data = np.random.default_rng(0).normal(size=(5, 12))
+    with current(kind, 1 if kind == "inline" else 2):
+        x = mm.asarray(data)
+        found = mm.compile(mm.grad(function))(x)
+        for i, j in ((0, 0), (1, 3), (2, 7), (4, 11)):
+            step = np.zeros_like(data)
+            step[i, j] = 1e-6
+            up, down = (float(function(mm.asarray(data + s * step))) for s in (1, -1))
+            assert found[i, j].item() == pytest.approx((up - down) / 2e-6, abs=1e-7)
+        np.testing.assert_allclose(found.numpy(), mm.grad(function)(x).numpy(), rtol=1e-13)
+
+
+def test_disjoint_parts_of_a_gradient_are_not_added() -> None:
+    zeros = full((4, 12), constant(0, float32))
+    whole = Layout.whole((4, 3), Mesh.line(1))
+    values = [input_leaf((4, 3), float32, whole, object()) for _ in range(4)]
+    parts = [
+        apply(SET_SLICE, zeros, x, bounds=((0, 4, 1), (3 * i, 3 * i + 3, 1)))
+        for i, x in enumerate(values)
+    ]
+    total = parts[0] + parts[1] + (parts[2] + parts[3])
+    names = Counter(node.name for node in simplify(Graph((total,))).nodes)
+    assert names["set_slice"] == 4
+    assert not names["add"]
+    twice = Counter(node.name for node in simplify(Graph((total + parts[0],))).nodes)
+    assert twice["add"] == 1

@@ -18,11 +18,12 @@ from magmath.arrays.lazy_array import LazyArray
 from magmath.core.bounded_memo import store_bounded
 from magmath.core.dtypes import int64
 from magmath.core.shapes import can_broadcast_to
-from magmath.engine import session
+from magmath.engine import session, tracing
 from magmath.engine.engine import REPLICATED_BYTES
 from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError
 from magmath.graph import Node, Shape, applied, apply
+from magmath.graph.operation import Line
 from magmath.ops import elementwise as e
 from magmath.ops.indexing.dynamic_slice import SET_WINDOW, WINDOW
 from magmath.ops.indexing.gather_scatter import PUT, TAKE
@@ -217,8 +218,32 @@ def _read(x: Node, region: _Region) -> Node:
     if region.slice is not None:
         x = applied(SLICE, (x,), line, region.slice)
     if region.window is not None:
+        if tracing.current() is not None and session.engine().environment.workers == 1:
+            fixed = _fixed_part(x, region, line)
+            if fixed is not None:
+                return fixed
         x = applied(WINDOW, (x, *_starts(region)), line, region.window)
     return x
+
+
+def _fixed_part(x: Node, region: _Region, line: Line) -> Node | None:
+    """Return the part in a window as a slice, or None if it begins where a run decides.
+
+    A traced function has one program anyway, so the positions need not be its parameters, and
+    loops read a slice without a copy.
+    """
+    assert region.window is not None
+    bounds = [(0, extent, 1) for extent in x.shape]
+    picked: set[int] = set()
+    columns = (region.window[name] for name in ("axes", "extents", "steps"))
+    for start, axis, extent, step in zip(region.starts, *columns, strict=True):
+        if not isinstance(start, int):
+            return None
+        bounds[axis] = (start, start + step * (1 if extent is None else extent), step)
+        if extent is None:
+            picked.add(axis)
+    part = applied(SLICE, (x,), line, {"bounds": tuple(bounds)})
+    return reshape(part, tuple([n for d, n in enumerate(part.shape) if d not in picked]))
 
 
 def _written(x: Node, values: Node, region: _Region) -> Node:

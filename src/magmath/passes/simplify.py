@@ -18,7 +18,12 @@ from magmath.ops.elementwise import call
 from magmath.ops.product.contraction import CONTRACT, Subscripts, subscripts_of
 from magmath.ops.product.gemm import gemm
 from magmath.ops.redistribute import redistribute
+from magmath.ops.slicing import SET_SLICE
 from magmath.passes.expand import expand
+
+MAX_PARTS = 256
+"""Parts of an array whose sum is computed as writes; for more, the pairs to compare are too
+many."""
 
 
 def simplify(graph: Graph) -> Graph:
@@ -128,18 +133,58 @@ def _simpler_elementwise(node: Node) -> Node | None:
         for one, other in ((x[0], x[1]), (x[1], x[0])):
             if is_constant(one, 1) and other.shape == node.shape:
                 return other
-    if node.name == "add" and x[1].name == "negative" and x[1].shape == node.shape:
-        return call("subtract", x[0], x[1].inputs[0])
+    if node.name == "add":
+        if x[1].name == "negative" and x[1].shape == node.shape:
+            return call("subtract", x[0], x[1].inputs[0])
+        return _joined_parts(x[0], x[1]) or _simpler_operands(node)
     if node.name in ("stop_gradient", "argument"):
         return x[0]
     if node.name == "where_positive" and x[0].name == "max_pool_scatter":
         return _masked_before_scatter(node)
-    inputs = list(x)
+    return _simpler_operands(node)
+
+
+def _simpler_operands(node: Node) -> Node | None:
+    """Return an element-wise operation on smaller operands, or None if all are needed."""
+    inputs = list(node.inputs)
     for i in range(len(inputs)):
         inputs[i] = _unstretched(inputs, i, node)
-    if inputs == list(x):
+    if inputs == list(node.inputs):
         return None
     return apply(node.operation, *inputs, line=node.line, **node.attributes)
+
+
+def _joined_parts(x: Node, y: Node) -> Node | None:
+    """Return the sum of parts that were written into zeros, such as the gradients by the slices of
+    an array: all written into one array, if they have no element in common."""
+    parts, others = _parts_in_zeros(x), _parts_in_zeros(y)
+    if not parts or not others or x.shape != y.shape:
+        return None
+    if any(_share_elements(one, other) for one in parts for other in others):
+        return None
+    for part in reversed(others):
+        x = apply(SET_SLICE, x, part.inputs[1], line=part.line, **part.attributes)
+    return x
+
+
+def _parts_in_zeros(node: Node) -> list[Node]:
+    """Return the writes of slices into zeros that make a node, the last one first; none for a node
+    that is made otherwise."""
+    found: list[Node] = []
+    while node.operation is SET_SLICE and len(found) < MAX_PARTS:
+        found.append(node)
+        node = node.inputs[0]
+    is_zero = node.name == "full" and is_constant(node.inputs[0], 0)
+    return found if is_zero else []
+
+
+def _share_elements(some: Node, other: Node) -> bool:
+    """Return True if the ranges of two slices have elements in common along every axis."""
+    pairs = zip(some.attributes["bounds"], other.attributes["bounds"], strict=True)
+    return all(
+        steps < 0 or others < 0 or max(first, second) < min(last, end)
+        for (first, last, steps), (second, end, others) in pairs
+    )
 
 
 def _masked_before_scatter(node: Node) -> Node | None:
