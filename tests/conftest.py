@@ -16,6 +16,7 @@ import torch
 from hypothesis import settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
+from engines import close_pools
 from magmath.codegen import background_build
 from magmath.engine import session
 from magmath.kernels import free_processors
@@ -73,10 +74,32 @@ def _settled() -> None:
     gc.freeze()
 
 
+MOST_MEMORY = 3 << 30
+"""Bytes of a process of tests from which the pools that they share are closed, with their programs:
+several processes run on one machine."""
+
+
+def _resident_bytes() -> int:
+    """Return the memory of this process, 0 where the system does not say."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
 @pytest.fixture(autouse=True)
 def _no_closed_pool() -> Iterator[None]:
     """Forget a pool that a test has closed: the next test starts its own."""
+    if _resident_bytes() > MOST_MEMORY:
+        close_pools()
+        _forget_closed_pool()
+        gc.freeze()
     yield
+    _forget_closed_pool()
+
+
+def _forget_closed_pool() -> None:
     if session._engine is not None and session._engine.pool.closed:
         session._engine = None
 

@@ -11,7 +11,9 @@ concurrent with other work), "hosts" (threads on two simulated hosts), "exact" a
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -86,10 +88,13 @@ def debugged(switches: str, kind: str, workers: int = 1) -> Iterator[Pool]:
 
 def close_pools() -> None:
     """Close the pools of this process, which returns their memory; `engine_of` starts new ones."""
+    gc.unfreeze()
     gc.collect()  # modules and their arrays refer to each other
     for key in [key for key in _engines if key[0] != "processes"]:
         _engines.pop(key).pool.close()
     gc.collect()
+    if sys.platform == "linux":  # the C library keeps freed memory
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 @contextmanager
