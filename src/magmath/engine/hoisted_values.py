@@ -84,7 +84,7 @@ class HoistedValues:
             return node
         layouts = [x.layout for x in Graph((node,)).leaves if x.name != "parameter"]
         known = [layout for layout in layouts if layout is not None and layout.is_replicated]
-        if len(known) < len(layouts):
+        if not known or len(known) < len(layouts):
             return node
         mesh, shared = known[0].mesh, known[0].shared
         return redistribute(node, Layout.whole(node.shape, mesh, shared=shared), node.line)
