@@ -35,7 +35,10 @@ def chain(choices: list[tuple[int, int, int]]) -> Callable[[Any, Any], Any]:
 
 def is_eager(compiled: Any) -> bool:
     """Return True if the last call was computed in this process."""
-    return compiled._last_undivided.repeated.last is None or compiled._last_undivided.repeated._is_eager
+    return (
+        compiled._last_undivided.repeated.last is None
+        or compiled._last_undivided.repeated._is_eager
+    )
 
 
 @pytest.mark.parametrize(("kind", "workers"), POOLS)
