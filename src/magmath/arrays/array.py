@@ -30,8 +30,8 @@ from magmath.arrays.operands import (
     combined,
     elementwise,
     node_of_value,
-    nodes_beside,
     operands,
+    unpromoted_nodes,
     written_operand,
 )
 from magmath.arrays.operators import Operators
@@ -587,7 +587,7 @@ def as_array(operation: str, value: Any) -> Array:
 def as_arrays(operation: str, *values: Any) -> list[Array]:
     """Return arrays as `as_array` does, but numbers and lists of numbers in the type that they have
     in an element-wise operation with the other values."""
-    return [as_array(operation, Array(node)) for node in nodes_beside(operation, *values)]
+    return [as_array(operation, Array(node)) for node in unpromoted_nodes(operation, *values)]
 
 
 def _product(x: Any, y: Any) -> Array:

@@ -116,7 +116,7 @@ def operand(operation: str, value: Any) -> tuple[Any, DType | type]:
     return node, node.dtype
 
 
-def nodes_beside(operation: str, *values: Any) -> list[Node]:
+def unpromoted_nodes(operation: str, *values: Any) -> list[Node]:
     """Return nodes for arrays and numbers, each array in its own type.
 
     Numbers and lists of numbers take the type that they have in an element-wise operation with the

@@ -210,7 +210,8 @@ class Trace:
 
     def note_structure(self, structure: Structure) -> None:
         """Record that the function depends on what a module consists of."""
-        self.structures.append(structure)
+        if structure not in self.structures:
+            self.structures.append(structure)
 
     def note_update(self, array: UpdatedArray, former: Node) -> None:
         """Record the in-place update of an array; `former` is its former node."""

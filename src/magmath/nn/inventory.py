@@ -8,6 +8,7 @@ the module weakly: the memory of a network is freed with its last reference.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar, final
 from weakref import ref
 
@@ -103,8 +104,9 @@ class Inventory(Generic[Kind]):
             are_identical(_items(container), items) for container, items in self._containers
         )
 
+    @cached_property
     def structure(self) -> ModuleStructure:
-        """Return the present contents of lists and dictionaries that have modules or variables."""
+        """The contents of lists and dictionaries that have modules or variables."""
         kinds = (self._kind, *_VARIABLES)
         return ModuleStructure(
             [

@@ -1,5 +1,5 @@
-"""Numbers and lists of numbers lose no digits beside arrays of double precision, and take the type
-of arrays of integers, in every function that takes several values."""
+"""In every function of several values, numbers and lists of numbers keep their digits if an array of
+double precision is another value, and have the type of an array of integers."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_no_digits_are_lost_beside_double_precision(name: str) -> None:
+def test_numbers_are_converted_to_double_precision(name: str) -> None:
     own, known = CASES[name](mm, mm.asarray(X)), CASES[name](np, X)
     found = np.asarray(own)
     if known is not None and np.asarray(known).dtype.kind in "fc":
