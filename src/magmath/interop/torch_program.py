@@ -71,7 +71,8 @@ class TorchProgram:
         return _loaded, (file.getvalue(),)
 
     def run(self, variables: Mapping[str, Any], args: Any, kwargs: Any) -> Any:
-        """Return the outputs for these arguments; assign the buffers that the module updates."""
+        """Return the outputs for these arguments; assign the buffers and parameters that the module
+        updates. Arguments that it updates keep their values."""
         spec = self._exported.call_spec
         leaves, given = pytree.tree_flatten((tuple(args), dict(kwargs)))
         if given != spec.in_spec:
@@ -92,10 +93,10 @@ class TorchProgram:
         results = torch.fx.node.map_arg(self._result, values.__getitem__)
         outputs = []
         for value, one in zip(results, self._outputs, strict=True):
-            if one.kind is OutputKind.BUFFER_MUTATION:
-                variables[str(one.target)].assign(value)
-            elif one.kind is OutputKind.USER_OUTPUT:
+            if one.kind is OutputKind.USER_OUTPUT:
                 outputs.append(value)
+            elif one.kind is not OutputKind.USER_INPUT_MUTATION:  # a buffer or a parameter
+                variables[str(one.target)].assign(value)
         return pytree.tree_unflatten(outputs, spec.out_spec)
 
     def _input(

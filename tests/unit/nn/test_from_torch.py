@@ -325,6 +325,32 @@ def test_copies_compute_the_same() -> None:
         assert (other(x).numpy() != ours(x).numpy()).any()
 
 
+class Clamping(nn.Module):
+    """A module that updates its parameter, a buffer, and its argument."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([-1.0, 2.0, -3.0]))
+        self.register_buffer("total", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            self.weight.clamp_(min=0.0)
+        x.mul_(2.0)
+        self.total += x.sum(0)
+        return x * self.weight
+
+
+def test_updates_of_parameters_and_buffers() -> None:
+    theirs = Clamping()
+    ours, x = from_torch(theirs, torch.ones(2, 3)), mm.ones((2, 3))
+    for _ in range(2):
+        assert (ours(x).numpy() == theirs(torch.ones(2, 3)).detach().numpy()).all()
+    assert (ours.weight.numpy() == theirs.weight.detach().numpy()).all()
+    assert (ours.total.numpy() == theirs.total.numpy()).all()
+    assert (x.numpy() == 1).all()
+
+
 class Branching(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x * 2 if x.sum() > 0 else x
