@@ -17,7 +17,7 @@ from magmath.graph import Node, provenance_of
 from magmath.graph.dependence import DependenceQuery, depends_on
 from magmath.graph.graph import topological_until
 from magmath.graph.operation import Gradients
-from magmath.graph.provenance import WeakOperand
+from magmath.graph.provenance import RecordedOperand
 from magmath.graph.rebuild import with_expressions
 from magmath.ops.creation import full
 from magmath.ops.elementwise import conj, where
@@ -287,7 +287,7 @@ class _Dependence:
             (only,) = self._sources
             self.query = DependenceQuery.of(only, through_gradients=through_gradients)
 
-    def reads_source(self, operand: WeakOperand) -> bool:
+    def reads_source(self, operand: RecordedOperand) -> bool:
         """Return True if a record reads a source."""
         return not self._sources.isdisjoint(operand.nodes())
 
@@ -297,7 +297,7 @@ class _Dependence:
         for leaf in leaves:
             record, own = provenance_of(leaf), leaf.known
 
-            def is_other(read: WeakOperand, own: Node = own) -> bool:
+            def is_other(read: RecordedOperand, own: Node = own) -> bool:
                 return any(x.known in known and x.known is not own for x in read.nodes())
 
             if record is not None and depends_on(
@@ -359,7 +359,7 @@ def _ancestors(node: Node) -> set[Node]:
         is_end = last.name == "stop_gradient" or last.operation.gradient
         sources = [] if is_end else [last.known, *last.inputs]
         provenance = provenance_of(last)
-        before = provenance.nodes(through_gradients=False) if provenance else ()
+        before = provenance.all_nodes(through_gradients=False) if provenance else ()
         for source in [*sources, *before]:
             numbers = source.name in ("parameter", "constant")
             if source.dtype.kind in ("float", "complex") and not numbers and source not in found:

@@ -217,5 +217,5 @@ def test_an_interrupted_fit_keeps_its_history() -> None:
         history = net.history
         assert history is not None
         assert len(history.records) > 0
-        assert len(history.steps) >= len(history.records) * (-(-2000 // 32))
-        assert all(np.isfinite(history.steps))
+        assert len(history.step_losses) >= len(history.records) * (-(-2000 // 32))
+        assert all(np.isfinite(history.step_losses))

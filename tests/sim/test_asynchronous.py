@@ -62,7 +62,7 @@ def state(net: nn.NeuralNetwork) -> dict[str, np.ndarray]:
 
 
 def check_equal(found: nn.NeuralNetwork, expected: nn.NeuralNetwork) -> None:
-    np.testing.assert_allclose(found.history.steps, expected.history.steps, rtol=1e-9)
+    np.testing.assert_allclose(found.history.step_losses, expected.history.step_losses, rtol=1e-9)
     for name, value in state(expected).items():
         np.testing.assert_allclose(state(found)[name], value, rtol=1e-8, atol=1e-10, err_msg=name)
 
@@ -302,7 +302,7 @@ def test_steps_report_and_draw_the_same_in_any_order(kind: str, workers: int) ->
     check_equal(ends[1], ends[0])
     assert ends[1].history.history["f1"] == pytest.approx(ends[0].history.history["f1"])
     assert ends[1].history.accuracy == pytest.approx(ends[0].history.accuracy)
-    assert len(set(ends[0].history.steps)) > 30
+    assert len(set(ends[0].history.step_losses)) > 30
 
 
 @pytest.mark.parametrize(("kind", "workers"), POOLS)
@@ -316,7 +316,7 @@ def test_a_loss_scale_skips_the_same_steps(kind: str, workers: int) -> None:
             net.fit(X, 1e3 * Y, batch_size=7, epochs=2, shuffle=False, strategy=strategy)
             scale = net.trainer.loss_scale
             assert scale is not None
-            ends.append((net.history.steps, [float(v) for v in scale.state().values()]))
+            ends.append((net.history.step_losses, [float(v) for v in scale.state().values()]))
     np.testing.assert_allclose(ends[1][0], ends[0][0], rtol=1e-3)
     assert ends[1][1] == ends[0][1]
     assert 2 < ends[0][1][2] < 15, "some steps were skipped"
@@ -383,7 +383,7 @@ def test_an_error_of_one_worker_ends_the_run_everywhere(kind: str) -> None:
         assert time.monotonic() - start < 40
         assert not pool.closed
         again, _ = linear()
-        assert len(again.fit(X, Y, batch_size=4, strategy=Asynchronous(3)).steps) == 18
+        assert len(again.fit(X, Y, batch_size=4, strategy=Asynchronous(3)).step_losses) == 18
 
 
 def test_more_servers_than_workers_do_not_wait_for_each_other(
@@ -420,7 +420,7 @@ def test_an_update_that_fails_on_its_server_ends_the_run(monkeypatch: pytest.Mon
                 net.fit(X, Y, batch_size=2, epochs=1, strategy=Asynchronous(4))
         assert not pool.closed
         again, _ = linear()
-        assert len(again.fit(X, Y, batch_size=4, strategy=Asynchronous(3)).steps) == 18
+        assert len(again.fit(X, Y, batch_size=4, strategy=Asynchronous(3)).step_losses) == 18
 
 
 class Centered(nn.Module):

@@ -222,7 +222,7 @@ def share(pool: Pool, shape: tuple[int, int], before: int = 0) -> int:
 
 def workspace(pool: Pool, *nodes: Node) -> int:
     """The largest workspace that operations state."""
-    stated = [node.operation.distributed for node in nodes]
+    stated = [node.operation.collective for node in nodes]
     return max(
         collective.workspace(node, pool.workers).nbytes
         for collective, node in zip(stated, nodes, strict=True)

@@ -233,11 +233,11 @@ def test_only_programs_that_can_fail_copy_their_variables(fails: bool) -> None:
 
         step(x)
         pool.finish()
-        run = step._last_undivided.repeated.last
+        run = step._last_undivided.replays.last
         step(x)
-        again = step._last_undivided.repeated.last
+        again = step._last_undivided.replays.last
         assert again is not run
-        assert step._last_undivided.repeated.compiled.can_fail is fails
+        assert step._last_undivided.replays.compiled.can_fail is fails
         assert not (fails and again.is_pending)
 
 

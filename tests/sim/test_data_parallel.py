@@ -47,7 +47,9 @@ def state(net: nn.NeuralNetwork) -> dict[str, np.ndarray]:
 
 
 def check(net: nn.NeuralNetwork, expected: nn.NeuralNetwork, limit: float) -> None:
-    np.testing.assert_allclose(net.history.steps, expected.history.steps, rtol=limit, atol=limit)
+    np.testing.assert_allclose(
+        net.history.step_losses, expected.history.step_losses, rtol=limit, atol=limit
+    )
     for name, value in state(expected).items():
         np.testing.assert_allclose(state(net)[name], value, rtol=limit, atol=limit, err_msg=name)
 

@@ -241,9 +241,9 @@ def limit(pool: Pool, a: mm.Array, result: mm.Array) -> int:
     """The bytes that a worker may hold at most: its share of the matrix as it is given and as it is
     cyclic, and of the packed result and of its parts; and the stated workspace."""
     node = result.node
-    while node.operation.distributed is None:
+    while node.operation.collective is None:
         (node,) = node.inputs
-    collective = node.operation.distributed
+    collective = node.operation.collective
     layouts = collective.layouts(node, pool.mesh)
     assert layouts is not None
     (dealt,), made = layouts

@@ -60,5 +60,5 @@ def test_losses_are_those_of_torch(name: str, kind: str, workers: int) -> None:
         trainer = mm.train.Trainer(network, optimizer=mm.optim.Adam(1e-3))
         history = trainer.fit(images, labels, batch_size=BATCH, shuffle=False)
     expected = torch_losses(weights, images, labels)
-    np.testing.assert_allclose(history.steps, expected, rtol=1e-3)
+    np.testing.assert_allclose(history.step_losses, expected, rtol=1e-3)
     assert expected[-1] < 0.9 * expected[0]

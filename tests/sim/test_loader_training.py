@@ -38,8 +38,8 @@ def test_a_loader_trains_as_arrays_do(kind: str, workers: int) -> None:
         expected = resident.fit(
             IMAGES, LABELS, batch_size=16, shuffle=False, epochs=3, validation=(IMAGES, LABELS)
         )
-        assert len(history.steps) == 12
-        np.testing.assert_allclose(history.steps, expected.steps, rtol=1e-5)
+        assert len(history.step_losses) == 12
+        np.testing.assert_allclose(history.step_losses, expected.step_losses, rtol=1e-5)
         np.testing.assert_allclose(history.loss, expected.loss, rtol=1e-5)
         assert history.accuracy == pytest.approx(expected.accuracy)
         np.testing.assert_allclose(history.validation_loss, expected.validation_loss, rtol=1e-5)
@@ -125,4 +125,4 @@ def test_training_after_an_interrupted_epoch_is_whole() -> None:
         with pytest.raises(KeyboardInterrupt):
             model.fit(loader, epochs=1)
         stopping = False
-        assert len(model.fit(loader, epochs=1).steps) == 4
+        assert len(model.fit(loader, epochs=1).step_losses) == 4

@@ -135,7 +135,7 @@ def test_losses_are_those_of_torch(name: str, kind: str, workers: int) -> None:
         model = nn.Sequential(nn.Dense(16, "relu"), nn.LayerNorm(), nn.Dense(5)).build((1, 12))
         weights = [np.asarray(p) for p in model.parameters()]
         trainer = Trainer(model, optimizer=mm.optim.GradientDescent(0.5), precision=name)
-        losses = trainer.fit(X, Y, batch_size=64, epochs=8, shuffle=False).steps
+        losses = trainer.fit(X, Y, batch_size=64, epochs=8, shuffle=False).step_losses
     half = getattr(torch, name.removeprefix("mixed-"))
     expected = np.array(torch_losses(weights, half, 1024.0, 8))
     exact = np.array(torch_losses(weights, torch.float32, 1.0, 8))
@@ -213,7 +213,7 @@ def layers() -> nn.Module:
 def alone() -> dict[str, Any]:
     """The losses of one worker in float32."""
     with current("inline"):
-        return {"float32": trained("data", "float32", make=layers).history.steps}
+        return {"float32": trained("data", "float32", make=layers).history.step_losses}
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_strategies_train_as_one_worker(
         found = trained(STRATEGIES[strategy](), name, make=layers)
         assert {p.dtype for p in found.module.parameters()} == {mm.float32}
         limit = 0.2 if strategy == "1-bit" else 0.02
-        np.testing.assert_allclose(found.history.steps, alone["float32"], rtol=limit)
+        np.testing.assert_allclose(found.history.step_losses, alone["float32"], rtol=limit)
 
 
 @pytest.mark.parametrize("strategy", ["data", "sharded"])

@@ -213,7 +213,7 @@ def in_fit(optimizer: Optimizer, epochs: int = 6) -> tuple[list[float], dict[str
         net.build((5,))
         net.parameters["0.weight"].assign(W)
         net.parameters["0.bias"].assign(B)
-        steps = net.fit(X, Y, batch_size=12, epochs=epochs, shuffle=False).steps
+        steps = net.fit(X, Y, batch_size=12, epochs=epochs, shuffle=False).step_losses
         return steps, {name: v.numpy() for name, v in net.parameters.items()}
     finally:
         mm.set_default_dtype(former)
@@ -430,7 +430,7 @@ def test_fit_goes_on_from_a_state(kind: str, workers: int) -> None:
         )
 
     def train(net: mm.nn.NeuralNetwork, epochs: int) -> list[float]:
-        return net.fit(x, y, batch_size=20, epochs=epochs, shuffle=False).steps
+        return net.fit(x, y, batch_size=20, epochs=epochs, shuffle=False).step_losses
 
     with current(kind, workers):
         x, y = mm.asarray(X.astype("float32")), mm.asarray(Y.astype("float32"))

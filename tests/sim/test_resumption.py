@@ -136,7 +136,7 @@ class Interrupts(Callback):
 
 def outcome(trainer: Trainer, history: Any) -> dict[str, Any]:
     """All that the training has left, as values that compare."""
-    found: dict[str, Any] = {"steps": history.steps, "epochs": len(history.records)}
+    found: dict[str, Any] = {"steps": history.step_losses, "epochs": len(history.records)}
     found["figures"] = [record.figures() for record in history.records]
     found["rates"] = trainer.optimizer.rates(trainer.optimizer.steps, trainer.epochs_done)
     found["weights"] = {k: v.tolist() for k, v in trainer.module.state_dict().items()}

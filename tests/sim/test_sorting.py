@@ -115,7 +115,7 @@ def test_the_parts_are_as_large_as_the_layout_says(pool: Any) -> None:
     engine = session.engine()
     x = mm.asarray([3, 1, 2], layout=mm.Layout.on(1))
     node = mm.sort(x).node
-    (layouts,), out = SORT.distributed.layouts(node, Mesh.line(pool.workers))
+    (layouts,), out = SORT.collective.layouts(node, Mesh.line(pool.workers))
     cuts = even_cuts(3, pool.workers)
     assert [layouts.local_size(r) for r in range(pool.workers)] == list(np.diff(cuts))
     assert out == layouts

@@ -45,7 +45,7 @@ def trained(strategy: Any, samples: int, batch: int, epochs: int = 1) -> tuple[l
     layers = [nn.Dense(9, activation="tanh"), nn.Dense(5)]
     net = nn.NeuralNetwork(layers, optimizer=mm.optim.Momentum(0.1), seed=1)
     net.fit(X[:samples], Y[:samples], batch_size=batch, epochs=epochs, strategy=strategy)
-    return net.history.steps, {k: v.numpy() for k, v in net.module.state_dict().items()}
+    return net.history.step_losses, {k: v.numpy() for k, v in net.module.state_dict().items()}
 
 
 def check_equal(found: tuple[list[float], Any], expected: tuple[list[float], Any]) -> None:
@@ -92,7 +92,7 @@ def test_deterministic_training_has_the_same_bits(strategy: Any, counts: Sequenc
             net = nn.NeuralNetwork(layers, optimizer="momentum", seed=1)
             net.fit(X[:33], Y[:33], batch_size=20, epochs=1, strategy=strategy)
             state = {name: v.numpy() for name, v in net.module.state_dict().items()}
-            ends.append((net.history.steps, state))
+            ends.append((net.history.step_losses, state))
     for steps, state in ends[1:]:
         assert steps == ends[0][0]
         for name, value in state.items():
@@ -129,7 +129,7 @@ def test_many_asynchronous_workers_finish() -> None:
         optimizer = mm.optim.GradientDescent(0.01)
         net = nn.NeuralNetwork([layer], loss="mean_squared_error", optimizer=optimizer, seed=1)
         history = net.fit(X, y, batch_size=1, epochs=6, strategy=Asynchronous(20))
-        assert len(history.steps) == 6 * 64
+        assert len(history.step_losses) == 6 * 64
         assert history.loss[-1] < 0.5 * history.loss[0]
         assert max(one["max"] for one in history.staleness) <= 20
 

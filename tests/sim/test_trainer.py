@@ -60,7 +60,7 @@ def test_fit_is_the_loop_of_ones_own(kind: str, workers: int) -> None:
 
             if way == "fit":
                 trainer = Trainer(model, "cross_entropy", optimizer, strategy="data")
-                losses = trainer.fit(X, Y, batch_size=20, epochs=4, shuffle=False).steps
+                losses = trainer.fit(X, Y, batch_size=20, epochs=4, shuffle=False).step_losses
             else:
                 call = mm.compile(step) if way == "compiled" else step
                 losses = [
@@ -110,7 +110,7 @@ def test_several_inputs_and_outputs(kind: str, workers: int, strategy: str) -> N
             trainer = Trainer(Two(), both, "adam", metrics=[far], strategy=strategy, seed=1)
             history = trainer.fit(inputs, targets, batch_size=16, epochs=3,
                                   validation=(inputs, targets))  # fmt: skip
-            found.append(history.steps)
+            found.append(history.step_losses)
             assert history.loss[-1] < history.loss[0]
             outputs = trainer.predict(inputs)
             assert outputs["classes"].shape == (60, 4)
@@ -189,7 +189,7 @@ def test_a_resumed_run_ends_with_the_same_bits(
         history = resumed.fit(X, Y, epochs=6, checkpoint=tmp_path / "a", resume=True, **options)
         check_same(state(resumed.module), state(whole.module))
         np.testing.assert_array_equal(mm.random.uniform(shape=(3,)).numpy(), after)
-        assert history.steps == expected.steps
+        assert history.step_losses == expected.step_losses
         assert history.loss == expected.loss
         assert history.validation_loss == expected.validation_loss
         assert [record.epoch for record in history.records] == [1, 2, 3, 4, 5, 6]
@@ -261,13 +261,13 @@ def test_a_callback_for_steps_is_called_after_each_one(
             own = mm.parallel.WeightAveraging(2, every=2) if strategy == "mean" else strategy
             trainer = Trainer(module(), "cross_entropy", "sgd", strategy=own, seed=2)
             history = trainer.fit(X, Y, batch_size=8, epochs=2, callbacks=callbacks)
-            found.append((history.steps, trainer.module.parameters()[0].numpy()))
+            found.append((history.step_losses, trainer.module.parameters()[0].numpy()))
         assert found[0][0] == found[1][0]
         np.testing.assert_array_equal(found[0][1], found[1][1])
         (steps,) = callbacks
         count = -(-len(X) // 8)
         assert [done for done, _ in steps.seen] == [*range(1, count + 1)] * 2
-        assert [loss for _, loss in steps.seen] == history.steps
+        assert [loss for _, loss in steps.seen] == history.step_losses
         assert all(np.any(a != b) for a, b in itertools.pairwise(steps.weights))
         np.testing.assert_array_equal(steps.weights[-1], found[1][1])
         if kind == "inline":
@@ -307,7 +307,7 @@ def test_resuming_restores_frozen_parameters(kind: str, workers: int, tmp_path: 
                 shutil.copytree(tmp_path / str(epochs), folder)
                 options: dict[str, Any] = {"checkpoint": folder, "resume": True}
                 found = resumed.fit(X, Y, batch_size=16, epochs=6, **options)
-                assert found.steps == expected.steps
+                assert found.step_losses == expected.step_losses
                 check_same(state(resumed.module), state(whole.module))
                 flags = [p.trainable for p in resumed.module.parameters()]
                 assert flags == [p.trainable for p in whole.module.parameters()]
@@ -341,7 +341,7 @@ def test_optimizer_states_of_frozen_parameters_are_resumed(optimizer: str, tmp_p
             resumed = trainer()
             options: dict[str, Any] = {"checkpoint": tmp_path / str(epochs), "resume": True}
             found = resumed.fit(X, Y, batch_size=16, epochs=6, **options)
-            assert found.steps == expected.steps
+            assert found.step_losses == expected.step_losses
             check_same(state(resumed.module), state(whole.module))
 
 
@@ -415,7 +415,7 @@ def test_deterministic_training_of_modules(strategy: str) -> None:
     for workers in (1, 2, 3):
         with current("exact", workers):
             trainer = Trainer(module(), strategy=strategy, seed=1)
-            steps = trainer.fit(X, Y, batch_size=25, epochs=3).steps
+            steps = trainer.fit(X, Y, batch_size=25, epochs=3).step_losses
             found.append((steps, state(trainer.module)))
     for steps, values in found[1:]:
         assert steps == found[0][0]
@@ -457,7 +457,13 @@ def test_each_metric_has_its_own_name() -> None:
         for name, value in expected.items():
             assert figures[name] == figures[f"validation_{name}"] == value
         assert 0 <= figures["accuracy"] <= 1
-        assert min(history.steps) < figures["loss"] == history.loss[0] < max(history.steps) < 3
+        assert (
+            min(history.step_losses)
+            < figures["loss"]
+            == history.loss[0]
+            < max(history.step_losses)
+            < 3
+        )
         assert len(figures) == 2 * (len(expected) + 2)
         assert trainer.evaluate(X, Y).keys() == {"loss", "accuracy", *expected}
 

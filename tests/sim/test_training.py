@@ -72,7 +72,7 @@ def reference() -> dict[str, Any]:
     with current("inline"):
         net = network(Adam(1e-2))
         history = net.fit(X, Y, batch_size=64, epochs=3)
-        return {"loss": history.loss, "steps": history.steps, "weights": weights(net)}
+        return {"loss": history.loss, "steps": history.step_losses, "weights": weights(net)}
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_loss_curve_is_that_of_one_worker(
     with current(kind, workers):
         net = network(Adam(1e-2))
         history = net.fit(X, Y, batch_size=64, epochs=3, strategy=strategy)
-        np.testing.assert_allclose(history.steps, reference["steps"], rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(history.step_losses, reference["steps"], rtol=1e-3, atol=1e-4)
         np.testing.assert_allclose(history.loss, reference["loss"], rtol=1e-3, atol=1e-4)
         check_weights(net, reference["weights"], 5e-3)
 
@@ -108,7 +108,7 @@ def test_deterministic_training_gives_the_same_bits_for_any_number_of_workers(
         with current(kind, workers):
             net = network(Momentum(0.05), (Dense(31, activation="relu"), Dropout(0.2), Dense(10)))
             history = net.fit(X, Y, batch_size=50, epochs=2, strategy=strategy)
-            found.append((history.steps, weights(net)))
+            found.append((history.step_losses, weights(net)))
     for steps, values in found[1:]:
         assert steps == found[0][0]
         for name, value in values.items():
@@ -120,10 +120,10 @@ def test_dropout_draws_the_same_for_any_number_of_workers(inline: Pool) -> None:
     histories = []
     for kind, workers in (("inline", 1), ("shared", 3), ("messages", 2)):
         with current(kind, workers):
-            histories.append(network(layers=layers).fit(X, Y, batch_size=100, epochs=2).steps)
+            histories.append(network(layers=layers).fit(X, Y, batch_size=100, epochs=2).step_losses)
     for steps in histories[1:]:
         np.testing.assert_allclose(steps, histories[0], rtol=1e-3)
-    without = network(layers=(layers[0], layers[2])).fit(X, Y, batch_size=100, epochs=2).steps
+    without = network(layers=(layers[0], layers[2])).fit(X, Y, batch_size=100, epochs=2).step_losses
     assert not np.allclose(without, histories[0], rtol=1e-2)
 
 
@@ -185,7 +185,7 @@ def test_five_steps_are_those_of_pytorch(name: str, loss: str, kind: str, worker
             value.backward()
             optimizer.step()
             losses.append(value.item())
-        np.testing.assert_allclose(history.steps, losses, rtol=1e-4)
+        np.testing.assert_allclose(history.step_losses, losses, rtol=1e-4)
         expected = [p.detach().numpy().T for p in module.parameters()]
         for value, (label, v) in zip(expected, net.parameters.items(), strict=True):
             np.testing.assert_allclose(v.numpy(), value, rtol=1e-4, atol=1e-5, err_msg=label)
@@ -258,7 +258,7 @@ def test_remainder_batch_takes_the_samples_that_are_left(inline: Pool) -> None:
         p /= p.sum(1, keepdims=True)
         losses.append(-np.log((p * y).sum(1)).mean())
         w, b = w - 0.1 * x.T @ (p - y) / len(x), b - 0.1 * (p - y).mean(0)
-    np.testing.assert_allclose(history.steps, losses, rtol=1e-5)
+    np.testing.assert_allclose(history.step_losses, losses, rtol=1e-5)
     np.testing.assert_allclose(
         history.loss, [(40 * losses[0] + 40 * losses[1] + 20 * losses[2]) / 100]
     )
@@ -275,7 +275,7 @@ def test_every_sample_is_taken_once_an_epoch(inline: Pool) -> None:
 
     net = NeuralNetwork([Dense(1)], loss=total, optimizer=GradientDescent(1e-9))
     history = net.fit(x, x, batch_size=16, epochs=4)
-    batches = np.reshape(history.steps, (4, 5))
+    batches = np.reshape(history.step_losses, (4, 5))
     np.testing.assert_allclose(batches.sum(1), [x.sum()] * 4)
     assert len({tuple(epoch) for epoch in batches}) == 4, "each epoch has an order of its own"
 
@@ -294,8 +294,10 @@ def test_second_fit_goes_on_where_the_first_ended(
 ) -> None:
     layers = (Dense(16, activation="relu"), Dropout(0.2), Dense(10))
     once, twice = network(optimizer(), layers), network(optimizer(), layers)
-    whole = once.fit(X, Y, batch_size=64, epochs=4, shuffle=shuffle).steps
-    parts = [twice.fit(X, Y, batch_size=64, epochs=2, shuffle=shuffle).steps for _ in range(2)]
+    whole = once.fit(X, Y, batch_size=64, epochs=4, shuffle=shuffle).step_losses
+    parts = [
+        twice.fit(X, Y, batch_size=64, epochs=2, shuffle=shuffle).step_losses for _ in range(2)
+    ]
     np.testing.assert_allclose(parts[0] + parts[1], whole, rtol=1e-5)
     check_weights(twice, weights(once), 1e-5)
 
@@ -303,9 +305,9 @@ def test_second_fit_goes_on_where_the_first_ended(
 def test_second_fit_with_another_strategy_goes_on_too() -> None:
     with current("shared", 3):
         once, twice = network(Adam(1e-2)), network(Adam(1e-2))
-        whole = once.fit(X, Y, batch_size=75, epochs=4, strategy="data").steps
-        first = twice.fit(X, Y, batch_size=75, epochs=2, strategy="data").steps
-        second = twice.fit(X, Y, batch_size=75, epochs=2, strategy="model").steps
+        whole = once.fit(X, Y, batch_size=75, epochs=4, strategy="data").step_losses
+        first = twice.fit(X, Y, batch_size=75, epochs=2, strategy="data").step_losses
+        second = twice.fit(X, Y, batch_size=75, epochs=2, strategy="model").step_losses
         np.testing.assert_allclose(first + second, whole, rtol=1e-3)
 
 
@@ -315,7 +317,7 @@ def test_fit_learns_and_reports(inline: Pool, tmp_path: Path) -> None:
     x, y = DIGITS.train_images.reshape(-1, 64), DIGITS.train_labels
     history = net.fit(x, y, batch_size=32, epochs=6, validation=validation)
     assert len(history.loss) == len(history.accuracy) == len(history.validation_loss) == 6
-    assert len(history.steps) == 6 * -(-len(x) // 32)
+    assert len(history.step_losses) == 6 * -(-len(x) // 32)
     assert history.loss[-1] < 0.3 * history.loss[0]
     assert history.validation_accuracy[-1] > 0.9
     scored = net.evaluate(*validation)
@@ -349,7 +351,7 @@ def test_reporter_is_told_of_every_epoch(batch: int, steps: int, inline: Pool) -
             told.append(("end",))
 
     history = network().fit(X, Y, batch_size=batch, epochs=2, reporter=Reporter())
-    assert len(history.steps) == 2 * steps
+    assert len(history.step_losses) == 2 * steps
     assert told[0] == ("begin", 2, steps)
     ends = [i for i, event in enumerate(told) if event[0] == "epoch"]
     assert [told[i] for i in ends] == [("epoch", 1), ("epoch", 2)]
@@ -384,7 +386,7 @@ def test_dropout_drops_a_share_and_scales_the_rest(inline: Pool) -> None:
     net.build((500,))
     weights = np.arange(1, 501, dtype=np.float32)[:, np.newaxis]  # all masks have other sums
     net.parameters["1.weight"].assign(weights / weights.sum())
-    steps = net.fit(ones, np.zeros((64, 1)), batch_size=32, epochs=5).steps
+    steps = net.fit(ones, np.zeros((64, 1)), batch_size=32, epochs=5).step_losses
     assert np.mean(steps) == pytest.approx(1.0, abs=0.02), "the mean is kept"
     kept = np.array(steps) * 0.7
     assert np.all(np.abs(kept - 0.7) < 0.03)
@@ -746,10 +748,10 @@ def test_native_code_agrees_with_replay(
     with current(kind, workers):
         layers = (Dense(32, activation="relu"), Dropout(0.2), Dense(10))
         replayed, native = network(Adam(1e-2), layers), network(Adam(1e-2), layers)
-        expected = replayed.fit(X, Y, batch_size=60, epochs=3, strategy=strategy).steps
+        expected = replayed.fit(X, Y, batch_size=60, epochs=3, strategy=strategy).step_losses
         with monkeypatch.context() as patch:
             use_native_code(patch, selector)
-            steps = native.fit(X, Y, batch_size=60, epochs=3, strategy=strategy).steps
+            steps = native.fit(X, Y, batch_size=60, epochs=3, strategy=strategy).step_losses
         np.testing.assert_allclose(steps, expected, rtol=1e-3)
         check_weights(native, weights(replayed), 2e-3)
     assert set(selector.used) == {"native"}
@@ -879,9 +881,9 @@ def test_team_agrees_with_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     session.use(pool)
     try:
         replayed, team = network(Adam(1e-2)), network(Adam(1e-2))
-        expected = replayed.fit(X, Y, batch_size=60, epochs=3).steps
+        expected = replayed.fit(X, Y, batch_size=60, epochs=3).step_losses
         use_native_code(monkeypatch, selector)
-        steps = team.fit(X, Y, batch_size=60, epochs=3).steps
+        steps = team.fit(X, Y, batch_size=60, epochs=3).step_losses
         np.testing.assert_allclose(steps, expected, rtol=1e-3)
         check_weights(team, weights(replayed), 2e-3)
         assert set(selector.used) == {"team"}

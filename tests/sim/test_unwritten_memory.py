@@ -102,7 +102,7 @@ def trained(strategy: Any) -> list[bytes]:
     net.fit(x, y, batch_size=10, epochs=1, strategy=strategy)
     state = [v.numpy() for v in net.module.state_dict().values()]
     assert all(np.isfinite(v).all() for v in state)
-    return [np.array(net.history.steps).tobytes(), *map(np.ndarray.tobytes, state)]
+    return [np.array(net.history.step_losses).tobytes(), *map(np.ndarray.tobytes, state)]
 
 
 @pytest.mark.parametrize("strategy", TRAINED, ids=str)

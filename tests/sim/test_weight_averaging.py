@@ -75,7 +75,7 @@ def test_equals_the_equation(
         strategy = WeightAveraging(replicas, every)
         history = net.fit(X, Y, batch_size=48, epochs=2, shuffle=False, strategy=strategy)
         ws, bs, losses = model(*first, replicas, every, 48, momentum)
-        np.testing.assert_allclose(history.steps, losses, rtol=1e-12)
+        np.testing.assert_allclose(history.step_losses, losses, rtol=1e-12)
         stacked = strategy.weights(net.parameters["0.weight"]).numpy()
         np.testing.assert_allclose(stacked, ws, rtol=1e-11, atol=1e-13)
         np.testing.assert_allclose(net.parameters["0.bias"].numpy(), bs.mean(0), rtol=1e-11)
@@ -95,7 +95,9 @@ def test_statistics_and_dropout_are_the_same_for_any_number_of_workers() -> None
     for kind, workers in [*POOLS, ("messages", 2)]:
         with current(kind, workers):
             net = nn.NeuralNetwork(module(), optimizer=mm.optim.LARS(0.1), seed=2)
-            steps = net.fit(X, Y, batch_size=32, epochs=2, strategy=WeightAveraging(8, 2)).steps
+            steps = net.fit(
+                X, Y, batch_size=32, epochs=2, strategy=WeightAveraging(8, 2)
+            ).step_losses
             found.append((steps, {k: v.numpy() for k, v in net.module.state_dict().items()}))
     for steps, state in found[1:]:
         np.testing.assert_allclose(steps, found[0][0], rtol=1e-9)

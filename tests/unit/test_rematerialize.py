@@ -38,7 +38,7 @@ def pool(workers: int = 0, limit: int | None = None, *, exact: bool = True) -> I
 
 def program_of(function: Any) -> Program:
     """The program of the last call of a compiled function."""
-    found: Program = function._last_undivided.repeated.compiled.program
+    found: Program = function._last_undivided.replays.compiled.program
     return found
 
 
@@ -72,7 +72,7 @@ def fitted() -> tuple[Explanation, list[float], list[Any]]:
     labels = np.arange(len(images)) % 10
     history = network.fit(images, labels, batch_size=64, epochs=1, strategy="data", verbose=0)
     variables = [np.asarray(v) for v in network.module.state_dict().values()]
-    return network.explain(), history.steps, variables
+    return network.explain(), history.step_losses, variables
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -78,11 +78,11 @@ class Recorded:
 
     def __init__(self, epochs: list[list[float]]) -> None:
         self.epochs, self.is_stopped = epochs, False
-        self.history = SimpleNamespace(steps=[], records=[])
+        self.history = SimpleNamespace(step_losses=[], records=[])
 
     def fit(self, *data: Any, epochs: int, callbacks: list[TrialRun], **options: Any) -> None:
         for losses in self.epochs[:epochs]:
-            self.history.steps += losses
+            self.history.step_losses += losses
             self.history.records.append(None)
             callbacks[0].on_epoch_end(self, SimpleNamespace(seconds=1.0))  # type: ignore[arg-type]
             if self.is_stopped:

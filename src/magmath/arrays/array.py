@@ -37,6 +37,12 @@ from magmath.arrays.operands import (
 from magmath.arrays.operators import Operators
 from magmath.arrays.pickling import restored_leaf, values_of
 from magmath.arrays.subscripts import getitem
+from magmath.arrays.temporaries import (
+    TEMPORARY,
+    TEMPORARY_NUMBER,
+    TEMPORARY_TARGET,
+    TEMPORARY_UPDATE,
+)
 from magmath.arrays.views import (
     ComplexPart,
     Permuted,
@@ -53,11 +59,6 @@ from magmath.core.promotion import floating_dtype
 from magmath.diagnostics.explain import explain_node
 from magmath.engine import session, tracing
 from magmath.engine.devices import check_device
-from magmath.engine.donation import (
-    TEMPORARY,
-    TEMPORARY_NUMBER,
-    TEMPORARY_TARGET,
-)
 from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, MagmathError, ScalarError, ShapeError
 from magmath.graph import Node, applied, apply
@@ -484,29 +485,6 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         if self._leaf is None and tracing.current() is None:
             session.engine().note_update(self, node)
         return self
-
-
-class _Probe(Operators[Any]):
-    """Counts the references to the x[i] of `x[i] += v`."""
-
-    def _update(self, operation: str, other: Any) -> int:
-        return sys.getrefcount(self)
-
-
-class _Item:
-    """An object whose items have no name."""
-
-    references: int
-
-    def __getitem__(self, key: Any) -> _Probe:
-        return _Probe()
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        _Item.references = value
-
-
-_Item()[0] += 0
-TEMPORARY_UPDATE = _Item.references
 
 
 # building expressions ---------------------------------------------------------------------------

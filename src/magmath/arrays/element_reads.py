@@ -48,6 +48,6 @@ def element_of(node: Node) -> Any:
 
 def _fetched(data: RemoteArray) -> Any:
     """Return the values of a small array of other processes, from now on kept with its data."""
-    if data.values is None and data.nbytes <= REPLICATED_BYTES:
-        data.values = data.fetch()
-    return data.values
+    if data.fetched is None and data.nbytes <= REPLICATED_BYTES:
+        data.fetched = data.fetch()
+    return data.fetched

@@ -18,9 +18,9 @@ from magmath.core.dtypes import DType
 from magmath.core.shapes import size_of
 from magmath.engine import pending_arrays, session, tracing
 from magmath.engine.captured_arrays import note_evaluation, note_update
-from magmath.engine.donation import bytes_held_alone
 from magmath.engine.engine import EAGER_BYTES
 from magmath.engine.kept_expressions import keep_expression
+from magmath.engine.live_references import bytes_held_alone
 from magmath.engine.pending_arrays import MAX_HELD, ArrayHandle
 from magmath.engine.pending_readers import note_reader
 from magmath.engine.remote_array import RemoteArray, remote_array_of
@@ -185,7 +185,7 @@ class LazyArray(ArrayHandle):
             provenance = provenance_of(leaf)
             if provenance is not None:
                 session.engine().forget_failed()
-                _undo_updates(provenance.nodes())
+                _undo_updates(provenance.all_nodes())
             raise
 
     def is_known(self) -> bool:

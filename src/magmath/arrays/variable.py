@@ -25,7 +25,7 @@ from magmath.core.dtypes import DType
 from magmath.engine import session, tracing
 from magmath.engine.captured_arrays import note_update
 from magmath.engine.data_failures import any_can_fail
-from magmath.engine.donation import is_referenced
+from magmath.engine.live_references import is_referenced
 from magmath.engine.pending_readers import readers_of_former_values
 from magmath.engine.remote_array import RemoteArray, leaf_of, no_value_error, remote_array_of
 from magmath.engine.run_numbers import given_back_on_failure

@@ -48,10 +48,10 @@ def load_machine(name: str | os.PathLike[str]) -> Machine:
         content = tomllib.loads(source.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"load_machine: {source} is not a TOML file: {error}") from error
-    return _Reader(str(source)).machine(content)
+    return _TableReader(str(source)).machine(content)
 
 
-class _Reader:
+class _TableReader:
     """Reads the fields of one file; errors name the file and the field."""
 
     def __init__(self, path: str) -> None:

@@ -9,7 +9,7 @@ from magmath.cost.link import Link
 from magmath.cost.machine import Machine
 from magmath.cost.operation_rate import COUNTED_IN_FLOPS, OperationRate, rate_name
 from magmath.graph import Node
-from magmath.graph.distributed import is_distributed
+from magmath.graph.collective import runs_collectively
 from magmath.layout import Layout
 
 
@@ -54,7 +54,7 @@ def compute_seconds(
     exchange = exchange_seconds(node, inputs, output, environment)
     flops, touched = local_work(node, inputs, output)
     rate = _rate(node, output, environment)
-    if rate is not None and not is_distributed(node, inputs, output):
+    if rate is not None and not runs_collectively(node, inputs, output):
         least = touched / environment.bandwidth if touched > environment.machine.cache else 0.0
         if not (node.operation.elementwise or node.name in COUNTED_IN_FLOPS):
             least = max(
@@ -95,8 +95,8 @@ def local_work(node: Node, inputs: Sequence[Layout], output: Layout) -> tuple[fl
     if node.operation.reads_subset:
         nbytes[0] = min(nbytes[0], output.max_local_size * itemsizes[0])
     touched = float(sum(nbytes) + result)
-    if node.operation.distributed is not None and is_distributed(node, inputs, output):
-        touched += node.operation.distributed.touched(node, output.mesh.size)
+    if node.operation.collective is not None and runs_collectively(node, inputs, output):
+        touched += node.operation.collective.touched(node, output.mesh.size)
     return node.operation.flops(node) / share, touched
 
 
@@ -122,7 +122,7 @@ def exchange_seconds(
     """Return the predicted seconds of the exchanges between workers during the computation of a
     node."""
     nbytes, messages = traffic(node, inputs, output)
-    collective = node.operation.distributed
+    collective = node.operation.collective
     if collective is None or not messages:
         return 0.0
     machine = environment.machine
@@ -146,9 +146,9 @@ def exchange_seconds(
 
 def traffic(node: Node, inputs: Sequence[Layout], output: Layout) -> tuple[int, int]:
     """Return the bytes and messages between workers during the collective computation of a node."""
-    if not is_distributed(node, inputs, output):
+    if not runs_collectively(node, inputs, output):
         return 0, 0
-    collective = node.operation.distributed
+    collective = node.operation.collective
     assert collective is not None
     return collective.traffic(node, output.mesh.size)
 

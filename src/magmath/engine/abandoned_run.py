@@ -39,4 +39,4 @@ class AbandonedRun:
         for output, data in zip(self._outputs, made, strict=True):
             former = output()
             if former is not None:
-                former.exchange(data)
+                former.swap(data)

@@ -29,8 +29,8 @@ from magmath.graph import (
     Node,
     Provenance,
     Recipe,
+    RecordedOperand,
     Shape,
-    WeakOperand,
     known_signature,
     set_provenance,
     set_value,
@@ -275,7 +275,7 @@ class EagerArrays:
                 recipe = signature.recipes[key] = _recipe(
                     operation, signature, inputs, pattern, len(leaves)
                 )
-            operands: list[WeakOperand] = [operand_of_array(x) for x in leaves]
+            operands: list[RecordedOperand] = [operand_of_array(x) for x in leaves]
             if views:
                 operands += map(weak_operand, views)
             made = Provenance.of(recipe, recipe.last, tuple(operands), line, tuple(numbers))
@@ -316,7 +316,7 @@ class EagerArrays:
                 if type(data) is not RemoteArray or data.pool is not self._pool:
                     return None
                 value = data.elements
-                if value is None and not data.has_failed:
+                if value is None:
                     value = data.elements_here()
                 position = len(leaves)
                 if leaf in leaves:

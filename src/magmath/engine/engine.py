@@ -23,25 +23,20 @@ from magmath.core.stage_times import count, stage
 from magmath.engine.abandoned_run import AbandonedRun
 from magmath.engine.asynchronous_build import AsynchronousDivision, build_asynchronous
 from magmath.engine.data_failures import any_can_fail, program_can_fail
-from magmath.engine.donation import (
-    donate,
-    is_small_write,
-    is_unobservable,
-    live_intermediates,
-    with_former_values,
-    worthwhile_intermediates,
-)
+from magmath.engine.donation import donate, is_small_write, with_former_values
 from magmath.engine.eager_arrays import EagerArrays
 from magmath.engine.found_program import FoundProgram
 from magmath.engine.kept_intermediates import KeptIntermediates
+from magmath.engine.live_references import is_unobservable, live_intermediates
 from magmath.engine.memory_check import check_memory
 from magmath.engine.pending_arrays import note_bytes
 from magmath.engine.pending_updates import PendingUpdates, Updated
 from magmath.engine.program_build import Compiled, build_program, environment_of
-from magmath.engine.relayout_cache import RelayoutCache, Relayouts
+from magmath.engine.redistribution_cache import NeededCopies, RedistributionCache
 from magmath.engine.remote_array import RemoteArray, leaf_of, no_value_error, remote_array_of
 from magmath.engine.result_records import deliver_results, record_provenance
 from magmath.engine.rng_state import INITIAL_STREAMS, RngState
+from magmath.engine.worthwhile_intermediates import worthwhile_intermediates
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node, set_value, structure_of, topological
 from magmath.ops.leaves import CONSTANT, PARAMETER, VARIABLE
@@ -95,8 +90,8 @@ class Engine:
         self._last: RunHandle | None = None
         self._uncertain: RunHandle | None = None  # the last run that can fail for some data
         self.recorder: Callable[[RunHandle], object] | None = None  # receives runs to profile
-        self.copies = RelayoutCache(pool.workers, pool.memory_limit)
-        self._relayouts = Relayouts()
+        self.copies = RedistributionCache(pool.workers, pool.memory_limit)
+        self._needed_copies = NeededCopies()
 
     @property
     def at_once_bytes(self) -> int:
@@ -438,7 +433,7 @@ class Engine:
         if self.environment.workers == 1:
             return graph
         new: dict[Node, Node] = {}
-        for position, layout in self._relayouts.of(graph, self.environment):
+        for position, layout in self._needed_copies.of(graph, self.environment):
             leaf = graph.leaves[position]
             if leaf in graph.targets:
                 continue

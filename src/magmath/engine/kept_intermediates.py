@@ -10,7 +10,7 @@ from collections import deque
 from typing import final
 from weakref import ref
 
-from magmath.engine.donation import is_sole_owner
+from magmath.engine.live_references import is_sole_owner
 from magmath.engine.remote_array import remote_array_of
 from magmath.graph import Node, set_value
 from magmath.runtime.pool import Pool

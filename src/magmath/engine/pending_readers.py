@@ -39,7 +39,7 @@ class Reader(Protocol):
 
 
 @final
-class _Reader:
+class _RegisteredReader:
     """A weak reference to an array, and the values of variables that it reads, found on first
     use."""
 
@@ -68,20 +68,20 @@ def _values_read(handle: Reader) -> list[tuple[Node, ref[Node]]]:
     node = handle.node
     provenance = provenance_of(node)
     if provenance is not None:  # it was evaluated
-        read = provenance.read()
+        read = provenance.direct_operands()
         return [(x.variable, x.leaf) for x in read if isinstance(x, VersionOperand)]
     order = topological((node,), cut=True)
     return [(node.inputs[0], ref(node.inputs[1])) for node in order if node.operation.version]
 
 
-_readers: list[_Reader] = []
+_readers: list[_RegisteredReader] = []
 _most = FEWEST
 
 
 def note_reader(handle: Reader) -> None:
     """Register an array whose expression reads the value of a variable."""
     global _most
-    _readers.append(_Reader(handle))
+    _readers.append(_RegisteredReader(handle))
     if len(_readers) > _most:
         _drop_released()
         _most = max(FEWEST, 2 * len(_readers))

@@ -44,7 +44,7 @@ class RemoteArray(Struct, eq=False, weakref=True):
     """The run that computed it."""
     elements: np.ndarray[Any, Any] | None = None
     """The values, if this process stores them."""
-    values: Tensor | None = None
+    fetched: Tensor | None = None
     """The values, fetched for reading elements (`element_reads`)."""
     copies: dict[Layout, RemoteArray] = {}
     """Copies in other layouts, managed by the engine."""
@@ -73,8 +73,8 @@ class RemoteArray(Struct, eq=False, weakref=True):
 
     def elements_here(self) -> np.ndarray[Any, Any] | None:
         """Return the values in the memory of this process, for reading; None if it does not store
-        them all."""
-        if self.elements is None and self.pool.is_inline:
+        them all, or if the run that computes them is known to have failed."""
+        if self.elements is None and self.pool.is_inline and not self.has_failed:
             self.elements = self.pool.local_elements(self.handle)
         return self.elements
 
@@ -91,11 +91,11 @@ class RemoteArray(Struct, eq=False, weakref=True):
         """The bytes of the largest part that a worker stores."""
         return self.layout.max_local_size * self.dtype.itemsize
 
-    def exchange(self, other: RemoteArray) -> None:
+    def swap(self, other: RemoteArray) -> None:
         """Swap the arrays of this handle and another one."""
         self._handle, other._handle = other.handle, self.handle
         self.origin, other.origin = other.origin, self.origin
-        self.values = other.values = None
+        self.fetched = other.fetched = None
         self.elements = other.elements = None
         assert self.owner is not None
         assert other.owner is not None

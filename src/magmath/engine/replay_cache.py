@@ -16,9 +16,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, final
 
 from magmath.core.bounded_memo import store_bounded
-from magmath.engine.donation import are_unreferenced
 from magmath.engine.eager_arrays import MAX_READ
 from magmath.engine.engine import EAGER_BYTES, Engine
+from magmath.engine.live_references import are_unreferenced
 from magmath.engine.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, leaf_of
 from magmath.engine.run_numbers import forget_taken
@@ -141,7 +141,7 @@ class ReplayCache:
             if data.pool is not pool:
                 return None
             value = data.elements
-            if value is None and not data.has_failed:
+            if value is None:
                 value = data.elements_here()
             if value is None or value.nbytes > MAX_READ:
                 return None

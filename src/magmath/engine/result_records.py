@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 
-from magmath.engine.donation import live_intermediates
+from magmath.engine.live_references import live_intermediates
 from magmath.engine.remote_array import OVERWRITTEN
 from magmath.graph import Node, Provenance, provenance_of, recipe_of, set_provenance, topological
 from magmath.graph.operation import NO_ATTRIBUTES

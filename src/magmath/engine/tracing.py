@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from sys import getrefcount
 from threading import local
 from typing import Any, Protocol, TypeVar, final
 
-from magmath.core.dtypes import DType, int64
+from magmath.core.dtypes import DType
+from magmath.engine.drawn_streams import Draws, StreamPosition, Streams
 from magmath.engine.run_numbers import forget_taken
-from magmath.errors import MagmathError
-from magmath.graph import Node, Shape
-from magmath.ops import elementwise as e
-from magmath.ops.leaves import constant, parameter, version
+from magmath.engine.updated_arrays import UpdatedArray, Updates
+from magmath.graph import Node
+from magmath.ops.leaves import parameter, version
 
 
 class VariableState(Protocol):
@@ -32,30 +31,6 @@ class VariableState(Protocol):
         """The value outside of traces."""
 
 
-class UpdatedArray(Protocol):
-    """The attributes of an array that is updated in place during a trace."""
-
-    @property
-    def shape(self) -> Shape:
-        """The extent of each dimension."""
-
-    def replace_node(self, node: Node) -> None:
-        """Refer to another node with the same value."""
-
-
-class Streams(Protocol):
-    """The methods of a random number generator that a trace uses."""
-
-    seed: int
-    next: int
-
-    def skip_for_run(self, count: int) -> int:
-        """Reserve the next `count` streams for a run; return the number of the first."""
-
-    def draw_eagerly(self) -> tuple[Node, Node]:
-        """Reserve the next stream outside of any trace; return its seed and number."""
-
-
 class Structure(Protocol):
     """What a module consists of."""
 
@@ -65,63 +40,6 @@ class Structure(Protocol):
 
 NumberSource = Callable[[int], float]
 """A function that returns a number for the next run, which has the given number of steps."""
-
-
-class StreamPosition:
-    """The number of the next stream of random numbers while a function is traced.
-
-    seed    the seed, 0-d
-    start   the number of the next stream, 0-d
-    """
-
-    def __init__(self, seed: Node, start: Node) -> None:
-        self.seed = seed
-        self.count = 0
-        """The number of draws since `start`."""
-        self.has_moved = False
-        self._start = start
-
-    @property
-    def number(self) -> Node:
-        """The number of the next stream."""
-        return e.add(self._start, constant(self.count, int64)) if self.count else self._start
-
-    def next(self) -> tuple[Node, Node]:
-        """Return the seed and the number of the next stream, and advance."""
-        number = self.number
-        self.count += 1
-        return self.seed, number
-
-    def move(self, number: Node) -> None:
-        """Continue with the stream of this number, which is computed when the program runs."""
-        self._start, self.count, self.has_moved = number, 0, True
-
-
-@final
-class Draws(StreamPosition):
-    """The streams of random numbers that a traced function draws from one generator.
-
-    Each draw uses the next stream. The number of the first stream is a parameter of the program; in
-    step i of a loop it is larger by i times the draws of a step.
-    """
-
-    def __init__(self, generator: Streams, step: Node | None) -> None:
-        self.generator = generator
-        self.first = start = parameter(None, int64)
-        self._each = parameter(None, int64)
-        if step is not None:
-            start = e.add(start, e.multiply(step, self._each))
-        super().__init__(parameter(None, int64), start)
-
-    def numbers(self, steps: int = 1, origin: int = 0) -> dict[Node, int]:
-        """Return the parameters of the next run, of `steps` steps from step number `origin`.
-
-        Streams that a `while_loop` draws are not reserved: the run computes their number.
-        """
-        if self.has_moved:
-            return {self.seed: self.generator.seed, self.first: self.generator.next}
-        first = self.generator.skip_for_run(self.count * steps) - origin * self.count
-        return {self.seed: self.generator.seed, self.first: first, self._each: self.count}
 
 
 @final
@@ -305,45 +223,6 @@ class Scope:
         """Raise MagmathError if the function has updated an array that exists outside of it."""
         self._updates.check(function)
 
-
-@final
-class Updates:
-    """The arrays that a traced function updates in place, and their former nodes."""
-
-    def __init__(self) -> None:
-        self._updated: list[tuple[UpdatedArray, Node]] = []
-
-    def note(self, array: UpdatedArray, former: Node) -> None:
-        """Record the in-place update of an array."""
-        self._updated.append((array, former))
-
-    def check(self, function: str) -> None:
-        """Raise MagmathError if one of the arrays exists outside of the function.
-
-        Restores the former values of all arrays.
-        """
-        outside = None
-        updated, self._updated = self._updated, []
-        while updated:
-            array, former = updated.pop()
-            count = sum(other is array for other, _ in updated)
-            if getrefcount(array) > _ALONE + count:
-                array.replace_node(former)
-                outside = array
-        if outside is not None:
-            raise MagmathError(
-                f"{function}: the function updates an array of shape {outside.shape} that was made "
-                f"outside of it, which happens only while it is traced; return the new value, or "
-                f"make the array a variable: mm.variable(name, value)"
-            )
-
-
-def _alone() -> int:
-    value, _ = object(), None
-    return getrefcount(value)
-
-
-_ALONE = _alone()  # reference count of an object with a single local name
 
 Traced = TypeVar("Traced", bound="Trace | Scope")
 

@@ -21,7 +21,7 @@ from magmath.executor.move import AsyncMove, bind_move
 from magmath.executor.numpy_fast_path import is_faster_by_numpy, numpy_call
 from magmath.executor.tensors import Tensors
 from magmath.executor.user_line import attach_user_line
-from magmath.graph import DistributedCall, KernelCall
+from magmath.graph import CollectiveCall, KernelCall
 from magmath.ops import OPERATIONS
 from magmath.program.instructions import Barrier, Call, Instruction, Redistribute
 
@@ -109,7 +109,7 @@ def _collective_call(call: Call, workspace: int, tensors: Tensors) -> Ready:
 
     program, comm = tensors.program, tensors.context.comm
     slot, operands = program.slots[call.out], [program.slots[i] for i in call.inputs]
-    collective = OPERATIONS[call.operation].distributed
+    collective = OPERATIONS[call.operation].collective
     assert collective is not None
     ranks = range(comm.size) if comm.shares_memory else (comm.rank,)
     seen = {rank: tensors.of(workspace, rank).view(-1) for rank in ranks}
@@ -118,7 +118,7 @@ def _collective_call(call: Call, workspace: int, tensors: Tensors) -> Ready:
     own, out = seen[comm.rank], tensors.own(call.out)
     result = out if out.is_contiguous() else out.new_empty(out.shape)
     ready = collective.kernel(
-        DistributedCall(
+        CollectiveCall(
             out=result,
             inputs=[tensors.own(i) for i in call.inputs],
             attributes=call.attributes,
@@ -128,7 +128,7 @@ def _collective_call(call: Call, workspace: int, tensors: Tensors) -> Ready:
             memory=memory,
             ring=PanelBroadcast(comm, memory, needed.panel),
             scratch=own[panel_ring_bytes(needed.panel) : needed.nbytes],
-            seen=lambda operand, rank: tensors.of(call.inputs[operand], rank),
+            operand_on=lambda operand, rank: tensors.of(call.inputs[operand], rank),
         )
     )
     return ready if result is out else partial(_delivered, ready, out, result)

@@ -4,9 +4,9 @@ computed."""
 from magmath.core.shapes import Shape
 from magmath.graph.application import applied, apply, known_signature
 from magmath.graph.graph import Graph, rewrite, topological, users_of
-from magmath.graph.kernel_call import DistributedCall, KernelCall, Workspace
+from magmath.graph.kernel_call import CollectiveCall, KernelCall, Workspace
 from magmath.graph.operation import (
-    DistributedKernel,
+    CollectiveKernel,
     Node,
     Operation,
     WeakResult,
@@ -17,7 +17,7 @@ from magmath.graph.operation import (
 )
 from magmath.graph.provenance import (
     Provenance,
-    WeakOperand,
+    RecordedOperand,
     provenance_of,
     recipe_of,
     set_provenance,
@@ -27,16 +27,16 @@ from magmath.graph.recipe import Recipe
 from magmath.graph.structure import structure_of
 
 __all__ = [
-    "DistributedCall",
-    "DistributedKernel",
+    "CollectiveCall",
+    "CollectiveKernel",
     "Graph",
     "KernelCall",
     "Node",
     "Operation",
     "Provenance",
     "Recipe",
+    "RecordedOperand",
     "Shape",
-    "WeakOperand",
     "WeakResult",
     "Workspace",
     "applied",

@@ -7,9 +7,9 @@ from typing import Any, final
 from weakref import WeakKeyDictionary
 
 from magmath.graph.operation import Node
-from magmath.graph.provenance import Provenance, WeakOperand
+from magmath.graph.provenance import Provenance, RecordedOperand
 
-IsSource = Callable[[WeakOperand], bool]
+IsSource = Callable[[RecordedOperand], bool]
 
 
 @final
@@ -57,7 +57,7 @@ def depends_on(
     query: DependenceQuery | None = None,
 ) -> bool:
     """Return True if a value was computed, directly or indirectly, from an operand that `is_source`
-    accepts; `through_gradients` as in `Provenance.read`.
+    accepts; `through_gradients` as in `Provenance.direct_operands`.
 
     `known` caches the answers for records, which also store those to a `query`. Records of a
     smaller depth than `least_depth` do not depend on such an operand.
@@ -65,7 +65,7 @@ def depends_on(
     stack = [record]
     while stack:
         last = stack[-1]
-        read = last.read(through_gradients=through_gradients)
+        read = last.direct_operands(through_gradients=through_gradients)
         before = [x.provenance for x in read if x.provenance is not None]
         if query is not None:
             query.recall(before, known)

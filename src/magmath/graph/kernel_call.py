@@ -1,6 +1,6 @@
 """The arguments of kernels: what the executor gives to a kernel that binds a ready call.
 
-A kernel of one worker receives a `KernelCall`, and a collective kernel a `DistributedCall`. Neither
+A kernel of one worker receives a `KernelCall`, and a collective kernel a `CollectiveCall`. Neither
 contains nodes: a kernel computes on local tensors.
 """
 
@@ -106,14 +106,14 @@ class Workspace:
 
 
 @dataclass(slots=True)
-class DistributedCall:
+class CollectiveCall:
     """The arguments of a collective kernel on one worker; each worker binds them to a ready call,
     and all make the calls collectively.
 
     `out` and `inputs` are local tensors, empty if this worker stores nothing; `layout` and
     `layouts` are the layouts of the whole result and the whole operands. `memory[r]` is the
     workspace of worker r, as bytes; None if this worker cannot access it. `ring` passes panels
-    through it, and `scratch` is the private part of this worker. `seen(i, r)` is operand i of
+    through it, and `scratch` is the private part of this worker. `operand_on(i, r)` is operand i of
     worker r, which this worker must be able to access; it may be read after r has reached the same
     point, until the kernel ends.
     """
@@ -127,4 +127,4 @@ class DistributedCall:
     memory: Sequence[torch.Tensor | None]
     ring: PanelBroadcast
     scratch: torch.Tensor
-    seen: Callable[[int, int], torch.Tensor]
+    operand_on: Callable[[int, int], torch.Tensor]

@@ -23,7 +23,7 @@ from magmath.core.dtypes import DType
 from magmath.core.shapes import Shape
 from magmath.graph.arithmetic import Arithmetic
 from magmath.graph.index_notation import IndexNotation
-from magmath.graph.kernel_call import DistributedCall, KernelCall, Workspace
+from magmath.graph.kernel_call import CollectiveCall, KernelCall, Workspace
 from magmath.graph.signature import Signature
 from magmath.layout import Layout, Mesh, Split
 
@@ -314,12 +314,12 @@ def no_traffic(node: Node, workers: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DistributedKernel:
+class CollectiveKernel:
     """The collective computation of an operation by the workers of a mesh.
 
     layouts    (node, mesh of one dimension) → the layouts of its operands and of its result, which
                divide dimensions that the index notation keeps whole; None if they cannot
-    kernel     DistributedCall → ready call. Every worker makes it, also one that stores nothing.
+    kernel     CollectiveCall → ready call. Every worker makes it, also one that stores nothing.
                Errors that data can cause (LinAlgError) must occur on all workers, or after the last
                exchange
     workspace  (node, number of workers) → the workspace on each worker
@@ -333,7 +333,7 @@ class DistributedKernel:
     """
 
     layouts: Callable[[Node, Mesh], tuple[tuple[Layout, ...], Layout] | None]
-    kernel: Callable[[DistributedCall], Callable[[], object]]
+    kernel: Callable[[CollectiveCall], Callable[[], object]]
     workspace: Callable[[Node, int], Workspace]
     traffic: Callable[[Node, int], tuple[int, int]]
     touched: Callable[[Node, int], int] = no_traffic
@@ -391,7 +391,7 @@ class Operation:
     only_layouts      (node, mesh of one dimension) → the layouts of its operands and of its result
                       on several workers, for operations whose layouts are prescribed; None: the
                       place pass chooses
-    distributed       how all workers compute it collectively if letters cannot divide it, or None
+    collective        how all workers compute it collectively if letters cannot divide it, or None
     checks_indices    its integer operands after the first are indices; one out of range makes it
                       fail (IndexError)
     version           the value of a variable at a line of the user's code (`ops/leaves.py`)
@@ -427,7 +427,7 @@ class Operation:
     numpy_function: NumpyFunction | None = None
     lapack: bool = False
     only_layouts: OnlyLayouts | None = None
-    distributed: DistributedKernel | None = None
+    collective: CollectiveKernel | None = None
     checks_indices: bool = False
     version: bool = False
     random: bool = False

@@ -55,7 +55,7 @@ _serials = count(1)
 # need not walk along their chains.
 
 
-class WeakOperand:
+class RecordedOperand:
     """A reference to an array that an expression read, a weak one unless the array is small and
     could not be computed again; an abstract class, but not an ABC, whose instance checks are slow.
 
@@ -78,7 +78,7 @@ class WeakOperand:
 
 
 @final
-class LeafOperand(WeakOperand, Struct, eq=False, gc=False):
+class LeafOperand(RecordedOperand, Struct, eq=False, gc=False):
     """A leaf that was read.
 
     A compiled function reuses the leaf of an unreferenced result for its next result, with another
@@ -122,7 +122,7 @@ class LeafOperand(WeakOperand, Struct, eq=False, gc=False):
 
 
 @final
-class KeptOperand(WeakOperand, Struct, eq=False, gc=False):
+class KeptOperand(RecordedOperand, Struct, eq=False, gc=False):
     """A small leaf that was read and that is no result itself: it is kept alive, since it could not
     be computed again. The arrays of leaves without provenance never change."""
 
@@ -138,7 +138,7 @@ class KeptOperand(WeakOperand, Struct, eq=False, gc=False):
 
 
 @final
-class NodeOperand(WeakOperand):
+class NodeOperand(RecordedOperand):
     """A node that was read by a pending expression, or a node whose value is known by now."""
 
     __slots__ = ("_node", "_result", "is_pending", "provenance")
@@ -165,7 +165,7 @@ class NodeOperand(WeakOperand):
 
 
 @final
-class VersionOperand(WeakOperand):
+class VersionOperand(RecordedOperand):
     """A value of a variable that was read: the leaf of the variable, which always exists, the
     number of the value among all values of the variable, and the leaf with the value."""
 
@@ -190,23 +190,23 @@ class VersionOperand(WeakOperand):
         return (self.variable,)
 
 
-Replace = Callable[[WeakOperand], "Node | None"]
+Replace = Callable[[RecordedOperand], "Node | None"]
 
 
-def weak_operand(node: Node) -> WeakOperand:
+def weak_operand(node: Node) -> RecordedOperand:
     """Return a weak reference to a node that an expression reads."""
     if node.operation.leaf:
         return LeafOperand.of(node)
     return VersionOperand(node) if node.operation.version else NodeOperand(node)
 
 
-def operand_of(node: Node) -> WeakOperand:
+def operand_of(node: Node) -> RecordedOperand:
     """Return a reference to a node that an expression reads: a strong one if it is a small array
     that is no result itself, otherwise a weak one."""
     return operand_of_array(node) if node.operation.name == "input" else weak_operand(node)
 
 
-def operand_of_array(leaf: Node) -> WeakOperand:
+def operand_of_array(leaf: Node) -> RecordedOperand:
     """Return `operand_of` of the leaf of an array."""
     before = leaf.provenance
     if before is not None:
@@ -219,7 +219,7 @@ def operand_of_array(leaf: Node) -> WeakOperand:
 
 def recipe_of(
     order: Sequence[Node], held: Container[Node], overwritten: Mapping[Node, Node] = NO_NODES
-) -> tuple[Recipe, list[WeakOperand], dict[Node, int]]:
+) -> tuple[Recipe, list[RecordedOperand], dict[Node, int]]:
     """Return the recipe of an expression, its operands, and the positions of its nodes.
 
     Nodes in `held` have references from outside the expression. `overwritten` maps leaves whose
@@ -228,7 +228,7 @@ def recipe_of(
     """
     position = {node: i for i, node in enumerate(order)}
     steps: list[Step] = []
-    operands: list[WeakOperand] = []
+    operands: list[RecordedOperand] = []
     positions: list[int] = []
     for i, node in enumerate(order):
         operation = node.operation
@@ -271,7 +271,7 @@ class Loop(Protocol):
 
     length: int
 
-    def written_out(self) -> tuple[Recipe, Sequence[int]]:
+    def unrolled(self) -> tuple[Recipe, Sequence[int]]:
         """Return all steps as one recipe, and the positions of the results in it."""
 
 
@@ -287,7 +287,7 @@ class Provenance(Struct, eq=False, gc=False):
 
     _recipe: Recipe | None
     _output: int
-    _operands: Sequence[WeakOperand]
+    _operands: Sequence[RecordedOperand]
     line: Line
     _numbers: Sequence[Number] = ()
     _length: int = 1
@@ -301,7 +301,7 @@ class Provenance(Struct, eq=False, gc=False):
     """Larger than that of every record on which this one depends, or `UNKNOWN_DEPTH`."""
     _start: int = 0
     """The length up to which expressions were dropped."""
-    _direct: Sequence[WeakOperand] | None = None
+    _direct: Sequence[RecordedOperand] | None = None
     """Of a dropped expression, the operands from which it was not computed through gradients."""
     answer: object = None
     """The answer to the last query whether the value was computed from an array
@@ -311,7 +311,7 @@ class Provenance(Struct, eq=False, gc=False):
     def of(
         recipe: Recipe,
         output: int,
-        operands: Sequence[WeakOperand],
+        operands: Sequence[RecordedOperand],
         line: Line,
         numbers: Sequence[Number] = (),
     ) -> Provenance:
@@ -330,7 +330,9 @@ class Provenance(Struct, eq=False, gc=False):
         )  # fmt: skip
 
     @staticmethod
-    def of_loop(loop: Loop, output: int, operands: Sequence[WeakOperand], line: Line) -> Provenance:
+    def of_loop(
+        loop: Loop, output: int, operands: Sequence[RecordedOperand], line: Line
+    ) -> Provenance:
         """Return the provenance of a loop's result, by its number; the operands are in the order of
         its recipe."""
         _, length, start, depth = _chain(operands)
@@ -351,11 +353,11 @@ class Provenance(Struct, eq=False, gc=False):
         return self._output
 
     @property
-    def recipe_operands(self) -> Sequence[WeakOperand]:
+    def recipe_operands(self) -> Sequence[RecordedOperand]:
         """The operands of the recipe, in its order."""
         return self._operands
 
-    def read(self, *, through_gradients: bool = True) -> Sequence[WeakOperand]:
+    def direct_operands(self, *, through_gradients: bool = True) -> Sequence[RecordedOperand]:
         """Return the operands from which the value was computed directly.
 
         With `through_gradients=False`, operands that are reached only through results of `mm.grad`
@@ -374,7 +376,7 @@ class Provenance(Struct, eq=False, gc=False):
         """Return the existing arrays from which the value was computed directly, for callers that
         keep them alive: plain ones, and values of variables."""
         plain, values = [], []
-        for x in self.read():
+        for x in self.direct_operands():
             node = x.leaf() if isinstance(x, VersionOperand) else x.find()
             if node is None:
                 continue
@@ -403,11 +405,11 @@ class Provenance(Struct, eq=False, gc=False):
                 self._start = max(self._start, before._start)
         self._length += kept // KEPT_BYTES
 
-    def operands(self, *, through_gradients: bool = True) -> Iterator[WeakOperand]:
+    def all_operands(self, *, through_gradients: bool = True) -> Iterator[RecordedOperand]:
         """Yield all operands from which the value was computed, directly or indirectly."""
         seen, stack = set[object]((self,)), [self]
         while stack:
-            for x in stack.pop().read(through_gradients=through_gradients):
+            for x in stack.pop().direct_operands(through_gradients=through_gradients):
                 if x in seen:  # several records share an operand
                     continue
                 seen.add(x)
@@ -417,9 +419,9 @@ class Provenance(Struct, eq=False, gc=False):
                     seen.add(before)
                     stack.append(before)
 
-    def nodes(self, *, through_gradients: bool = True) -> Iterator[Node]:
+    def all_nodes(self, *, through_gradients: bool = True) -> Iterator[Node]:
         """Yield all existing nodes from which the value was computed, directly or indirectly."""
-        for x in self.operands(through_gradients=through_gradients):
+        for x in self.all_operands(through_gradients=through_gradients):
             yield from x.nodes()
 
     def expression(self, value: Node, replace: Replace) -> Node | None:
@@ -434,7 +436,7 @@ class Provenance(Struct, eq=False, gc=False):
             last = stack[-1]
             gone = [
                 x.provenance
-                for x in last.read()
+                for x in last.direct_operands()
                 if x.provenance is not None and x.provenance not in built and replace(x) is None
             ]
             stack += gone
@@ -449,7 +451,7 @@ class Provenance(Struct, eq=False, gc=False):
         """Return the expression, given the expressions of the operands that no longer exist."""
         recipe, output = self._recipe, self._output
         if self._loop is not None and self._loop.length <= MAX_LENGTH:
-            recipe, outputs = self._loop.written_out()
+            recipe, outputs = self._loop.unrolled()
             output = outputs[output]
         if recipe is None:
             return None
@@ -478,7 +480,7 @@ class Provenance(Struct, eq=False, gc=False):
 
     def why_lost(self) -> str:
         """Return why the expression cannot be built again."""
-        before = [x.provenance for x in self.operands() if x.provenance is not None]
+        before = [x.provenance for x in self.all_operands() if x.provenance is not None]
         unknown = [one for one in (self, *before) if one._recipe is None]
         for one in unknown:
             if one._loop is not None and one._loop.length > MAX_LENGTH:
@@ -488,7 +490,7 @@ class Provenance(Struct, eq=False, gc=False):
                 )
         if any(one._loop is None for one in unknown):
             return f"more than {MAX_LENGTH:,} operations were made of it since"
-        if any(isinstance(x, VersionOperand) and x.find() is None for x in self.operands()):
+        if any(isinstance(x, VersionOperand) and x.find() is None for x in self.all_operands()):
             return "a variable that it was computed from was assigned since"
         return "an array that it was computed from does not exist any more"
 
@@ -498,7 +500,7 @@ class Provenance(Struct, eq=False, gc=False):
         start = self._length - MAX_LENGTH // 2
         recent, old, stack = {self}, list[Provenance](), [self]
         while stack:
-            for x in stack.pop().read():
+            for x in stack.pop().direct_operands():
                 before = x.provenance
                 if before is None or before in recent:
                     continue
@@ -520,20 +522,20 @@ class Provenance(Struct, eq=False, gc=False):
 
 def _existing(
     records: Sequence[Provenance], *, through_gradients: bool
-) -> dict[Provenance, list[WeakOperand]]:
+) -> dict[Provenance, list[RecordedOperand]]:
     """Return the existing arrays on which each record depends, without their provenance.
 
     Those of several records are found in one walk, as sets; one record, the usual case, needs none.
     """
     if len(records) == 1:
-        nodes = records[0].nodes(through_gradients=through_gradients)
+        nodes = records[0].all_nodes(through_gradients=through_gradients)
         return {records[0]: _without_provenance(dict.fromkeys([node.known for node in nodes]))}
     numbers: dict[Node, int] = {}
     found: dict[Provenance, int] = {}  # sets of numbers, as the bits of integers
     stack = [*records]
     while stack:
         last = stack[-1]
-        read = last.read(through_gradients=through_gradients)
+        read = last.direct_operands(through_gradients=through_gradients)
         before = [x.provenance for x in read if x.provenance is not None]
         unknown = [one for one in before if one not in found]
         if unknown and last not in found:
@@ -553,14 +555,14 @@ def _existing(
     }
 
 
-def _without_provenance(nodes: Iterable[Node]) -> list[WeakOperand]:
+def _without_provenance(nodes: Iterable[Node]) -> list[RecordedOperand]:
     found = [LeafOperand.of(node) for node in nodes]
     for leaf in found:
         leaf.forget_provenance()
     return [*found]
 
 
-def longest(operands: Sequence[WeakOperand]) -> int:
+def longest(operands: Sequence[RecordedOperand]) -> int:
     """Return the number of recorded operations of the longest chain before a result."""
     _, length, start, _ = _chain(operands)
     return length - start
@@ -571,7 +573,7 @@ UNKNOWN_DEPTH = 1 << 40
 is made later; and that of all records that depend on such a one, so that none is left out."""
 
 
-def _chain(operands: Sequence[WeakOperand]) -> tuple[int, int, int, int]:
+def _chain(operands: Sequence[RecordedOperand]) -> tuple[int, int, int, int]:
     """Return the bytes that operands keep alive, the length and the start of the longest chain that
     ends with one of them, and the depth of a record that depends on them.
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from magmath.graph.dependence import DependenceQuery, IsSource, depends_on
 from magmath.graph.graph import topological
 from magmath.graph.operation import Node
-from magmath.graph.provenance import Provenance, Replace, WeakOperand, provenance_of
+from magmath.graph.provenance import Provenance, RecordedOperand, Replace, provenance_of
 
 
-def as_read(read: WeakOperand) -> Node | None:
+def as_read(read: RecordedOperand) -> Node | None:
     """Return the node of an operand as it was read; None if it is gone."""
     return read.find()
 

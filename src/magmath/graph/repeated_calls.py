@@ -25,7 +25,7 @@ from magmath.graph.provenance import (
     UNKNOWN_DEPTH,
     LeafOperand,
     Provenance,
-    WeakOperand,
+    RecordedOperand,
     longest,
     set_provenance,
 )
@@ -69,7 +69,7 @@ class RepeatedCalls:
         recipe: Recipe,
         outputs: Sequence[int],
         line: Line,
-        operands: Sequence[WeakOperand],
+        operands: Sequence[RecordedOperand],
         fed: Sequence[int | None],
     ) -> None:
         self._recipe, self._outputs, self._line = recipe, outputs, line
@@ -131,7 +131,7 @@ class RepeatedCalls:
         with self._lock:
             self._recorded(last, tuple(before))
 
-    def _operands_of(self, call: int, before: Sequence[Provenance]) -> list[WeakOperand]:
+    def _operands_of(self, call: int, before: Sequence[Provenance]) -> list[RecordedOperand]:
         """Return the operands of a call after the first one; `before`: the records of the results
         of the call before."""
         first = (call - 1) * len(self._outputs)
@@ -152,7 +152,7 @@ class RepeatedCalls:
         recorded = call < len(self._records) and any(made is x for x in self._records[call])
         return leaf if recorded else None
 
-    def _recorded(self, call: int, operands: tuple[WeakOperand, ...]) -> list[Provenance]:
+    def _recorded(self, call: int, operands: tuple[RecordedOperand, ...]) -> list[Provenance]:
         """Return the records of the results of a call, and set them as the provenance of leaves
         that still have these results."""
         made = []
@@ -168,5 +168,5 @@ class RepeatedCalls:
         return made
 
 
-def _nodes_before(operand: WeakOperand) -> Sequence[Node]:
-    return () if operand.provenance is None else list(operand.provenance.nodes())
+def _nodes_before(operand: RecordedOperand) -> Sequence[Node]:
+    return () if operand.provenance is None else list(operand.provenance.all_nodes())

@@ -17,8 +17,8 @@ import numpy as np
 from magmath.core.dtypes import DTYPES, DType, uint8
 from magmath.errors import ShapeError
 from magmath.graph import (
-    DistributedCall,
-    DistributedKernel,
+    CollectiveCall,
+    CollectiveKernel,
     KernelCall,
     Node,
     Operation,
@@ -90,7 +90,7 @@ def _sum_parts_kernel(call: KernelCall) -> Callable[[], object]:
     return lambda: torch.sum(x, 0, out=out)
 
 
-def _bind_sum_parts(call: DistributedCall) -> Callable[[], object]:
+def _bind_sum_parts(call: CollectiveCall) -> Callable[[], object]:
     bind = getattr(import_module("magmath.kernels.allreduce"), call.attributes["algorithm"])
     ready: Callable[[], object]
     ready = bind(call.comm, call.out, call.inputs[0], call.attributes["messages"])
@@ -116,7 +116,7 @@ SUM_PARTS = Operation(  # the sum along the first axis, by a ring or a tree of m
     native=None,
     reference=lambda x, *, algorithm, messages: np.sum(x, 0, dtype=x.dtype),
     flops=lambda node: float(node.inputs[0].size),
-    distributed=DistributedKernel(
+    collective=CollectiveKernel(
         layouts=_sum_parts_layouts,
         kernel=_bind_sum_parts,
         workspace=lambda node, workers: Workspace(0),

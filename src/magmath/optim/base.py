@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import ref
 
 from magmath.api.creation import asarray, constant
-from magmath.arrays.array import Array, as_array
+from magmath.arrays.array import Array
 from magmath.arrays.lazy_array import evaluate
 from magmath.arrays.variable import Variable, assign
-from magmath.arrays.variable_list import checked_variables, is_module, remedy_for
+from magmath.arrays.variable_list import checked_variables
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.dtypes import compute_dtype, float64, int64
 from magmath.core.integers import require_integer
@@ -33,13 +33,14 @@ from magmath.errors import DTypeError, MagmathError, OptionError, ShapeError
 from magmath.graph import Node
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import parameter
+from magmath.optim.checked_gradients import checked_gradients
 from magmath.optim.clip import check_limits, clipped
 from magmath.optim.groups import Groups
 from magmath.optim.loss_scale import LossScale, is_finite
 from magmath.optim.minimizing import Minimizer, check_finite_losses, rate_dtype
 from magmath.optim.rates import LearningRate, check_learning_rate, rate_at
 from magmath.optim.schedules import Monitoring, Schedule, StatefulSchedule, after_warm_up
-from magmath.optim.states import MASTER, Needs, OptimizerSlot, States
+from magmath.optim.states import MASTER, ParameterNodes, RequiredStates, States
 from magmath.transform.compiled import compile
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class Optimizer(metaclass=KeywordHints):
     def _start(self) -> None:
         self._steps = 0
         self._groups: Groups[Optimizer] = Groups(self)
-        self.variable_states = States(self._needs)
+        self.variable_states = States(self._required_states)
         """The states of the variables that were updated."""
         self._minimizer = Minimizer(self)
         self._updates: RecentlyUsed[tuple[int, ...], Callable[..., None]]
@@ -153,7 +154,7 @@ class Optimizer(metaclass=KeywordHints):
         """
 
     def next_values(
-        self, slots: Sequence[OptimizerSlot], gradients: Sequence[Node], rates: Sequence[Node]
+        self, parameters: Sequence[ParameterNodes], gradients: Sequence[Node], rates: Sequence[Node]
     ) -> list[tuple[Node, Node]]:
         """Return pairs of each node of parameters and states and the node of its next value.
 
@@ -162,21 +163,21 @@ class Optimizer(metaclass=KeywordHints):
         counted: dict[Node, Node] = {}
         pairs: dict[Node, Node] = {}
         gradients = clipped(gradients, self.clip_value, self.clip_norm)
-        for slot, gradient in zip(slots, gradients, strict=True):
-            if slot.count is not None and slot.count not in counted:
-                counted[slot.count] = slot.count + 1
-            count = None if slot.count is None else counted[slot.count]
-            member = self._groups.members[slot.group]
-            rate = rates[self._groups.rate_index[slot.group]]
-            following = member._next(slot, gradient, rate, count)
-            pairs |= zip(slot.nodes(), following.nodes(), strict=True)
+        for one, gradient in zip(parameters, gradients, strict=True):
+            if one.count is not None and one.count not in counted:
+                counted[one.count] = one.count + 1
+            count = None if one.count is None else counted[one.count]
+            member = self._groups.members[one.group]
+            rate = rates[self._groups.rate_index[one.group]]
+            following = member._next(one, gradient, rate, count)
+            pairs |= zip(one.nodes(), following.nodes(), strict=True)
         return list(pairs.items())
 
     def _next(
-        self, slot: OptimizerSlot, gradient: Node, rate: Node, count: Node | None
-    ) -> OptimizerSlot:
-        dtype, state = compute_dtype(slot.value.dtype), dict(slot.states)
-        value, master = slot.value, state.pop(MASTER, None)
+        self, one: ParameterNodes, gradient: Node, rate: Node, count: Node | None
+    ) -> ParameterNodes:
+        dtype, state = compute_dtype(one.value.dtype), dict(one.states)
+        value, master = one.value, state.pop(MASTER, None)
         if master is not None:  # used unless the variable was assigned since the last update
             same = e.call("equal", e.astype(master, value.dtype), value)
             value = e.where(same, master, e.astype(value, dtype))
@@ -187,13 +188,13 @@ class Optimizer(metaclass=KeywordHints):
         value, state = self.rule(value, descent, state, rate, number)
         if master is not None:
             state[MASTER] = value
-        states = {name: state[name] for name in slot.states}
-        return OptimizerSlot(e.astype(value, slot.value.dtype), states, count, slot.group)
+        states = {name: state[name] for name in one.states}
+        return ParameterNodes(e.astype(value, one.value.dtype), states, count, one.group)
 
-    def _needs(self, v: Variable) -> Needs:
+    def _required_states(self, v: Variable) -> RequiredStates:
         group = self._groups.index(v.name)
         member = self._groups.members[group]
-        return Needs(member.states, member.counts, group)
+        return RequiredStates(member.states, member.counts, group)
 
     def check_groups(self, names: Sequence[str]) -> None:
         """Raise OptionError for a group without a variable among those of these names."""
@@ -259,7 +260,7 @@ class Optimizer(metaclass=KeywordHints):
         and the scale is adjusted. Raises ShapeError if a gradient has another shape than its
         variable, OptionError without any gradient.
         """
-        gradients = _checked_gradients(gradients)
+        gradients = checked_gradients(gradients)
         if tracing.current() is None and not keeps_expressions():
             values = [*gradients.values()]
             evaluate(*values)
@@ -312,8 +313,8 @@ class Optimizer(metaclass=KeywordHints):
         entries = self.variable_states.of(variables)
         owners = [v for entry in entries for v in entry.variables()]
         read = {v.node: v for v in owners}
-        slots = [entry.slot(lambda v: v.node) for entry in entries]
-        pairs = self.next_values(slots, gradients, rates)
+        parameters = [entry.nodes(lambda v: v.node) for entry in entries]
+        pairs = self.next_values(parameters, gradients, rates)
         if loss_scale is not None:
             finite = is_finite(gradients)
             pairs = loss_scale.guarded(pairs, finite)
@@ -473,55 +474,3 @@ def _check_expression(expression: Array) -> None:
         )
     if not expression.dtype.is_floating:
         raise DTypeError(f"minimize: needs real floating point, was given {expression.dtype}")
-
-
-def _checked_gradients(gradients: Any) -> dict[Variable, Array]:
-    """Return the gradients of an update as arrays, by the variables.
-
-    Raises TypeError for anything but a dictionary of arrays by variable, DTypeError for complex
-    gradients, ShapeError for other shapes than those of the variables, OptionError if it is empty.
-    """
-    if not isinstance(gradients, Mapping):
-        remedy = "write optimizer.update(dict(zip(variables, gradients)))"
-        if isinstance(gradients, tuple) and any(isinstance(x, Mapping) for x in gradients):
-            remedy = (
-                "mm.value_and_grad returns a tuple of value and gradients: give its second element"
-            )
-        elif is_module(gradients):
-            remedy = "loss, gradients = mm.value_and_grad(f, module.trainable()) computes it"
-        raise TypeError(
-            f"update: needs a dictionary of gradients by variable, was given "
-            f"{type(gradients).__name__}; {remedy}"
-        )
-    for v in gradients:
-        if not isinstance(v, Variable):
-            raise TypeError(
-                f"update: the keys of the dictionary must be variables, was given "
-                f"{type(v).__name__}; {remedy_for(v)}"
-            )
-    if not gradients:
-        raise OptionError(
-            "update: needs the gradient of at least one variable, was given an empty dictionary; "
-            "if all parameters are frozen, call module.unfreeze()"
-        )
-    return {v: _checked_gradient(v, gradient) for v, gradient in gradients.items()}
-
-
-def _checked_gradient(v: Variable, gradient: Any) -> Array:
-    if gradient is None:
-        raise TypeError(
-            f"update: the gradient of variable {v.name} must be an array, was given None; leave "
-            f"the variable out to keep its value"
-        )
-    array = as_array(f"update of variable {v.name}", gradient)
-    if array.shape != v.shape:
-        raise ShapeError(
-            f"update: variable {v.name} has shape {v.shape}, its gradient {array.shape}; give the "
-            f"gradient by this variable: mm.grad(loss, v)"
-        )
-    if array.dtype.kind == "complex":
-        raise DTypeError(
-            f"update: the gradient of variable {v.name} must be real, was given {array.dtype}; "
-            f"give the gradient of a real loss"
-        )
-    return array

@@ -14,13 +14,13 @@ from weakref import ref
 from magmath.arrays.array import Array
 from magmath.arrays.variable import Variable
 from magmath.engine import session
-from magmath.engine.donation import live_intermediates
+from magmath.engine.live_references import live_intermediates
 from magmath.engine.rng_state import RngState, generator_of
 from magmath.errors import MagmathError
 from magmath.graph import (
     Graph,
     Node,
-    WeakOperand,
+    RecordedOperand,
     make_node,
     provenance_of,
     set_value,
@@ -56,12 +56,12 @@ class FunctionOfVariables:
                 "(a copy, mm.asarray(v, copy=True), is a constant)"
             )
 
-        def varies(read: WeakOperand) -> bool:
+        def varies(read: RecordedOperand) -> bool:
             if not isinstance(read, VersionOperand) or newest[read.variable] != read.number:
                 return False
             return read.variable in targets or not _is_present(read.variable, read.number)
 
-        def replaced(read: WeakOperand) -> Node | None:
+        def replaced(read: RecordedOperand) -> Node | None:
             if isinstance(read, VersionOperand) and newest[read.variable] == read.number:
                 return read.variable
             return read.find()
@@ -126,7 +126,7 @@ def _newest_values(output: Node) -> dict[Node, int]:
         provenance = provenance_of(node)
         if provenance is None:
             continue
-        for read in provenance.operands():
+        for read in provenance.all_operands():
             if isinstance(read, VersionOperand):
                 newest[read.variable] = max(read.number, newest.get(read.variable, 0))
     return newest

@@ -28,11 +28,11 @@ from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.result_records import provenance_of_pending
 from magmath.engine.run_numbers import given_back_on_failure
 from magmath.errors import NonFiniteLoss
-from magmath.graph import Graph, Node, Provenance, WeakOperand, set_provenance, set_value
+from magmath.graph import Graph, Node, Provenance, RecordedOperand, set_provenance, set_value
 from magmath.graph.provenance import VersionOperand
 from magmath.ops.leaves import input_leaf, parameter
 from magmath.optim.function_of_variables import FunctionOfVariables
-from magmath.optim.states import OptimizerSlot, States, VariableStates
+from magmath.optim.states import ParameterNodes, States, VariableStates
 
 if TYPE_CHECKING:
     from magmath.runtime.run_handle import RunHandle
@@ -52,7 +52,7 @@ class Updating(Protocol):
         """Return the learning rate at a step, and those of groups that have their own."""
 
     def next_values(
-        self, slots: Sequence[OptimizerSlot], gradients: Sequence[Node], rates: Sequence[Node]
+        self, parameters: Sequence[ParameterNodes], gradients: Sequence[Node], rates: Sequence[Node]
     ) -> list[tuple[Node, Node]]:
         """Return pairs of each node of parameters and states and the node of its next value."""
 
@@ -179,7 +179,7 @@ class _Released:
         expression.replace_node(number if again is None else again)
 
 
-def _of_present_values(read: WeakOperand) -> Node | None:
+def _of_present_values(read: RecordedOperand) -> Node | None:
     if isinstance(read, VersionOperand):
         variable = read.variable.value()
         return None if variable is None else variable.node
@@ -212,7 +212,7 @@ class _Program:
         dtype = rate_dtype([entry.variable() for entry in entries])
         self._rates = [parameter(None, dtype) for _ in optimizer.rates(0)]
         pairs = optimizer.next_values(
-            [entry.slot(_leaf) for entry in entries],
+            [entry.nodes(_leaf) for entry in entries],
             gradients(loss, [v.leaf for entry in entries if (v := entry.variable()) is not None]),
             self._rates,
         )

@@ -25,7 +25,7 @@ MASTER = "master"
 
 
 @dataclass(frozen=True)
-class OptimizerSlot:
+class ParameterNodes:
     """A parameter and its states as nodes: the current values, or those after the next step."""
 
     value: Node
@@ -41,7 +41,7 @@ class OptimizerSlot:
             yield self.count
 
 
-class Needs(NamedTuple):
+class RequiredStates(NamedTuple):
     """The states that a variable needs: their names, whether its steps are counted, and the number
     of its group of settings."""
 
@@ -60,20 +60,20 @@ class VariableStates:
 
     variable: ref[Variable]
     states: dict[str, Variable]
-    needs: Needs
+    required: RequiredStates
     dtype: DType
     """The type of the variable when the states were made."""
     counted: int = 0
     """The number of steps so far, if there is no `count` yet."""
     count: Variable | None = field(default=None)
 
-    def slot(self, read: Callable[[Variable], Node]) -> OptimizerSlot:
+    def nodes(self, read: Callable[[Variable], Node]) -> ParameterNodes:
         """Return the variable and its states as the nodes that `read` returns."""
         owner = self.variable()
         assert owner is not None
         states = {name: read(state) for name, state in self.states.items()}
         count = None if self.count is None else read(self.count)
-        return OptimizerSlot(read(owner), states, count, self.needs.group)
+        return ParameterNodes(read(owner), states, count, self.required.group)
 
     @property
     def shape(self) -> Shape:
@@ -83,7 +83,7 @@ class VariableStates:
         return owner.shape
 
     def variables(self) -> Iterator[Variable]:
-        """Yield the variable and its states, in the order of `OptimizerSlot.nodes`."""
+        """Yield the variable and its states, in the order of `ParameterNodes.nodes`."""
         owner = self.variable()
         assert owner is not None
         yield owner
@@ -102,12 +102,12 @@ class VariableStates:
 class States:
     """The states of an optimizer by variable.
 
-    needs   a method of the optimizer that returns the states that a variable needs. The optimizer
-            owns its states, so these refer to it weakly
+    required_by   a method of the optimizer that returns the states that a variable needs. The
+                  optimizer owns its states, so these refer to it weakly
     """
 
-    def __init__(self, needs: Callable[[Variable], Needs]) -> None:
-        self._needs = WeakMethod(needs)
+    def __init__(self, required_by: Callable[[Variable], RequiredStates]) -> None:
+        self._required_by = WeakMethod(required_by)
         self._states: dict[int, VariableStates] = {}
         self._loaded: dict[str, Any] = {}
         """Loaded states, by name, of variables that the optimizer has not updated since."""
@@ -123,7 +123,7 @@ class States:
                 self._keep_converted(v, labels[id(v)])
                 self._states[id(v)] = self._first(v, labels[id(v)])
             found = [self._states[id(v)] for v in variables]
-            self._share_counts([entry for entry in found if entry.needs.counts])
+            self._share_counts([entry for entry in found if entry.required.counts])
         return found
 
     def has(self, v: Variable) -> bool:
@@ -198,14 +198,14 @@ class States:
 
     def _first(self, v: Variable, label: str) -> VariableStates:
         """Return loaded or zero states for a variable, in its layout and in float32 at least."""
-        needs_of = self._needs()
-        assert needs_of is not None, "the optimizer owns its states"
-        needs, dtype = needs_of(v), compute_dtype(v.dtype)
-        names = (*needs.names, MASTER) if dtype is not v.dtype else needs.names
-        self._check_loaded(v, label, needs.names)
+        required_by = self._required_by()
+        assert required_by is not None, "the optimizer owns its states"
+        required, dtype = required_by(v), compute_dtype(v.dtype)
+        names = (*required.names, MASTER) if dtype is not v.dtype else required.names
+        self._check_loaded(v, label, required.names)
         states = {name: self._first_value(v, f"{label}.{name}") for name in names}
         steps = int(self._loaded.pop(f"{label}.count", 0))
-        return VariableStates(ref(v), states, needs, v.dtype, steps)
+        return VariableStates(ref(v), states, required, v.dtype, steps)
 
     def _check_loaded(self, v: Variable, label: str, names: Sequence[str]) -> None:
         """Raise OptionError if the loaded states of a variable are those of another optimizer."""

@@ -83,7 +83,7 @@ class DataParallel(Averaging):
                 f"turn or on one, which one bit cannot express; choose the exchange 'allreduce' "
                 f"or 'sharded' for messages='1-bit'"
             )
-        self.messages, self.method = messages, exchange
+        self.messages, self.exchange_name = messages, exchange
         self._residuals: VariableMap[Variable] = VariableMap()
 
     @property
@@ -91,7 +91,7 @@ class DataParallel(Averaging):
         return repr(self)
 
     def __repr__(self) -> str:
-        given = [repr(self.method)]
+        given = [repr(self.exchange_name)]
         given += [f"accumulate={self.accumulate}"] if self.accumulate > 1 else []
         given += [f"messages={self.messages!r}"] if self.messages != "float32" else []
         return f"DataParallel({', '.join(given)})"
@@ -100,7 +100,7 @@ class DataParallel(Averaging):
     def _is_planned(self) -> bool:
         """True if the planner chooses how gradients are computed and reduced."""
         plain = self.messages == "float32" and self.accumulate == 1
-        return plain and self.method in ("allreduce", "sharded")
+        return plain and self.exchange_name in ("allreduce", "sharded")
 
     def share(self, x: Array) -> Array:
         return x if self._is_planned else divided_batch(x, session.engine().environment)
@@ -113,7 +113,7 @@ class DataParallel(Averaging):
     def options(
         self, training: Training, environment: Environment, trace: Callable[[], Graph]
     ) -> tuple[Mapping[str, str], Mapping[str, float]]:
-        return dict.fromkeys(training.layers, EXCHANGES[self.method]), {}
+        return dict.fromkeys(training.layers, EXCHANGES[self.exchange_name]), {}
 
     def prepare(self, training: Training, environment: Environment) -> None:
         """Make the residuals of one-bit messages: what each worker has not sent yet, at first 0."""
@@ -163,14 +163,18 @@ class DataParallel(Averaging):
         if self.messages == ONE_BIT:
             return self._by_bits(v, parts)
         dtype = _message_type(self.messages, gradient.dtype)
-        if dtype is gradient.dtype and self.method in ("allreduce", "sharded"):
+        if dtype is gradient.dtype and self.exchange_name in ("allreduce", "sharded"):
             return sum(parts, axis=0)  # pending again: one exchange for all parts of the batch
-        if self.method in ALGORITHMS and environment.workers > 1 and not environment.deterministic:
-            return Array(sum_parts(parts.node, self.method, dtype))
-        if self.method == "parameter-server":
+        if (
+            self.exchange_name in ALGORITHMS
+            and environment.workers > 1
+            and not environment.deterministic
+        ):
+            return Array(sum_parts(parts.node, self.exchange_name, dtype))
+        if self.exchange_name == "parameter-server":
             return sum_on(parts, Layout.whole(v.shape, environment.first_worker), dtype)
         own = sum_on(parts, state_layout("sharded", v.shape, environment), dtype)
-        return own if self.method == "sharded" else sent_whole(own, environment, dtype)
+        return own if self.exchange_name == "sharded" else sent_whole(own, environment, dtype)
 
     def _by_bits(self, v: Variable, parts: Array) -> Array:
         """Return the sum of the parts that the workers send in one bit, and keep the rest."""

@@ -182,7 +182,7 @@ class Replicas(Strategy):
         return reshape(x, (self.replicas, samples // self.replicas, *x.shape[1:]))
 
     def _states(self, training: Training) -> dict[Variable, Node]:
-        """Return the variables that the optimizer reads and assigns, in the order of its slots,
+        """Return the variables that the optimizer reads and assigns, in the order of its states,
         each with the node that represents its value in one replica.
 
         Step counts have one value for all replicas.
@@ -205,13 +205,13 @@ class Replicas(Strategy):
         loss, outputs = forward(batch)
         gradients = training.gradients(loss)
         updated = self.updated(training)
-        slots = [
-            entry.slot(states.__getitem__)
+        parameters = [
+            entry.nodes(states.__getitem__)
             for entry in training.optimizer.variable_states.of(updated)
         ]
         rates = training.rates(updated)
         nodes = [gradient.node for gradient in gradients]
-        following = dict(training.optimizer.next_values(slots, nodes, rates))
+        following = dict(training.optimizer.next_values(parameters, nodes, rates))
         flags = [] if training.loss_scale is None else [Array(is_finite(nodes))]
         return loss, outputs, [Array(following[node]) for node in states.values()], flags
 

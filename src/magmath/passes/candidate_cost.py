@@ -193,7 +193,7 @@ class CandidateCosts:
         if limit is not None and limit < self._most_memory():
             fitting = [c for c in found if self._memory(c.candidate) <= limit]
             found = fitting or found
-        if self.node.operation.distributed is not None:
+        if self.node.operation.collective is not None:
             found = self._with_little_memory(found)
         costs = [round(self._seconds(c) / RESOLUTION) for c in found]
         cheapest = min(costs)

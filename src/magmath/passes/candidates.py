@@ -16,7 +16,7 @@ from functools import cache, lru_cache
 from itertools import combinations, product
 
 from magmath.graph import Node
-from magmath.graph.distributed import is_distributed
+from magmath.graph.collective import runs_collectively
 from magmath.graph.index_notation import LOGICAL_PARTS, IndexNotation
 from magmath.layout import Blocks, Layout, Mesh, Split, even_cuts
 from magmath.passes.environment import Environment
@@ -57,7 +57,7 @@ def layout_candidates(
         return
     if is_contraction(structure) and not environment.deterministic:
         yield from _on_grids(node, structure, environment)
-    collective = node.operation.distributed
+    collective = node.operation.collective
     if collective is not None and (collective.exact or not environment.deterministic):
         layouts = collective.layouts(node, environment.mesh.flattened())
         if layouts is not None:
@@ -125,7 +125,7 @@ def algorithm(node: Node, candidate: LayoutCandidate) -> str:
 
 
 def _lapack_algorithm(node: Node, candidate: LayoutCandidate) -> str:
-    if is_distributed(node, candidate.inputs, candidate.output):
+    if runs_collectively(node, candidate.inputs, candidate.output):
         return "collective"
     if candidate.output.mesh.size == 1:
         return "one worker"

@@ -18,7 +18,7 @@ import msgspec
 from magmath.codegen.emit import IndexMap, Writing
 from magmath.core.dtypes import uint8
 from magmath.graph import Graph, Node
-from magmath.graph.distributed import is_distributed
+from magmath.graph.collective import runs_collectively
 from magmath.graph.operation import MemoryOrder
 from magmath.layout import Layout, Mesh
 from magmath.ops import OPERATIONS
@@ -203,16 +203,16 @@ class _Lowering:
 
 def _is_collective(node: Node) -> bool:
     """Return True for a node that a collective kernel computes."""
-    if node.operation.distributed is None or node.layout is None:
+    if node.operation.collective is None or node.layout is None:
         return False
     inputs = [source.layout for source in node.inputs if source.layout is not None]
-    return is_distributed(node, inputs, node.layout)
+    return runs_collectively(node, inputs, node.layout)
 
 
 def _workspace_bytes(node: Node) -> int:
-    assert node.operation.distributed is not None
+    assert node.operation.collective is not None
     assert node.layout is not None
-    return node.operation.distributed.workspace(node, node.layout.mesh.size).nbytes
+    return node.operation.collective.workspace(node, node.layout.mesh.size).nbytes
 
 
 @dataclass

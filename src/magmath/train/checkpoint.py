@@ -18,6 +18,7 @@ from magmath.arrays.array import Array
 from magmath.arrays.variable import Variable
 from magmath.engine.rng_state import RngState
 from magmath.errors import WeightsError
+from magmath.graph import Shape
 from magmath.nn.module import Module
 from magmath.nn.state_file import read, write
 from magmath.nn.variables import Parameter
@@ -111,7 +112,7 @@ class Checkpoint:
             "stopped_of": epochs if trainer.stop_requested else None,
             "history": {
                 "strategy": history.strategy,
-                "steps": history.steps,
+                "steps": history.step_losses,
                 "records": [asdict(record) for record in history.records],
             },
         }
@@ -142,38 +143,17 @@ class Checkpoint:
         trainer = self._trainer
         strategy, training = trainer.prepared()
         kept = self._optimizer_states(content["paused"], tensors)
-        own = strategy.state(training)
-        states = {k: v for k, v in tensors.items() if k.startswith(_OPTIMIZER)}
-        saved = {k: v for k, v in tensors.items() if k.startswith(_STRATEGY)}
-        if {_STRATEGY + k: v.shape for k, v in own.items()} != {
-            k: tuple(v.shape) for k, v in saved.items()
-        }:
-            raise WeightsError(
-                f"fit: the checkpoint {self.path} belongs to another strategy than "
-                f"{strategy.label}; give the same strategy, or another folder"
-            )
-        if {_OPTIMIZER + k for k in kept} != set(states):
-            raise WeightsError(
-                f"fit: the checkpoint {self.path} belongs to the optimizer {content['optimizer']} "
-                f"and other parameters than {trainer.optimizer} updates; give the same module and "
-                "optimizer, or another folder"
-            )
-        scale = self._scale()
-        if {_LOSS_SCALE + k for k in scale} != {k for k in tensors if k.startswith(_LOSS_SCALE)}:
-            raise WeightsError(
-                f"fit: the checkpoint {self.path} was written with"
-                f"{'out' if scale else ''} loss scaling, this training is with"
-                f"{'' if scale else 'out'} it; give the same precision, or another folder"
-            )
+        variables = {
+            **{_OPTIMIZER + name: v for name, v in kept.items()},
+            **{_STRATEGY + name: v for name, v in strategy.state(training).items()},
+            **{_LOSS_SCALE + name: v for name, v in self._scale().items()},
+        }
+        self._check_fits(tensors, variables, strategy, content["optimizer"])
         trainer.module.load_state_dict(
             {k.removeprefix(_MODULE): v for k, v in tensors.items() if k.startswith(_MODULE)}
         )
-        for name, v in kept.items():
-            v.assign(states[_OPTIMIZER + name])
-        for name, v in own.items():
-            v.assign(saved[_STRATEGY + name])
-        for name, v in scale.items():
-            v.assign(tensors[_LOSS_SCALE + name])
+        for name, v in variables.items():
+            v.assign(tensors[name])
         strategy.accept(training)
         self._restore_numbers(content)
         schedules = content["schedules"].items()
@@ -181,6 +161,40 @@ class Checkpoint:
         self._states = {k: decoded(v, tensors) for k, v in content["callbacks"].items()}
         self._stopped_of = content["stopped_of"]
         return _history(content["history"])
+
+    def _check_fits(
+        self,
+        tensors: Mapping[str, Any],
+        variables: Mapping[str, Variable],
+        strategy: Strategy,
+        optimizer: str,
+    ) -> None:
+        """Raise WeightsError if the arrays of a checkpoint are not those of this training."""
+
+        def saved(prefix: str) -> dict[str, Shape]:
+            return {k: tuple(v.shape) for k, v in tensors.items() if k.startswith(prefix)}
+
+        def own(prefix: str) -> dict[str, Shape]:
+            return {k: v.shape for k, v in variables.items() if k.startswith(prefix)}
+
+        if own(_STRATEGY) != saved(_STRATEGY):
+            raise WeightsError(
+                f"fit: the checkpoint {self.path} belongs to another strategy than "
+                f"{strategy.label}; give the same strategy, or another folder"
+            )
+        if own(_OPTIMIZER).keys() != saved(_OPTIMIZER).keys():
+            raise WeightsError(
+                f"fit: the checkpoint {self.path} belongs to the optimizer {optimizer} "
+                f"and other parameters than {self._trainer.optimizer} updates; give the same "
+                "module and optimizer, or another folder"
+            )
+        if own(_LOSS_SCALE).keys() != saved(_LOSS_SCALE).keys():
+            scales = bool(own(_LOSS_SCALE))
+            raise WeightsError(
+                f"fit: the checkpoint {self.path} was written with"
+                f"{'out' if scales else ''} loss scaling, this training is with"
+                f"{'' if scales else 'out'} it; give the same precision, or another folder"
+            )
 
     def restore_listeners(self) -> None:
         """Give listeners their restored states. Listeners without one begin anew."""

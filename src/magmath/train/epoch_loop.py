@@ -134,16 +134,16 @@ class EpochLoop:
         number of samples of each step.
 
         Raises NonFiniteLoss. Even then the variables have the values after the last step, and
-        `history.steps` has the losses of the completed steps.
+        `history.step_losses` has the losses of the completed steps.
         """
         trainer, step = self._trainer, self._step
-        each, first_step = len(step.reported), len(history.steps)
+        each, first_step = len(step.reported), len(history.step_losses)
         before = 0
 
         def progress(done: int, values: list[float]) -> None:
             done += before
             losses = values[::each]
-            history.steps.extend(losses)
+            history.step_losses.extend(losses)
             _check_finite(losses, epoch, done, self._steps)
             samples = min(done * step.batch_size, step.count)
             speed = samples / max(time.perf_counter() - start, 1e-9)
@@ -155,7 +155,9 @@ class EpochLoop:
         weights: list[int] = []
         try:
             for data, batch, count in self._feed.runs(trainer.epochs_done, seed):
-                for exchanges, steps in self._segments(trainer.optimizer.steps + before, count):
+                for exchanges, steps in self._runs_of_steps(
+                    trainer.optimizer.steps + before, count
+                ):
                     on_progress = progress if steps > 1 else None
                     run = batch, exchanges, data, trainer.epochs_done, seed, steps
                     found = step.run(*run, on_progress)
@@ -172,14 +174,14 @@ class EpochLoop:
         step.collect()
         step.end_epoch()
         _check_finite(values[::each], epoch, self._steps, self._steps)
-        history.steps[first_step:] = values[::each]
+        history.step_losses[first_step:] = values[::each]
         return values, weights
 
-    def _segments(self, first: int, count: int) -> Iterator[tuple[bool, int]]:
+    def _runs_of_steps(self, first: int, count: int) -> Iterator[tuple[bool, int]]:
         """Yield the runs of steps from step `first` of the training on (see
-        `TrainingStep.segments`), of one step each if a callback is called after each one."""
+        `TrainingStep.runs_of_steps`), of one step each if a callback is called after each one."""
         alone = self._reports_each_step and not self._step.strategy.is_asynchronous
-        for exchanges, steps in self._step.segments(first, count):
+        for exchanges, steps in self._step.runs_of_steps(first, count):
             yield from [(exchanges, 1)] * steps if alone else [(exchanges, steps)]
 
     def _record(

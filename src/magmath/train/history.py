@@ -53,7 +53,8 @@ class History:
     """The epochs of a training run. `loss`, `accuracy` … are lists with one entry per epoch."""
 
     records: list[EpochRecord] = field(default_factory=list)
-    steps: list[float] = field(default_factory=list, repr=False)
+    step_losses: list[float] = field(default_factory=list, repr=False)
+    """The training loss of each step of all epochs."""
     strategy: str = ""
 
     def __repr__(self) -> str:

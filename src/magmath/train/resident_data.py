@@ -54,6 +54,10 @@ class ResidentData:
             None if weights is None else _on_workers(asarray(weights, dtype=dtype), dtype)
         )
         self._leaves, self._tree = flatten((self.inputs, self.targets, self.weights))
+        self.count = self._checked_count(operation)
+
+    def _checked_count(self, operation: str) -> int:
+        """Return the number of samples. Raises DataError if arrays have different numbers."""
         samples, _ = flatten(self.inputs)
         if not samples or any(x.ndim == 0 or x.shape[0] == 0 for x in samples):
             shapes = ", ".join([str(x.shape) for x in samples])
@@ -61,24 +65,25 @@ class ResidentData:
                 f"{operation}: samples must be (N, …) with N ≥ 1, was given {shapes}; give arrays "
                 f"whose first axis numbers the samples"
             )
-        self.count = samples[0].shape[0]
-        if any(x.shape[0] != self.count for x in samples):
+        count: int = samples[0].shape[0]
+        if any(x.shape[0] != count for x in samples):
             shapes = ", ".join([str(x.shape) for x in samples])
             raise DataError(
                 f"{operation}: all inputs need the same number of samples, was given {shapes}; "
                 f"the first axis of each numbers the samples"
             )
-        for x in flatten(self.targets)[0] if targets is not None else ():
-            if x.ndim == 0 or x.shape[0] != self.count:
+        for x in flatten(self.targets)[0] if self.targets is not None else ():
+            if x.ndim == 0 or x.shape[0] != count:
                 raise DataError(
-                    f"{operation}: {self.count} samples need {self.count} targets, was given "
+                    f"{operation}: {count} samples need {count} targets, was given "
                     f"{x.shape}; give one target for each sample"
                 )
-        if self.weights is not None and self.weights.shape != (self.count,):
+        if self.weights is not None and self.weights.shape != (count,):
             raise DataError(
-                f"{operation}: {self.count} samples need weights of shape ({self.count},), was "
+                f"{operation}: {count} samples need weights of shape ({count},), was "
                 f"given {self.weights.shape}; give one number for each sample"
             )
+        return count
 
     def is_of(self, inputs: Any, targets: Any, weights: Any = None) -> bool:
         """Return True if the data set was made from these array objects and they have not been

@@ -302,9 +302,9 @@ class TrainingStep:
         """Note that all steps of the epoch were run."""
         self.is_whole = True
 
-    def segments(self, first: int, steps: int) -> list[tuple[bool, int]]:
-        """Return the runs of steps of one kind, from step `first` of the training on: for each run,
-        whether the workers exchange their results, and the number of steps."""
+    def runs_of_steps(self, first: int, steps: int) -> list[tuple[bool, int]]:
+        """Return the sequences of steps of one kind, from step `first` of the training on: for each
+        one whether the workers exchange their results, and the number of steps."""
         every = self.strategy.every
         kinds = [(first + i + 1) % every == 0 for i in range(steps)]
         return [(kind, len(list(same))) for kind, same in groupby(kinds)]

@@ -17,7 +17,7 @@ from magmath.graph import (
     Graph,
     Node,
     Provenance,
-    WeakOperand,
+    RecordedOperand,
     recipe_of,
     set_provenance,
     weak_operand,
@@ -47,7 +47,7 @@ class ProvenanceTemplate:
         self._recipe, captured, positions = recipe_of(order, outside)
         self._outputs = [positions[node] for node in traced.outputs]
         self._line = line
-        self._operands: list[int | Node | WeakOperand] = [
+        self._operands: list[int | Node | RecordedOperand] = [
             position.get(node, node if node.name == "variable" else known)
             for node, known in zip([order[i] for i in self._recipe.operands], captured, strict=True)
         ]  # the position of an argument, a variable, or a captured array
@@ -78,9 +78,9 @@ class ProvenanceTemplate:
         repetition.add(leaves, [arguments[x] for x in self._numbers] if self._numbers else ())  # type: ignore[index]
         self.repetitions.append(repetition)
 
-    def operands(self, arguments: Sequence[Any]) -> list[WeakOperand]:
+    def operands(self, arguments: Sequence[Any]) -> list[RecordedOperand]:
         """Return the operands of a call; they must be recorded before it assigns variables."""
-        operands: list[WeakOperand] = []
+        operands: list[RecordedOperand] = []
         for source in self._operands:
             if type(source) is int:
                 argument = arguments[source]
@@ -96,7 +96,7 @@ class ProvenanceTemplate:
     def note(
         self,
         leaves: Sequence[Node],
-        operands: list[WeakOperand],
+        operands: list[RecordedOperand],
         arguments: Sequence[Any],
         drawn: Mapping[Node, float],
     ) -> None:
@@ -112,7 +112,7 @@ class ProvenanceTemplate:
         for leaf, output in zip(leaves, self._outputs):  # noqa: B905  assigned variables follow
             set_provenance(leaf, common.of_output(output, self._line))
 
-    def _begun(self, operands: Sequence[WeakOperand]) -> Repetition | None:
+    def _begun(self, operands: Sequence[RecordedOperand]) -> Repetition | None:
         """Return a repetition whose first call has these operands, if they are results of an
         earlier call, and operands of it."""
         recipe, kinds = self._recipe, self._kinds
@@ -150,7 +150,7 @@ class ProvenanceTemplate:
         return Repetition(calls, given)
 
 
-def _is_same_leaf(x: WeakOperand, y: WeakOperand) -> bool:
+def _is_same_leaf(x: RecordedOperand, y: RecordedOperand) -> bool:
     """Return True for references to one leaf with one value."""
     if not (isinstance(x, LeafOperand) and isinstance(y, LeafOperand)):
         return False

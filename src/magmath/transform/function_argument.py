@@ -1,4 +1,5 @@
-"""The functions that transformations and loops are given: their check, and the names of results."""
+"""The functions that transformations and loops are given: their check, their form, and the names
+of results."""
 
 from __future__ import annotations
 
@@ -25,6 +26,16 @@ def named(
     transformed.__name__ = f"{name}({own})"
     transformed.__doc__ = getattr(function, "__doc__", None)
     return transformed
+
+
+def with_keywords_last(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function with a dictionary of the keyword arguments as its last argument."""
+
+    def called(*values: Any) -> Any:
+        return function(*values[:-1], **values[-1])
+
+    called.__qualname__ = getattr(function, "__qualname__", repr(function))
+    return called
 
 
 def _described(value: Any) -> str:

@@ -11,13 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, final
 
-from msgspec.structs import replace
-
 from magmath.api.creation import asarray, zeros
 from magmath.arrays.array import Array, copy_of
 from magmath.arrays.lazy_array import evaluate
 from magmath.arrays.variable import overwrite
-from magmath.core.dtypes import DType, int64
+from magmath.core.dtypes import int64
 from magmath.engine import session, tracing
 from magmath.engine.kept_expressions import keep_expression
 from magmath.engine.remote_array import RemoteArray, leaf_of, remote_array_of
@@ -26,24 +24,17 @@ from magmath.engine.user_line import user_line
 from magmath.graph import (
     Graph,
     Node,
-    Operation,
     Provenance,
-    Recipe,
-    Shape,
-    WeakOperand,
     make_node,
-    recipe_of,
     set_provenance,
     set_value,
     topological,
     weak_operand,
 )
-from magmath.graph.recipe import NumberStep, RecipeStep, number_node
 from magmath.ops import elementwise as e
-from magmath.ops.concatenation import CONCAT
 from magmath.ops.indexing.dynamic_slice import SET_WINDOW, WINDOW
-from magmath.ops.leaves import constant, input_leaf, parameter
-from magmath.ops.manipulation import RESHAPE
+from magmath.ops.leaves import constant, input_leaf
+from magmath.transform.loop_provenance import LoopProvenance
 
 if TYPE_CHECKING:
     from magmath.runtime.run_handle import RunHandle
@@ -136,12 +127,12 @@ class _LoopProgram:
         variables = [self.trace.read[leaf] for leaf in self.trace.assigned]
         numbers = self.trace.numbers_of_run(self._steps, self._lower)
         states = self._placeholders[: len(self._start)]
-        history = _LoopHistory(
+        unrollable = LoopProvenance(
             self._traced, states, self._placeholders[len(states)], list(self.trace.assigned),
             self._collected, range(self._lower, self._lower + self._steps), numbers,
             reverse=self._reverse,
         )  # fmt: skip
-        operands = [*map(weak_operand, self._start), *history.captured(self.trace.read)]
+        operands = [*map(weak_operand, self._start), *unrollable.captured(self.trace.read)]
         values: dict[Node, Any] = dict(zip(self._placeholders, self._data, strict=True))
         self._data = []
         values |= numbers
@@ -158,7 +149,7 @@ class _LoopProgram:
         line = user_line()
         leaves = [leaf_of(one) for one in made[:-1]]
         for output, leaf in enumerate(leaves):
-            set_provenance(leaf, Provenance.of_loop(history, output, operands, line))
+            set_provenance(leaf, Provenance.of_loop(unrollable, output, operands, line))
         return leaves
 
     def _leaves(self, positions: Sequence[int]) -> list[Node]:
@@ -197,115 +188,3 @@ def _reads_arrays(node: Node) -> bool:
 
 def _last_first(index: Node, total: int) -> Node:
     return e.subtract(constant(total, int64), index)
-
-
-@final
-class _LoopHistory:
-    """The provenance of a loop's results: the recipe of its body, and how to unroll it.
-
-    The operands are the initial states, then the arrays and variables that the body captures.
-    `length` is the number of operations of all steps.
-    """
-
-    def __init__(
-        self,
-        body: Graph,
-        states: Sequence[Node],
-        index: Node,
-        assigned: Sequence[Node],
-        collected: Sequence[tuple[Shape, DType]],
-        numbers_of_steps: range,
-        numbers: Mapping[Node, float],
-        *,
-        reverse: bool,
-    ) -> None:
-        order = topological(body.outputs, cut=True)
-        self._body, captured, position = recipe_of(order, ())
-        self._outputs = [position[node] for node in body.outputs]
-        self._states = [position.get(node) for node in states]
-        self._index = position.get(index)
-        self._assigned = [position.get(leaf) for leaf in assigned]
-        self._collected, self._steps = collected, numbers_of_steps
-        self._numbers = {position[x]: n for x, n in numbers.items() if x in position}
-        self._reverse = reverse
-        own = {*self._states, self._index}
-        pairs = zip(self._body.operands, captured, strict=True)
-        self._captured = {operand: read for operand, read in pairs if operand not in own}
-        self._read: Sequence[int] = ()
-        self._variables = {position[x]: x for x in order if x.name == "variable"}
-        self.length = self._body.length * len(numbers_of_steps)
-
-    def captured(self, variables: Mapping[Node, Any]) -> list[WeakOperand]:
-        """Return the captured operands of the body, before the loop assigns variables."""
-        found = [
-            weak_operand(variables[self._variables[operand]].current_version)
-            if operand in self._variables
-            else read
-            for operand, read in self._captured.items()
-        ]
-        self._read, self._captured, self._variables = tuple(self._captured), {}, {}
-        return found
-
-    def written_out(self) -> tuple[Recipe, Sequence[int]]:
-        """Return the recipe of the unrolled loop and the positions of its results."""
-        count = len(self._states) + len(self._read)
-        long: list[Any] = [None] * count
-        current = list(range(len(self._states)))
-        outside = dict(zip(self._read, range(len(current), count), strict=True))
-        varying, once = self._varying(), dict[int, int]()
-        rows: list[list[int]] = [[] for _ in self._collected]
-        for number in self._steps:
-            known = once | outside
-            known |= {s: at for s, at in zip(self._states, current, strict=True) if s is not None}
-            for position, step in enumerate(self._body.steps):
-                if position in known:
-                    continue
-                known[position] = len(long)
-                if position not in varying:
-                    once[position] = len(long)
-                if position == self._index:
-                    long.append(parameter(number, int64))
-                elif position in self._numbers:
-                    assert isinstance(step, (Node, NumberStep))
-                    long.append(number_node(step, self._numbers[position]))
-                elif isinstance(step, RecipeStep):
-                    long.append(replace(step, sources=tuple([known[i] for i in step.sources])))
-                else:
-                    long.append(step)
-            found = [known[position] for position in self._outputs]
-            current, found = found[: len(current)], found[len(current) :]
-            for row, position in zip(rows, found, strict=False):
-                row.append(position)
-            pairs = zip(self._assigned, found[len(rows) :], strict=True)
-            outside |= {leaf: position for leaf, position in pairs if leaf is not None}
-        stacked = [
-            _stack(long, row[::-1] if self._reverse else row, *kind)
-            for row, kind in zip(rows, self._collected, strict=True)
-        ]
-        return Recipe(long, range(count)), [*current, *stacked]
-
-    def _varying(self) -> set[int]:
-        """Return the positions in the body whose values differ between steps."""
-        found = {x for x in (*self._states, self._index, *self._assigned) if x is not None}
-        for position, step in enumerate(self._body.steps):
-            if isinstance(step, RecipeStep) and not found.isdisjoint(step.sources):
-                found.add(position)
-        return found
-
-
-def _stack(long: list[Any], row: Sequence[int], shape: Shape, dtype: DType) -> int:
-    """Append the array with these rows to a recipe; return its position."""
-    one = (1, *shape)
-    positions = []
-    for position in row:
-        positions.append(len(long))
-        long.append(_step(RESHAPE, {"shape": one}, one, dtype, (position,)))
-    long.append(_step(CONCAT, {"axis": 0}, (len(row), *shape), dtype, tuple(positions)))
-    return len(long) - 1
-
-
-def _step(
-    operation: Operation, attributes: Mapping[str, Any], shape: Shape, dtype: DType, positions: Any
-) -> RecipeStep:
-    frozen = MappingProxyType({**attributes})
-    return RecipeStep(operation, frozen, shape, dtype, None, user_line(), None, positions)

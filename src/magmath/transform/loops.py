@@ -114,7 +114,7 @@ def scan(
         return checked_states("scan", carry, tree, states), results, own
 
     if tracing.current() is not None and steps:
-        return _written_out(applied, part, unflatten(tree, states), tree, steps, reverse)
+        return _unrolled(applied, part, unflatten(tree, states), tree, steps, reverse)
     if not steps:
         return unflatten(tree, states), _no_rows(applied, rows, rows_tree, states, tree)
     returned_trees: list[Any] = []
@@ -157,7 +157,7 @@ def _steps(rows: Sequence[Array], xs: Any, length: int | None) -> int:
     return next(iter(counts))
 
 
-def _written_out(
+def _unrolled(
     applied: Callable[..., Any],
     part: Callable[..., Any],
     carry: Any,

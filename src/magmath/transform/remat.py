@@ -10,7 +10,7 @@ from magmath.arrays.traced_scalar import TracedScalar
 from magmath.arrays.tree import flatten
 from magmath.graph import Node, topological
 from magmath.ops.recomputation import checkpoint
-from magmath.transform.function_argument import named, require_function
+from magmath.transform.function_argument import named, require_function, with_keywords_last
 from magmath.transform.traced_function import assign_all, placeholder, trace_function
 
 
@@ -37,12 +37,7 @@ def remat(function: Callable[..., Any]) -> Callable[..., Any]:
         }
         remaining = iter(given)
         inputs = [next(remaining) if _is_array(leaf) else leaf for leaf in leaves]
-
-        def called(*values: Any) -> Any:
-            return function(*values[:-1], **values[-1])
-
-        called.__qualname__ = getattr(function, "__qualname__", repr(function))
-        traced = trace_function("remat", called, tree, inputs)
+        traced = trace_function("remat", with_keywords_last(function), tree, inputs)
         again = [*given, *_draws(traced.results, traced.drawn)]
         if given:
             captured = _captured(traced.results, again)

@@ -18,7 +18,8 @@ from magmath.arrays.tree import flatten, unflatten
 from magmath.arrays.variable import Variable, assign
 from magmath.core.dtypes import DType
 from magmath.engine import session
-from magmath.engine.tracing import Scope, StreamPosition, tracing
+from magmath.engine.drawn_streams import StreamPosition
+from magmath.engine.tracing import Scope, tracing
 from magmath.graph import Node, Shape
 from magmath.graph.rebuild import rebuilt
 from magmath.ops.leaves import input_leaf

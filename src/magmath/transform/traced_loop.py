@@ -13,7 +13,8 @@ from magmath.arrays.array import Array
 from magmath.arrays.tree import unflatten
 from magmath.arrays.variable import Variable, assign
 from magmath.core.dtypes import int64
-from magmath.engine.tracing import Scope, StreamPosition, Streams, VariableState, tracing
+from magmath.engine.drawn_streams import StreamPosition, Streams
+from magmath.engine.tracing import Scope, VariableState, tracing
 from magmath.engine.user_line import user_line
 from magmath.graph import Node
 from magmath.graph.rebuild import rebuilt

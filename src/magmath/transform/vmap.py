@@ -15,7 +15,7 @@ from magmath.batching import BatchOperand, batched
 from magmath.errors import MagmathError, OptionError, ShapeError
 from magmath.graph import Node
 from magmath.ops.manipulation import permute
-from magmath.transform.function_argument import named, require_function
+from magmath.transform.function_argument import named, require_function, with_keywords_last
 from magmath.transform.traced_function import assign_all, placeholder, trace_function
 
 Axes: TypeAlias = "int | Sequence[Any] | Mapping[Any, Any] | None"
@@ -49,12 +49,7 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) ->
         leaves, tree = flatten((*args, kwargs))
         axes = _axes_of_arguments(in_axes, args, kwargs)
         given, examples, size = _examples(leaves, axes, _names(args, kwargs))
-
-        def called(*values: Any) -> Any:
-            return function(*values[:-1], **values[-1])
-
-        called.__qualname__ = getattr(function, "__qualname__", repr(function))
-        traced = trace_function("vmap", called, tree, examples, can_loop=True)
+        traced = trace_function("vmap", with_keywords_last(function), tree, examples, can_loop=True)
         streams = [position.number for position in traced.moved]
         outputs = [*traced.results, *traced.assigned.values(), *streams]
         results = batched(outputs, given, traced.drawn, size)

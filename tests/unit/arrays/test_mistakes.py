@@ -17,7 +17,7 @@ from arrays import GRID, check
 from engines import current
 from magmath.core.foreign_names import KEYWORDS
 from magmath.engine import session
-from magmath.engine.donation import referenced_elsewhere
+from magmath.engine.live_references import referenced_elsewhere
 from magmath.errors import (
     DataError,
     DTypeError,

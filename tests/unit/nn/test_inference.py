@@ -57,7 +57,7 @@ def _built(shape: tuple[int, ...], seed: int, dtype: str = "float32") -> tuple[n
 
 
 def _operations(f: Any) -> list[str]:
-    program = f._last_undivided.repeated.compiled.program
+    program = f._last_undivided.replays.compiled.program
     return [x.operation for x in program.instructions if isinstance(x, Call)]
 
 

@@ -68,7 +68,7 @@ def test_a_loader_trains_as_the_arrays_do(name: str, kind: tuple[str, int]) -> N
                     shuffle=False,
                 )
                 scores = net.evaluate(samples, targets)
-            ends.append((net.history.steps, scores["loss"]))
+            ends.append((net.history.step_losses, scores["loss"]))
     np.testing.assert_allclose(ends[1][0], ends[0][0], rtol=1e-5)
     np.testing.assert_allclose(ends[1][1], ends[0][1], rtol=1e-5)
 

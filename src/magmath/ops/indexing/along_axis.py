@@ -21,7 +21,7 @@ from magmath.ops.indexing.request_reply import (
     IndexedAccess,
     bind_add,
     bind_read,
-    distributed_access,
+    collective_access,
     places_along,
 )
 from magmath.ops.infer_rules import LETTERS, as_signed, is_numpy_only
@@ -112,7 +112,7 @@ TAKE_ALONG = Operation(
     flops=_no_flops,
     checks_indices=True,
     reads_subset=True,
-    distributed=distributed_access(
+    collective=collective_access(
         lambda shapes, shape, a: _picking(shapes[0], shape, a["axis"]),
         ("array",),
         "picked",
@@ -176,7 +176,7 @@ SCATTER_ALONG = Operation(
     reference=_scatter_along_reference,
     flops=_no_flops,
     checks_indices=True,
-    distributed=distributed_access(
+    collective=collective_access(
         lambda shapes, shape, a: _picking(shape, shapes[1], a["axis"]),
         ("picked",),
         "array",

@@ -30,7 +30,7 @@ from magmath.ops.indexing.request_reply import (
     bind_add,
     bind_read,
     bind_replace,
-    distributed_access,
+    collective_access,
 )
 from magmath.ops.infer_rules import LETTERS, as_signed, is_numpy_only, same_bits_always
 from magmath.ops.leaves import constant
@@ -224,7 +224,7 @@ TAKE = Operation(
     checks_indices=True,
     same_bits=same_bits_always,
     reads_subset=True,
-    distributed=distributed_access(
+    collective=collective_access(
         lambda shapes, shape, a: IndexedAccess(shapes[0], a["axes"], _common(*shapes[1:]), a["at"]),
         ("array",),
         "picked",
@@ -328,7 +328,7 @@ SCATTER_ADD = Operation(  # split indices give a pending sum
     reference=_scatter_reference,
     flops=_no_flops,
     checks_indices=True,
-    distributed=distributed_access(
+    collective=collective_access(
         lambda shapes, shape, a: IndexedAccess(shape, a["axes"], _common(*shapes[1:]), a["at"]),
         ("picked",),
         "array",
@@ -430,7 +430,7 @@ PUT = Operation(
     flops=_no_flops,
     checks_indices=True,
     overwrites_first=True,
-    distributed=distributed_access(
+    collective=collective_access(
         lambda shapes, shape, a: IndexedAccess(shape, a["axes"], _common(*shapes[2:]), a["at"]),
         ("array", "picked"),
         "array",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from magmath.core.block_cyclic import round_to_cache_lines
 from magmath.core.request_batching import receive_buffer_bytes, requests_per_round
 from magmath.core.shapes import size_of
-from magmath.graph import DistributedCall, DistributedKernel, Node, Shape, Workspace
+from magmath.graph import CollectiveCall, CollectiveKernel, Node, Shape, Workspace
 from magmath.layout import Layout, Mesh, even_cuts
 from magmath.ops.indexing.local_index import front, normalized
 from magmath.ops.infer_rules import as_signed
@@ -108,18 +108,18 @@ class IndexedAccess:
 
 PickingOf = Callable[[Sequence[Shape], Shape, Mapping[str, Any]], IndexedAccess]
 """(shapes of the operands, shape of the result, attributes) → the access."""
-Bind = Callable[[DistributedCall, IndexedAccess], Callable[[], object]]
+Bind = Callable[[CollectiveCall, IndexedAccess], Callable[[], object]]
 
 
-def distributed_access(
+def collective_access(
     picking_of: PickingOf, roles: Sequence[Role], result: Role, bind: Bind, *, exact: bool = True
-) -> DistributedKernel:
-    """Return the distributed kernel of a record that accesses elements by index.
+) -> CollectiveKernel:
+    """Return the collective kernel of a record that accesses elements by index.
 
     `roles` are the roles of its first operands; the other operands are indices.
     """
     exchange = _Exchange(picking_of, roles, result, bind)
-    return DistributedKernel(
+    return CollectiveKernel(
         layouts=exchange.layouts,
         kernel=exchange.kernel,
         workspace=exchange.workspace,
@@ -133,7 +133,7 @@ def distributed_access(
 
 @dataclass(frozen=True)
 class _Exchange:
-    """The functions of a `DistributedKernel` for a record that accesses elements by index."""
+    """The functions of a `CollectiveKernel` for a record that accesses elements by index."""
 
     picking_of: PickingOf
     roles: Sequence[Role]
@@ -194,7 +194,7 @@ class _Exchange:
         """Return the bytes of local memory traffic: rows and row numbers move about four times."""
         return 4 * self._of(node).share(workers) * (self.sent + self._row_bytes(node))
 
-    def kernel(self, call: DistributedCall) -> Callable[[], object]:
+    def kernel(self, call: CollectiveCall) -> Callable[[], object]:
         shapes = [layout.shape for layout in call.layouts]
         return self.bind(call, self.picking_of(shapes, call.layout.shape, call.attributes))
 
@@ -220,7 +220,7 @@ class _Named:
     """
 
     def __init__(
-        self, call: DistributedCall, p: IndexedAccess, indices: Sequence[torch.Tensor]
+        self, call: CollectiveCall, p: IndexedAccess, indices: Sequence[torch.Tensor]
     ) -> None:
         import torch
 
@@ -260,7 +260,7 @@ class _Named:
             raise failure
 
 
-def _rounds(call: DistributedCall, p: IndexedAccess, scratch: torch.Tensor, nbytes: int) -> Rounds:
+def _rounds(call: CollectiveCall, p: IndexedAccess, scratch: torch.Tensor, nbytes: int) -> Rounds:
     """Return the rounds of requests of `nbytes` bytes plus a row each."""
     from magmath.kernels.request_reply import Rounds
 
@@ -283,7 +283,7 @@ def _array(tensor: torch.Tensor, p: IndexedAccess) -> Rows:
     return Rows(front(as_signed(tensor), p.order), len(p.order))
 
 
-def places_along(call: DistributedCall, p: IndexedAccess) -> list[torch.Tensor]:
+def places_along(call: CollectiveCall, p: IndexedAccess) -> list[torch.Tensor]:
     """Return an index for each axis of the access.
 
     The second operand indexes the first axis; along the other axes, an element's own position is
@@ -301,7 +301,7 @@ def places_along(call: DistributedCall, p: IndexedAccess) -> list[torch.Tensor]:
 
 
 def bind_read(
-    call: DistributedCall, p: IndexedAccess, indices: Sequence[torch.Tensor]
+    call: CollectiveCall, p: IndexedAccess, indices: Sequence[torch.Tensor]
 ) -> Callable[[], object]:
     """Bind the read of elements of the first operand."""
     from magmath.kernels.request_reply import ask
@@ -309,7 +309,7 @@ def bind_read(
     comm, named = call.comm, _Named(call, p, indices)
     sees_all = comm.shares_memory and call.out.device.type == "cpu"
     ranks = range(comm.size) if sees_all else (comm.rank,)
-    sources = {rank: _array(call.seen(0, rank), p) for rank in ranks}
+    sources = {rank: _array(call.operand_on(0, rank), p) for rank in ranks}
     target, rounds = _picked(call.out, p, named.shape), _rounds(call, p, call.scratch, NUMBER)
 
     def answer(rank: int, rows: torch.Tensor, out: torch.Tensor) -> None:
@@ -325,7 +325,7 @@ def bind_read(
 
 
 def bind_add(
-    call: DistributedCall, p: IndexedAccess, indices: Sequence[torch.Tensor]
+    call: CollectiveCall, p: IndexedAccess, indices: Sequence[torch.Tensor]
 ) -> Callable[[], object]:
     """Bind the sum of the first operand's elements at their indices, in the order of the ranks."""
     from magmath.kernels.request_reply import send
@@ -356,7 +356,7 @@ def bind_add(
 
 
 def bind_replace(
-    call: DistributedCall, p: IndexedAccess, indices: Sequence[torch.Tensor]
+    call: CollectiveCall, p: IndexedAccess, indices: Sequence[torch.Tensor]
 ) -> Callable[[], object]:
     """Bind the first operand with elements replaced by the second operand's elements.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from magmath.core.dtypes import DType
-from magmath.graph import DistributedKernel, Node, Operation, Shape, Workspace, apply
+from magmath.graph import CollectiveKernel, Node, Operation, Shape, Workspace, apply
 from magmath.graph.operation import Gradients
 from magmath.layout import Layout, Mesh
 from magmath.ops.elementwise import conj
@@ -64,7 +64,7 @@ CHOLESKY = Operation(  # a = L·Lᴴ; reads the lower triangle of a
     reference=np.linalg.cholesky,
     flops=lambda node: matrix_count(node) * node.shape[-1] ** 3 / 3,
     lapack=True,
-    distributed=DistributedKernel(
+    collective=CollectiveKernel(
         layouts=_cholesky_layouts,
         kernel=collective_kernel("blocked_factorization", "cholesky"),
         workspace=lambda node, workers: Workspace(panel_bytes(node.shape, node, workers)),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from magmath.core.svd_workspace import svd_workspace_bytes
-from magmath.graph import DistributedCall, DistributedKernel, Node, Shape, Workspace
+from magmath.graph import CollectiveCall, CollectiveKernel, Node, Shape, Workspace
 from magmath.layout import Layout, Mesh
 from magmath.ops.linalg.block_cyclic import block_cyclic_layout
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
     from magmath.kernels.linalg.bidiagonalization import Columns
 
-Bind = Callable[[DistributedCall], Callable[[], object]]
+Bind = Callable[[CollectiveCall], Callable[[], object]]
 
 
-def distributed_spectrum(bind: Bind, *, sums: int, passes: int) -> DistributedKernel:
-    """Return the distributed kernel of a record with one matrix as operand.
+def collective_spectrum(bind: Bind, *, sums: int, passes: int) -> CollectiveKernel:
+    """Return the collective kernel of a record with one matrix as operand.
 
     In each step the workers form `sums` sums over all workers, and read the remaining matrix
     `passes` times.
@@ -44,7 +44,7 @@ def distributed_spectrum(bind: Bind, *, sums: int, passes: int) -> DistributedKe
         gone_through = passes * count**2 * (rows - count / 3) / 2 / workers
         return round((gone_through + 2 * sums * a.size) * a.dtype.itemsize)  # with the sums
 
-    return DistributedKernel(
+    return CollectiveKernel(
         layouts=_layouts, kernel=bind, workspace=_workspace, traffic=traffic, touched=touched
     )
 
@@ -72,7 +72,7 @@ def _workspace(node: Node, workers: int) -> Workspace:
 # the kernels on one worker's tiles ----------------------------------------------------------------
 
 
-def _columns(call: DistributedCall) -> Columns:
+def _columns(call: CollectiveCall) -> Columns:
     """Return a copy of this worker's part of the matrix, as columns."""
     import torch
 
@@ -89,7 +89,7 @@ def _columns(call: DistributedCall) -> Columns:
     return Columns(x, torch.from_numpy(mine).to(a.device), layout.shape[dim], call.comm, scratch)
 
 
-def _own(call: DistributedCall) -> tuple[torch.Tensor, slice]:
+def _own(call: CollectiveCall) -> tuple[torch.Tensor, slice]:
     """Return this worker's columns of the result, and their range."""
     tiles = call.layout.tiles(call.comm.rank)
     if not tiles or not len(tiles[0][-1]):
@@ -105,7 +105,7 @@ def _fill(out: torch.Tensor, values: np.ndarray[tuple[int], np.dtype[np.float64]
     out[len(values) :] = 0
 
 
-def bind_svd(call: DistributedCall) -> Callable[[], object]:
+def bind_svd(call: CollectiveCall) -> Callable[[], object]:
     """Bind the SVD: U over the singular values over (Vᴴ)ᵀ, this worker's columns of each."""
     import torch
 
@@ -124,7 +124,7 @@ def bind_svd(call: DistributedCall) -> Callable[[], object]:
     return run
 
 
-def bind_svdvals(call: DistributedCall) -> Callable[[], object]:
+def bind_svdvals(call: CollectiveCall) -> Callable[[], object]:
     """Bind the computation of this worker's singular values."""
     from magmath.kernels.linalg.distributed_svd import singular
 
@@ -132,7 +132,7 @@ def bind_svdvals(call: DistributedCall) -> Callable[[], object]:
     return lambda: _fill(out, singular(_columns(call), own.start, None, None)[own])
 
 
-def bind_eigh(call: DistributedCall) -> Callable[[], object]:
+def bind_eigh(call: CollectiveCall) -> Callable[[], object]:
     """Bind the computation of eigenvalues over eigenvectors, this worker's columns of each."""
     from magmath.kernels.linalg.distributed_svd import eigen
 
@@ -140,7 +140,7 @@ def bind_eigh(call: DistributedCall) -> Callable[[], object]:
     return lambda: _fill(out[0], eigen(_columns(call), own.start, out[1:])[own])
 
 
-def bind_eigvalsh(call: DistributedCall) -> Callable[[], object]:
+def bind_eigvalsh(call: CollectiveCall) -> Callable[[], object]:
     """Bind the computation of this worker's eigenvalues."""
     from magmath.kernels.linalg.distributed_svd import eigen
 

@@ -26,7 +26,7 @@ from magmath.ops.linalg.distributed_svd import (
     bind_eigvalsh,
     bind_svd,
     bind_svdvals,
-    distributed_spectrum,
+    collective_spectrum,
 )
 from magmath.ops.linalg.lapack import check_matrix, check_type, lapack, matrix_count, stacked_axes
 from magmath.ops.linalg.matrix_algebra import (
@@ -106,7 +106,7 @@ EIGH = Operation(  # the row of eigenvalues over the eigenvectors; reads the low
     reference=_eigh_reference,
     flops=lambda node: 9.0 * matrix_count(node) * node.shape[-1] ** 3,
     lapack=True,
-    distributed=distributed_spectrum(bind_eigh, sums=1, passes=1),
+    collective=collective_spectrum(bind_eigh, sums=1, passes=1),
 )
 
 
@@ -128,7 +128,7 @@ EIGVALSH = Operation(
     reference=np.linalg.eigvalsh,
     flops=lambda node: 4 / 3 * matrix_count(node) * node.shape[-1] ** 3,
     lapack=True,
-    distributed=distributed_spectrum(bind_eigvalsh, sums=1, passes=1),
+    collective=collective_spectrum(bind_eigvalsh, sums=1, passes=1),
 )
 
 
@@ -321,7 +321,7 @@ SVD = Operation(  # U over the row of singular values over Vᴴ transposed
     flops=lambda node: matrix_count(node) * _svd_flops(*node.inputs[0].shape[-2:]),
     decompositions=_svd_by_qr,
     lapack=True,
-    distributed=distributed_spectrum(bind_svd, sums=2, passes=2),
+    collective=collective_spectrum(bind_svd, sums=2, passes=2),
 )
 
 
@@ -364,7 +364,7 @@ SVDVALS = Operation(
     ),
     decompositions=_svdvals_by_qr,
     lapack=True,
-    distributed=distributed_spectrum(bind_svdvals, sums=2, passes=2),
+    collective=collective_spectrum(bind_svdvals, sums=2, passes=2),
 )
 
 OPERATIONS = {

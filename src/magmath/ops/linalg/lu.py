@@ -13,7 +13,7 @@ import numpy as np
 from magmath.core.block_cyclic import PERMUTED_COLUMNS, panel_rows, round_to_cache_lines
 from magmath.core.dtypes import DType, int64
 from magmath.errors import ShapeError
-from magmath.graph import DistributedKernel, Node, Operation, Shape, Workspace, apply
+from magmath.graph import CollectiveKernel, Node, Operation, Shape, Workspace, apply
 from magmath.graph.operation import Gradients
 from magmath.layout import Layout, Mesh
 from magmath.ops.concatenation import CONCAT
@@ -139,7 +139,7 @@ LU = Operation(  # a·P = L·U; partial pivoting of columns needs no transpositi
     reference=_lu_reference,
     flops=lambda node: matrix_count(node) * elimination_flops(*node.inputs[0].shape[-2:]),
     lapack=True,
-    distributed=DistributedKernel(
+    collective=CollectiveKernel(
         layouts=_lu_layouts,
         kernel=collective_kernel("blocked_factorization", "lu"),
         workspace=_lu_workspace,
@@ -193,7 +193,7 @@ LU_SOLVE = Operation(
     reference=_lu_solve_reference,
     flops=lambda node: 2.0 * node.size * node.shape[-2],
     lapack=True,
-    distributed=DistributedKernel(
+    collective=CollectiveKernel(
         layouts=columns_layouts(1),
         kernel=collective_kernel("triangular_solve", "lu_solve", "transpose", before=1),
         workspace=_lu_solve_workspace,

@@ -16,8 +16,8 @@ from magmath.core.block_cyclic import is_tall, panel_rows, round_to_cache_lines
 from magmath.core.dtypes import DType
 from magmath.errors import MagmathError
 from magmath.graph import (
-    DistributedCall,
-    DistributedKernel,
+    CollectiveCall,
+    CollectiveKernel,
     Node,
     Operation,
     Shape,
@@ -152,7 +152,7 @@ def _qr_traffic(node: Node, workers: int) -> tuple[int, int]:
     return panel_traffic((min(m, n), m), node, workers, 2.0)
 
 
-def _qr_kernel(call: DistributedCall) -> Callable[[], object]:
+def _qr_kernel(call: CollectiveCall) -> Callable[[], object]:
     n, comm, out, (a,) = call.layouts[0].shape[1], call.comm, call.out, call.inputs
     if call.layout.axis_of(0) is None:
         from magmath.kernels.linalg.householder_qr import Reflections
@@ -178,7 +178,7 @@ QR = Operation(  # Q over R
     reference=_qr_reference,
     flops=lambda node: 4 * matrix_count(node) * elimination_flops(*node.inputs[0].shape[-2:]),
     lapack=True,
-    distributed=DistributedKernel(
+    collective=CollectiveKernel(
         layouts=_qr_layouts, kernel=_qr_kernel, workspace=_qr_workspace, traffic=_qr_traffic
     ),
 )

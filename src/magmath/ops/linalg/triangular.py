@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from magmath.core.dtypes import DType
-from magmath.graph import DistributedKernel, Node, Operation, Shape, Workspace, apply
+from magmath.graph import CollectiveKernel, Node, Operation, Shape, Workspace, apply
 from magmath.graph.operation import Gradients
 from magmath.layout import Layout, Mesh
 from magmath.ops.elementwise import conj
@@ -86,7 +86,7 @@ SOLVE_TRIANGULAR = Operation(
     reference=_solve_triangular_reference,
     flops=lambda node: float(node.size * node.shape[-2]),
     lapack=True,
-    distributed=DistributedKernel(
+    collective=CollectiveKernel(
         layouts=columns_layouts(0),
         kernel=collective_kernel(
             "triangular_solve", "solve_triangular", "lower", "transpose", "unit"

@@ -22,8 +22,8 @@ from magmath.core.request_batching import receive_buffer_bytes, requests_per_rou
 from magmath.core.shapes import size_of
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import (
-    DistributedCall,
-    DistributedKernel,
+    CollectiveCall,
+    CollectiveKernel,
     KernelCall,
     Node,
     Operation,
@@ -123,10 +123,10 @@ def _layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None
     return (layout,), layout
 
 
-def _bind_distributed_sort(name: str) -> Callable[[DistributedCall], Callable[[], object]]:
+def _bind_distributed_sort(name: str) -> Callable[[CollectiveCall], Callable[[], object]]:
     """Return a function that binds the collective sort; the host sorts arrays of a device."""
 
-    def bind(call: DistributedCall) -> Callable[[], object]:
+    def bind(call: CollectiveCall) -> Callable[[], object]:
         import torch
 
         from magmath.kernels.sort import distributed_sort
@@ -176,8 +176,8 @@ def _traffic(name: str) -> Callable[[Node, int], tuple[int, int]]:
     return traffic
 
 
-def _collective(name: str) -> DistributedKernel:
-    return DistributedKernel(
+def _collective(name: str) -> CollectiveKernel:
+    return CollectiveKernel(
         layouts=_layouts,
         kernel=_bind_distributed_sort(name),
         workspace=_workspace(name),
@@ -230,7 +230,7 @@ SORT = Operation(
     reference=_sort_reference,
     flops=_flops(20.0),
     decompositions=_line_by_line,
-    distributed=_collective("sort"),
+    collective=_collective("sort"),
 )
 
 ARGSORT = Operation(
@@ -244,7 +244,7 @@ ARGSORT = Operation(
     reference=_order,
     flops=_flops(60.0),
     decompositions=_line_by_line,
-    distributed=_collective("argsort"),
+    collective=_collective("argsort"),
 )
 
 
@@ -360,7 +360,7 @@ def _search_touched(node: Node, workers: int) -> int:
     return 4 * _search_rounds(node.shape, itemsize, workers)[0] * (itemsize + PLACE)
 
 
-def _bind_distributed_search(call: DistributedCall) -> Callable[[], object]:
+def _bind_distributed_search(call: CollectiveCall) -> Callable[[], object]:
     """Bind the collective search: a value is sent to the worker whose part contains its position.
 
     The last elements of all parts determine this worker.
@@ -372,7 +372,7 @@ def _bind_distributed_search(call: DistributedCall) -> Callable[[], object]:
     (x, values), comm, side = call.inputs, call.comm, call.attributes["side"]
     sees_all = comm.shares_memory and x.device.type == "cpu"
     ranks = range(comm.size) if sees_all else (comm.rank,)
-    parts = {rank: call.seen(0, rank) for rank in ranks}
+    parts = {rank: call.operand_on(0, rank) for rank in ranks}
     cuts = even_cuts(call.layouts[0].shape[0], comm.size)
     given, target = Rows(as_signed(values), values.ndim), Rows(call.out, values.ndim)
     share, size = _search_rounds(call.layout.shape, x.itemsize, comm.size)
@@ -407,7 +407,7 @@ SEARCHSORTED = Operation(  # positions in parts of a sorted array add up
     native=None,
     reference=_search_reference,
     flops=lambda node: 20.0 * node.size * (node.inputs[0].size + 1).bit_length(),
-    distributed=DistributedKernel(
+    collective=CollectiveKernel(
         layouts=_search_layouts,
         kernel=_bind_distributed_search,
         workspace=_search_workspace,

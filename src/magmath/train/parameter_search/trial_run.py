@@ -71,7 +71,7 @@ class TrialRun(Listener[Trainer]):
         """Extend the curve, and stop if the trial cannot win."""
         self._epochs += 1
         assert trainer.history is not None
-        steps = trainer.history.steps
+        steps = trainer.history.step_losses
         losses = steps[-len(steps) // len(trainer.history.records) :]
         curve = self.trial.curve.extended(losses, record.seconds, self._points)
         state: State = "finished"

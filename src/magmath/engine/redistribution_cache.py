@@ -1,8 +1,8 @@
 """The cache of redistributed copies of evaluated arrays (dMath's "keep what you've seen").
 
 Array values never change, so a copy is never stale. A copy is released with its array, or in
-least-recently-used order when the copies exceed their budget. `Relayouts` returns the copies that
-the program of a graph can use.
+least-recently-used order when the copies exceed their budget. `NeededCopies` returns the copies
+that the program of a graph can use.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from magmath.passes.simplify import simplify
 if TYPE_CHECKING:
     from magmath.engine.remote_array import RemoteArray
 
-BUDGET_SHARE = 8
-"""Copies use at most 1 / BUDGET_SHARE of a worker's memory."""
+MAX_SHARE = 1 / 8
+"""The share of a worker's memory that copies use at most."""
 MIN_BYTES = 64 << 10
 """The size of the smallest array whose copies are cached."""
 MAX_GRAPHS = 512
-Relayout: TypeAlias = tuple[int, Layout]
+NeededCopy: TypeAlias = tuple[int, Layout]
 """The position of an array among the leaves of a graph, and the layout that the graph needs."""
 
 
-class Relayouts:
+class NeededCopies:
     """The arrays that graphs only redistribute between workers, by the structure of the graph."""
 
     def __init__(self) -> None:
-        self._known: RecentlyUsed[Hashable, tuple[Relayout, ...]] = RecentlyUsed(MAX_GRAPHS)
+        self._known: RecentlyUsed[Hashable, tuple[NeededCopy, ...]] = RecentlyUsed(MAX_GRAPHS)
 
-    def of(self, graph: Graph, environment: Environment) -> tuple[Relayout, ...]:
+    def of(self, graph: Graph, environment: Environment) -> tuple[NeededCopy, ...]:
         """Return the arrays that a graph only redistributes, and to which layouts."""
         if not any(_is_large(leaf) for leaf in graph.leaves):
             return ()
         key = graph.key
         found = self._known.find(key)
         if found is None:
-            found = tuple(_relayouts(graph, environment))
+            found = tuple(_needed_copies(graph, environment))
             self._known.store(key, found)
         return found
 
@@ -55,7 +55,7 @@ def _is_large(leaf: Node) -> bool:
     return leaf.name == "input" and leaf.nbytes >= MIN_BYTES
 
 
-def _relayouts(graph: Graph, environment: Environment) -> Iterator[Relayout]:
+def _needed_copies(graph: Graph, environment: Environment) -> Iterator[NeededCopy]:
     placed = place(simplify(graph), environment)
     users = users_of(placed.nodes)
     for position, leaf in enumerate(graph.leaves):
@@ -68,7 +68,7 @@ def _relayouts(graph: Graph, environment: Environment) -> Iterator[Relayout]:
                 yield position, want
 
 
-class RelayoutCache:
+class RedistributionCache:
     """The cached copies on one pool.
 
     budget   maximum bytes of all copies on a worker
@@ -77,7 +77,7 @@ class RelayoutCache:
     """
 
     def __init__(self, workers: int, limit: int | None) -> None:
-        self.budget = (limit or memory_share(workers)) // BUDGET_SHARE
+        self.budget = int((limit or memory_share(workers)) * MAX_SHARE)
         self.limit = limit
         self._recent: OrderedDict[tuple[int, Layout], ref[RemoteArray]] = OrderedDict()
 

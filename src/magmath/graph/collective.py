@@ -15,13 +15,13 @@ from magmath.graph.operation import Node
 from magmath.layout import Layout
 
 
-def is_distributed(node: Node, inputs: Sequence[Layout], output: Layout) -> bool:
+def runs_collectively(node: Node, inputs: Sequence[Layout], output: Layout) -> bool:
     """Return True if all workers compute a node in these layouts collectively.
 
     This is so if the layouts divide dimensions that the index notation keeps whole, or several
     letters along one axis.
     """
-    if node.operation.distributed is None:
+    if node.operation.collective is None:
         return False
     structure = node.index_notation
     divided: dict[int, set[str]] = {}

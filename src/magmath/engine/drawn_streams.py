@@ -1,0 +1,80 @@
+"""The streams of random numbers that a traced function draws, as leaves of its graph."""
+
+from __future__ import annotations
+
+from typing import Protocol, final
+
+from magmath.core.dtypes import int64
+from magmath.graph import Node
+from magmath.ops import elementwise as e
+from magmath.ops.leaves import constant, parameter
+
+
+class Streams(Protocol):
+    """The methods of a random number generator that a trace uses."""
+
+    seed: int
+    next: int
+
+    def skip_for_run(self, count: int) -> int:
+        """Reserve the next `count` streams for a run; return the number of the first."""
+
+    def draw_eagerly(self) -> tuple[Node, Node]:
+        """Reserve the next stream outside of any trace; return its seed and number."""
+
+
+class StreamPosition:
+    """The number of the next stream of random numbers while a function is traced.
+
+    seed    the seed, 0-d
+    start   the number of the next stream, 0-d
+    """
+
+    def __init__(self, seed: Node, start: Node) -> None:
+        self.seed = seed
+        self.count = 0
+        """The number of draws since `start`."""
+        self.has_moved = False
+        self._start = start
+
+    @property
+    def number(self) -> Node:
+        """The number of the next stream."""
+        return e.add(self._start, constant(self.count, int64)) if self.count else self._start
+
+    def next(self) -> tuple[Node, Node]:
+        """Return the seed and the number of the next stream, and advance."""
+        number = self.number
+        self.count += 1
+        return self.seed, number
+
+    def move(self, number: Node) -> None:
+        """Continue with the stream of this number, which is computed when the program runs."""
+        self._start, self.count, self.has_moved = number, 0, True
+
+
+@final
+class Draws(StreamPosition):
+    """The streams of random numbers that a traced function draws from one generator.
+
+    Each draw uses the next stream. The number of the first stream is a parameter of the program; in
+    step i of a loop it is larger by i times the draws of a step.
+    """
+
+    def __init__(self, generator: Streams, step: Node | None) -> None:
+        self.generator = generator
+        self.first = start = parameter(None, int64)
+        self._each = parameter(None, int64)
+        if step is not None:
+            start = e.add(start, e.multiply(step, self._each))
+        super().__init__(parameter(None, int64), start)
+
+    def numbers(self, steps: int = 1, origin: int = 0) -> dict[Node, int]:
+        """Return the parameters of the next run, of `steps` steps from step number `origin`.
+
+        Streams that a `while_loop` draws are not reserved: the run computes their number.
+        """
+        if self.has_moved:
+            return {self.seed: self.generator.seed, self.first: self.generator.next}
+        first = self.generator.skip_for_run(self.count * steps) - origin * self.count
+        return {self.seed: self.generator.seed, self.first: first, self._each: self.count}

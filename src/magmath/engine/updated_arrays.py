@@ -1,0 +1,63 @@
+"""In-place updates of arrays while a function is traced.
+
+They happen once, during tracing, so those of arrays that exist outside of the function are errors.
+"""
+
+from __future__ import annotations
+
+from sys import getrefcount
+from typing import Protocol, final
+
+from magmath.errors import MagmathError
+from magmath.graph import Node, Shape
+
+
+class UpdatedArray(Protocol):
+    """The attributes of an array that is updated in place during a trace."""
+
+    @property
+    def shape(self) -> Shape:
+        """The extent of each dimension."""
+
+    def replace_node(self, node: Node) -> None:
+        """Refer to another node with the same value."""
+
+
+@final
+class Updates:
+    """The arrays that a traced function updates in place, and their former nodes."""
+
+    def __init__(self) -> None:
+        self._updated: list[tuple[UpdatedArray, Node]] = []
+
+    def note(self, array: UpdatedArray, former: Node) -> None:
+        """Record the in-place update of an array."""
+        self._updated.append((array, former))
+
+    def check(self, function: str) -> None:
+        """Raise MagmathError if one of the arrays exists outside of the function.
+
+        Restores the former values of all arrays.
+        """
+        outside = None
+        updated, self._updated = self._updated, []
+        while updated:
+            array, former = updated.pop()
+            count = sum(other is array for other, _ in updated)
+            if getrefcount(array) > _ALONE + count:
+                array.replace_node(former)
+                outside = array
+        if outside is not None:
+            raise MagmathError(
+                f"{function}: the function updates an array of shape {outside.shape} that was made "
+                f"outside of it, which happens only while it is traced; return the new value, or "
+                f"make the array a variable: mm.variable(name, value)"
+            )
+
+
+def _alone() -> int:
+    value, _ = object(), None
+    return getrefcount(value)
+
+
+_ALONE = _alone()  # reference count of an object with a single local name

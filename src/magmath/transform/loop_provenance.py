@@ -1,0 +1,139 @@
+"""The provenance of a loop: the recipe of its body, which is unrolled for gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, final
+
+from msgspec.structs import replace
+
+from magmath.core.dtypes import DType, int64
+from magmath.engine.user_line import user_line
+from magmath.graph import (
+    Graph,
+    Node,
+    Operation,
+    Recipe,
+    RecordedOperand,
+    Shape,
+    recipe_of,
+    topological,
+    weak_operand,
+)
+from magmath.graph.recipe import NumberStep, RecipeStep, number_node
+from magmath.ops.concatenation import CONCAT
+from magmath.ops.leaves import parameter
+from magmath.ops.manipulation import RESHAPE
+
+
+@final
+class LoopProvenance:
+    """The provenance of a loop's results: the recipe of its body, and how to unroll it.
+
+    The operands are the initial states, then the arrays and variables that the body captures.
+    `length` is the number of operations of all steps.
+    """
+
+    def __init__(
+        self,
+        body: Graph,
+        states: Sequence[Node],
+        index: Node,
+        assigned: Sequence[Node],
+        collected: Sequence[tuple[Shape, DType]],
+        numbers_of_steps: range,
+        numbers: Mapping[Node, float],
+        *,
+        reverse: bool,
+    ) -> None:
+        order = topological(body.outputs, cut=True)
+        self._body, captured, position = recipe_of(order, ())
+        self._outputs = [position[node] for node in body.outputs]
+        self._states = [position.get(node) for node in states]
+        self._index = position.get(index)
+        self._assigned = [position.get(leaf) for leaf in assigned]
+        self._collected, self._steps = collected, numbers_of_steps
+        self._numbers = {position[x]: n for x, n in numbers.items() if x in position}
+        self._reverse = reverse
+        own = {*self._states, self._index}
+        pairs = zip(self._body.operands, captured, strict=True)
+        self._captured = {operand: read for operand, read in pairs if operand not in own}
+        self._read: Sequence[int] = ()
+        self._variables = {position[x]: x for x in order if x.name == "variable"}
+        self.length = self._body.length * len(numbers_of_steps)
+
+    def captured(self, variables: Mapping[Node, Any]) -> list[RecordedOperand]:
+        """Return the captured operands of the body, before the loop assigns variables."""
+        found = [
+            weak_operand(variables[self._variables[operand]].current_version)
+            if operand in self._variables
+            else read
+            for operand, read in self._captured.items()
+        ]
+        self._read, self._captured, self._variables = tuple(self._captured), {}, {}
+        return found
+
+    def unrolled(self) -> tuple[Recipe, Sequence[int]]:
+        """Return the recipe of the unrolled loop and the positions of its results."""
+        count = len(self._states) + len(self._read)
+        long: list[Any] = [None] * count
+        current = list(range(len(self._states)))
+        outside = dict(zip(self._read, range(len(current), count), strict=True))
+        varying, once = self._varying(), dict[int, int]()
+        rows: list[list[int]] = [[] for _ in self._collected]
+        for number in self._steps:
+            known = once | outside
+            known |= {s: at for s, at in zip(self._states, current, strict=True) if s is not None}
+            for position, step in enumerate(self._body.steps):
+                if position in known:
+                    continue
+                known[position] = len(long)
+                if position not in varying:
+                    once[position] = len(long)
+                if position == self._index:
+                    long.append(parameter(number, int64))
+                elif position in self._numbers:
+                    assert isinstance(step, (Node, NumberStep))
+                    long.append(number_node(step, self._numbers[position]))
+                elif isinstance(step, RecipeStep):
+                    long.append(replace(step, sources=tuple([known[i] for i in step.sources])))
+                else:
+                    long.append(step)
+            found = [known[position] for position in self._outputs]
+            current, found = found[: len(current)], found[len(current) :]
+            for row, position in zip(rows, found, strict=False):
+                row.append(position)
+            pairs = zip(self._assigned, found[len(rows) :], strict=True)
+            outside |= {leaf: position for leaf, position in pairs if leaf is not None}
+        stacked = [
+            _stack(long, row[::-1] if self._reverse else row, *kind)
+            for row, kind in zip(rows, self._collected, strict=True)
+        ]
+        return Recipe(long, range(count)), [*current, *stacked]
+
+    def _varying(self) -> set[int]:
+        """Return the positions in the body whose values differ between steps."""
+        found = {x for x in (*self._states, self._index, *self._assigned) if x is not None}
+        for position, step in enumerate(self._body.steps):
+            if isinstance(step, RecipeStep) and not found.isdisjoint(step.sources):
+                found.add(position)
+        return found
+
+
+def _stack(long: list[Any], row: Sequence[int], shape: Shape, dtype: DType) -> int:
+    """Append the array with these rows to a recipe; return its position."""
+    one = (1, *shape)
+    positions = []
+    for position in row:
+        positions.append(len(long))
+        long.append(_step(RESHAPE, {"shape": one}, one, dtype, (position,)))
+    long.append(_step(CONCAT, {"axis": 0}, (len(row), *shape), dtype, tuple(positions)))
+    return len(long) - 1
+
+
+def _step(
+    operation: Operation, attributes: Mapping[str, Any], shape: Shape, dtype: DType, positions: Any
+) -> RecipeStep:
+    frozen = MappingProxyType({**attributes})
+    return RecipeStep(operation, frozen, shape, dtype, None, user_line(), None, positions)

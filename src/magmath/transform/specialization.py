@@ -1,0 +1,262 @@
+"""A specialization: the program of a compiled function for arguments of certain shapes, types and
+layouts, and its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, final
+
+from magmath.arrays.array import Array
+from magmath.arrays.tree import flatten, unflatten
+from magmath.arrays.variable import overwrite
+from magmath.core.dtypes import convert_number
+from magmath.core.precision_state import PRECISION
+from magmath.core.promotion import DEFAULT
+from magmath.engine.captured_arrays import Captured
+from magmath.engine.engine import Engine
+from magmath.engine.hoisted_values import HoistedValues, Separated, separate
+from magmath.engine.pending_readers import note_reader
+from magmath.engine.program_build import Compiled
+from magmath.engine.remote_array import RemoteArray, leaf_of, remote_array_of
+from magmath.engine.replay_cache import ReplayCache
+from magmath.engine.user_line import user_line
+from magmath.graph import Graph, Node
+from magmath.transform.call_arguments import (
+    integer_limits,
+    is_array_or_number,
+    required_properties,
+)
+from magmath.transform.call_provenance import ProvenanceTemplate, Repetition
+from magmath.transform.traced_call import TracedCall
+
+if TYPE_CHECKING:
+    from magmath.diagnostics.explanation import Explanation
+
+NO_DATA: Mapping[Node, RemoteArray] = {}
+NO_NUMBERS: Mapping[Node, float] = {}
+
+
+@final
+class Specialization:
+    """The program of a function for certain shapes, types and layouts."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        call: TracedCall,
+        tree: Hashable,
+        same: Sequence[int],
+        values: Sequence[Any],
+    ) -> None:
+        self.engine = engine
+        self.floating, self.precision = DEFAULT.floating, PRECISION.key
+        trace, position, traced = call.trace, call.position, call.graph()
+        self.tree, self.updated = call.tree, call.updated
+        self._assigned = [trace.read[leaf] for leaf in trace.assigned]
+        self._reads_variables = bool(trace.read)
+        self._returns_one_array = self.tree is None and not (self._reads_variables or self.updated)
+        """True if the result is one array, and nothing else is to be done."""
+        self._trace = trace
+        self._is_same_in_each_run = trace.is_same_in_each_run
+        self._results = len(call.nodes) - len(self.updated)
+        graph = self.engine.cut(traced)
+        self._hoisted: HoistedValues | None = None
+        self._versions: Mapping[Node, Node] = {}
+        separated = self._separated(graph, position)
+        if separated is not None:
+            graph, self._hoisted = separated.graph, separated.hoisted
+            self._versions = separated.versions
+        compiled = self.engine.compile(graph)
+        self.replays = ReplayCache(engine, compiled, graph, draws=not self._is_same_in_each_run)
+        self._limits = integer_limits(traced, position)
+        self._choose_sources(graph, compiled, position, len(values))
+        is_plain = (
+            not (same or self.updated or self._assigned)
+            and self._is_same_in_each_run
+            and tree == flatten((tuple(values), {}))[1]
+            and all(map(is_array_or_number, values))
+        )
+        self._required = [required_properties(value) for value in values] if is_plain else None
+        """What `accepted` requires of the arguments; None if it accepts none."""
+        self.captured = Captured(traced, call.placeholders)
+        self.captured.add_state(trace)
+        kinds = None
+        if self._required is not None and not any(graph.targets):
+            kinds = [kind for kind, _, _ in self._required]
+        self.provenance = ProvenanceTemplate(traced, position, call.outside, user_line(), kinds)
+
+    def _choose_sources(
+        self, graph: Graph, compiled: Compiled, position: Mapping[Node, int], arguments: int
+    ) -> None:
+        """Note where the program's arrays and numbers come from: the positions of arguments, and
+        leaves."""
+        leaves = graph.leaves
+        self._arrays = [position.get(leaves[i], leaves[i]) for i in compiled.inputs]
+        self._numbers = [position.get(leaves[i], leaves[i]) for i in compiled.parameters]
+        self._fixed = [x.value for x in self._numbers if isinstance(x, Node)]
+        self._in_order = self._arrays == list(range(arguments))
+        has_fixed_numbers = (
+            self._is_same_in_each_run
+            and len(self._fixed) == len(self._numbers)
+            and not self._limits
+        )
+        self._takes_arrays = self._in_order and has_fixed_numbers and self._hoisted is None
+        """True if the program's operands are the arguments, all of them arrays."""
+
+    def explain(self) -> Explanation:
+        """Return the explanation of the last run."""
+        from magmath.diagnostics.explain import explain_program, explain_run
+
+        cache = self.replays
+        if cache.last is not None:
+            return explain_run(cache.last)
+        heading = "small, so computed in this process; larger arrays would be computed by"
+        return explain_program(cache.compiled.program, self.engine.environment, heading=heading)
+
+    def _separated(self, graph: Graph, position: Mapping[Node, int]) -> Separated | None:
+        """Return the graph without the values that are the same in each call.
+
+        None for a function that assigns variables, or draws random numbers.
+        """
+        if self._assigned or self.updated or not self._is_same_in_each_run:
+            return None
+        return separate(self.engine, graph, position)
+
+    def accepted(self, args: tuple[Any, ...]) -> tuple[list[Any], Sequence[Any]] | None:
+        """Return the arguments of `run` if `args` are evaluated arrays and numbers like the traced
+        ones, otherwise None.
+
+        This is the fast path, which does not flatten the arguments.
+        """
+        required = self._required
+        if required is None or len(args) != len(required) or not self.captured.is_current:
+            return None
+        values: list[Any] = []
+        for given, (kind, dtype, layout) in zip(args, required):  # noqa: B905  they are as many
+            if type(given) is not kind:
+                return None
+            argument: Any = given
+            if layout is None:
+                if dtype is not None and repr(argument) != dtype:
+                    return None
+                values.append(argument)
+                continue
+            leaf = argument._leaf
+            if leaf is not argument._node:  # an expression
+                return None
+            value = leaf.value
+            if type(value) is not RemoteArray:  # it was made while a function was traced
+                return None
+            if (value.layout is not layout and value.layout != layout) or value.dtype is not dtype:
+                return None
+            values.append(value)
+        return values, args
+
+    def run_again(self, repetition: Repetition, arguments: Sequence[Any]) -> Any:
+        """Run the program for a call that continues the last one; return the function's result."""
+        given: Sequence[RemoteArray] = repetition.values
+        repetition.values = []  # which would keep the arrays
+        numbers: Sequence[Any] = self._fixed
+        if not self._takes_arrays:
+            self._check_limits(given)
+            numbers, hoisted = self._numbers_of(given, NO_NUMBERS)
+            given = self._given(given, hoisted)
+        results = self.replays.run(given, numbers)
+        self.provenance.note_continued(results.leaves, repetition, arguments)
+        found = (
+            Array(results.leaves[0])
+            if self._returns_one_array
+            else self._deliver(results.leaves, arguments)
+        )
+        self.replays.keep(results)
+        return found
+
+    def run(self, values: Sequence[Any], arguments: Sequence[Any]) -> Any:
+        """Run the program with the values of other arguments; return the function's result."""
+        self._check_limits(values)  # an error must not take random numbers
+        drawn = NO_NUMBERS if self._is_same_in_each_run else self._trace.numbers_of_run()
+        numbers: Sequence[Any] = self._fixed
+        hoisted = NO_DATA
+        if not self._takes_arrays:
+            numbers, hoisted = self._numbers_of(values, drawn)
+        operands = self.provenance.operands(arguments)
+        if self._assigned:
+            made, self.replays.last = overwrite(
+                self._assigned,
+                lambda: self.engine.start(self.replays.compiled, self._given(values), numbers),
+                can_fail=self.replays.compiled.can_fail,
+            )
+            leaves = [leaf_of(data) for data in made]
+            self.provenance.note(leaves, operands, arguments, drawn)
+            return self._deliver(leaves, arguments)
+        if self.updated:
+            self.engine.settle()
+        given = values if self._in_order else self._given(values, hoisted)
+        results = self.replays.run(given, numbers)
+        if self.updated:
+            self.engine.settle()
+        self.provenance.note(results.leaves, operands, arguments, drawn)
+        found = self._deliver(results.leaves, arguments)
+        self.replays.keep(results)
+        return found
+
+    def _check_limits(self, values: Sequence[Any]) -> None:
+        """Raise RangeError if an integer does not fit the type of its operation."""
+        for i, dtype in self._limits:
+            convert_number(values[i], dtype, "compile")
+
+    def _numbers_of(
+        self, values: Sequence[Any], drawn: Mapping[Node, float]
+    ) -> tuple[Sequence[Any], Mapping[Node, RemoteArray]]:
+        """Return the numbers of a call, and the arrays that are the same in each call."""
+        numbers: Sequence[Any] = self._fixed
+        if drawn or len(numbers) < len(self._numbers):
+            numbers = [
+                values[x] if isinstance(x, int) else drawn.get(x, x.value) for x in self._numbers
+            ]
+        hoisted: Mapping[Node, RemoteArray] = {}
+        if self._hoisted is not None:
+            hoisted = self._hoisted.data()
+            numbers = self._with_versions(numbers, hoisted)
+        return numbers, hoisted
+
+    def _given(
+        self, values: Sequence[Any], hoisted: Mapping[Node, RemoteArray] = NO_DATA
+    ) -> list[RemoteArray]:
+        """Return the input arrays of the program, in order."""
+        return [
+            values[x] if isinstance(x, int) else hoisted.get(x) or remote_array_of(x)
+            for x in self._arrays
+        ]
+
+    def _with_versions(
+        self, numbers: Sequence[Any], hoisted: Mapping[Node, RemoteArray]
+    ) -> Sequence[Any]:
+        """Return the numbers of a call with the versions of the arrays that it reads: their
+        handles, after interrupted runs were repeated."""
+        if not self._versions:
+            return numbers
+        leaves = list(self._versions.values())
+        data = [hoisted.get(leaf) or remote_array_of(leaf) for leaf in leaves]
+        handles = dict(zip(self._versions, self.engine.handles(data), strict=True))
+        return [
+            handles.get(x, number) if isinstance(x, Node) else number
+            for x, number in zip(self._numbers, numbers, strict=True)
+        ]
+
+    def _deliver(self, leaves: Sequence[Node], arguments: Sequence[Any]) -> Any:
+        """Update the arguments that the function updates in place; return its result."""
+        if self.updated:
+            for i, leaf in zip(self.updated, leaves[self._results :], strict=True):
+                if isinstance(arguments[i], Array):
+                    arguments[i]._updated(leaf)
+        if self.tree is None:
+            return self._array(leaves[0]) if self._reads_variables else Array(leaves[0])
+        return unflatten(self.tree, [self._array(leaf) for leaf in leaves[: self._results]])
+
+    def _array(self, leaf: Node) -> Array:
+        array = Array(leaf)
+        if self._reads_variables:
+            array.keep_operands(leaf)
+            note_reader(array)
+        return array
