@@ -22,6 +22,7 @@ from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import count, stage
 from magmath.engine.abandoned_run import AbandonedRun
 from magmath.engine.asynchronous_build import AsynchronousDivision, build_asynchronous
+from magmath.engine.companions import Companions, Pending
 from magmath.engine.data_failures import any_can_fail, program_can_fail
 from magmath.engine.donation import donate, is_small_write, with_former_values
 from magmath.engine.eager_arrays import EagerArrays
@@ -30,11 +31,15 @@ from magmath.engine.kept_intermediates import KeptIntermediates
 from magmath.engine.live_references import is_unobservable, live_intermediates
 from magmath.engine.memory_check import check_memory
 from magmath.engine.pending_arrays import note_bytes
-from magmath.engine.pending_updates import PendingUpdates, Updated
 from magmath.engine.program_build import Compiled, build_program, environment_of
 from magmath.engine.redistribution_cache import NeededCopies, RedistributionCache
 from magmath.engine.remote_array import RemoteArray, leaf_of, no_value_error, remote_array_of
-from magmath.engine.result_records import deliver_results, record_provenance
+from magmath.engine.result_records import (
+    RecipeMemo,
+    deliver_results,
+    record_by_structure,
+    record_provenance,
+)
 from magmath.engine.rng_state import INITIAL_STREAMS, RngState
 from magmath.engine.worthwhile_intermediates import worthwhile_intermediates
 from magmath.errors import MagmathError
@@ -53,6 +58,11 @@ MAX_PROGRAMS = 512
 EAGER_WRITES = 64
 """Depth of a pending expression from which small writes (`x[i] = v`) are computed."""
 EAGER_BYTES = 32 << 10  # the largest array for which eager execution beats a program of one worker
+MIN_NODES = 32
+"""Nodes of an expression of small arrays from which a program computes it, if it is repeated."""
+REPETITIONS = 64
+"""Evaluations of such an expression before its program is built, which takes as long as some 200 of
+them."""
 REPLICATED_BYTES = 128 << 10
 """The size of the largest array that is replicated by default, not split. Up to this size eager
 execution also beats programs of several workers, which are messages."""
@@ -84,9 +94,12 @@ class Engine:
         self.initial_rng_state = RngState(pool.seed, INITIAL_STREAMS)
         self._programs: OrderedDict[Hashable, Compiled] = OrderedDict()
         self._found: RecentlyUsed[Hashable, FoundProgram] = RecentlyUsed(MAX_PROGRAMS)
+        self._recipes: RecipeMemo = RecentlyUsed(MAX_PROGRAMS)
+        self._repeated: RecentlyUsed[Hashable, int] = RecentlyUsed(MAX_PROGRAMS)
+        """How often expressions without a program were evaluated, by their structure."""
         self._recent: set[int] = set()  # programs that were found since they were last spared
         self._intermediates = KeptIntermediates(pool)
-        self._updates = PendingUpdates()
+        self._companions = Companions()
         self._last: RunHandle | None = None
         self._uncertain: RunHandle | None = None  # the last run that can fail for some data
         self.recorder: Callable[[RunHandle], object] | None = None  # receives runs to profile
@@ -337,36 +350,57 @@ class Engine:
         self, requested: tuple[Node, ...], overwritten: Mapping[Node, list[Node]]
     ) -> dict[Node, Node]:
         asked, order = len(requested), topological(requested, cut=True)
-        if updates := self._updates.reading(order):
-            requested = (*requested, *updates)
+        results, updates = self._companions.of(order)
+        if results or updates:
+            requested = tuple(dict.fromkeys([*requested, *results, *updates]))
             order = topological(requested, cut=True)
-        held, results = live_intermediates(order, requested), requested
-        expression = order
+        held = live_intermediates(order, requested)
         if self.pool.memory_limit is None:
-            requested = results = (*requested, *worthwhile_intermediates(order, held))
-        if [x for x in order if x.operation.lower_to is not None and x.value is None]:
-            simpler = expand(self.cut(Graph(requested)))
-            order, results = simpler.nodes, simpler.outputs
-        given = self._eager_handles(order, results)
+            requested = (*requested, *worthwhile_intermediates(order, held))
+        expression, outputs, given = order, requested, None
         targets: tuple[Node | None, ...] = ()
-        if given is None and results is requested and self._may_donate(order, requested):
-            requested, targets = donate(order, requested)
-            targets = with_former_values(order, requested, targets, overwritten)
+        structure = None if overwritten else self._structure_of_long(order, requested)
+        if structure is None or self._repeated.get(structure[0], 0) < REPETITIONS:
+            if [x for x in order if x.operation.lower_to is not None and x.value is None]:
+                simpler = expand(self.cut(Graph(requested)))
+                order, outputs = simpler.nodes, simpler.outputs
+            given = self._eager_handles(order, outputs)
+            if given is None and outputs is requested and self._may_donate(order, requested):
+                requested, targets = donate(order, requested)
+                targets = with_former_values(order, requested, targets, overwritten)
         if any(targets):
             self.settle()
         with self.pool.defer_interrupts() if any(targets) else NO_CONTEXT:
             if given is not None:
-                outputs = self._execute_eagerly(order, results, given)
+                if structure is not None:
+                    self._repeated.store(structure[0], self._repeated.get(structure[0], 0) + 1)
+                made = self._execute_eagerly(order, outputs, given)
             else:
-                outputs = self._run_program(expression, requested, targets)
-            known = dict(zip(requested, map(leaf_of, outputs), strict=True))
+                if structure is None:
+                    structure = structure_of(expression, requested, targets)
+                made = self._run_program(expression, requested, targets, structure)
+            known = dict(zip(requested, map(leaf_of, made), strict=True))
             donated = [leaf for leaf in targets if leaf is not None]
-            record_provenance(known, expression, held, donated)
+            if structure is None or donated:
+                record_provenance(known, expression, held, donated)
+            else:
+                record_by_structure(known, expression, held, structure, self._recipes)
             if donated:  # the expressions cannot be recomputed
                 for node, leaf in known.items():
                     set_value(node, leaf)
-        self._set_intermediates(requested[asked:], known, expression)
+        self._set_intermediates(requested[asked:], known, expression, results)
         return known
+
+    def _structure_of_long(
+        self, order: Sequence[Node], requested: Sequence[Node]
+    ) -> tuple[Hashable, list[Node]] | None:
+        """Return the structure and the leaves of an expression of so many small arrays that a
+        program is faster than eager execution; None for others, and for writes, which donate."""
+        if len(order) < MIN_NODES or not self._can_execute_eagerly:
+            return None
+        if any(x.overwrites_first for x in {node.operation for node in order}):
+            return None
+        return structure_of(order, requested, ())
 
     def _may_donate(self, order: Sequence[Node], requested: Sequence[Node]) -> bool:
         """Return True if no failure of the expression could follow a write to donated memory.
@@ -384,10 +418,11 @@ class Engine:
         order: Sequence[Node],
         requested: tuple[Node, ...],
         targets: tuple[Node | None, ...],
+        structure: tuple[Hashable, list[Node]],
     ) -> list[RemoteArray]:
         """Compute nodes by their program, which is found by the structure of the expression."""
-        structure, leaves = structure_of(order, requested, targets)
-        found = self._found.find(structure)
+        key, leaves = structure
+        found = self._found.find(key)
         compiled = None if found is None else found.compiled()
         if found is None or compiled is None:
             with paused_gc(), stage("look up"):
@@ -397,21 +432,25 @@ class Engine:
             if copied is not graph:  # it reads copies of some leaves
                 return self.run(compiled, copied.leaves)[0]
             found = FoundProgram(compiled, graph, leaves)
-            self._found.store(structure, found)
+            self._found.store(key, found)
         self._recent.add(compiled.identifier)
         return self.start(compiled, *found.operands(leaves))[0]
 
     def _set_intermediates(
-        self, nodes: Sequence[Node], known: Mapping[Node, Node], expression: Sequence[Node]
+        self,
+        nodes: Sequence[Node],
+        known: Mapping[Node, Node],
+        expression: Sequence[Node],
+        results: Sequence[Node],
     ) -> None:
         """Set the values of nodes that user code refers to and that were computed with others.
 
-        Their arrays drop the expression, unless it serves gradients by variables, or recomputation
-        after a failure.
+        Their arrays drop the expression, unless it serves gradients by variables (other than those
+        of `results`, which were computed from it), or recomputation after a failure.
         """
         certain = bool(nodes) and not any_can_fail(expression)
         for node in nodes:
-            can_drop = certain and not node.reads_version
+            can_drop = certain and (not node.reads_version or node in results)
             array = node.handle() if can_drop and node.handle is not None else None
             if array is not None and array.node is node:
                 array.set_known(known[node])
@@ -460,12 +499,18 @@ class Engine:
         record_provenance({node: leaf}, [*node.inputs, node], ())
         return leaf
 
-    def note_update(self, array: Updated, node: Node) -> None:
+    def note_update(self, array: Pending, node: Node) -> None:
         """Register an array after an update in place: a later evaluation of other arrays may
         compute it in the same program. Small arrays are computed when they are read."""
         signature = node.signature
         if signature is not None and signature.nbytes > self.at_once_bytes:
-            self._updates.note(array)
+            self._companions.note_update(array)
+
+    def note_results(self, arrays: Sequence[Pending]) -> None:
+        """Register the value and the gradients of a function, which share intermediate results: an
+        evaluation of one of them computes the others in the same program."""
+        if self.pool.memory_limit is None:
+            self._companions.note_results(arrays)
 
     @property
     def _can_execute_eagerly(self) -> bool:

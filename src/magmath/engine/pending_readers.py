@@ -8,7 +8,7 @@ Otherwise a list of losses would keep a copy of the weights for each of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, final
 from weakref import ref
 
@@ -40,38 +40,49 @@ class Reader(Protocol):
 
 @final
 class _RegisteredReader:
-    """A weak reference to an array, and the values of variables that it reads, found on first
+    """A weak reference to an array, and the values that it reads of each variable, found on first
     use."""
 
     __slots__ = ("_handle", "_values")
 
     def __init__(self, handle: Reader) -> None:
         self._handle = ref(handle)
-        self._values: list[tuple[Node, ref[Node]]] | None = None
+        self._values: dict[Node, list[ref[Node]]] | None = None
 
     def handle(self) -> Reader | None:
         """Return the array if it exists and keeps values of variables, otherwise None."""
         handle = self._handle()
         return handle if handle is not None and handle.keeps_values else None
 
-    def reads_former_value(self, variable: Node, value: Node) -> bool:
-        """Return True if it reads a former value of the variable with this leaf; `value` is
-        current."""
+    def reads_former_value(self, current: Mapping[Node, Node]) -> bool:
+        """Return True if it reads a former value of one of these variables, whose current values
+        are given."""
         if self._values is None:
             handle = self._handle()
-            self._values = [] if handle is None else _values_read(handle)
-        return any(read is variable and former() is not value for read, former in self._values)
+            self._values = {} if handle is None else _values_read(handle)
+        values = self._values
+        return any(
+            read() is not current[variable]
+            for variable in current.keys() & values.keys()
+            for read in values[variable]
+        )
 
 
-def _values_read(handle: Reader) -> list[tuple[Node, ref[Node]]]:
-    """Return the variables that an expression reads, and weak references to their value leaves."""
+def _values_read(handle: Reader) -> dict[Node, list[ref[Node]]]:
+    """Return weak references to the leaves of values of variables that an expression reads, by
+    variable."""
     node = handle.node
     provenance = provenance_of(node)
     if provenance is not None:  # it was evaluated
-        read = provenance.direct_operands()
-        return [(x.variable, x.leaf) for x in read if isinstance(x, VersionOperand)]
-    order = topological((node,), cut=True)
-    return [(node.inputs[0], ref(node.inputs[1])) for node in order if node.operation.version]
+        operands = provenance.direct_operands()
+        read = [(x.variable, x.leaf) for x in operands if isinstance(x, VersionOperand)]
+    else:
+        order = topological((node,), cut=True)
+        read = [(node.inputs[0], ref(node.inputs[1])) for node in order if node.operation.version]
+    found: dict[Node, list[ref[Node]]] = {}
+    for variable, leaf in read:
+        found.setdefault(variable, []).append(leaf)
+    return found
 
 
 _readers: list[_RegisteredReader] = []
@@ -93,11 +104,11 @@ def readers_of_former_values(values: Iterable[tuple[Node, Node]]) -> list[Any]:
     Each variable is given by its leaf and the leaf with its current value.
     """
     _drop_released()
-    present = list(values)
+    current = dict(values)
     found = []
     for reader in _readers:
         handle = reader.handle()
-        if handle is not None and any(reader.reads_former_value(*pair) for pair in present):
+        if handle is not None and reader.reads_former_value(current):
             found.append(handle)
     return found
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Hashable, Mapping, Sequence
+from typing import TypeAlias
 
+from magmath.core.bounded_memo import RecentlyUsed
 from magmath.engine.live_references import live_intermediates
 from magmath.engine.remote_array import OVERWRITTEN
 from magmath.graph import Node, Provenance, provenance_of, recipe_of, set_provenance, topological
 from magmath.graph.operation import NO_ATTRIBUTES
+from magmath.graph.provenance import operand_of
+from magmath.graph.recipe import Number, NumberStep, Recipe, Step
 from magmath.ops.leaves import PARAMETER, input_leaf
+
+RecipeMemo: TypeAlias = "RecentlyUsed[Hashable, Recipe]"
+"""Recipes by the structure of expressions and the positions of the operands in them."""
 
 
 def deliver_results(known: Mapping[Node, Node]) -> None:
@@ -33,10 +40,56 @@ def record_provenance(
     if not known:
         return
     empty = {x: input_leaf(x.shape, x.dtype, x.layout, OVERWRITTEN) for x in donated if x.layout}
-    if len(known) > 1:  # they may be computed from each other
-        held = {*known, *[node for node in order if node in held]}
-    recipe, operands, position = recipe_of(order, held, empty)
-    common = Provenance.of(recipe, recipe.last, operands, None)
+    recipe, operands, position = recipe_of(order, _operands_in(order, known, held), empty)
+    _set(known, position, Provenance.of(recipe, recipe.last, operands, None))
+
+
+def record_by_structure(
+    known: Mapping[Node, Node],
+    order: Sequence[Node],
+    held: Container[Node],
+    structure: tuple[Hashable, Sequence[Node]],
+    recipes: RecipeMemo,
+) -> None:
+    """Do the same as `record_provenance` with the recipe of an earlier expression of the same
+    structure, if there is one, and the numbers of this one; `structure` is that of `structure_of`.
+    """
+    form, leaves = structure
+    if sum(node.operation.leaf or node.value is not None for node in order) != len(leaves):
+        record_provenance(known, order, held)  # several nodes are one leaf in the structure
+        return
+    held = _operands_in(order, known, held)
+    key = form, *[i for i, node in enumerate(order) if node in held]
+    recipe = recipes.find(key)
+    if recipe is None:
+        recipe, operands, position = recipe_of(order, held)
+        given: list[Number] = []
+        if not any(node.operation.random for node in order):  # known by the nodes of their numbers
+            numbers = [i for i, step in enumerate(recipe.steps) if _is_number(step)]
+            given = [order[i].value for i in numbers]
+            recipe = recipe.with_numbers(numbers)
+            recipes.store(key, recipe)
+    else:
+        operands = [operand_of(order[i]) for i in recipe.operands]
+        given = [order[i].value for i in recipe.numbers]
+        position = {node: i for i, node in enumerate(order) if node in known}
+    _set(known, position, Provenance.of(recipe, recipe.last, operands, None, given))
+
+
+def _is_number(step: Step) -> bool:
+    return type(step) is NumberStep or (type(step) is Node and step.operation is PARAMETER)
+
+
+def _operands_in(
+    order: Sequence[Node], known: Mapping[Node, Node], held: Container[Node]
+) -> Container[Node]:
+    """Return the nodes that are recorded as operands: also the results, if there are several,
+    which may be computed from each other."""
+    return held if len(known) == 1 else {*known, *[node for node in order if node in held]}
+
+
+def _set(known: Mapping[Node, Node], position: Mapping[Node, int], common: Provenance) -> None:
+    """Set the provenance of leaves, given the record of one output."""
     for node, leaf in known.items():
         if node.operation is PARAMETER:  # the node is the parameter itself, a number
             set_provenance(leaf, provenance_of(node))

@@ -74,6 +74,15 @@ class Recipe:
         self.length = len(steps) - len(operands)
         self._read_by: dict[tuple[int, bool], list[int]] = {}
 
+    def with_numbers(self, numbers: Sequence[int]) -> Recipe:
+        """Return the recipe without the nodes of these numbers, which each record then has."""
+        steps = list(self.steps)
+        for i in numbers:
+            step = steps[i]
+            if isinstance(step, Node):
+                steps[i] = NumberStep(step.operation, step.dtype, step.value)
+        return Recipe(steps, self.operands, numbers)
+
     def reached(self, output: int, *, through_gradients: bool = True) -> list[int]:
         """Return the positions of an output and of all nodes from which it is computed, in order.
 

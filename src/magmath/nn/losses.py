@@ -20,9 +20,10 @@ from magmath.api.searching import where
 from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.core.dtypes import int64, integer_bounds
 from magmath.errors import DTypeError, OptionError, ShapeError
-from magmath.graph import Shape, apply
+from magmath.graph import Node, Shape, apply
 from magmath.ops import creation, manipulation
 from magmath.ops import elementwise as e
+from magmath.ops.leaves import constant
 
 Reduction = Literal["mean", "sum", "none"]
 MIN_LOG = -100.0
@@ -85,19 +86,21 @@ def _of_labels(
     classes = log_probability.shape[1]
     valid, mask = _valid_mask(labels, classes)
     weighted = log_probability if factors is None else log_probability * factors
-    losses = elementwise.negative(statistics.sum(where(mask, weighted, 0.0), axis=1))
+    losses = elementwise.negative(statistics.sum(_selected(mask, weighted), axis=1))
     if smoothing:
         spread = elementwise.negative(statistics.sum(weighted, axis=1)) * (smoothing / classes)
         losses = losses * (1 - smoothing) + spread
     counted = None if ignored is None else labels != ignored
-    losses = _checked(losses, valid if counted is None else valid | ~counted)
+    if counted is not None:
+        valid = e.call("logical_or", valid, e.call("logical_not", counted.node))
+    losses = _checked(losses, valid)
     if counted is not None:
         losses = where(counted, losses, 0.0)
     if reduction != "mean" or (factors is None and counted is None):
         return _reduced(losses, reduction)
     share = ones(labels.shape, dtype=losses.dtype)
     if factors is not None:
-        share = statistics.sum(where(mask, factors, 0.0), axis=1)
+        share = statistics.sum(_selected(mask, factors), axis=1)
     if counted is not None:
         share = where(counted, share, 0.0)
     return statistics.sum(losses) / statistics.sum(share)
@@ -194,13 +197,14 @@ def hinge(
         )
     _check_labels("hinge", outputs, targets)
     valid, mask = _valid_mask(targets, outputs.shape[1])
-    own = statistics.sum(where(mask, outputs, 0.0), axis=1, keepdims=True)
-    wrong = where(mask, 0.0, _to_power(relu(margin - own + outputs), power))
+    own = statistics.sum(_selected(mask, outputs), axis=1, keepdims=True)
+    excess = _to_power(relu(margin - own + outputs), power)
+    wrong = _selected(e.call("logical_not", mask), excess)
     losses = statistics.sum(wrong, axis=1) / outputs.shape[1]
     losses = _checked(losses, valid)
     if weight is not None:
         factors = _class_factors(weight, outputs)
-        losses = losses * statistics.sum(where(mask, factors, 0.0), axis=1)
+        losses = losses * statistics.sum(_selected(mask, factors), axis=1)
     return _reduced(losses, reduction)
 
 
@@ -232,25 +236,40 @@ def kl_divergence(
 # parts ----------------------------------------------------------------------------------------
 
 
-def _valid_mask(labels: Array, classes: int) -> tuple[Array, Array]:
+# Masks are nodes, not arrays: as parts of the loss's expression they are computed in its program.
+
+
+def _valid_mask(labels: Array, classes: int) -> tuple[Node, Node]:
     """Return which labels are in range, and the class mask, with class 0 for all others."""
-    valid = (labels >= 0) & (labels < classes)
-    return valid, class_mask(where(valid, labels, 0), classes)
+    node = with_numbers_to(labels, classes + 1).node
+    first, end = constant(0, node.dtype), constant(classes, node.dtype)
+    valid = e.call("logical_and", e.call("greater_equal", node, first), e.call("less", node, end))
+    return valid, _class_mask(e.where(valid, node, first), classes)
 
 
-def _checked(losses: Array, valid: Array) -> Array:
+def _selected(mask: Node, values: Array) -> Array:
+    """Return the values where the mask is true, otherwise 0."""
+    return Array(e.where(mask, values.node, constant(0, values.dtype)))
+
+
+def _checked(losses: Array, valid: Node) -> Array:
     """Return the losses of samples, nan for those that are not valid. A factor makes their
     gradients nan too, so that a step of the user's own shows the mistake."""
-    return losses * astype(where(valid, 1.0, math.nan), losses.dtype)
+    one, wrong = constant(1, losses.dtype), constant(math.nan, losses.dtype)
+    return Array(e.multiply(losses.node, e.where(valid, one, wrong)))
 
 
 def class_mask(labels: Array, classes: int) -> Array:
     """Return (N, classes, …) booleans, true at the label of each of the (N, …) samples."""
-    shape = (labels.shape[0], classes, *labels.shape[1:])
-    labels = with_numbers_to(labels, classes)
-    column = manipulation.reshape(labels.node, (labels.shape[0], 1, *labels.shape[1:]))
+    return Array(_class_mask(with_numbers_to(labels, classes).node, classes))
+
+
+def _class_mask(labels: Node, classes: int) -> Node:
+    samples, *rest = labels.shape
+    column = manipulation.reshape(labels, (samples, 1, *rest))
+    shape = (samples, classes, *rest)
     numbers = apply(creation.IOTA, shape=shape, dtype=labels.dtype, axis=1)
-    return Array(e.call("equal", numbers, column))
+    return e.call("equal", numbers, column)
 
 
 def with_numbers_to(labels: Array, classes: int) -> Array:

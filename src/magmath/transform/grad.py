@@ -16,6 +16,7 @@ from magmath.arrays.tree import flatten, unflatten
 from magmath.arrays.variable import Variable
 from magmath.arrays.variable_list import is_module, remedy_for
 from magmath.autodiff import gradients
+from magmath.engine import session, tracing
 from magmath.engine.kept_expressions import keeping_expressions, keeps_expressions
 from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, MagmathError, ShapeError
@@ -106,6 +107,7 @@ def grad(
             )
     nodes = [x.leaf if isinstance(x, Variable) else x.node for x in sources]
     found = [Array(_result(node, create_graph)) for node in gradients(y.node, nodes)]
+    _note_results(y, found)
     return found[0] if isinstance(xs, Array) else found
 
 
@@ -156,6 +158,12 @@ def value_and_grad(
     return named(transformed, "value_and_grad", function)
 
 
+def _note_results(value: Array, derivatives: Iterable[Array]) -> None:
+    """Have one program compute a value and its gradients, unless they are parts of a trace."""
+    if tracing.current() is None and not keeps_expressions():
+        session.engine().note_results([value, *derivatives])
+
+
 def _without_value(pair: tuple[Any, Any], has_aux: bool) -> Any:
     """Return the gradient of a result of `value_and_grad`, and the auxiliary part if any."""
     value, gradient = pair
@@ -183,6 +191,7 @@ def _by_arguments(
             del given
             nodes = gradients(value.node, leaves, check_independence=False)
         derivatives = [Array(node) for node in nodes]
+        _note_results(value, derivatives)
         found: dict[int, Any] = {}
         for i, tree, count in trees:
             found[i], derivatives = unflatten(tree, derivatives[:count]), derivatives[count:]
@@ -219,8 +228,10 @@ def _by_variables(
             )
     with keeping_expressions():
         result, value = _called(operation, function, (), {}, has_aux)
-        derivatives = gradients(value.node, [v.leaf for v in chosen])
-    return result, {v: Array(derivative) for v, derivative in zip(chosen, derivatives, strict=True)}
+        nodes = gradients(value.node, [v.leaf for v in chosen])
+    derivatives = {v: Array(node) for v, node in zip(chosen, nodes, strict=True)}
+    _note_results(value, derivatives.values())
+    return result, derivatives
 
 
 def _variables_error(operation: str, given: Any) -> TypeError:

@@ -14,7 +14,7 @@ import magmath as mm
 from arrays import check
 from engines import current
 from executors import NativeWherePossible, use_native_code
-from magmath import autodiff
+from magmath.autodiff import reverse_mode
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.program.arena import arrange
 from magmath.transform.compiled import _CompiledFunction
@@ -376,14 +376,14 @@ def test_mistakes(mistake: Callable[[], object], kind: type[Exception], message:
 def test_a_gradient_does_not_walk_the_steps_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """A loop of pending steps costs the same in each step."""
     walked: list[int] = []
-    walk = autodiff.topological_until
+    walk = reverse_mode.topological_until
 
     def counted(outputs: Any, ends: Any) -> Any:
         found = walk(outputs, ends)
         walked.append(len(found))
         return found
 
-    monkeypatch.setattr(autodiff, "topological_until", counted)
+    monkeypatch.setattr(reverse_mode, "topological_until", counted)
     x = mm.asarray([0.5, -0.25])
     slope = mm.grad(lambda w: mm.sum(mm.tanh(w) * x))
     w, expected = mm.asarray([1.0, 2.0]), np.array([1.0, 2.0])

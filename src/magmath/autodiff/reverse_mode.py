@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from magmath.autodiff.gradient_memo import recalled_gradients
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
 from magmath.errors import DTypeError, MagmathError, ShapeError
@@ -17,7 +18,7 @@ from magmath.graph import Node, provenance_of
 from magmath.graph.dependence import DependenceQuery, depends_on
 from magmath.graph.graph import topological_until
 from magmath.graph.operation import Gradients
-from magmath.graph.provenance import RecordedOperand
+from magmath.graph.provenance import Provenance, RecordedOperand
 from magmath.graph.rebuild import with_expressions
 from magmath.ops.creation import full
 from magmath.ops.elementwise import conj, where
@@ -56,6 +57,50 @@ def gradients(
     for node in sources:
         if not (node.dtype.is_floating or node.dtype.kind == "complex"):
             raise DTypeError(f"grad: needs floating point, was given {node.dtype}")
+    order = _plain_order(output, sources)
+    if order is None:
+        return _gradients(output, sources, check_independence)
+    known = [node.known for node in sources]
+    return recalled_gradients(order, known, lambda: _gradients(output, sources, check_independence))
+
+
+def _plain_order(output: Node, sources: Sequence[Node]) -> list[Node] | None:
+    """Return the nodes of the output in order, if they alone determine its gradient.
+
+    None if an expression has to be built again, an intermediate result is a gradient, or the output
+    does not read a source.
+    """
+    known = {node.known for node in sources}
+    several = len(known) > 1
+    if several and any(node.provenance is not None for node in known):
+        return None  # sources may depend on each other
+    order = topological_until([output], _arguments(sources))
+    records = []
+    read = set[Node]()
+    for node in order:
+        if node.operation.mark:
+            return None
+        leaf = node.known
+        if leaf in known:
+            read.add(leaf)
+        elif node.provenance is not None:
+            records.append(provenance_of(node))
+    if len(read) < len(known):
+        return None
+    if records:
+        alike = known.union(sources)
+        dependence = _Dependence(alike, through_gradients=True)
+        found: dict[Provenance, bool] = {}
+        for record in records:
+            if record is not None and depends_on(
+                record, dependence.reads_source, found, least_depth=dependence.least_depth,
+                query=dependence.query,
+            ):  # fmt: skip
+                return None
+    return order
+
+
+def _gradients(output: Node, sources: Sequence[Node], check_independence: bool) -> list[Node]:
     found, graph = _derivatives(output, sources, closes=check_independence)
     if check_independence:
         missing = [x for x in sources if x.known not in found]

@@ -1,6 +1,10 @@
-"""Pending in-place updates that an evaluation computes in the same program.
+"""Companions: pending arrays that an evaluation of others computes in the same program.
 
-A loop such as
+The value of a function and its gradients are computed from the same intermediate results. A loop
+reads the value, for a message, before or after the step that needs the gradients, so whichever of
+them is computed first, the others are computed with it.
+
+In-place updates are companions of what reads the same arrays. A loop such as
 
     x += alpha * p
     r -= alpha * q
@@ -24,12 +28,14 @@ from magmath.ops.leaves import CONSTANT, PARAMETER
 MAX_UPDATES = 16
 """Number of the latest updates that are searched."""
 _NUMBERS = frozenset({CONSTANT, PARAMETER})
+MAX_RESULTS = 4
+"""Number of the latest differentiated functions whose results are searched."""
 MAX_OPERATIONS = 16
 """Maximum number of operations that an update may add to an evaluation."""
 
 
-class Updated(Protocol):
-    """An array that was updated in place, as this module sees it."""
+class Pending(Protocol):
+    """An array, as this module sees it."""
 
     @property
     def node(self) -> Node:
@@ -40,23 +46,47 @@ class Updated(Protocol):
 
 
 @final
-class PendingUpdates:
-    """The latest arrays that were updated in place."""
+class Companions:
+    """The latest arrays that were updated in place, and the latest results of differentiation."""
 
     def __init__(self) -> None:
-        self._arrays: deque[Callable[[], Updated | None]] = deque(maxlen=MAX_UPDATES)
+        self._updates: deque[Callable[[], Pending | None]] = deque(maxlen=MAX_UPDATES)
+        self._results: deque[list[Callable[[], Pending | None]]] = deque(maxlen=MAX_RESULTS)
 
-    def note(self, array: Updated) -> None:
+    def note_update(self, array: Pending) -> None:
         """Register an array after an update in place."""
-        self._arrays.append(ref(array))
+        self._updates.append(ref(array))
 
-    def reading(self, order: Sequence[Node]) -> list[Node]:
+    def note_results(self, arrays: Sequence[Pending]) -> None:
+        """Register the value and the gradients of a function."""
+        self._results.append([ref(array) for array in arrays])
+
+    def of(self, order: Sequence[Node]) -> tuple[list[Node], list[Node]]:
+        """Return the companions of the nodes in `order`, which are computed: results of
+        differentiation, and updates in place."""
+        if not (self._updates or self._results):
+            return [], []
+        pending = {node for node in order if node.value is None and not node.is_leaf}
+        return self._results_with(pending), self._updates_of(order, pending)
+
+    def _results_with(self, pending: set[Node]) -> list[Node]:
+        """Return the pending results of functions of which one is computed."""
+        results, self._results = self._results, deque(maxlen=MAX_RESULTS)
+        found: list[Node] = []
+        for references in results:
+            arrays = [array for reference in references if (array := reference()) is not None]
+            nodes = [array.node for array in arrays if not array.is_known()]
+            others = [node for node in nodes if node not in pending and node.value is None]
+            if nodes and len(others) == len(nodes):  # none of them is computed now
+                self._results.append(references)
+            else:
+                found += others
+        return found
+
+    def _updates_of(self, order: Sequence[Node], pending: set[Node]) -> list[Node]:
         """Return the pending updates that read a value which the nodes in `order` compute, and that
         add only element-wise operations, on arrays which are not larger than those that exist."""
-        if not self._arrays:
-            return []
-        arrays, self._arrays = self._arrays, deque(maxlen=MAX_UPDATES)
-        pending = {node for node in order if node.value is None and not node.is_leaf}
+        arrays, self._updates = self._updates, deque(maxlen=MAX_UPDATES)
         largest = max([node.size for node in order if node not in pending], default=0)
         found: dict[Node, None] = {}
         for reference in arrays:
@@ -68,7 +98,7 @@ class PendingUpdates:
             if array.node.size <= largest and _is_small_addition(array.node, pending):
                 found[array.node] = None
             else:
-                self._arrays.append(reference)
+                self._updates.append(reference)
         return list(found)
 
 
