@@ -1,7 +1,7 @@
 """The memo of gradients: the operations of a gradient, by the structure of the result.
 
 A training loop differentiates an expression of the same structure in each step. The rules of the
-operations depend on nothing else, so from the second time on the gradient is built from the list of
+operations depend on nothing else, so from the third time on the gradient is built from the list of
 its operations, which takes a third of the time.
 """
 
@@ -14,36 +14,29 @@ from magmath.core.bounded_memo import RecentlyUsed
 from magmath.graph import Node, make_node
 from magmath.graph.graph import topological_until
 from magmath.graph.recipe import RecipeStep
-from magmath.ops.leaves import CONSTANT
 
 MAX_GRADIENTS = 256
 MAX_NODES = 1000
-"""The number of nodes of the largest result whose gradient is stored: larger ones are traced."""
+"""The number of nodes of the largest result whose gradients are kept in the memo."""
 
 
 @final
-class _Recorded:
-    """The gradients of results of one structure.
+class _GradientSteps:
+    """The operations that compute the gradients of results of one structure.
 
-    Positions are those among the nodes of the result, followed by the steps; the steps include
-    constants as nodes.
+    Positions are those among the nodes of the result, followed by the steps.
     """
 
     def __init__(self, order: Sequence[Node], gradients: Sequence[Node]) -> None:
         position = {node: i for i, node in enumerate(order)}
-        self.steps: list[RecipeStep | Node] = []
-        self.is_complete = True
-        """False if the gradient reads leaves other than those of the result."""
+        self._steps: list[RecipeStep] = []
         for node in topological_until(gradients, order):
             if node in position:
                 continue
+            assert not node.is_leaf, f"the gradient reads {node}, which is no part of the result"
             position[node] = len(position)
-            if node.operation is CONSTANT:
-                self.steps.append(node)
-                continue
-            self.is_complete &= bool(node.inputs)
             sources = tuple([position[x] for x in node.inputs])
-            self.steps.append(
+            self._steps.append(
                 RecipeStep(
                     node.operation, node.attributes, node.shape, node.dtype, node.layout, None,
                     node.signature, sources,
@@ -54,12 +47,9 @@ class _Recorded:
     def of(self, order: Sequence[Node]) -> list[Node]:
         """Return the gradients of the result with these nodes."""
         nodes = list(order)
-        for step in self.steps:
-            if isinstance(step, Node):
-                nodes.append(step)
-                continue
+        for step in self._steps:
             inputs = tuple([nodes[i] for i in step.sources])
-            line = inputs[0].line  # as that of any node without a line of the user's code
+            line = inputs[0].line if inputs else None  # as `apply` does
             nodes.append(
                 make_node(
                     step.operation, inputs, step.attributes, step.shape, step.dtype, step.layout,
@@ -69,13 +59,15 @@ class _Recorded:
         return [nodes[i] for i in self._gradients]
 
 
-_recorded: RecentlyUsed[Hashable, _Recorded | None] = RecentlyUsed(MAX_GRADIENTS)
+_memo: RecentlyUsed[Hashable, _GradientSteps | None] = RecentlyUsed(MAX_GRADIENTS)
+"""None for a structure that was differentiated once."""
 
 
-def recalled_gradients(
+def remembered_gradients(
     order: Sequence[Node], sources: Sequence[Node], compute: Callable[[], list[Node]]
 ) -> list[Node]:
-    """Return the gradients of a result by its sources: recalled, or those that `compute` returns.
+    """Return the gradients of a result by its sources: from the memo, or those that `compute`
+    returns.
 
     order    the nodes of the result, each after its inputs, down to the sources
     sources  the leaves with the values of the sources; the result depends on each of them through
@@ -84,28 +76,25 @@ def recalled_gradients(
     key = _structure(order, sources)
     if key is None:
         return compute()
-    recorded = _recorded.get(key)
-    if recorded is not None:
-        _recorded.find(key)
-        return recorded.of(order)
+    steps = _memo.find(key)
+    if steps is not None:
+        return steps.of(order)
     found = compute()
-    if key in _recorded:  # the second time
-        made = _Recorded(order, found)
-        if made.is_complete:
-            _recorded.store(key, made)
-    else:
-        _recorded.store(key, None)
+    _memo.store(key, _GradientSteps(order, found) if key in _memo else None)
     return found
 
 
 def _structure(order: Sequence[Node], sources: Sequence[Node]) -> Hashable | None:
-    """Return what a gradient depends on: operations, shapes, types and layouts, and which nodes
-    have the values of the sources. None for a large result, and for nodes with own attributes."""
+    """Return what gradients depend on: operations with their attributes, shapes, types, layouts,
+    constants, and which nodes have the values of the sources, in which order.
+
+    None for a large result, and for one with a node that has no signature.
+    """
     if len(order) > MAX_NODES:
         return None
-    key: list[Hashable] = []
+    chosen: dict[Node, int] = {}
+    key: list[Hashable] = [tuple([chosen.setdefault(x, ~len(chosen)) for x in sources])]
     number: dict[Node, int] = {}
-    chosen = {source: -1 - i for i, source in enumerate(sources)}
     for i, node in enumerate(order):
         number[node] = i
         signature = node.signature
@@ -118,7 +107,7 @@ def _structure(order: Sequence[Node], sources: Sequence[Node]) -> Hashable | Non
         key += [number.get(x) for x in node.inputs]
         if node.layout is not None:
             key.append(node.layout)
-        known = chosen.get(node.known)
-        if known is not None:
-            key.append(known)
+        source = chosen.get(node.known)
+        if source is not None:
+            key.append(source)
     return tuple(key)

@@ -1,8 +1,9 @@
 """Companions: pending arrays that an evaluation of others computes in the same program.
 
-The value of a function and its gradients are computed from the same intermediate results. A loop
-reads the value, for a message, before or after the step that needs the gradients, so whichever of
-them is computed first, the others are computed with it.
+The gradients of a function and its value are computed from the same intermediate results. A loop
+reads them by several statements: it updates one variable after the other, and then prints the
+value. So the evaluation of a gradient also computes the other gradients of the same call, and the
+value. The evaluation of the value alone does not compute the gradients, which may not be needed.
 
 In-place updates are companions of what reads the same arrays. A loop such as
 
@@ -13,29 +14,35 @@ In-place updates are companions of what reads the same arrays. A loop such as
 evaluates an expression of r in each step, while the update of x stays pending. If x were computed
 when it is read, after the loop, every p would be kept until then or be computed once more. So an
 evaluation also computes the pending updates that read arrays which it computes anyway.
+
+Arrays are companions only for evaluations of their own thread, since other threads may be updating
+theirs.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol, final
+from threading import local
+from typing import NamedTuple, Protocol, final
 from weakref import ref
 
-from magmath.graph import Node
+from magmath.engine.data_failures import can_fail
+from magmath.graph import Node, topological
 from magmath.ops.leaves import CONSTANT, PARAMETER
 
 MAX_UPDATES = 16
 """Number of the latest updates that are searched."""
-_NUMBERS = frozenset({CONSTANT, PARAMETER})
-MAX_RESULTS = 4
-"""Number of the latest differentiated functions whose results are searched."""
+MAX_CALLS = 4
+"""Number of the latest calls of `grad` whose results are searched."""
 MAX_OPERATIONS = 16
 """Maximum number of operations that an update may add to an evaluation."""
+_NUMBERS = frozenset({CONSTANT, PARAMETER})
+"""Operations of nodes that are numbers."""
 
 
 class Pending(Protocol):
-    """An array, as this module sees it."""
+    """The attributes of an array that this module uses."""
 
     @property
     def node(self) -> Node:
@@ -45,48 +52,90 @@ class Pending(Protocol):
         """True if the value has been computed."""
 
 
-@final
-class Companions:
-    """The latest arrays that were updated in place, and the latest results of differentiation."""
+class _Noted(NamedTuple):
+    """A result of differentiation: the array, and its node at that time, which an update in place
+    replaces."""
+
+    array: Callable[[], Pending | None]
+    original: Callable[[], Node | None]
+
+    @staticmethod
+    def of(array: Pending) -> _Noted:
+        return _Noted(ref(array), ref(array.node))
+
+    @property
+    def node(self) -> Node | None:
+        """The node, if the array still exists, refers to it and is pending; otherwise None."""
+        array, original = self.array(), self.original()
+        if array is None or original is None or array.is_known() or array.node is not original:
+            return None
+        return None if original.value is not None or original.is_leaf_or_constant else original
+
+
+class _Call(NamedTuple):
+    """The results of a call of `grad`."""
+
+    gradients: list[_Noted]
+    value: _Noted
+
+
+class _OfThread(local):
+    """The latest updates and calls of a thread."""
 
     def __init__(self) -> None:
-        self._updates: deque[Callable[[], Pending | None]] = deque(maxlen=MAX_UPDATES)
-        self._results: deque[list[Callable[[], Pending | None]]] = deque(maxlen=MAX_RESULTS)
+        self.updates: deque[Callable[[], Pending | None]] = deque(maxlen=MAX_UPDATES)
+        self.calls: deque[_Call] = deque(maxlen=MAX_CALLS)
+
+
+@final
+class Companions:
+    """The latest arrays that were updated in place, and the latest gradients."""
+
+    def __init__(self) -> None:
+        self._own = _OfThread()
 
     def note_update(self, array: Pending) -> None:
         """Register an array after an update in place."""
-        self._updates.append(ref(array))
+        self._own.updates.append(ref(array))
 
-    def note_results(self, arrays: Sequence[Pending]) -> None:
-        """Register the value and the gradients of a function."""
-        self._results.append([ref(array) for array in arrays])
+    def note_gradients(self, gradients: Sequence[Pending], value: Pending) -> None:
+        """Register the gradients that a call returns, and the value that it differentiated."""
+        self._own.calls.append(_Call([_Noted.of(x) for x in gradients], _Noted.of(value)))
 
     def of(self, order: Sequence[Node]) -> tuple[list[Node], list[Node]]:
-        """Return the companions of the nodes in `order`, which are computed: results of
-        differentiation, and updates in place."""
-        if not (self._updates or self._results):
+        """Return the companions of the nodes in `order`, which are computed: gradients and values,
+        and updates in place."""
+        own = self._own
+        if not (own.updates or own.calls):
             return [], []
         pending = {node for node in order if node.value is None and not node.is_leaf}
-        return self._results_with(pending), self._updates_of(order, pending)
+        found = self._of_calls(own, pending)
+        updates = [x for x in self._updates_of(own, order, pending) if x not in found]
+        return found, updates
 
-    def _results_with(self, pending: set[Node]) -> list[Node]:
-        """Return the pending results of functions of which one is computed."""
-        results, self._results = self._results, deque(maxlen=MAX_RESULTS)
-        found: list[Node] = []
-        for references in results:
-            arrays = [array for reference in references if (array := reference()) is not None]
-            nodes = [array.node for array in arrays if not array.is_known()]
-            others = [node for node in nodes if node not in pending and node.value is None]
-            if nodes and len(others) == len(nodes):  # none of them is computed now
-                self._results.append(references)
-            else:
-                found += others
-        return found
+    def _of_calls(self, own: _OfThread, pending: set[Node]) -> list[Node]:
+        """Return the results of calls of which a gradient is computed."""
+        calls, own.calls = own.calls, deque(maxlen=MAX_CALLS)
+        found: dict[Node, None] = {}
+        for call in calls:
+            nodes = [node for one in call.gradients if (node := one.node) is not None]
+            if pending.isdisjoint(nodes):
+                if nodes:
+                    own.calls.append(call)
+                continue
+            value = call.value.node
+            nodes += [] if value is None else [value]
+            others = [node for node in nodes if node not in pending]
+            if not any(can_fail(x) for x in topological(others, cut=True) if x not in pending):
+                found |= dict.fromkeys(others)
+        return list(found)
 
-    def _updates_of(self, order: Sequence[Node], pending: set[Node]) -> list[Node]:
+    def _updates_of(self, own: _OfThread, order: Sequence[Node], pending: set[Node]) -> list[Node]:
         """Return the pending updates that read a value which the nodes in `order` compute, and that
         add only element-wise operations, on arrays which are not larger than those that exist."""
-        arrays, self._updates = self._updates, deque(maxlen=MAX_UPDATES)
+        if not own.updates:
+            return []
+        arrays, own.updates = own.updates, deque(maxlen=MAX_UPDATES)
         largest = max([node.size for node in order if node not in pending], default=0)
         found: dict[Node, None] = {}
         for reference in arrays:
@@ -98,7 +147,7 @@ class Companions:
             if array.node.size <= largest and _is_small_addition(array.node, pending):
                 found[array.node] = None
             else:
-                self._updates.append(reference)
+                own.updates.append(reference)
         return list(found)
 
 

@@ -197,13 +197,16 @@ class EagerArrays:
                     raise
         return self._attempted(node, _Attempt())
 
-    def value_leaf(self, node: Node) -> Node | None:
+    def value_leaf(self, node: Node, *, reads_versions: bool = False) -> Node | None:
         """Return an input leaf with the value of a pending node that is needed now, or None if a
         program computes it.
 
-        Numbers alone, random numbers and pending arrays are no reasons to wait any more.
+        Numbers alone, random numbers and pending arrays are no reasons to wait any more. With
+        `reads_versions`, neither are values of variables: for values without provenance.
         """
-        if node.reads_version or node.depth > MAX_DEPTH_NEEDED or self._pool.closed:
+        if (node.reads_version and not reads_versions) or node.depth > MAX_DEPTH_NEEDED:
+            return None
+        if self._pool.closed:
             return None
         return self._attempted(node, _Attempt(is_needed=True))
 
@@ -297,7 +300,9 @@ class EagerArrays:
             operation = source.operation
             if operation is PARAMETER or operation is CONSTANT:
                 number = source.value if operation is PARAMETER else source.attributes["value"]
-                value = None if number is None else self._number(source)
+                if number is None or source.provenance is not None:  # the value of an expression
+                    return None
+                value = self._number(source)
                 numbers.append(number)
                 pattern.append(_NUMBER if operation is PARAMETER else _CONSTANT)
             else:

@@ -8,7 +8,7 @@ then names the program, the handles of its inputs and the values of its paramete
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
@@ -58,11 +58,6 @@ MAX_PROGRAMS = 512
 EAGER_WRITES = 64
 """Depth of a pending expression from which small writes (`x[i] = v`) are computed."""
 EAGER_BYTES = 32 << 10  # the largest array for which eager execution beats a program of one worker
-MIN_NODES = 32
-"""Nodes of an expression of small arrays from which a program computes it, if it is repeated."""
-REPETITIONS = 64
-"""Evaluations of such an expression before its program is built, which takes as long as some 200 of
-them."""
 REPLICATED_BYTES = 128 << 10
 """The size of the largest array that is replicated by default, not split. Up to this size eager
 execution also beats programs of several workers, which are messages."""
@@ -95,8 +90,6 @@ class Engine:
         self._programs: OrderedDict[Hashable, Compiled] = OrderedDict()
         self._found: RecentlyUsed[Hashable, FoundProgram] = RecentlyUsed(MAX_PROGRAMS)
         self._recipes: RecipeMemo = RecentlyUsed(MAX_PROGRAMS)
-        self._repeated: RecentlyUsed[Hashable, int] = RecentlyUsed(MAX_PROGRAMS)
-        """How often expressions without a program were evaluated, by their structure."""
         self._recent: set[int] = set()  # programs that were found since they were last spared
         self._intermediates = KeptIntermediates(pool)
         self._companions = Companions()
@@ -140,6 +133,14 @@ class Engine:
         if len(self._programs) > MAX_PROGRAMS:
             self._forget_oldest()
         return compiled
+
+    def forget_programs(self) -> None:
+        """Drop all programs, here and on the workers: expressions and functions that are compiled
+        later are planned anew. Those that were compiled before cannot run any more."""
+        for compiled in self._programs.values():
+            self.pool.forget(compiled.identifier)
+        for memo in (self._programs, self._found, self._recipes, self._recent):
+            memo.clear()
 
     def _forget_oldest(self) -> None:
         """Drop the least recently used program that has no other reference.
@@ -318,11 +319,11 @@ class Engine:
         self.settle()
         self.forget_failed()
         nodes = dict.fromkeys([node for _, node in pairs])
-        requested = tuple([node for node in nodes if _is_pending(node)])
+        known = {node: node.known for node in nodes} | self._assigned_eagerly(nodes)
+        requested = tuple([node for node in nodes if _is_pending(node) and known[node] is node])
         order = topological(requested, cut=True)
         certain = not any_can_fail(order)
         overwritten = {node: v.release() for v, node in pairs} if certain else {}
-        known = {node: node.known for node in nodes}
         with self.pool.defer_interrupts():
             if requested:
                 made = self._values_of(requested, overwritten)
@@ -332,6 +333,14 @@ class Engine:
                 known |= made
             for v, node in pairs:
                 v.set_value(remote_array_of(known[node]))
+
+    def _assigned_eagerly(self, nodes: Iterable[Node]) -> dict[Node, Node]:
+        """Return the leaves with the values of small pending nodes, in the worker's process."""
+        if not (self._can_execute_eagerly and self.eager_arrays.most > 0):
+            return {}
+        pending = [node for node in nodes if _is_pending(node)]
+        found = {x: self.eager_arrays.value_leaf(x, reads_versions=True) for x in pending}
+        return {node: leaf for node, leaf in found.items() if leaf is not None}
 
     def _values_of(
         self, requested: tuple[Node, ...], overwritten: Mapping[Node, list[Node]] = NO_VALUES
@@ -352,55 +361,38 @@ class Engine:
         asked, order = len(requested), topological(requested, cut=True)
         results, updates = self._companions.of(order)
         if results or updates:
-            requested = tuple(dict.fromkeys([*requested, *results, *updates]))
+            requested = (*requested, *results, *updates)
             order = topological(requested, cut=True)
         held = live_intermediates(order, requested)
         if self.pool.memory_limit is None:
             requested = (*requested, *worthwhile_intermediates(order, held))
-        expression, outputs, given = order, requested, None
+        expression, outputs = order, requested
+        if [x for x in order if x.operation.lower_to is not None and x.value is None]:
+            simpler = expand(self.cut(Graph(requested)))
+            order, outputs = simpler.nodes, simpler.outputs
+        given = self._eager_handles(order, outputs)
         targets: tuple[Node | None, ...] = ()
-        structure = None if overwritten else self._structure_of_long(order, requested)
-        if structure is None or self._repeated.get(structure[0], 0) < REPETITIONS:
-            if [x for x in order if x.operation.lower_to is not None and x.value is None]:
-                simpler = expand(self.cut(Graph(requested)))
-                order, outputs = simpler.nodes, simpler.outputs
-            given = self._eager_handles(order, outputs)
-            if given is None and outputs is requested and self._may_donate(order, requested):
-                requested, targets = donate(order, requested)
-                targets = with_former_values(order, requested, targets, overwritten)
-        if any(targets):
+        if given is None and outputs is requested and self._may_donate(order, requested):
+            requested, targets = donate(order, requested)
+            targets = with_former_values(order, requested, targets, overwritten)
+        donated = [leaf for leaf in targets if leaf is not None]
+        if donated:
             self.settle()
-        with self.pool.defer_interrupts() if any(targets) else NO_CONTEXT:
+        with self.pool.defer_interrupts() if donated else NO_CONTEXT:
             if given is not None:
-                if structure is not None:
-                    self._repeated.store(structure[0], self._repeated.get(structure[0], 0) + 1)
                 made = self._execute_eagerly(order, outputs, given)
+                known = dict(zip(requested, map(leaf_of, made), strict=True))
+                record_provenance(known, expression, held)
             else:
-                if structure is None:
-                    structure = structure_of(expression, requested, targets)
+                structure = structure_of(expression, requested, targets)
                 made = self._run_program(expression, requested, targets, structure)
-            known = dict(zip(requested, map(leaf_of, made), strict=True))
-            donated = [leaf for leaf in targets if leaf is not None]
-            if structure is None or donated:
-                record_provenance(known, expression, held, donated)
-            else:
-                record_by_structure(known, expression, held, structure, self._recipes)
+                known = dict(zip(requested, map(leaf_of, made), strict=True))
+                record_by_structure(known, expression, held, donated, structure, self._recipes)
             if donated:  # the expressions cannot be recomputed
                 for node, leaf in known.items():
                     set_value(node, leaf)
         self._set_intermediates(requested[asked:], known, expression, results)
         return known
-
-    def _structure_of_long(
-        self, order: Sequence[Node], requested: Sequence[Node]
-    ) -> tuple[Hashable, list[Node]] | None:
-        """Return the structure and the leaves of an expression of so many small arrays that a
-        program is faster than eager execution; None for others, and for writes, which donate."""
-        if len(order) < MIN_NODES or not self._can_execute_eagerly:
-            return None
-        if any(x.overwrites_first for x in {node.operation for node in order}):
-            return None
-        return structure_of(order, requested, ())
 
     def _may_donate(self, order: Sequence[Node], requested: Sequence[Node]) -> bool:
         """Return True if no failure of the expression could follow a write to donated memory.
@@ -445,8 +437,8 @@ class Engine:
     ) -> None:
         """Set the values of nodes that user code refers to and that were computed with others.
 
-        Their arrays drop the expression, unless it serves gradients by variables (other than those
-        of `results`, which were computed from it), or recomputation after a failure.
+        Their arrays drop the expression, unless it serves gradients by variables, or recomputation
+        after a failure. Arrays of `results`, whose gradients exist, drop it like requested ones.
         """
         certain = bool(nodes) and not any_can_fail(expression)
         for node in nodes:
@@ -506,11 +498,11 @@ class Engine:
         if signature is not None and signature.nbytes > self.at_once_bytes:
             self._companions.note_update(array)
 
-    def note_results(self, arrays: Sequence[Pending]) -> None:
-        """Register the value and the gradients of a function, which share intermediate results: an
-        evaluation of one of them computes the others in the same program."""
+    def note_gradients(self, gradients: Sequence[Pending], value: Pending) -> None:
+        """Register the gradients of a function and its value: an evaluation of one gradient
+        computes the others and the value in the same program."""
         if self.pool.memory_limit is None:
-            self._companions.note_results(arrays)
+            self._companions.note_gradients(gradients, value)
 
     @property
     def _can_execute_eagerly(self) -> bool:

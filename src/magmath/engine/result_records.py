@@ -11,11 +11,13 @@ from magmath.engine.remote_array import OVERWRITTEN
 from magmath.graph import Node, Provenance, provenance_of, recipe_of, set_provenance, topological
 from magmath.graph.operation import NO_ATTRIBUTES
 from magmath.graph.provenance import operand_of
-from magmath.graph.recipe import Number, NumberStep, Recipe, Step
+from magmath.graph.recipe import Recipe
 from magmath.ops.leaves import PARAMETER, input_leaf
 
 RecipeMemo: TypeAlias = "RecentlyUsed[Hashable, Recipe]"
 """Recipes by the structure of expressions and the positions of the operands in them."""
+MAX_STEPS = 1000
+"""The number of steps of the longest recipe that is stored."""
 
 
 def deliver_results(known: Mapping[Node, Node]) -> None:
@@ -41,43 +43,57 @@ def record_provenance(
         return
     empty = {x: input_leaf(x.shape, x.dtype, x.layout, OVERWRITTEN) for x in donated if x.layout}
     recipe, operands, position = recipe_of(order, _operands_in(order, known, held), empty)
-    _set(known, position, Provenance.of(recipe, recipe.last, operands, None))
+    _record_outputs(known, position, Provenance.of(recipe, recipe.last, operands, None))
 
 
 def record_by_structure(
     known: Mapping[Node, Node],
     order: Sequence[Node],
     held: Container[Node],
+    donated: Sequence[Node],
     structure: tuple[Hashable, Sequence[Node]],
     recipes: RecipeMemo,
 ) -> None:
-    """Do the same as `record_provenance` with the recipe of an earlier expression of the same
-    structure, if there is one, and the numbers of this one; `structure` is that of `structure_of`.
+    """Do the same as `record_provenance`, with the recipe of an earlier expression of the same
+    structure if there is one.
+
+    structure   the key and the leaves of the expression (`graph/structure.py`)
     """
-    form, leaves = structure
-    if sum(node.operation.leaf or node.value is not None for node in order) != len(leaves):
-        record_provenance(known, order, held)  # several nodes are one leaf in the structure
+    key, leaves = structure
+    if donated or not _has_shared_recipe(order, leaves):
+        record_provenance(known, order, held, donated)
         return
-    held = _operands_in(order, known, held)
-    key = form, *[i for i, node in enumerate(order) if node in held]
+    read = _operands_in(order, known, held)
+    key = key, *[i for i, node in enumerate(order) if node in read]
     recipe = recipes.find(key)
     if recipe is None:
-        recipe, operands, position = recipe_of(order, held)
-        given: list[Number] = []
-        if not any(node.operation.random for node in order):  # known by the nodes of their numbers
-            numbers = [i for i, step in enumerate(recipe.steps) if _is_number(step)]
-            given = [order[i].value for i in numbers]
-            recipe = recipe.with_numbers(numbers)
-            recipes.store(key, recipe)
+        found, operands, position = recipe_of(order, read)
+        numbers = [i for i, node in enumerate(order) if node.operation is PARAMETER]
+        recipe = found.with_numbers(numbers)
+        recipes.store(key, recipe)
     else:
         operands = [operand_of(order[i]) for i in recipe.operands]
-        given = [order[i].value for i in recipe.numbers]
         position = {node: i for i, node in enumerate(order) if node in known}
-    _set(known, position, Provenance.of(recipe, recipe.last, operands, None, given))
+    numbers_of_this = [order[i].value for i in recipe.numbers]
+    common = Provenance.of(recipe, recipe.last, operands, None, numbers_of_this)
+    _record_outputs(known, position, common)
 
 
-def _is_number(step: Step) -> bool:
-    return type(step) is NumberStep or (type(step) is Node and step.operation is PARAMETER)
+def _has_shared_recipe(order: Sequence[Node], leaves: Sequence[Node]) -> bool:
+    """Return True if the structure of an expression determines its recipe, up to numbers.
+
+    It does not if several nodes are one leaf of the structure, or if the nodes of numbers matter:
+    those of streams of random numbers, which generators know, and those with a provenance.
+    """
+    if len(order) > MAX_STEPS:
+        return False
+    count = 0
+    for node in order:
+        operation = node.operation
+        if operation.random or (operation is PARAMETER and node.provenance is not None):
+            return False
+        count += operation.leaf or node.value is not None
+    return count == len(leaves)
 
 
 def _operands_in(
@@ -88,7 +104,9 @@ def _operands_in(
     return held if len(known) == 1 else {*known, *[node for node in order if node in held]}
 
 
-def _set(known: Mapping[Node, Node], position: Mapping[Node, int], common: Provenance) -> None:
+def _record_outputs(
+    known: Mapping[Node, Node], position: Mapping[Node, int], common: Provenance
+) -> None:
     """Set the provenance of leaves, given the record of one output."""
     for node, leaf in known.items():
         if node.operation is PARAMETER:  # the node is the parameter itself, a number

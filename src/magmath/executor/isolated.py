@@ -31,13 +31,14 @@ from magmath.program.arena import arrange
 from magmath.program.instructions import Program
 
 ROUNDS: Final = 5
-"""Minimum number of rounds; the fastest one counts."""
+"""Minimum number of rounds; the one of median length counts, as in a run of many steps."""
 ROUND_SECONDS: Final = 0.3
 """Seconds within which further rounds begin."""
 COMPILE_SECONDS: Final = 20.0
 """Maximum seconds of waiting for the compiler of segments."""
-VALUE: Final = 0.25
-"""The elements of floating point operands."""
+VALUES: Final = (0.05, 0.45)
+"""The range of the elements of floating point operands, which are random, as those of training are:
+kernels with branches, such as max pooling, take longer than for equal elements."""
 NUMBER: Final = 2.0**-20
 """Floating point parameters, such as a learning rate: kernels skip work for a factor of 0, and
 operands that grow in each round would overflow."""
@@ -115,9 +116,13 @@ def _operand(program: Program, slot: int, heap: Heap, rank: int, shared: bool) -
     """Allocate an array, with valid values in the memory of all workers."""
     own = program.slots[slot]
     made = LocalArray.allocate(heap, own.layout, own.dtype, rank)
-    value = VALUE if own.dtype.is_floating else 0
+    random = torch.Generator().manual_seed(slot)
     for worker in range(program.workers) if shared else (rank,):
-        tile_tensor(heap, made.block, own.layout, own.dtype, worker).fill_(value)
+        tile = tile_tensor(heap, made.block, own.layout, own.dtype, worker)
+        if own.dtype.is_floating:
+            tile.uniform_(*VALUES, generator=random)
+        else:
+            tile.zero_()
     return made
 
 
@@ -143,21 +148,19 @@ def _timed(
     requested: Sequence[int],
     rounds: int,
 ) -> Tier:
-    """Return the times of the fastest of some rounds, after one to warm up."""
+    """Return the times of the round of median length, after one to warm up."""
     within = {position: segment for segment in segments for position in segment}
     count = len(binding.tensors.program.instructions)
-    best, least = [0.0] * count, float("inf")
+    measured: list[list[float]] = []
     without_fp_warnings(binding.prologue.run_some, frozenset(requested))
-    done, end = 0, time.perf_counter() + ROUND_SECONDS
-    while done <= rounds or time.perf_counter() < end:
-        seconds = [0.0] * count
-        without_fp_warnings(calls.time_some, frozenset(requested), seconds)
-        if done and sum(seconds) < least:
-            best, least = seconds, sum(seconds)
-        done += 1
+    end = time.perf_counter() + ROUND_SECONDS
+    while len(measured) <= rounds or time.perf_counter() < end:
+        measured.append([0.0] * count)
+        without_fp_warnings(calls.time_some, frozenset(requested), measured[-1])
+    usual = sorted(measured[1:], key=sum)[(len(measured) - 1) // 2]
     found: Tier = []
     for position in range(binding.tensors.program.prologue, count):
         segment = within.get(position, range(position, position + 1))
         if position == segment[-1]:
-            found.append(CallTime(segment, best[position]))
+            found.append(CallTime(segment, usual[position]))
     return found

@@ -242,7 +242,7 @@ def recipe_of(
             )  # fmt: skip
             if node not in held:
                 continue
-        elif operation.name == "parameter":
+        elif operation.name == "parameter" and node.provenance is None:
             steps.append(node)
             continue
         else:

@@ -55,7 +55,7 @@ class Recipe:
     steps      one for each node, after those that it reads; the other fields are positions in it
     operands   the operands, and pending nodes with other references, which can be built again if
                they no longer exist
-    numbers    the numbers that each call of a compiled function receives
+    numbers    the numbers whose values each record stores
     last       the last step
     """
 
@@ -75,7 +75,7 @@ class Recipe:
         self._read_by: dict[tuple[int, bool], list[int]] = {}
 
     def with_numbers(self, numbers: Sequence[int]) -> Recipe:
-        """Return the recipe without the nodes of these numbers, which each record then has."""
+        """Return the recipe with numbers at these positions, whose values each record stores."""
         steps = list(self.steps)
         for i in numbers:
             step = steps[i]
@@ -113,7 +113,7 @@ class Recipe:
 
 
 def number_node(step: Node | NumberStep, value: Number) -> Node:
-    """Return a node with a number of the type of a step: its own, or one that a call received."""
+    """Return a node with a number of the type of a step: its own, or that of a record."""
     if step.operation.name == "constant":
         return apply(step.operation, value=value, dtype=step.dtype)
     return Node(step.operation, (), NO_ATTRIBUTES, (), step.dtype, None, None, value)

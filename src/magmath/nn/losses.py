@@ -91,11 +91,11 @@ def _of_labels(
         spread = elementwise.negative(statistics.sum(weighted, axis=1)) * (smoothing / classes)
         losses = losses * (1 - smoothing) + spread
     counted = None if ignored is None else labels != ignored
-    if counted is not None:
-        valid = e.call("logical_or", valid, e.call("logical_not", counted.node))
-    losses = _checked(losses, valid)
-    if counted is not None:
-        losses = where(counted, losses, 0.0)
+    if counted is None:
+        losses = _checked(losses, valid)
+    else:
+        allowed = e.call("logical_or", valid, e.call("logical_not", counted.node))
+        losses = where(counted, _checked(losses, allowed), 0.0)
     if reduction != "mean" or (factors is None and counted is None):
         return _reduced(losses, reduction)
     share = ones(labels.shape, dtype=losses.dtype)
@@ -199,8 +199,8 @@ def hinge(
     valid, mask = _valid_mask(targets, outputs.shape[1])
     own = statistics.sum(_selected(mask, outputs), axis=1, keepdims=True)
     excess = _to_power(relu(margin - own + outputs), power)
-    wrong = _selected(e.call("logical_not", mask), excess)
-    losses = statistics.sum(wrong, axis=1) / outputs.shape[1]
+    others = _selected(e.call("logical_not", mask), excess)
+    losses = statistics.sum(others, axis=1) / outputs.shape[1]
     losses = _checked(losses, valid)
     if weight is not None:
         factors = _class_factors(weight, outputs)
@@ -255,8 +255,8 @@ def _selected(mask: Node, values: Array) -> Array:
 def _checked(losses: Array, valid: Node) -> Array:
     """Return the losses of samples, nan for those that are not valid. A factor makes their
     gradients nan too, so that a step of the user's own shows the mistake."""
-    one, wrong = constant(1, losses.dtype), constant(math.nan, losses.dtype)
-    return Array(e.multiply(losses.node, e.where(valid, one, wrong)))
+    one, nan = constant(1, losses.dtype), constant(math.nan, losses.dtype)
+    return Array(e.multiply(losses.node, e.where(valid, one, nan)))
 
 
 def class_mask(labels: Array, classes: int) -> Array:

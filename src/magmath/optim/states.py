@@ -102,12 +102,12 @@ class VariableStates:
 class States:
     """The states of an optimizer by variable.
 
-    required_by   a method of the optimizer that returns the states that a variable needs. The
-                  optimizer owns its states, so these refer to it weakly
+    required_states_of   a method of the optimizer that returns the states that a variable needs;
+                         referenced weakly, since the optimizer owns its states
     """
 
-    def __init__(self, required_by: Callable[[Variable], RequiredStates]) -> None:
-        self._required_by = WeakMethod(required_by)
+    def __init__(self, required_states_of: Callable[[Variable], RequiredStates]) -> None:
+        self._required_states_of = WeakMethod(required_states_of)
         self._states: dict[int, VariableStates] = {}
         self._loaded: dict[str, Any] = {}
         """Loaded states, by name, of variables that the optimizer has not updated since."""
@@ -198,9 +198,9 @@ class States:
 
     def _first(self, v: Variable, label: str) -> VariableStates:
         """Return loaded or zero states for a variable, in its layout and in float32 at least."""
-        required_by = self._required_by()
-        assert required_by is not None, "the optimizer owns its states"
-        required, dtype = required_by(v), compute_dtype(v.dtype)
+        required_states_of = self._required_states_of()
+        assert required_states_of is not None, "the optimizer owns its states"
+        required, dtype = required_states_of(v), compute_dtype(v.dtype)
         names = (*required.names, MASTER) if dtype is not v.dtype else required.names
         self._check_loaded(v, label, required.names)
         states = {name: self._first_value(v, f"{label}.{name}") for name in names}

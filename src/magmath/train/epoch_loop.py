@@ -155,7 +155,7 @@ class EpochLoop:
         weights: list[int] = []
         try:
             for data, batch, count in self._feed.runs(trainer.epochs_done, seed):
-                for exchanges, steps in self._runs_of_steps(
+                for exchanges, steps in self._step_sequences(
                     trainer.optimizer.steps + before, count
                 ):
                     on_progress = progress if steps > 1 else None
@@ -177,11 +177,11 @@ class EpochLoop:
         history.step_losses[first_step:] = values[::each]
         return values, weights
 
-    def _runs_of_steps(self, first: int, count: int) -> Iterator[tuple[bool, int]]:
+    def _step_sequences(self, first: int, count: int) -> Iterator[tuple[bool, int]]:
         """Yield the runs of steps from step `first` of the training on (see
-        `TrainingStep.runs_of_steps`), of one step each if a callback is called after each one."""
+        `TrainingStep.step_sequences`), of one step each if a callback is called after each one."""
         alone = self._reports_each_step and not self._step.strategy.is_asynchronous
-        for exchanges, steps in self._step.runs_of_steps(first, count):
+        for exchanges, steps in self._step.step_sequences(first, count):
             yield from [(exchanges, 1)] * steps if alone else [(exchanges, steps)]
 
     def _record(

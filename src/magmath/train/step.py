@@ -302,7 +302,7 @@ class TrainingStep:
         """Note that all steps of the epoch were run."""
         self.is_whole = True
 
-    def runs_of_steps(self, first: int, steps: int) -> list[tuple[bool, int]]:
+    def step_sequences(self, first: int, steps: int) -> list[tuple[bool, int]]:
         """Return the sequences of steps of one kind, from step `first` of the training on: for each
         one whether the workers exchange their results, and the number of steps."""
         every = self.strategy.every

@@ -107,7 +107,7 @@ def grad(
             )
     nodes = [x.leaf if isinstance(x, Variable) else x.node for x in sources]
     found = [Array(_result(node, create_graph)) for node in gradients(y.node, nodes)]
-    _note_results(y, found)
+    _note_gradients(found, y)
     return found[0] if isinstance(xs, Array) else found
 
 
@@ -158,10 +158,11 @@ def value_and_grad(
     return named(transformed, "value_and_grad", function)
 
 
-def _note_results(value: Array, derivatives: Iterable[Array]) -> None:
-    """Have one program compute a value and its gradients, unless they are parts of a trace."""
+def _note_gradients(gradients: Sequence[Array], value: Array) -> None:
+    """Have one program compute gradients and the value, unless they are parts of a trace or of a
+    function that is differentiated itself."""
     if tracing.current() is None and not keeps_expressions():
-        session.engine().note_results([value, *derivatives])
+        session.engine().note_gradients(gradients, value)
 
 
 def _without_value(pair: tuple[Any, Any], has_aux: bool) -> Any:
@@ -191,7 +192,7 @@ def _by_arguments(
             del given
             nodes = gradients(value.node, leaves, check_independence=False)
         derivatives = [Array(node) for node in nodes]
-        _note_results(value, derivatives)
+        _note_gradients(derivatives, value)
         found: dict[int, Any] = {}
         for i, tree, count in trees:
             found[i], derivatives = unflatten(tree, derivatives[:count]), derivatives[count:]
@@ -230,7 +231,7 @@ def _by_variables(
         result, value = _called(operation, function, (), {}, has_aux)
         nodes = gradients(value.node, [v.leaf for v in chosen])
     derivatives = {v: Array(node) for v, node in zip(chosen, nodes, strict=True)}
-    _note_results(value, derivatives.values())
+    _note_gradients(list(derivatives.values()), value)
     return result, derivatives
 
 

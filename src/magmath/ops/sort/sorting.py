@@ -123,7 +123,7 @@ def _layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None
     return (layout,), layout
 
 
-def _bind_distributed_sort(name: str) -> Callable[[CollectiveCall], Callable[[], object]]:
+def _bind_collective_sort(name: str) -> Callable[[CollectiveCall], Callable[[], object]]:
     """Return a function that binds the collective sort; the host sorts arrays of a device."""
 
     def bind(call: CollectiveCall) -> Callable[[], object]:
@@ -179,7 +179,7 @@ def _traffic(name: str) -> Callable[[Node, int], tuple[int, int]]:
 def _collective(name: str) -> CollectiveKernel:
     return CollectiveKernel(
         layouts=_layouts,
-        kernel=_bind_distributed_sort(name),
+        kernel=_bind_collective_sort(name),
         workspace=_workspace(name),
         traffic=_traffic(name),
         exact=True,
@@ -360,7 +360,7 @@ def _search_touched(node: Node, workers: int) -> int:
     return 4 * _search_rounds(node.shape, itemsize, workers)[0] * (itemsize + PLACE)
 
 
-def _bind_distributed_search(call: CollectiveCall) -> Callable[[], object]:
+def _bind_collective_search(call: CollectiveCall) -> Callable[[], object]:
     """Bind the collective search: a value is sent to the worker whose part contains its position.
 
     The last elements of all parts determine this worker.
@@ -409,7 +409,7 @@ SEARCHSORTED = Operation(  # positions in parts of a sorted array add up
     flops=lambda node: 20.0 * node.size * (node.inputs[0].size + 1).bit_length(),
     collective=CollectiveKernel(
         layouts=_search_layouts,
-        kernel=_bind_distributed_search,
+        kernel=_bind_collective_search,
         workspace=_search_workspace,
         traffic=_search_traffic,
         touched=_search_touched,
