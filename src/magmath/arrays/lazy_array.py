@@ -229,6 +229,20 @@ class LazyArray(ArrayHandle):
         if provenance is not None:
             self._operands, self._values = provenance.arrays()
 
+    def keep_leaves(self, nodes: Iterable[Node]) -> None:
+        """Keep the arrays alive from which this evaluated array was computed, as far as these
+        nodes, its gradients, read them.
+
+        So a second gradient, after the first one has replaced a parameter, does not compute former
+        parameters again from the steps before.
+        """
+        order = topological(nodes, cut=True)
+        self._operands = [
+            x.known
+            for x in order
+            if x.operation is leaves.INPUT or (x.known is not x and not x.operation.version)
+        ]
+
     def _replaced(self, node: Node, new: Node) -> None:
         """Record that an in-place update replaces a node, for `undo`.
 

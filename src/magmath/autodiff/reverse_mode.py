@@ -69,36 +69,31 @@ def gradients(
 def _plain_order(output: Node, sources: Sequence[Node]) -> list[Node] | None:
     """Return the nodes of the output in order, if they alone determine its gradient.
 
-    None if an expression has to be built again, an intermediate result is a gradient, or the output
-    does not read a source.
+    None if an expression has to be built again, an intermediate result is evaluated or a gradient,
+    or the output does not read a source.
     """
     known = {node.known for node in sources}
-    several = len(known) > 1
-    if several and any(node.provenance is not None for node in known):
+    if len(known) > 1 and any(node.provenance is not None for node in known):
         return None  # sources may depend on each other
-    order = topological_until([output], _arguments(sources))
-    records = []
-    read = set[Node]()
-    for node in order:
-        if node.operation.mark:
-            return None
-        leaf = node.known
-        if leaf in known:
-            read.add(leaf)
-        elif node.provenance is not None:
-            records.append(provenance_of(node))
-    if len(read) < len(known):
+    evaluated: list[Node] = []
+
+    def inputs_of(node: Node) -> Sequence[Node]:
+        if isinstance(node.value, Node) and not node.operation.version:
+            evaluated.append(node)
+            return ()
+        return node.inputs
+
+    order = topological_until([output], _arguments(sources), inputs_of)
+    if evaluated or any(node.operation.mark for node in order):
         return None
-    if records:
-        alike = known.union(sources)
-        dependence = _Dependence(alike, through_gradients=True)
-        found: dict[Provenance, bool] = {}
-        for record in records:
-            if record is not None and depends_on(
-                record, dependence.reads_source, found, least_depth=dependence.least_depth,
-                query=dependence.query,
-            ):  # fmt: skip
-                return None
+    alike = [node for node in order if node.known in known]
+    if len({node.known for node in alike}) < len(known):
+        return None
+    leaves = [node for node in order if node.provenance is not None and node not in known]
+    if leaves:
+        dependence = _Dependence(known.union(sources, alike), through_gradients=True)
+        if any(map(dependence.has, leaves)):
+            return None
     return order
 
 
@@ -309,6 +304,7 @@ def _connected(output: Node, sources: Sequence[Node], closes: bool) -> _Connecte
     roots, kept = [output, *sources, *dependent], alike.difference(dependent)
     images, lost = with_expressions(
         roots, kept, dependence.reads_source, is_end=is_end, through_gradients=not closes,
+        through_stops=False,
         least_depth=dependence.least_depth, query=dependence.query,
     )  # fmt: skip
     count = len(sources) + 1
@@ -329,10 +325,20 @@ class _Dependence:
         records = [provenance_of(node) for node in self._known]
         self.least_depth = min([0 if x is None else x.depth for x in records], default=0)
         """The depth of a record below which it depends on no source."""
+        self._answers: dict[Provenance, bool] = {}
         self.query: DependenceQuery | None = None
         if len(self._sources) == 1:
             (only,) = self._sources
             self.query = DependenceQuery.of(only, through_gradients=through_gradients)
+
+    def has(self, leaf: Node) -> bool:
+        """Return True if a leaf was computed from a source."""
+        record = provenance_of(leaf)
+        return record is not None and depends_on(
+            record, self.reads_source, self._answers, through_gradients=self._through,
+            through_stops=False,
+            least_depth=self.least_depth, query=self.query,
+        )  # fmt: skip
 
     def reads_source(self, operand: RecordedOperand) -> bool:
         """Return True if a record reads a source."""
@@ -348,8 +354,9 @@ class _Dependence:
                 return any(x.known in known and x.known is not own for x in read.nodes())
 
             if record is not None and depends_on(
-                record, is_other, {}, through_gradients=self._through, least_depth=self.least_depth
-            ):
+                record, is_other, {}, through_gradients=self._through, through_stops=False,
+                least_depth=self.least_depth,
+            ):  # fmt: skip
                 found.append(leaf)
         return found
 

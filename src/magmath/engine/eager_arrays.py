@@ -197,18 +197,31 @@ class EagerArrays:
                     raise
         return self._attempted(node, _Attempt())
 
-    def value_leaf(self, node: Node, *, reads_versions: bool = False) -> Node | None:
+    def value_leaf(self, node: Node) -> Node | None:
         """Return an input leaf with the value of a pending node that is needed now, or None if a
         program computes it.
 
-        Numbers alone, random numbers and pending arrays are no reasons to wait any more. With
-        `reads_versions`, neither are values of variables: for values without provenance.
+        Numbers alone, random numbers and pending arrays are no reasons to wait any more.
         """
-        if (node.reads_version and not reads_versions) or node.depth > MAX_DEPTH_NEEDED:
-            return None
-        if self._pool.closed:
+        if node.reads_version or node.depth > MAX_DEPTH_NEEDED or self._pool.closed:
             return None
         return self._attempted(node, _Attempt(is_needed=True))
+
+    def assigned_value(self, node: Node) -> RemoteArray | None:
+        """Return the value of a pending node that is assigned to a variable, or None if a program
+        computes it: if an operand or the node itself is a pending array of user code.
+
+        The node may read values of variables. Its leaf would not record that, so no node gets it.
+        """
+        handle = None if node.handle is None else node.handle()
+        if handle is not None or node.depth > MAX_DEPTH or self._pool.closed:
+            return None
+        try:
+            leaf = self._computed(node, _Attempt())
+        except Exception:  # the usual way raises the error
+            return None
+        data: RemoteArray | None = None if leaf is None else leaf.value
+        return data
 
     def _attempted(self, node: Node, attempt: _Attempt) -> Node | None:
         try:

@@ -319,8 +319,9 @@ class Engine:
         self.settle()
         self.forget_failed()
         nodes = dict.fromkeys([node for _, node in pairs])
-        known = {node: node.known for node in nodes} | self._assigned_eagerly(nodes)
-        requested = tuple([node for node in nodes if _is_pending(node) and known[node] is node])
+        eager = self._assigned_eagerly(nodes)
+        known = {node: node.known for node in nodes}
+        requested = tuple([node for node in nodes if _is_pending(node) and node not in eager])
         order = topological(requested, cut=True)
         certain = not any_can_fail(order)
         overwritten = {node: v.release() for v, node in pairs} if certain else {}
@@ -332,15 +333,15 @@ class Engine:
                 deliver_results(made)
                 known |= made
             for v, node in pairs:
-                v.set_value(remote_array_of(known[node]))
+                v.set_value(eager.get(node) or remote_array_of(known[node]))
 
-    def _assigned_eagerly(self, nodes: Iterable[Node]) -> dict[Node, Node]:
-        """Return the leaves with the values of small pending nodes, in the worker's process."""
+    def _assigned_eagerly(self, nodes: Iterable[Node]) -> dict[Node, RemoteArray]:
+        """Return the values of small pending nodes that the process of the worker computes."""
         if not (self._can_execute_eagerly and self.eager_arrays.most > 0):
             return {}
         pending = [node for node in nodes if _is_pending(node)]
-        found = {x: self.eager_arrays.value_leaf(x, reads_versions=True) for x in pending}
-        return {node: leaf for node, leaf in found.items() if leaf is not None}
+        found = {node: self.eager_arrays.assigned_value(node) for node in pending}
+        return {node: data for node, data in found.items() if data is not None}
 
     def _values_of(
         self, requested: tuple[Node, ...], overwritten: Mapping[Node, list[Node]] = NO_VALUES

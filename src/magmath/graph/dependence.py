@@ -53,11 +53,12 @@ def depends_on(
     known: dict[Provenance, bool],
     *,
     through_gradients: bool = True,
+    through_stops: bool = True,
     least_depth: int = 0,
     query: DependenceQuery | None = None,
 ) -> bool:
     """Return True if a value was computed, directly or indirectly, from an operand that `is_source`
-    accepts; `through_gradients` as in `Provenance.direct_operands`.
+    accepts; `through_gradients` and `through_stops` as in `Provenance.direct_operands`.
 
     `known` caches the answers for records, which also store those to a `query`. Records of a
     smaller depth than `least_depth` do not depend on such an operand.
@@ -65,7 +66,9 @@ def depends_on(
     stack = [record]
     while stack:
         last = stack[-1]
-        read = last.direct_operands(through_gradients=through_gradients)
+        read = last.direct_operands(
+            through_gradients=through_gradients, through_stops=through_stops
+        )
         before = [x.provenance for x in read if x.provenance is not None]
         if query is not None:
             query.recall(before, known)

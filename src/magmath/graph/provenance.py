@@ -357,7 +357,9 @@ class Provenance(Struct, eq=False, gc=False):
         """The operands of the recipe, in its order."""
         return self._operands
 
-    def direct_operands(self, *, through_gradients: bool = True) -> Sequence[RecordedOperand]:
+    def direct_operands(
+        self, *, through_gradients: bool = True, through_stops: bool = True
+    ) -> Sequence[RecordedOperand]:
         """Return the operands from which the value was computed directly.
 
         With `through_gradients=False`, operands that are reached only through results of `mm.grad`
@@ -367,7 +369,9 @@ class Provenance(Struct, eq=False, gc=False):
         if self._recipe is None:
             is_dropped = self._direct is not None and not through_gradients
             return self._direct if is_dropped else operands  # type: ignore[return-value]
-        read = self._recipe.read_by(self._output, through_gradients=through_gradients)
+        read = self._recipe.read_by(
+            self._output, through_gradients=through_gradients, through_stops=through_stops
+        )
         if len(read) == len(operands):
             return operands
         return [operands[i] for i in read]

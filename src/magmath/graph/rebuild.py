@@ -32,6 +32,7 @@ def with_expressions(
     is_end: Callable[[Node], bool] = is_no_end,
     *,
     through_gradients: bool = True,
+    through_stops: bool = True,
     least_depth: int = 0,
     query: DependenceQuery | None = None,
 ) -> tuple[list[Node], set[Node]]:
@@ -40,7 +41,7 @@ def with_expressions(
 
     Leaves in `kept` do not change, nor what ends are computed from, which `is_end` accepts.
     `replace` returns the nodes for operands of rebuilt expressions. `through_gradients`,
-    `least_depth` and `query` as in `depends_on`.
+    `through_stops`, `least_depth` and `query` as in `depends_on`.
     """
     expressions: dict[Node, Node] = {}
     lost: set[Node] = set()
@@ -49,6 +50,7 @@ def with_expressions(
     def depends(provenance: Provenance) -> bool:
         return depends_on(
             provenance, is_source, known, through_gradients=through_gradients,
+            through_stops=through_stops,
             least_depth=least_depth, query=query,
         )  # fmt: skip
 

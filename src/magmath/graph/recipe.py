@@ -72,7 +72,7 @@ class Recipe:
         self.numbers = numbers
         self.last = len(steps) - 1
         self.length = len(steps) - len(operands)
-        self._read_by: dict[tuple[int, bool], list[int]] = {}
+        self._read_by: dict[tuple[int, bool, bool], list[int]] = {}
 
     def with_numbers(self, numbers: Sequence[int]) -> Recipe:
         """Return the recipe with numbers at these positions, whose values each record stores."""
@@ -83,28 +83,40 @@ class Recipe:
                 steps[i] = NumberStep(step.operation, step.dtype, step.value)
         return Recipe(steps, self.operands, numbers)
 
-    def reached(self, output: int, *, through_gradients: bool = True) -> list[int]:
+    def reached(
+        self, output: int, *, through_gradients: bool = True, through_stops: bool = True
+    ) -> list[int]:
         """Return the positions of an output and of all nodes from which it is computed, in order.
 
         With `through_gradients=False`, nodes that are reached only through results of `mm.grad` are
-        left out.
+        left out, and with `through_stops=False` those reached only through `mm.stop_gradient`.
         """
         found = {output}
         for i in range(output, -1, -1):
             step = self.steps[i]
             if i not in found or not isinstance(step, RecipeStep):
                 continue
-            if through_gradients or not step.operation.gradient:
+            operation = step.operation
+            is_end = (operation.gradient and not through_gradients) or (
+                operation.name == "stop_gradient" and not through_stops
+            )
+            if not is_end:
                 found.update(step.sources)
         return sorted(found)
 
-    def read_by(self, output: int, *, through_gradients: bool = True) -> list[int]:
+    def read_by(
+        self, output: int, *, through_gradients: bool = True, through_stops: bool = True
+    ) -> list[int]:
         """Return the indices, in `operands`, of those from which an output is computed, without
-        itself unless it is an operand; `through_gradients` as in `reached`."""
-        key = (output, through_gradients)
+        itself unless it is an operand; the other arguments as in `reached`."""
+        key = (output, through_gradients, through_stops)
         found = self._read_by.get(key)
         if found is None:
-            reached = set(self.reached(output, through_gradients=through_gradients))
+            reached = set(
+                self.reached(
+                    output, through_gradients=through_gradients, through_stops=through_stops
+                )
+            )
             if self.steps[output] is not None:
                 reached.remove(output)
             found = [index for index, i in enumerate(self.operands) if i in reached]

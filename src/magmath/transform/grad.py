@@ -106,7 +106,10 @@ def grad(
                 f"grad: needs magmath arrays, was given {type(array).__name__}; {remedy}"
             )
     nodes = [x.leaf if isinstance(x, Variable) else x.node for x in sources]
-    found = [Array(_result(node, create_graph)) for node in gradients(y.node, nodes)]
+    derivatives = gradients(y.node, nodes)
+    if y.is_known():
+        y.keep_leaves(derivatives)
+    found = [Array(_result(node, create_graph)) for node in derivatives]
     _note_gradients(found, y)
     return found[0] if isinstance(xs, Array) else found
 

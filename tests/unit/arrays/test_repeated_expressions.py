@@ -272,3 +272,81 @@ def test_a_loop_of_one_structure_has_equal_bits() -> None:
                 y = mm.tanh(w @ y * 0.1) + mm.exp(-y * y) / (1 + y * y)
             found.add(float(y.sum()))
         assert len(found) == 1
+
+
+SECOND: dict[str, Callable[[mm.Variable, mm.Variable], object]] = {
+    "multiply": lambda w, b: w.__imul__(0.99),
+    "add": lambda w, b: w.__iadd__(b),
+    "assign": lambda w, b: w.assign(w * 0.99),
+    "element": lambda w, b: w.__setitem__(0, 1.0),
+    "mask": lambda w, b: w.__setitem__(w > 0, 2.0),
+    "named": lambda w, b: w.assign(named) if (named := w - b) is not None else None,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("second", SECOND)
+def test_gradients_after_two_assignments(kind: str, second: str) -> None:
+    """The gradient of a loss that read the value before both is right, or raises an error."""
+    with current(kind, 2 if kind == "shared" else 1):
+        for is_read in (False, True):
+            w = mm.variable("w", np.array([1.0, 2.0]))
+            b = mm.variable("b", np.array([3.0, 4.0]))
+            loss = mm.sum((w * b) ** 2)
+            if is_read:
+                float(loss)
+            w -= 0.01 * mm.grad(loss, w)
+            SECOND[second](w, b)
+            for v, expected in ((b, [6, 32]), (w, [18, 64])):
+                try:
+                    found = mm.grad(loss, v).numpy()
+                except MagmathError as error:
+                    assert "assigned since" in str(error)  # noqa: PT017  both are allowed
+                else:
+                    np.testing.assert_allclose(found, expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("is_read", [False, True])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_parameters_with_gradients_of_their_own(kind: str, is_read: bool, in_place: bool) -> None:
+    """A loop may differentiate one loss by each parameter in turn, after it replaced others."""
+    rng = np.random.default_rng(0)
+    samples = rng.normal(size=(100, 3))
+    labels = samples @ [[1.0], [2.0], [3.0]] + 0.5
+    with current(kind, 2 if kind == "shared" else 1):
+        x, y = mm.asarray(samples), mm.asarray(labels)
+        w, b = mm.zeros((3, 1), dtype="float64"), mm.zeros(1, dtype="float64")
+        own = [torch.zeros(3, 1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)]
+        for _ in range(60):
+            loss = mm.mean((x @ w + b - y) ** 2)
+            if is_read:
+                float(loss)
+            if in_place:
+                w -= 0.1 * mm.grad(loss, w)
+                b -= 0.1 * mm.grad(loss, b)
+            else:
+                old_w, old_b = w, b
+                w = w - 0.1 * mm.grad(loss, old_w)
+                b = b - 0.1 * mm.grad(loss, old_b)
+            v, c = (one.requires_grad_() for one in own)
+            expected = ((torch.from_numpy(samples) @ v + c - torch.from_numpy(labels)) ** 2).mean()
+            found = torch.autograd.grad(expected, [v, c])
+            own = [(p - 0.1 * g).detach() for p, g in zip((v, c), found, strict=True)]
+        np.testing.assert_allclose(w, own[0], rtol=1e-9)
+        np.testing.assert_allclose(b, own[1], rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("extent", [2, 150])
+def test_a_fixed_target(kind: str, extent: int) -> None:
+    """What `stop_gradient` was applied to counts as a constant, also after its variables were
+    assigned twice."""
+    with current(kind, 2 if kind == "shared" else 1):
+        v = mm.variable("v", np.full((extent, extent), 0.5))
+        a = mm.asarray(np.full((extent, extent), 1 / extent))
+        target = mm.stop_gradient(mm.tanh(v @ a))
+        v += 0.25
+        v += 0.25
+        found = mm.grad(mm.sum((v + target) ** 2), v)
+        np.testing.assert_allclose(found, np.full(v.shape, 2 * (1 + np.tanh(0.5))))
