@@ -293,6 +293,8 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Array]:
+        if not self.shape:
+            raise TypeError("a 0-d array has no elements to iterate over; x.item() is its number")
         return (self[i] for i in range(len(self)))
 
     def __contains__(self, value: Any) -> bool:

@@ -382,9 +382,9 @@ def _not_differentiable(node: Node) -> MagmathError:
     where = f" at {line[0]}:{line[1]}" if line else ""
     return MagmathError(
         f"grad: the result depends on the array through one that was computed{where} and cannot be "
-        f"computed again: {provenance.why_lost()}; compute the gradient before, keep the "
-        f"operands, or compile the whole (mm.compile); for what counts as a constant there is "
-        f"mm.stop_gradient(x)"
+        f"computed again: {provenance.why_lost()}; compute the gradients before, in one call for "
+        f"several arrays (mm.grad(loss, [w, b])), keep the operands, or compile the whole "
+        f"(mm.compile); for what counts as a constant there is mm.stop_gradient(x)"
     )
 
 

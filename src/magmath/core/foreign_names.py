@@ -67,6 +67,7 @@ NAMESPACE: Final[Mapping[str, str]] = {
     "logcumsumexp": "mm.logaddexp.accumulate(x, axis=axis)",
     "bucketize": "mm.searchsorted(boundaries, x)",
     "index_add": "mm.add.at(x, i, values)",
+    "scatter_add": "mm.add.at(x, i, values)",
     "segment_sum": "mm.add.at(sums, segments, values), with sums = mm.zeros(count)",
     # products and matrices
     "mm": "mm.matmul(x, y), or x @ y",
@@ -119,6 +120,8 @@ NAMESPACE: Final[Mapping[str, str]] = {
 """Names that are missing in `mm`."""
 
 LAYERS: Final[Mapping[str, str]] = {
+    "softmax": "mm.softmax(x), or the layer mm.nn.Softmax()",
+    "relu": "mm.relu(x), or the layer mm.nn.ReLU()",
     "Linear": "mm.nn.Dense(outputs); the number of inputs follows from the first call",
     "LazyLinear": "mm.nn.Dense(outputs)",
     "BatchNorm1d": "mm.nn.BatchNorm()",
@@ -189,6 +192,15 @@ FUNCTIONS: Final[Mapping[str, str]] = {
     "upsample": "mm.nn.functional.interpolate(x)",
 }
 """Names that are missing in `mm.nn.functional`."""
+
+UPDATES: Final[Mapping[str, str]] = {
+    "step": "optimizer.update(gradients), where loss, gradients = mm.value_and_grad(f, parameters)",
+    "zero_grad": "nothing; gradients are results of mm.value_and_grad and add up nowhere",
+    "param_groups": "the argument groups= for other settings of some variables, and "
+    "optimizer.learning_rate",
+    "add_param_group": "the argument groups=; update takes any variables",
+}
+"""Attributes that optimizers lack."""
 
 OPTIMIZERS: Final[Mapping[str, str]] = {
     "SGD": "mm.optim.GradientDescent(learning_rate), or mm.optim.Momentum(learning_rate, momentum)",

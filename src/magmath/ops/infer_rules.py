@@ -42,9 +42,10 @@ Result = DType | Callable[[DType], DType] | None  # the result's type, given the
 def require_kind(operation: str, domain: str, dtype: DType) -> None:
     """Raise DTypeError unless `dtype` belongs to the operation's domain."""
     if dtype.kind not in KINDS[domain]:
-        raise DTypeError(
-            f"{operation}: takes {domain} types, was given {dtype}; convert with mm.astype(x, …)"
-        )
+        remedy = "convert with mm.astype(x, …)"
+        if dtype.kind == "complex":
+            remedy = "take its real part, x.real, or its absolute value, mm.abs(x)"
+        raise DTypeError(f"{operation}: takes {domain} types, was given {dtype}; {remedy}")
 
 
 def pointwise_infer(name: str, domain: str, result: Result = None) -> Infer:

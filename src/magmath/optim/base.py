@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from weakref import ref
 
 from magmath.api.creation import asarray, constant
@@ -23,6 +23,7 @@ from magmath.arrays.variable import Variable, assign
 from magmath.arrays.variable_list import checked_variables
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.dtypes import compute_dtype, float64, int64
+from magmath.core.foreign_names import UPDATES, hint
 from magmath.core.integers import require_integer
 from magmath.core.keyword_hints import KeywordHints
 from magmath.engine import tracing
@@ -108,6 +109,10 @@ class Optimizer(metaclass=KeywordHints):
                 f"dataclasses.replace(optimizer, {name}={value!r})"
             )
         super().__setattr__(name, value)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        missing = f"{type(self).__name__} has no attribute {name!r}"
+        raise AttributeError(missing + hint(UPDATES, name))
 
     def __repr__(self) -> str:
         """Return the learning rate, the settings of the rule, and what else is not the default."""

@@ -27,6 +27,11 @@ def check_learning_rate(rate: Any) -> None:
     if callable(rate):
         return
     if not hasattr(rate, "__float__"):
+        if not isinstance(rate, (str, bytes, type(None))):
+            raise TypeError(
+                f"optimizer: the first argument is the learning rate, was given an object of type "
+                f"{type(rate).__name__}; the parameters are arguments of update and minimize"
+            )
         raise TypeError(
             f"optimizer: learning_rate must be a number of at least 0, a schedule or a function of "
             f"the step, was given {rate!r}; see mm.optim.schedules"

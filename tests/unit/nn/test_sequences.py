@@ -100,7 +100,7 @@ def test_recurrent_layers(
     name: str, layers: int, bidirectional: bool, kind: str, workers: int
 ) -> None:
     with current(kind, workers):
-        ours = getattr(nn, name)(5, layers, bidirectional=bidirectional)
+        ours = getattr(nn, name)(5, layers=layers, bidirectional=bidirectional)
         x = mm.asarray(X)
         outputs, state = ours(x)
         theirs = recurrent_twin(ours, KINDS[name])
@@ -301,7 +301,10 @@ def test_a_recurrent_network_learns_a_sum() -> None:
 def test_dropout_between_layers_and_of_weights() -> None:
     with current("inline", 1):
         x = mm.asarray(X)
-        for network in (nn.LSTM(5, 2, dropout=0.5), nn.MultiheadAttention(8, 2, dropout=0.5)):
+        for network in (
+            nn.LSTM(5, layers=2, dropout=0.5),
+            nn.MultiheadAttention(8, 2, dropout=0.5),
+        ):
             first = network(x)
             second = network(x)
             one, two = (y[0] if isinstance(y, tuple) else y for y in (first, second))

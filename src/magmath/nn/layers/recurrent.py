@@ -65,7 +65,7 @@ class _Recurrent(Module, ABC):
     states: ClassVar[int] = 1
 
     def __init__(
-        self, units: int, layers: int = 1, *, bidirectional: bool = False, dropout: float = 0.0
+        self, units: int, *, layers: int = 1, bidirectional: bool = False, dropout: float = 0.0
     ) -> None:
         name = type(self).__name__
         self.units = require_integer(f"{name}: units", units, 1)
