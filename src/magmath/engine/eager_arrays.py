@@ -75,14 +75,15 @@ _NEVER: Mapping[Any, Recipe] = MappingProxyType({})
 
 
 class _Attempt:
-    """The computation of a node: whether its value is needed now; `made`, the leaves of pending
-    operands; and whether it reads a stored array. Expressions of numbers alone belong to no pool,
-    so they stay pending until their values are needed, and outlive the pool."""
+    """The computation of a node: whether its value is needed now; whether it is assigned, so that
+    operands without other references are parts of it; `made`, the leaves of pending operands; and
+    whether it reads a stored array. Expressions of numbers alone belong to no pool, so they stay
+    pending until their values are needed, and outlive the pool."""
 
-    __slots__ = ("is_needed", "made", "reads_stored")
+    __slots__ = ("is_assigned", "is_needed", "made", "reads_stored")
 
-    def __init__(self, is_needed: bool = False) -> None:
-        self.is_needed = is_needed
+    def __init__(self, *, is_needed: bool = False, is_assigned: bool = False) -> None:
+        self.is_needed, self.is_assigned = is_needed, is_assigned
         self.made: dict[Node, Node] = {}
         self.reads_stored = False
 
@@ -207,9 +208,9 @@ class EagerArrays:
             return None
         return self._attempted(node, _Attempt(is_needed=True))
 
-    def assigned_value(self, node: Node) -> RemoteArray | None:
-        """Return the value of a pending node that is assigned to a variable, or None if a program
-        computes it: if an operand or the node itself is a pending array of user code.
+    def assigned_value(self, node: Node, layout: Layout) -> RemoteArray | None:
+        """Return the value of a pending node that is assigned to a variable of this layout, or None
+        if a program computes it: if an operand or the node itself is a pending array of user code.
 
         The node may read values of variables. Its leaf would not record that, so no node gets it.
         """
@@ -217,11 +218,11 @@ class EagerArrays:
         if handle is not None or node.depth > MAX_DEPTH or self._pool.closed:
             return None
         try:
-            leaf = self._computed(node, _Attempt())
+            leaf = self._computed(node, _Attempt(is_assigned=True))
         except Exception:  # the usual way raises the error
             return None
         data: RemoteArray | None = None if leaf is None else leaf.value
-        return data
+        return data if data is not None and data.layout == layout else None
 
     def _attempted(self, node: Node, attempt: _Attempt) -> Node | None:
         try:
@@ -358,7 +359,10 @@ class EagerArrays:
         if node.value is not None:
             attempt.reads_stored = True
             return node.value if isinstance(node.value, Node) else None
-        pending = node.handle is not None and node.operation not in _CREATIONS
+        handle = node.handle
+        pending = handle is not None and node.operation not in _CREATIONS
+        if handle is not None and attempt.is_assigned:
+            pending = handle() is not None  # without an array it is a part of the expression
         if node.is_leaf or (pending and not attempt.is_needed):
             return None
         leaf = attempt.made.get(node) or self._computed(node, attempt)

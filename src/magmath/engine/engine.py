@@ -8,7 +8,7 @@ then names the program, the handles of its inputs and the values of its paramete
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
@@ -44,6 +44,7 @@ from magmath.engine.rng_state import INITIAL_STREAMS, RngState
 from magmath.engine.worthwhile_intermediates import worthwhile_intermediates
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node, set_value, structure_of, topological
+from magmath.layout import Layout
 from magmath.ops.leaves import CONSTANT, PARAMETER, VARIABLE
 from magmath.ops.redistribute import REDISTRIBUTE, redistribute
 from magmath.passes.expand import expand
@@ -68,6 +69,10 @@ NO_CONTEXT = nullcontext()
 
 class Target(Protocol):
     """The methods of a variable that the engine uses."""
+
+    @property
+    def layout(self) -> Layout:
+        """The distribution of the value over the workers."""
 
     def release(self) -> list[Node]:
         """Return a list with the value's leaf, which only the list, the variable and user code
@@ -319,7 +324,7 @@ class Engine:
         self.settle()
         self.forget_failed()
         nodes = dict.fromkeys([node for _, node in pairs])
-        eager = self._assigned_eagerly(nodes)
+        eager = self._assigned_eagerly(pairs)
         known = {node: node.known for node in nodes}
         requested = tuple([node for node in nodes if _is_pending(node) and node not in eager])
         order = topological(requested, cut=True)
@@ -335,12 +340,15 @@ class Engine:
             for v, node in pairs:
                 v.set_value(eager.get(node) or remote_array_of(known[node]))
 
-    def _assigned_eagerly(self, nodes: Iterable[Node]) -> dict[Node, RemoteArray]:
-        """Return the values of small pending nodes that the process of the worker computes."""
-        if not (self._can_execute_eagerly and self.eager_arrays.most > 0):
+    def _assigned_eagerly(self, pairs: Sequence[tuple[Target, Node]]) -> dict[Node, RemoteArray]:
+        """Return the values of small pending nodes that this process computes."""
+        if not self.eager_arrays.most or self.recorder is not None:
             return {}
-        pending = [node for node in nodes if _is_pending(node)]
-        found = {node: self.eager_arrays.assigned_value(node) for node in pending}
+        found = {
+            node: self.eager_arrays.assigned_value(node, v.layout)
+            for v, node in pairs
+            if _is_pending(node)
+        }
         return {node: data for node, data in found.items() if data is not None}
 
     def _values_of(
