@@ -378,8 +378,8 @@ def test_a_gradient_does_not_walk_the_steps_before(monkeypatch: pytest.MonkeyPat
     walked: list[int] = []
     walk = reverse_mode.topological_until
 
-    def counted(outputs: Any, ends: Any) -> Any:
-        found = walk(outputs, ends)
+    def counted(outputs: Any, ends: Any, *rest: Any) -> Any:
+        found = walk(outputs, ends, *rest)
         walked.append(len(found))
         return found
 
