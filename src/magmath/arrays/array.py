@@ -289,12 +289,12 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
 
     def __len__(self) -> int:
         if not self.shape:
-            raise TypeError("a 0-d array has no length; read its number with x.item()")
+            raise TypeError(
+                "a 0-d array has no length and no elements to iterate over; x.item() is its number"
+            )
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Array]:
-        if not self.shape:
-            raise TypeError("a 0-d array has no elements to iterate over; x.item() is its number")
         return (self[i] for i in range(len(self)))
 
     def __contains__(self, value: Any) -> bool:
