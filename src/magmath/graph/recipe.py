@@ -59,7 +59,7 @@ class Recipe:
     last       the last step
     """
 
-    __slots__ = ("_read_by", "last", "length", "numbers", "operands", "steps")
+    __slots__ = ("_bits", "_read_by", "last", "length", "numbers", "operands", "steps")
 
     def __init__(
         self,
@@ -73,6 +73,7 @@ class Recipe:
         self.last = len(steps) - 1
         self.length = len(steps) - len(operands)
         self._read_by: dict[tuple[int, bool, bool], list[int]] = {}
+        self._bits: dict[tuple[bool, bool], list[int]] = {}
 
     def with_numbers(self, numbers: Sequence[int]) -> Recipe:
         """Return the recipe with numbers at these positions, whose values each record stores."""
@@ -96,11 +97,7 @@ class Recipe:
             step = self.steps[i]
             if i not in found or not isinstance(step, RecipeStep):
                 continue
-            operation = step.operation
-            is_end = (operation.gradient and not through_gradients) or (
-                operation.name == "stop_gradient" and not through_stops
-            )
-            if not is_end:
+            if not _is_end(step.operation, through_gradients, through_stops):
                 found.update(step.sources)
         return sorted(found)
 
@@ -112,16 +109,37 @@ class Recipe:
         key = (output, through_gradients, through_stops)
         found = self._read_by.get(key)
         if found is None:
-            reached = set(
-                self.reached(
-                    output, through_gradients=through_gradients, through_stops=through_stops
-                )
-            )
-            if self.steps[output] is not None:
-                reached.remove(output)
-            found = [index for index, i in enumerate(self.operands) if i in reached]
+            bits = self._operand_bits(through_gradients, through_stops)[output]
+            own = -1 if self.steps[output] is None else output
+            found = [k for k, i in enumerate(self.operands) if bits >> k & 1 and i != own]
             self._read_by[key] = found
         return found
+
+    def _operand_bits(self, through_gradients: bool, through_stops: bool) -> list[int]:
+        """Return for each step the operands that it reaches, as the bits of an integer, so that all
+        outputs are known after one pass."""
+        key = (through_gradients, through_stops)
+        found = self._bits.get(key)
+        if found is None:
+            own = {i: 1 << k for k, i in enumerate(self.operands)}
+            found = []
+            for i, step in enumerate(self.steps):
+                bits = own.get(i, 0)
+                if isinstance(step, RecipeStep) and not _is_end(
+                    step.operation, through_gradients, through_stops
+                ):
+                    for source in step.sources:
+                        bits |= found[source]
+                found.append(bits)
+            self._bits[key] = found
+        return found
+
+
+def _is_end(operation: Operation, through_gradients: bool, through_stops: bool) -> bool:
+    """Return True for an operation at which a search ends."""
+    if operation.gradient:
+        return not through_gradients
+    return operation.name == "stop_gradient" and not through_stops
 
 
 def number_node(step: Node | NumberStep, value: Number) -> Node:
