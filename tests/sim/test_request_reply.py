@@ -20,7 +20,7 @@ from magmath.core import request_batching
 from magmath.engine import session
 from magmath.engine.engine import Engine
 from magmath.graph import Graph, Node, apply
-from magmath.graph.collective import runs_collectively
+from magmath.graph.collective_nodes import runs_collectively
 from magmath.layout import Layout
 from magmath.ops import OPERATIONS
 from magmath.ops.indexing.gather_scatter import PUT

@@ -37,7 +37,7 @@ from magmath.arrays.operands import (
 from magmath.arrays.operators import Operators
 from magmath.arrays.pickling import restored_leaf, values_of
 from magmath.arrays.subscripts import getitem
-from magmath.arrays.temporaries import (
+from magmath.arrays.temporary_references import (
     TEMPORARY,
     TEMPORARY_NUMBER,
     TEMPORARY_TARGET,

@@ -6,6 +6,7 @@ provenance of that leaf records how the value was computed.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,8 @@ FIRST_CHECK = 4
 """Depth from which a pending expression may hold more memory than its value."""
 MIN_HELD = 1 << 17
 """Minimum number of elements of the value for this check."""
+MAX_KEEPING = 4
+"""Number of arrays that keep what their gradients have read."""
 
 
 class LazyArray(ArrayHandle):
@@ -234,14 +237,19 @@ class LazyArray(ArrayHandle):
         nodes, its gradients, read them.
 
         So a second gradient, after the first one has replaced a parameter, does not compute former
-        parameters again from the steps before.
+        parameters again from the steps before. Only the latest arrays keep theirs, since a list of
+        losses would keep the parameters of every step. Those that read variables keep theirs
+        anyway (`keep_operands`).
         """
+        if hasattr(self, "_operands"):
+            return
         order = topological(nodes, cut=True)
-        self._operands = [
-            x.known
-            for x in order
-            if x.operation is leaves.INPUT or (x.known is not x and not x.operation.version)
-        ]
+        self._operands = [x.known for x in order if _is_array(x)]
+        _keeping.append(ref(self))
+        if len(_keeping) > MAX_KEEPING:
+            oldest = _keeping.popleft()()
+            if oldest is not None:
+                del oldest._operands
 
     def _replaced(self, node: Node, new: Node) -> None:
         """Record that an in-place update replaces a node, for `undo`.
@@ -294,6 +302,17 @@ def _undo_updates(nodes: Iterable[Node]) -> None:
         array = None if node.handle is None else node.handle()
         if isinstance(array, LazyArray) and array._formers and array._node is node:
             array.undo()
+
+
+_keeping: deque[ref[LazyArray]] = deque()
+"""The latest arrays that keep what their gradients have read."""
+
+
+def _is_array(node: Node) -> bool:
+    """Return True for a plain array, and for an evaluated operation."""
+    return node.operation is leaves.INPUT or (
+        isinstance(node.value, Node) and not node.operation.version
+    )
 
 
 def _can_be_computed(node: Node) -> bool:

@@ -9,7 +9,7 @@ from magmath.cost.link import Link
 from magmath.cost.machine import Machine
 from magmath.cost.operation_rate import COUNTED_IN_FLOPS, OperationRate, rate_name
 from magmath.graph import Node
-from magmath.graph.collective import runs_collectively
+from magmath.graph.collective_nodes import runs_collectively
 from magmath.layout import Layout
 
 

@@ -5,7 +5,7 @@ reads them by several statements: it updates one variable after the other, and t
 value. So the evaluation of a gradient also computes the other gradients of the same call, and the
 value. The evaluation of the value alone does not compute the gradients, which may not be needed.
 
-In-place updates are companions of what reads the same arrays. A loop such as
+A pending update in place is computed with other readers of its operands. A loop such as
 
     x += alpha * p
     r -= alpha * q

@@ -18,7 +18,7 @@ import msgspec
 from magmath.codegen.emit import IndexMap, Writing
 from magmath.core.dtypes import uint8
 from magmath.graph import Graph, Node
-from magmath.graph.collective import runs_collectively
+from magmath.graph.collective_nodes import runs_collectively
 from magmath.graph.operation import MemoryOrder
 from magmath.layout import Layout, Mesh
 from magmath.ops import OPERATIONS

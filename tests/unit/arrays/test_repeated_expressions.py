@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 import magmath as mm
 from engines import current
+from magmath.arrays.lazy_array import MAX_KEEPING
 from magmath.errors import LinAlgError, MagmathError
 
 KINDS = ["inline", "planned", "shared"]
@@ -335,6 +337,21 @@ def test_parameters_with_gradients_of_their_own(kind: str, is_read: bool, in_pla
             own = [(p - 0.1 * g).detach() for p, g in zip((v, c), found, strict=True)]
         np.testing.assert_allclose(w, own[0], rtol=1e-9)
         np.testing.assert_allclose(b, own[1], rtol=1e-9)
+
+
+def test_a_list_of_losses_keeps_few_parameters() -> None:
+    with current("inline"):
+        x = mm.asarray(np.ones((4, 500)))
+        w, losses, former = mm.zeros((500, 500)), [], []
+        for _ in range(12):
+            loss = mm.mean((x @ w - 1) ** 2)
+            losses.append((loss, float(loss)))
+            leaf = w.evaluated()
+            former.append(ref(leaf))
+            del leaf
+            w = w - 0.1 * mm.grad(loss, w)
+        mm.evaluate(w)
+        assert sum(one() is not None for one in former) <= MAX_KEEPING + 1
 
 
 @pytest.mark.parametrize("kind", KINDS)
