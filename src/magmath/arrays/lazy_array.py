@@ -6,7 +6,6 @@ provenance of that leaf records how the value was computed.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from weakref import ref
 import numpy as np
 
 from magmath.arrays.element_storage import ArrayView
+from magmath.arrays.kept_operands import keep
 from magmath.core.dtypes import DType
 from magmath.core.shapes import size_of
 from magmath.engine import pending_arrays, session, tracing
@@ -41,8 +41,6 @@ FIRST_CHECK = 4
 """Depth from which a pending expression may hold more memory than its value."""
 MIN_HELD = 1 << 17
 """Minimum number of elements of the value for this check."""
-MAX_KEEPING = 4
-"""Number of arrays that keep what their gradients have read."""
 
 
 class LazyArray(ArrayHandle):
@@ -54,6 +52,7 @@ class LazyArray(ArrayHandle):
     is_variable = False
     """True for a variable, whose parts cannot be written through their own names."""
     _leaf: Node | None
+    _operands: Sequence[Node]
     view_of: ArrayView | None
     """Where the array's elements are among those that it shares with others; None if it shares
     none."""
@@ -230,26 +229,18 @@ class LazyArray(ArrayHandle):
         `minimize`."""
         provenance = provenance_of(leaf)
         if provenance is not None:
-            self._operands, self._values = provenance.arrays()
+            operands, self._values = provenance.arrays()
+            keep(self, operands)
 
     def keep_leaves(self, nodes: Iterable[Node]) -> None:
         """Keep the arrays alive from which this evaluated array was computed, as far as these
-        nodes, its gradients, read them.
+        nodes, its gradients, read them. An expression of variables keeps its operands anyway.
 
         So a second gradient, after the first one has replaced a parameter, does not compute former
-        parameters again from the steps before. Only the latest arrays keep theirs, since a list of
-        losses would keep the parameters of every step. Those that read variables keep theirs
-        anyway (`keep_operands`).
+        parameters again from the steps before.
         """
-        if hasattr(self, "_operands"):
-            return
-        order = topological(nodes, cut=True)
-        self._operands = [x.known for x in order if _is_array(x)]
-        _keeping.append(ref(self))
-        if len(_keeping) > MAX_KEEPING:
-            oldest = _keeping.popleft()()
-            if oldest is not None:
-                del oldest._operands
+        if not hasattr(self, "_operands"):
+            keep(self, [x.known for x in topological(nodes, cut=True) if _is_array(x)])
 
     def _replaced(self, node: Node, new: Node) -> None:
         """Record that an in-place update replaces a node, for `undo`.
@@ -302,10 +293,6 @@ def _undo_updates(nodes: Iterable[Node]) -> None:
         array = None if node.handle is None else node.handle()
         if isinstance(array, LazyArray) and array._formers and array._node is node:
             array.undo()
-
-
-_keeping: deque[ref[LazyArray]] = deque()
-"""The latest arrays that keep what their gradients have read."""
 
 
 def _is_array(node: Node) -> bool:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import magmath as mm
 from engines import current
-from magmath.arrays.lazy_array import MAX_KEEPING
+from magmath.arrays import kept_operands
 from magmath.errors import LinAlgError, MagmathError
 
 KINDS = ["inline", "planned", "shared"]
@@ -339,19 +339,31 @@ def test_parameters_with_gradients_of_their_own(kind: str, is_read: bool, in_pla
         np.testing.assert_allclose(b, own[1], rtol=1e-9)
 
 
-def test_a_list_of_losses_keeps_few_parameters() -> None:
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_list_of_losses_keeps_few_arrays(monkeypatch: pytest.MonkeyPatch, is_read: bool) -> None:
+    """Neither all former parameters, if these are arrays, nor all batches."""
+    monkeypatch.setattr(kept_operands, "MAX_BYTES", 4_000_000)
     with current("inline"):
         x = mm.asarray(np.ones((4, 500)))
         w, losses, former = mm.zeros((500, 500)), [], []
-        for _ in range(12):
+        for _ in range(20):
             loss = mm.mean((x @ w - 1) ** 2)
-            losses.append((loss, float(loss)))
-            leaf = w.evaluated()
-            former.append(ref(leaf))
-            del leaf
+            mm.evaluate(loss)
+            losses.append(loss)
+            former.append(ref(w.evaluated()))
             w = w - 0.1 * mm.grad(loss, w)
         mm.evaluate(w)
-        assert sum(one() is not None for one in former) <= MAX_KEEPING + 1
+        assert sum(one() is not None for one in former) < 10
+        v, batches = mm.variable("v", np.ones((500, 10))), []
+        for _ in range(20):
+            batch = mm.asarray(np.random.default_rng(0).random((250, 500)))
+            batches.append(ref(batch.evaluated()))
+            value, gradients = mm.value_and_grad(lambda x=batch, v=v: mm.mean((x @ v) ** 2), [v])
+            v -= 0.1 * gradients[v]
+            losses.append(value)
+            if is_read:
+                float(value)
+        assert sum(one() is not None for one in batches) < 10
 
 
 @pytest.mark.parametrize("kind", KINDS)
