@@ -18,7 +18,7 @@ from hypothesis.database import DirectoryBasedExampleDatabase
 
 from engines import close_pools
 from magmath.codegen import background_build
-from magmath.engine import session
+from magmath.engine import program_table, session
 from magmath.kernels import free_processors
 from magmath.kernels.linalg import lapack_candidates
 
@@ -58,6 +58,10 @@ lapack_candidates.MIN_FLOPS = math.inf  # type: ignore[misc]
 free_processors.CHECK_SECONDS = math.inf  # the other tests keep processors busy
 
 background_build.NICENESS = 0  # compilation must not wait for the other tests
+
+# The pools that all tests share keep few of the programs that no test runs again: their instructions
+# are millions of objects, which every collection of garbage visits.
+program_table.MAX_PROGRAMS = 64
 
 # A shell starts what runs in the background deaf to Ctrl-C, which some tests send themselves.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -86,9 +86,13 @@ def debugged(switches: str, kind: str, workers: int = 1) -> Iterator[Pool]:
             pool.close()
 
 
-def close_pools() -> None:
-    """Close the pools of this process, which returns their memory; `engine_of` starts new ones."""
-    gc.unfreeze()
+def close_pools(*, all_tests: bool = True) -> None:
+    """Close the pools of this process, which returns their memory; `engine_of` starts new ones.
+
+    `all_tests`: look for cycles in what tests of other modules have left too, which takes seconds.
+    """
+    if all_tests:
+        gc.unfreeze()
     gc.collect()  # modules and their arrays refer to each other
     for key in [key for key in _engines if key[0] != "processes"]:
         _engines.pop(key).pool.close()

@@ -7,31 +7,26 @@ then names the program, the handles of its inputs and the values of its paramete
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
-from weakref import ref
-
-import msgspec
 
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.cleared_frames import clear_frames
 from magmath.core.paused_gc import paused_gc
-from magmath.core.stage_times import count, stage
+from magmath.core.stage_times import stage
 from magmath.engine.abandoned_run import AbandonedRun
-from magmath.engine.asynchronous_build import AsynchronousDivision, build_asynchronous
+from magmath.engine.asynchronous_build import AsynchronousDivision
 from magmath.engine.companions import Companions, Pending
-from magmath.engine.data_failures import any_can_fail, program_can_fail
+from magmath.engine.data_failures import any_can_fail
 from magmath.engine.donation import donate, is_small_write, with_former_values
 from magmath.engine.eager_arrays import EagerArrays
 from magmath.engine.found_program import FoundProgram
 from magmath.engine.kept_intermediates import KeptIntermediates
 from magmath.engine.live_references import is_unobservable, live_intermediates
-from magmath.engine.memory_check import check_memory
 from magmath.engine.pending_arrays import note_bytes
-from magmath.engine.program_build import Compiled, build_program, environment_of
+from magmath.engine.program_build import Compiled, environment_of
+from magmath.engine.program_table import MAX_PROGRAMS, ProgramTable
 from magmath.engine.redistribution_cache import NeededCopies, RedistributionCache
 from magmath.engine.remote_array import RemoteArray, leaf_of, no_value_error, remote_array_of
 from magmath.engine.result_records import (
@@ -48,14 +43,12 @@ from magmath.layout import Layout
 from magmath.ops.leaves import CONSTANT, PARAMETER, VARIABLE
 from magmath.ops.redistribute import REDISTRIBUTE, redistribute
 from magmath.passes.expand import expand
-from magmath.passes.lifetimes import nbytes_of
 
 if TYPE_CHECKING:
     from magmath.runtime.messages import Number
     from magmath.runtime.pool import Pool
     from magmath.runtime.run_handle import RunHandle
 
-MAX_PROGRAMS = 512
 EAGER_WRITES = 64
 """Depth of a pending expression from which small writes (`x[i] = v`) are computed."""
 EAGER_BYTES = 32 << 10  # the largest array for which eager execution beats a program of one worker
@@ -92,10 +85,9 @@ class Engine:
         self.at_once_bytes = EAGER_BYTES if pool.is_inline else REPLICATED_BYTES
         self.rng_state = RngState(pool.seed)
         self.initial_rng_state = RngState(pool.seed, INITIAL_STREAMS)
-        self._programs: OrderedDict[Hashable, Compiled] = OrderedDict()
+        self._programs = ProgramTable(pool)
         self._found: RecentlyUsed[Hashable, FoundProgram] = RecentlyUsed(MAX_PROGRAMS)
         self._recipes: RecipeMemo = RecentlyUsed(MAX_PROGRAMS)
-        self._recent: set[int] = set()  # programs that were found since they were last spared
         self._intermediates = KeptIntermediates(pool)
         self._companions = Companions()
         self._last: RunHandle | None = None
@@ -129,78 +121,15 @@ class Engine:
         `training`: the program is a training step (`Program.training`). `division`: each worker
         runs it on its own. `in_range`: leaves whose values are in range as indices.
         """
-        key = (graph.key, training, division)
-        compiled = self._programs.get(key)
-        if compiled is not None:
-            self._programs.move_to_end(key)
-            return compiled
-        compiled = self._programs[key] = self._build(graph, training, division, in_range)
-        if len(self._programs) > MAX_PROGRAMS:
-            self._forget_oldest()
-        return compiled
+        return self._programs.program_of(
+            graph, self.environment, training=training, division=division, in_range=in_range
+        )
 
     def forget_programs(self) -> None:
         """Drop all programs, here and on the workers: expressions and functions that are compiled
         later are planned anew. Those that were compiled before cannot run any more."""
-        for compiled in self._programs.values():
-            self.pool.forget(compiled.identifier)
-        for memo in (self._programs, self._found, self._recipes, self._recent):
+        for memo in (self._programs, self._found, self._recipes):
             memo.clear()
-
-    def _forget_oldest(self) -> None:
-        """Drop the least recently used program that has no other reference.
-
-        Compiled functions and optimizers reference their programs and run them without a lookup. A
-        program that expressions have found by their structure is spared once.
-        """
-        for _ in range(2 * len(self._programs)):
-            key, oldest = self._programs.popitem(last=False)
-            identifier, held = oldest.identifier, ref(oldest)
-            if identifier in self._recent:
-                self._recent.remove(identifier)
-                self._programs[key] = oldest
-                continue
-            del oldest
-            found = held()
-            if found is None:
-                self.pool.forget(identifier)
-                return
-            self._programs[key] = found
-            del found
-
-    def _build(
-        self,
-        graph: Graph,
-        training: bool,
-        division: AsynchronousDivision | None,
-        in_range: Collection[Node],
-    ) -> Compiled:
-        count("programs")
-        count("nodes", len(graph.nodes))
-        with paused_gc():
-            built = (
-                build_program(
-                    graph, self.environment, self.pool.topology.device, self._room_for(graph)
-                )
-                if division is None
-                else build_asynchronous(graph, division, self.environment)
-            )
-            program = msgspec.structs.replace(built.program, training=training)
-            check_memory(program, self.pool.memory_bound, self.pool.array_bytes)
-            with stage("send"):
-                identifier = self.pool.define(program)
-        fails = program_can_fail(graph, in_range)
-        return replace(built, program=program, identifier=identifier, can_fail=fails)
-
-    def _room_for(self, graph: Graph) -> int | None:
-        """Return the bytes of a worker that the program of a graph may need: the limit without the
-        arrays that are no leaves of the graph."""
-        bound = self.pool.memory_bound
-        if bound is None:
-            return None
-        leaves = [leaf for leaf in graph.leaves if leaf.layout is not None]
-        others = self.pool.array_bytes - sum(map(nbytes_of, leaves))
-        return bound - max(0, others)
 
     def run(
         self,
@@ -434,7 +363,7 @@ class Engine:
                 return self.run(compiled, copied.leaves)[0]
             found = FoundProgram(compiled, graph, leaves)
             self._found.store(key, found)
-        self._recent.add(compiled.identifier)
+        self._programs.spare(compiled)
         return self.start(compiled, *found.operands(leaves))[0]
 
     def _set_intermediates(

@@ -43,7 +43,7 @@ COUNTS: list[tuple[str, dict[str, Any], int]] = [
 def memory() -> Iterator[None]:
     """Return the memory of large networks after each test."""
     yield
-    close_pools()
+    close_pools(all_tests=False)
 
 
 @contextmanager
