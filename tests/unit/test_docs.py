@@ -139,6 +139,7 @@ PAGES = [
     "planning.md",
     "parallel.md",
     "from_pytorch.md",
+    "onnx.md",
 ]
 
 

@@ -133,6 +133,13 @@ def bind_layout(operation: str, layout: Layout | Rule, shape: Shape) -> Layout:
     return layout
 
 
+_NUMPY_TYPES = frozenset(
+    {"bool", "float16", "float32", "float64", "complex64", "complex128"}
+    | {f"{kind}int{bits}" for kind in ("", "u") for bits in (8, 16, 32, 64)}
+)
+"""NumPy's element types that magmath has too."""
+
+
 def _tensor(obj: Any, dtype: DType | None) -> torch.Tensor:
     """Return a contiguous CPU tensor with the values of `obj`."""
     if isinstance(obj, torch.Tensor):
@@ -142,7 +149,10 @@ def _tensor(obj: Any, dtype: DType | None) -> torch.Tensor:
         values = np.ascontiguousarray(values).reshape(values.shape)
         if min(values.strides, default=0) < 0:  # possible for an extent of 1 or 0
             values = values.copy()
-        tensor = as_tensor(values)
+        if values.dtype.name == "bfloat16":
+            tensor = as_tensor(values.view(np.int16)).view(torch.bfloat16)
+        else:
+            tensor = as_tensor(values)
     if dtype is not None:
         e.check_parts("asarray", from_torch(tensor.dtype), dtype)
         tensor = tensor.to(to_torch(dtype))
@@ -169,7 +179,9 @@ def _numpy(obj: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
         values = values.astype(default.name)
     if not hasattr(obj, "dtype"):
         values = _within(values, dtype)
-    if values.dtype.kind not in "biufc" or values.dtype.name in ("float128", "complex256"):
+    if values.dtype.name == "bfloat16":  # of the package ml_dtypes, as JAX has
+        return values
+    if values.dtype.name not in _NUMPY_TYPES:
         if not hasattr(obj, "dtype"):
             raise _no_numbers_error(obj, values)
         raise DTypeError(

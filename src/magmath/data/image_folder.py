@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from magmath.core.integers import require_integer
+from magmath.core.optional_packages import import_package
 from magmath.data.dataset import Images, Labels, folder_content
 from magmath.errors import DataError, MissingDataError, OptionError
-from magmath.files.optional_packages import import_package
 
 if TYPE_CHECKING:
     from PIL.Image import Image

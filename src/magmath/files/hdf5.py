@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
+from magmath.core.optional_packages import import_package
 from magmath.errors import DataError
 from magmath.files.format_errors import as_data_error
-from magmath.files.optional_packages import import_package
 from magmath.files.storage import (
     ArraySpec,
     Elements,

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
+from magmath.core.optional_packages import import_package
 from magmath.files.format_errors import as_data_error
-from magmath.files.optional_packages import import_package
 from magmath.files.storage import (
     ArraySpec,
     Elements,

@@ -1,8 +1,26 @@
 """Models of other libraries."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from magmath.core.optional_packages import import_package
 from magmath.interop.torch_module import TorchModule, from_torch
 
-__all__ = ["TorchModule", "from_torch"]
+if TYPE_CHECKING:
+    from magmath.interop.onnx_export import to_onnx as to_onnx
+    from magmath.interop.onnx_module import OnnxModule as OnnxModule
+    from magmath.interop.onnx_module import from_onnx as from_onnx
+
+_OF_ONNX = {"OnnxModule": "onnx_module", "from_onnx": "onnx_module", "to_onnx": "onnx_export"}
+__all__ = ["OnnxModule", "TorchModule", "from_onnx", "from_torch", "to_onnx"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs the package onnx on first use."""
+    if name not in _OF_ONNX:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    import_package("onnx", f"mm.interop.{name}")
+    return getattr(import_module(f"magmath.interop.{_OF_ONNX[name]}"), name)
 
 
 def __dir__() -> list[str]:

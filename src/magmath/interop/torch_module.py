@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 
 import magmath as mm
 from magmath.errors import MagmathError, OptionError
+from magmath.interop.named_parts import add_variable
 from magmath.interop.torch_program import TorchProgram, silent
 from magmath.nn import Buffer, Module, Parameter
 
@@ -35,22 +36,13 @@ class TorchModule(Module):
             if id(parameter) not in made:
                 made[id(parameter)] = variable = Parameter(mm.asarray(parameter.detach()))
                 variable.trainable = parameter.requires_grad
-            self._add(path, made[id(parameter)])
+            self._variables[path] = made[id(parameter)]
         for path, buffer in source.named_buffers(remove_duplicate=False):
             if id(buffer) not in made:
                 made[id(buffer)] = Buffer(mm.asarray(buffer.detach()))
-            self._add(path, made[id(buffer)])
-
-    def _add(self, path: str, variable: Parameter | Buffer) -> None:
-        """Store a variable under its path, in parts that have the names of PyTorch's modules."""
-        self._variables[path] = variable
-        *owners, name = path.split(".")
-        owner: Module = self
-        for part in owners:
-            if part not in vars(owner):
-                setattr(owner, part, _Part())
-            owner = vars(owner)[part]
-        setattr(owner, name, variable)
+            self._variables[path] = made[id(buffer)]
+        for path, own in self._variables.items():
+            add_variable(self, path, own)
 
     def __repr__(self) -> str:
         return f"TorchModule({self._source})"
@@ -64,10 +56,6 @@ class TorchModule(Module):
         """Return the outputs, nested as those of the original."""
         program = self._programs[self.training]
         return program.run(self._variables, args, kwargs)
-
-
-class _Part(Module):
-    """A part of a TorchModule, which has its parameters and is not called."""
 
 
 def from_torch(

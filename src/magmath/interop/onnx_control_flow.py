@@ -1,0 +1,65 @@
+"""ONNX's conditions and loops, whose conditions and numbers of steps are known when they run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import magmath as mm
+from magmath.interop.onnx_call import OnnxCall, Operator, Value
+
+
+def _if(call: OnnxCall, condition: Value) -> tuple[Value, ...]:
+    branch = "then_branch" if bool(np.asarray(condition)) else "else_branch"
+    return tuple(_run(call, call.get(branch)))
+
+
+def _loop(call: OnnxCall, count: Value, condition: Value, *carried: Value) -> tuple[Value, ...]:
+    limit = None if count is None else int(np.asarray(count))
+    going = True if condition is None else bool(np.asarray(condition))
+    states, rows, step = list(carried), [], 0
+    while going and (limit is None or step < limit):
+        numbers = [np.asarray(step, np.int64), np.asarray(going)]
+        going, *found = _run(call, call.get("body"), *numbers, *states)
+        going = bool(np.asarray(going))
+        states, row = found[: len(states)], found[len(states) :]
+        rows.append(row)
+        step += 1
+    if call.outputs > len(states) and not rows:
+        raise call.refuse("that collects the results of no step is not available")
+    return (*states, *[mm.stack(list(column)) for column in zip(*rows, strict=True)])
+
+
+def _scan(call: OnnxCall, *operands: Value) -> tuple[Value, ...]:
+    if call.opset < 9:
+        raise call.refuse("of versions before 9 is not available; convert the model")
+    count = call.get("num_scan_inputs")
+    states, sequences = list(operands[:-count]), operands[-count:]
+    axes = call.get("scan_input_axes") or [0] * count
+    turned = call.get("scan_input_directions") or [0] * count
+    rows: list[list[Value]] = []
+    for step in range(sequences[0].shape[axes[0]]):
+        parts = [
+            mm.take(x, x.shape[axis] - 1 - step if back else step, axis=axis)
+            for x, axis, back in zip(sequences, axes, turned, strict=True)
+        ]
+        found = _run(call, call.get("body"), *states, *parts)
+        states, row = found[: len(states)], found[len(states) :]
+        rows.append(row)
+    columns = list(zip(*rows, strict=True))
+    axes = call.get("scan_output_axes") or [0] * len(columns)
+    turned = call.get("scan_output_directions") or [0] * len(columns)
+    stacked = [
+        mm.stack(list(column[::-1] if back else column), axis=axis)
+        for column, axis, back in zip(columns, axes, turned, strict=True)
+    ]
+    return (*states, *stacked)
+
+
+def _run(call: OnnxCall, graph: Any, *inputs: Value) -> list[Value]:
+    assert call.run_graph is not None, "calls of a module have it"
+    return call.run_graph(graph, *inputs)
+
+
+CONTROL_FLOW: dict[str, Operator] = {"If": _if, "Loop": _loop, "Scan": _scan}

@@ -1,0 +1,176 @@
+"""ONNX's element-wise operators and activations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import magmath as mm
+from magmath.interop.onnx_call import OnnxCall, Operator, Value, axes_of, dtype_of, folded, plain
+from magmath.nn import functional as f
+
+
+def _divide(call: OnnxCall, x: Value, y: Value) -> mm.Array:
+    if np.dtype(str(x.dtype)).kind in "iu":  # rounds towards zero
+        quotient = mm.floor_divide(x, y)
+        return quotient + mm.astype((quotient < 0) & (quotient * y != x), x.dtype)
+    return mm.divide(x, y)
+
+
+def _power(call: OnnxCall, x: Value, y: Value) -> mm.Array:
+    if y.dtype == x.dtype:
+        return mm.power(x, y)
+    return mm.astype(mm.power(mm.astype(x, mm.float64), mm.astype(y, mm.float64)), x.dtype)
+
+
+def _remainder(call: OnnxCall, x: Value, y: Value) -> mm.Array:
+    return mm.fmod(x, y) if call.get("fmod", 0) else mm.remainder(x, y)
+
+
+def _shift(call: OnnxCall, x: Value, y: Value) -> mm.Array:
+    left = call.get("direction") == "LEFT"
+    return mm.bitwise_left_shift(x, y) if left else mm.bitwise_right_shift(x, y)
+
+
+def _is_infinite(call: OnnxCall, x: Value) -> Value:
+    negative, positive = call.get("detect_negative", 1), call.get("detect_positive", 1)
+    return mm.isinf(x) & ((x > 0) if not negative else (x < 0) if not positive else (x == x))
+
+
+def _mean(call: OnnxCall, *operands: Value) -> mm.Array:
+    total = operands[0]
+    for x in operands[1:]:
+        total = total + x
+    return mm.divide(total, mm.asarray(len(operands), dtype=total.dtype))
+
+
+def _clip(call: OnnxCall, x: Value, low: Value = None, high: Value = None) -> mm.Array:
+    low, high = (
+        call.get(name) if given is None else given for name, given in (("min", low), ("max", high))
+    )
+    for function, limit in ((mm.maximum, low), (mm.minimum, high)):
+        x = x if limit is None else function(x, mm.astype(mm.asarray(limit), x.dtype))
+    return mm.asarray(x)
+
+
+def _cast(call: OnnxCall, x: Value) -> mm.Array:
+    return mm.astype(mm.asarray(x), dtype_of(call.get("to")))
+
+
+def _softmax(function: Callable[..., mm.Array]) -> Operator:
+    """Return a softmax along one axis, or, before version 13, along all axes from one on."""
+
+    def operator(call: OnnxCall, x: Value) -> mm.Array:
+        if call.opset >= 13:
+            return function(x, axis=call.get("axis", -1))
+        axis = call.get("axis", 1) % x.ndim
+        flat = mm.reshape(x, (*x.shape[:axis], -1))
+        return mm.reshape(function(flat, axis=-1), x.shape)
+
+    return operator
+
+
+def _hardmax(call: OnnxCall, x: Value) -> mm.Array:
+    axis = call.get("axis", -1 if call.opset >= 13 else 1) % x.ndim
+    largest = mm.argmax(x, axis=axis, keepdims=True)
+    shape = [1] * x.ndim
+    shape[axis] = x.shape[axis]
+    return mm.astype(mm.reshape(mm.arange(x.shape[axis]), tuple(shape)) == largest, x.dtype)
+
+
+def _hard_sigmoid(call: OnnxCall, x: Value) -> mm.Array:
+    return mm.clip(call.get("alpha", 0.2) * x + call.get("beta", 0.5), 0.0, 1.0)
+
+
+def _elu(call: OnnxCall, x: Value) -> mm.Array:
+    return f.elu(x, call.get("alpha", 1.0))
+
+
+def _selu(call: OnnxCall, x: Value) -> Value:
+    alpha, gamma = call.get("alpha", 1.6732632423543772), call.get("gamma", 1.0507009873554805)
+    return gamma * f.elu(x, alpha)
+
+
+def _threshold_relu(call: OnnxCall, x: Value) -> mm.Array:
+    return mm.where(x > call.get("alpha", 1.0), x, mm.zeros_like(x))
+
+
+def _shrink(call: OnnxCall, x: Value) -> mm.Array:
+    limit, bias = call.get("lambd", 0.5), call.get("bias", 0.0)
+    zero = mm.zeros_like(x)
+    small = mm.where(x < -limit, mm.astype(x + bias, x.dtype), zero)
+    return mm.where(x > limit, mm.astype(x - bias, x.dtype), small)
+
+
+def _prelu(call: OnnxCall, x: Value, slope: Value) -> mm.Array:
+    return mm.where(x < 0, x * slope, x)
+
+
+def _quantize(call: OnnxCall, x: Value, scale: Value, zero: Value = None) -> mm.Array:
+    kind = mm.uint8 if zero is None else zero.dtype
+    limits = mm.iinfo(kind)
+    scale = _along(call, x, scale)
+    values = mm.round(mm.astype(x, mm.float32) / scale)
+    if zero is not None:
+        values = values + mm.astype(_along(call, x, zero), mm.float32)
+    return mm.astype(mm.clip(values, float(limits.min), float(limits.max)), kind)
+
+
+def _dequantize(call: OnnxCall, x: Value, scale: Value, zero: Value = None) -> Value:
+    values = mm.astype(mm.asarray(x), mm.int32)
+    if zero is not None:
+        values = values - mm.astype(_along(call, x, zero), mm.int32)
+    scale = _along(call, x, scale)
+    return mm.astype(values, scale.dtype) * scale
+
+
+def _along(call: OnnxCall, x: Value, values: Value) -> mm.Array:
+    """Return one value, or one for each index along the axis of quantization, as an operand of
+    x."""
+    if call.get("block_size", 0):
+        raise call.refuse("in blocks is not available; quantize by axis or as a whole")
+    values = mm.asarray(values)
+    if values.size == 1:
+        return mm.reshape(values, ())
+    (axis,) = axes_of([call.get("axis", 1)], x.ndim)
+    return mm.reshape(values, (-1, *[1] * (x.ndim - axis - 1)))
+
+
+def _with_alpha(function: Callable[..., Any], default: float) -> Operator:
+    return lambda call, x: function(x, call.get("alpha", default))
+
+
+ELEMENTWISE: dict[str, Operator] = {
+    "Add": plain(mm.add), "Sub": plain(mm.subtract), "Mul": plain(mm.multiply), "Div": _divide,
+    "Pow": _power, "Mod": _remainder, "Neg": plain(mm.negative), "Abs": plain(mm.abs),
+    "Sign": plain(mm.sign), "Floor": plain(mm.floor), "Ceil": plain(mm.ceil),
+    "Round": plain(mm.round), "Sqrt": plain(mm.sqrt), "Exp": plain(mm.exp), "Log": plain(mm.log),
+    "Reciprocal": plain(lambda x: 1 / x), "Erf": plain(mm.erf),
+    "Sin": plain(mm.sin), "Cos": plain(mm.cos), "Tan": plain(mm.tan), "Asin": plain(mm.asin),
+    "Acos": plain(mm.acos), "Atan": plain(mm.atan), "Sinh": plain(mm.sinh),
+    "Cosh": plain(mm.cosh), "Tanh": plain(mm.tanh), "Asinh": plain(mm.asinh),
+    "Acosh": plain(mm.acosh), "Atanh": plain(mm.atanh),
+    "Sum": folded(mm.add), "Mean": _mean, "Max": folded(mm.maximum), "Min": folded(mm.minimum),
+    "Equal": plain(mm.equal), "Greater": plain(mm.greater), "Less": plain(mm.less),
+    "GreaterOrEqual": plain(mm.greater_equal), "LessOrEqual": plain(mm.less_equal),
+    "And": plain(mm.logical_and), "Or": plain(mm.logical_or), "Xor": plain(mm.logical_xor),
+    "Not": plain(mm.logical_not), "Where": plain(mm.where), "IsNaN": plain(mm.isnan),
+    "IsInf": _is_infinite, "BitShift": _shift, "BitwiseAnd": plain(mm.bitwise_and),
+    "BitwiseOr": plain(mm.bitwise_or), "BitwiseXor": plain(mm.bitwise_xor),
+    "BitwiseNot": plain(mm.bitwise_invert), "Clip": _clip, "Cast": _cast,
+    "CastLike": plain(lambda x, like: mm.astype(mm.asarray(x), like.dtype)),
+    "Identity": plain(lambda x: x),
+    "QuantizeLinear": _quantize, "DequantizeLinear": _dequantize,
+    # activations
+    "Relu": plain(lambda x: mm.maximum(x, mm.zeros((), dtype=x.dtype))),
+    "Sigmoid": plain(mm.sigmoid), "Softplus": plain(mm.softplus), "Softsign": plain(f.softsign),
+    "HardSwish": plain(f.hard_swish), "Mish": plain(f.mish),
+    "HardSigmoid": _hard_sigmoid, "Elu": _elu, "Selu": _selu, "Celu": _with_alpha(f.celu, 1.0),
+    "LeakyRelu": _with_alpha(f.leaky_relu, 0.01), "ThresholdedRelu": _threshold_relu,
+    "Shrink": _shrink, "PRelu": _prelu,
+    "Swish": lambda call, x: x * mm.sigmoid(call.get("alpha", 1.0) * x),
+    "Gelu": lambda call, x: f.gelu(x, call.get("approximate", "none")),
+    "Softmax": _softmax(mm.softmax), "LogSoftmax": _softmax(mm.log_softmax), "Hardmax": _hardmax,
+}  # fmt: skip

@@ -1,0 +1,310 @@
+"""ONNX's convolutions, pooling, normalization and random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+import magmath as mm
+from magmath.interop.onnx_call import OnnxCall, Operator, Value, axes_of, dtype_of
+from magmath.nn import functional as f
+
+Pairs = list[tuple[int, int]]
+
+
+def _pads(call: OnnxCall, image: Sequence[int], kernel: Sequence[int]) -> Pairs:
+    """Return the padding before and after each dimension of a sliding window."""
+    space = len(image)
+    mode = call.get("auto_pad", "NOTSET")
+    if mode == "NOTSET":
+        given = call.get("pads", [0] * 2 * space)
+        return list(zip(given[:space], given[space:], strict=True))
+    if mode == "VALID":
+        return [(0, 0)] * space
+    strides, dilations = _each(call, "strides", space), _each(call, "dilations", space)
+    found = []
+    for n, k, s, d in zip(image, kernel, strides, dilations, strict=True):
+        total = max((-(-n // s) - 1) * s + d * (k - 1) + 1 - n, 0)
+        found.append(_halves(total, mode))
+    return found
+
+
+def _halves(total: int, mode: str) -> tuple[int, int]:
+    small, large = total // 2, total - total // 2
+    return (small, large) if mode == "SAME_UPPER" else (large, small)
+
+
+def _each(call: OnnxCall, name: str, space: int) -> tuple[int, ...]:
+    return tuple(call.get(name) or [1] * space)
+
+
+def _convolution(call: OnnxCall, x: Value, weight: Value, bias: Value = None) -> mm.Array:
+    space = x.ndim - 2
+    return f.conv(
+        mm.asarray(x),
+        weight,
+        bias,
+        stride=_each(call, "strides", space),
+        padding=_pads(call, x.shape[2:], weight.shape[2:]),
+        dilation=_each(call, "dilations", space),
+        groups=call.get("group", 1),
+    )
+
+
+def _transposed(call: OnnxCall, x: Value, weight: Value, bias: Value = None) -> mm.Array:
+    space, kernel = x.ndim - 2, weight.shape[2:]
+    strides, dilations = _each(call, "strides", space), _each(call, "dilations", space)
+    added = list(call.get("output_padding") or [0] * space)
+    reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True)]
+    wanted = call.get("output_shape")
+    mode = call.get("auto_pad", "NOTSET")
+    if wanted is None and mode in ("SAME_UPPER", "SAME_LOWER"):
+        wanted = [n * s for n, s in zip(x.shape[2:], strides, strict=True)]
+    if wanted is None:
+        pads = _pads(call, x.shape[2:], kernel)
+    else:
+        pads = []
+        for i, (n, s, r) in enumerate(zip(x.shape[2:], strides, reach, strict=True)):
+            total = (n - 1) * s + r + added[i] - wanted[-space:][i]
+            if total < 0:  # more elements than the products reach
+                added[i], total = added[i] - total, 0
+            low, high = _halves(total, mode)
+            pads.append((low, high) if mode == "SAME_UPPER" else (high, low)[::-1])
+    cut = [a >= max(s, d) for a, s, d in zip(added, strides, dilations, strict=True)]
+    result = f.conv_transpose(
+        mm.asarray(x),
+        weight,
+        None if any(cut) else bias,
+        stride=strides,
+        padding=[(0, 0)] * space if any(cut) else pads,
+        output_padding=0 if any(cut) else tuple(added),
+        dilation=dilations,
+        groups=call.get("group", 1),
+    )
+    if any(cut):  # zeros at the ends, further than a product could reach
+        ends = [(-low, a - high) for (low, high), a in zip(pads, added, strict=True)]
+        result = _resized(result, ends)
+        if bias is not None:
+            result = result + mm.reshape(mm.asarray(bias), (-1, *[1] * space))
+    return result
+
+
+def _resized(x: mm.Array, ends: Pairs) -> mm.Array:
+    """Return x with elements added to, or for negative numbers removed from, the ends of space."""
+    key = [slice(-min(a, 0), n + min(b, 0)) for n, (a, b) in zip(x.shape[2:], ends, strict=True)]
+    added = [(0, 0), (0, 0), *[(max(a, 0), max(b, 0)) for a, b in ends]]
+    return mm.pad(x[(slice(None), slice(None), *key)], added)
+
+
+def _window(call: OnnxCall, x: Value) -> tuple[tuple[int, ...], dict[str, Any], Pairs, Any]:
+    """Return kernel, stride, padding and dilation of a pooling, with the padding of a last window
+    that begins within the image or the padding before it."""
+    kernel = tuple(call.get("kernel_shape"))
+    stride, dilation = _each(call, "strides", len(kernel)), _each(call, "dilations", len(kernel))
+    pads = _pads(call, x.shape[2:], kernel)
+    if call.get("ceil_mode", 0) and call.get("auto_pad", "NOTSET") == "NOTSET":
+        ends = []
+        for n, k, s, d, (low, high) in zip(
+            x.shape[2:], kernel, stride, dilation, pads, strict=True
+        ):
+            last = -(-(n + low + high - d * (k - 1) - 1) // s)
+            last -= last * s >= n + low
+            ends.append((low, max(high, last * s + d * (k - 1) + 1 - n - low)))
+    else:
+        ends = pads
+    return kernel, {"stride": stride, "dilation": dilation}, ends, pads
+
+
+def _max_pool(call: OnnxCall, x: Value) -> mm.Array:
+    if call.outputs > 1:
+        raise call.refuse("with positions of the maxima is not available")
+    kernel, options, pads, _ = _window(call, x)
+    lowest = -np.inf if mm.isdtype(x.dtype, "real floating") else mm.iinfo(x.dtype).min
+    padded = mm.pad(x, [(0, 0), (0, 0), *pads], constant_values=lowest)
+    return f.max_pool(padded, kernel, **options)
+
+
+def _average_pool(call: OnnxCall, x: Value) -> mm.Array:
+    kernel, options, pads, counted = _window(call, x)
+    sums = _window_sums(x, kernel, options, pads)
+    ones = np.ones((1, 1, *x.shape[2:]), np.float64)
+    if call.get("count_include_pad", 0):
+        ones = np.pad(ones, [(0, 0), (0, 0), *counted], constant_values=1.0)
+        rest = [(low - a, high - b) for (low, high), (a, b) in zip(pads, counted, strict=True)]
+    else:
+        rest = pads
+    counts = np.asarray(_window_sums(mm.asarray(ones), kernel, options, rest))
+    return sums * mm.asarray(1.0 / counts, dtype=x.dtype)
+
+
+def _window_sums(
+    x: Value, kernel: tuple[int, ...], options: dict[str, Any], pads: Pairs
+) -> mm.Array:
+    """Return the sum of each window of images, padded by zeros."""
+    padded = mm.pad(mm.asarray(x), [(0, 0), (0, 0), *pads])
+    windows = mm.sliding_window_view(
+        padded,
+        tuple([d * (k - 1) + 1 for k, d in zip(kernel, options["dilation"], strict=True)]),
+        axis=tuple(range(2, x.ndim)),
+    )
+    every = [slice(None, None, s) for s in options["stride"]]
+    inner = [slice(None, None, d) for d in options["dilation"]]
+    chosen = windows[(slice(None), slice(None), *every, *inner)]
+    return mm.sum(chosen, axis=tuple(range(x.ndim, chosen.ndim)))
+
+
+def _power_pool(call: OnnxCall, x: Value) -> mm.Array:
+    kernel, options, pads, _ = _window(call, x)
+    p = call.get("p", 2)
+    return mm.pow(_window_sums(mm.pow(mm.abs(x), p), kernel, options, pads), 1.0 / p)
+
+
+def _space(x: Value) -> tuple[int, ...]:
+    return tuple(range(2, x.ndim))
+
+
+def _batch_norm(
+    call: OnnxCall, x: Value, scale: Value, bias: Value, mean: Value, variance: Value
+) -> Any:
+    epsilon, momentum = call.get("epsilon", 1e-5), call.get("momentum", 0.9)
+    if not (call.get("training_mode", 0) or call.training):
+        return f.batch_norm(x, mean, variance, scale, bias, epsilon=epsilon)
+    current = f.batch_moments(mm.asarray(x))
+    kept = [
+        mm.astype(momentum * old + (1.0 - momentum) * new, old.dtype, copy=False)
+        for old, new in zip((mean, variance), current, strict=True)
+    ]
+    outputs = f.batch_norm(x, *current, scale, bias, epsilon=epsilon)
+    if call.training:
+        for old, new in zip((mean, variance), kept, strict=True):
+            if isinstance(old, mm.Variable):
+                old.assign(new)
+    return (outputs, *kept)
+
+
+def _layer_norm(call: OnnxCall, x: Value, scale: Value, bias: Value = None) -> Any:
+    axes = _last_axes(call, x)
+    single = mm.astype(mm.asarray(x), mm.float32) if x.dtype.itemsize < 4 else mm.asarray(x)
+    mean = mm.mean(single, axis=axes, keepdims=True)
+    centred = single - mean
+    inverse = 1.0 / mm.sqrt(
+        mm.mean(mm.square(centred), axis=axes, keepdims=True) + call.get("epsilon", 1e-5)
+    )
+    if call.outputs == 1 and single.dtype == x.dtype:
+        return f.layer_norm(x, x.shape[axes[0] :], scale, bias, call.get("epsilon", 1e-5))
+    result = mm.astype(centred * inverse, x.dtype, copy=False) * scale
+    return (result if bias is None else result + bias, mean, inverse)
+
+
+def _rms_norm(call: OnnxCall, x: Value, scale: Value) -> mm.Array:
+    axes = _last_axes(call, x)
+    return f.rms_norm(x, x.shape[axes[0] :], scale, call.get("epsilon", 1e-5))
+
+
+def _last_axes(call: OnnxCall, x: Value) -> tuple[int, ...]:
+    return tuple(range(call.get("axis", -1) % x.ndim, x.ndim))
+
+
+def _instance_norm(call: OnnxCall, x: Value, scale: Value, bias: Value) -> mm.Array:
+    return f.instance_norm(x, scale, bias, call.get("epsilon", 1e-5))
+
+
+def _group_norm(call: OnnxCall, x: Value, scale: Value, bias: Value) -> mm.Array:
+    groups = call.get("num_groups")
+    if call.opset < 21 and scale.shape[0] == groups != x.shape[1]:  # a factor for each group
+        size = x.shape[1] // groups
+        scale, bias = mm.repeat(scale, size), mm.repeat(bias, size)
+    return f.group_norm(x, groups, scale, bias, call.get("epsilon", 1e-5))
+
+
+def _local_response_norm(call: OnnxCall, x: Value) -> Value:
+    size = call.get("size")
+    pads = [(0, 0), ((size - 1) // 2, size // 2), *[(0, 0)] * (x.ndim - 2)]
+    windows = mm.sliding_window_view(mm.pad(mm.square(x), pads), size, axis=1)
+    total = mm.sum(windows, axis=-1)
+    scale = call.get("bias", 1.0) + call.get("alpha", 1e-4) / size * total
+    return x / mm.pow(scale, call.get("beta", 0.75))
+
+
+def _power_norm(call: OnnxCall, x: Value) -> mm.Array:
+    axis, p = call.get("axis", -1), call.get("p", 2)
+    total = mm.sum(mm.pow(mm.abs(x), p), axis=axis, keepdims=True)
+    norm = mm.pow(total, 1.0 / p)
+    return mm.where(norm == 0, mm.zeros_like(x), x / mm.where(norm == 0, 1.0, norm))
+
+
+def _standardized(call: OnnxCall, x: Value) -> Value:
+    axes = axes_of(call.get("axes", (0, 2, 3)), x.ndim)
+    centred = x - mm.mean(x, axis=axes, keepdims=True)
+    deviation = mm.sqrt(mm.mean(mm.square(centred), axis=axes, keepdims=True))
+    return centred / (deviation + 1e-9)
+
+
+def _dropout(call: OnnxCall, x: Value, ratio: Value = None, training: Value = None) -> Any:
+    rate = call.number("ratio", ratio, 0.5)
+    active = call.training if training is None else bool(np.asarray(training))
+    if not active or rate == 0.0:
+        return x, mm.ones(x.shape, dtype=mm.bool)
+    kept = f.dropout(mm.ones(x.shape, dtype=x.dtype), rate)
+    return x * kept, kept != 0
+
+
+def _random(kind: str, like: bool) -> Operator:
+    """Return an operator that draws numbers, of a given shape or of that of its operand."""
+
+    def operator(call: OnnxCall, x: Value = None) -> mm.Array:
+        shape = x.shape if like else tuple(call.get("shape"))
+        given = call.get("dtype")
+        dtype = dtype_of(given) if given else x.dtype if like else mm.float32
+        if kind == "normal":
+            low, high = call.get("mean", 0.0), call.get("scale", 1.0)
+            values = mm.random.normal(low, high, shape)
+        else:
+            values = mm.random.uniform(call.get("low", 0.0), call.get("high", 1.0), shape)
+        return mm.astype(values, dtype, copy=False)
+
+    return operator
+
+
+def _bernoulli(call: OnnxCall, x: Value) -> mm.Array:
+    given = call.get("dtype")
+    drawn = mm.random.uniform(0.0, 1.0, x.shape) < x
+    return mm.astype(drawn, dtype_of(given) if given else x.dtype)
+
+
+def _global_power_pool(call: OnnxCall, x: Value) -> mm.Array:
+    p = call.get("p", 2)
+    return mm.pow(mm.sum(mm.pow(mm.abs(x), p), axis=_space(x), keepdims=True), 1.0 / p)
+
+
+def _global_average(call: OnnxCall, x: Value) -> Value:
+    return mm.sum(x, axis=_space(x), keepdims=True) * (1.0 / prod(x.shape[2:]))
+
+
+LAYERS: dict[str, Operator] = {
+    "Conv": _convolution,
+    "ConvTranspose": _transposed,
+    "MaxPool": _max_pool,
+    "AveragePool": _average_pool,
+    "LpPool": _power_pool,
+    "GlobalAveragePool": _global_average,
+    "GlobalMaxPool": lambda call, x: mm.max(x, axis=_space(x), keepdims=True),
+    "GlobalLpPool": _global_power_pool,
+    "BatchNormalization": _batch_norm,
+    "LayerNormalization": _layer_norm,
+    "RMSNormalization": _rms_norm,
+    "InstanceNormalization": _instance_norm,
+    "GroupNormalization": _group_norm,
+    "LRN": _local_response_norm,
+    "LpNormalization": _power_norm,
+    "MeanVarianceNormalization": _standardized,
+    "Dropout": _dropout,
+    "RandomNormal": _random("normal", like=False),
+    "RandomNormalLike": _random("normal", like=True),
+    "RandomUniform": _random("uniform", like=False),
+    "RandomUniformLike": _random("uniform", like=True),
+    "Bernoulli": _bernoulli,
+}

@@ -1,0 +1,233 @@
+"""ONNX models as modules of magmath.
+
+A model is a graph of operators, which `OnnxModule` runs with magmath's functions
+(`interop/onnx_operators.py`). Operators that magmath does not have, and that ONNX defines by
+others, are replaced by these.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, final
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import shape_inference
+from onnx.inliner import inline_local_functions, inline_selected_functions
+
+import magmath as mm
+from magmath.arrays.array import as_array
+from magmath.errors import DataError, MagmathError, ShapeError
+from magmath.interop.named_parts import add_variable
+from magmath.interop.onnx_call import dtype_of
+from magmath.interop.onnx_graph import BUFFERS, NUMBERS, OnnxGraph, stored_array
+from magmath.interop.onnx_operators import OPERATORS
+from magmath.nn import Buffer, Module, Parameter
+
+OnnxModel = onnx.ModelProto
+OWN_DOMAINS = ("", "ai.onnx")
+
+
+@final
+class OnnxModule(Module):
+    """An ONNX model that computes on magmath.
+
+    Its floating point initializers are parameters, with their names in the model, running moments
+    are buffers, and other initializers constants.
+    """
+
+    def __init__(self, model: OnnxModel) -> None:
+        self._model = model = _with_known_operators(model)
+        graph = model.graph
+        trained, updated = _variables_of(graph)
+        self._variables: dict[str, Parameter | Buffer] = {}
+        paths = set(trained) | set(updated)
+        for tensor in graph.initializer:
+            if tensor.name in paths:
+                kind = Buffer if tensor.name in updated else Parameter
+                variable = kind(mm.asarray(stored_array(tensor)))
+                self._variables[tensor.name] = variable
+                inner = any(name.startswith(f"{tensor.name}.") for name in paths)
+                path = tensor.name.replace(".", "_") if inner else tensor.name
+                add_variable(self, path, variable)
+        opset = max([x.version for x in model.opset_import if x.domain in OWN_DOMAINS] or [1])
+        self._graph = OnnxGraph(graph, opset, self._variables)
+        named = {value.name: value for value in graph.input}
+        self._inputs = [named[name] for name in self._graph.inputs]
+
+    def __repr__(self) -> str:
+        given = ", ".join([f"{x.name}: {_shape_text(x)}" for x in self._inputs])
+        return f"OnnxModule({self._model.graph.name}; {given})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        del state["_graph"], state["_inputs"]
+        return {**state, "_model": self._model.SerializeToString()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        fresh = OnnxModule(onnx.load_model_from_string(state["_model"]))
+        for name, value in state.items():
+            if name != "_model":
+                object.__setattr__(self, name, value)
+        for name in ("_model", "_graph", "_inputs"):
+            object.__setattr__(self, name, vars(fresh)[name])
+
+    def parts(self) -> Sequence[tuple[str, Any]]:
+        """Return the variables by the names that they have in the model."""
+        hidden = ("_model", "_graph", "_variables", "_inputs")
+        return [(name, part) for name, part in super().parts() if name not in hidden]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the outputs for the inputs of the model, given in order or by name: one array, or
+        a tuple of several."""
+        given = dict(zip([x.name for x in self._inputs], args, strict=False)) | kwargs
+        if len(given) != len(args) + len(kwargs) or given.keys() != {x.name for x in self._inputs}:
+            needed = ", ".join([x.name for x in self._inputs])
+            raise MagmathError(
+                f"OnnxModule: needs the inputs {needed}, was given {len(args)} in order"
+                f"{' and ' + ', '.join(kwargs) if kwargs else ''}; give each of them once"
+            )
+        inputs = [_checked(x, given[x.name]) for x in self._inputs]
+        found = self._graph.run(self._variables, inputs, self.training)
+        outputs = [x if isinstance(x, mm.Array) else mm.asarray(x) for x in found]
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+
+def from_onnx(model: OnnxModel | str | os.PathLike[str] | bytes) -> OnnxModule:
+    """Return a module of magmath that computes what an ONNX model computes.
+
+    model   the path of a file (with its external data, if it has any), its bytes, or a `ModelProto`
+
+    The module is in evaluation mode. It takes part in everything that other modules do: gradients,
+    `compile`, `Trainer`, strategies, `state_dict`. In training mode, batch normalization uses the
+    moments of the batch and updates the running ones, and dropout draws.
+
+    Raises DataError for a file that is no ONNX model, MissingFileError, and MagmathError for
+    operators and element types that magmath does not have. Source: onnx.ai/onnx/operators, versions
+    7 to 25.
+    """
+    return OnnxModule(_loaded(model)).eval()  # type: ignore[return-value]
+
+
+def _loaded(model: OnnxModel | str | os.PathLike[str] | bytes) -> OnnxModel:
+    if isinstance(model, onnx.ModelProto):
+        return copy.copy(model)
+    try:
+        if isinstance(model, bytes):
+            found = onnx.load_model_from_string(model)
+        else:
+            found = onnx.load(os.fspath(Path(model)))
+    except FileNotFoundError as error:
+        raise DataError(f"from_onnx: there is no file {error.filename}; check the path") from None
+    except (DecodeError, onnx.checker.ValidationError) as error:
+        raise DataError(f"from_onnx: {_name(model)} is no ONNX model: {error}") from None
+    if not found.graph.node:
+        raise DataError(f"from_onnx: {_name(model)} is no ONNX model: it has no operators")
+    return found
+
+
+def _name(model: Any) -> str:
+    return "the argument" if isinstance(model, bytes) else os.fspath(model)
+
+
+def _with_known_operators(model: OnnxModel) -> OnnxModel:
+    """Return the model in operators that magmath has. Raises MagmathError if that cannot be."""
+    if model.functions:
+        model = inline_local_functions(model)
+    missing, former = _missing(model.graph), None
+    while missing and missing != former:  # a definition may use operators that have one too
+        former = missing
+        _give_defaults(model, missing)
+        try:
+            typed = shape_inference.infer_shapes(model)
+            model = inline_selected_functions(typed, sorted(missing), inline_schema_functions=True)
+        except (RuntimeError, shape_inference.InferenceError):  # the type of an operand is unknown
+            break
+        missing = _missing(model.graph)
+    if missing:
+        names = ", ".join(sorted([f"{d}.{n}" if d else n for d, n in missing]))
+        raise MagmathError(
+            f"from_onnx: the model has operators that magmath does not have: {names}; "
+            f"export it with other operators"
+        )
+    return model
+
+
+def _give_defaults(model: OnnxModel, operators: set[tuple[str, str]]) -> None:
+    """Give nodes of some operators the attributes that they leave out: definitions need them."""
+    versions = {x.domain: x.version for x in model.opset_import}
+    for node in _all_nodes(model.graph):
+        domain, name = node.domain, node.op_type
+        if (domain, name) in operators and onnx.defs.has(name, versions.get(domain, 0), domain):
+            schema = onnx.defs.get_schema(name, versions[domain], domain)
+            given = {attribute.name for attribute in node.attribute}
+            defaults = [one.default_value for one in schema.attributes.values()]
+            node.attribute.extend([one for one in defaults if one.name and one.name not in given])
+
+
+def _missing(graph: onnx.GraphProto) -> set[tuple[str, str]]:
+    found = set()
+    for node in graph.node:
+        if node.domain not in OWN_DOMAINS or node.op_type not in {*OPERATORS, "Constant"}:
+            found.add((node.domain, node.op_type))
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                found |= _missing(attribute.g)
+    return found
+
+
+def _variables_of(graph: onnx.GraphProto) -> tuple[list[str], list[str]]:
+    """Return the names of the initializers that are parameters, and of those that are buffers."""
+    floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16,
+              onnx.TensorProto.BFLOAT16)  # fmt: skip
+    stored = [t.name for t in graph.initializer if t.data_type in floats and t.dims]
+    data: set[str] = set()
+    buffers: set[str] = set()
+    for node in _all_nodes(graph):
+        settings = NUMBERS.get(node.op_type, ())
+        kept = BUFFERS.get(node.op_type, ())
+        data.update([name for i, name in enumerate(node.input) if i not in (*settings, *kept)])
+        buffers.update([name for i, name in enumerate(node.input) if i in kept])
+    return [n for n in stored if n in data], [n for n in stored if n in buffers - data]
+
+
+def _all_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """Return the nodes, those of inner graphs included."""
+    found = []
+    for node in graph.node:
+        found.append(node)
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                found += _all_nodes(attribute.g)
+    return found
+
+
+def _checked(declared: onnx.ValueInfoProto, given: Any) -> mm.Array:
+    """Return an input as an array of the type that the model declares.
+
+    Raises ShapeError for another number of dimensions, or other extents, than declared.
+    """
+    array = as_array("OnnxModule", given)
+    tensor = declared.type.tensor_type
+    kind = dtype_of(tensor.elem_type)
+    if array.dtype != kind and mm.isdtype(kind, "real floating"):
+        array = mm.astype(array, kind)
+    if not tensor.HasField("shape"):
+        return array
+    needed = [d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim]
+    if len(needed) != array.ndim or any(
+        n not in (None, 0, m) for n, m in zip(needed, array.shape, strict=True)
+    ):
+        raise ShapeError(
+            f"OnnxModule: the input {declared.name} needs the shape {_shape_text(declared)}, was "
+            f"given {array.shape}; extents by name may be any, export the model with more of them"
+        )
+    return array
+
+
+def _shape_text(declared: onnx.ValueInfoProto) -> str:
+    dims = declared.type.tensor_type.shape.dim
+    return f"({', '.join([d.dim_param or str(d.dim_value) for d in dims])})"

@@ -1,0 +1,132 @@
+"""ONNX's recurrent networks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import magmath as mm
+from magmath.interop.onnx_call import OnnxCall, Operator, Value
+
+States = tuple[mm.Array, ...]
+Step = Callable[[States, mm.Array], States]
+
+
+def _recurrent(kind: str) -> Operator:
+    """Return the operator of a kind of cell: the outputs, and the last states."""
+    gates = {"RNN": 1, "GRU": 3, "LSTM": 4}[kind]
+
+    def operator(
+        call: OnnxCall,
+        x: Value,
+        w: Value,
+        r: Value,
+        b: Value = None,
+        lengths: Value = None,
+        hidden: Value = None,
+        cell: Value = None,
+        peepholes: Value = None,
+    ) -> tuple[mm.Array, ...]:
+        x = mm.asarray(x)
+        batch_first = call.get("layout", 0)
+        states = [hidden, cell] if kind == "LSTM" else [hidden]
+        if batch_first:
+            x = mm.swapaxes(x, 0, 1)
+            states = [None if s is None else mm.swapaxes(s, 0, 1) for s in states]
+        _check(call, x, lengths, kind)
+        units, directions = r.shape[-1], w.shape[0]
+        zeros = mm.zeros((directions, x.shape[1], units), dtype=x.dtype)
+        first = [zeros if s is None else s for s in states]
+        ends, outputs = [], []
+        for d in range(directions):
+            bias = mm.zeros((2 * gates * units,), dtype=x.dtype) if b is None else b[d]
+            added = x @ mm.matrix_transpose(w[d]) + bias[: gates * units]
+            p = None if peepholes is None else peepholes[d]
+            step = _CELLS[kind](call, mm.matrix_transpose(r[d]), bias[gates * units :], p, d)
+            backwards = d == 1 or call.get("direction") == "reverse"
+
+            def scanned(states: States, row: mm.Array, step: Step = step) -> Any:
+                following = step(states, row)
+                return following, following[0]
+
+            end, found = mm.scan(scanned, tuple([s[d] for s in first]), added, reverse=backwards)
+            ends.append(end)
+            outputs.append(found)
+        whole = mm.stack(outputs, axis=1)
+        last = [mm.stack(list(parts)) for parts in zip(*ends, strict=True)]
+        if batch_first:
+            return (
+                mm.permute_dims(whole, (2, 0, 1, 3)),
+                *[mm.swapaxes(state, 0, 1) for state in last],
+            )
+        return (whole, *last)
+
+    return operator
+
+
+def _check(call: OnnxCall, x: mm.Array, lengths: Value, kind: str) -> None:
+    if lengths is not None and (np.asarray(lengths) != x.shape[0]).any():
+        raise call.refuse("with sequences of several lengths is not available")
+    for name in ("clip", "input_forget"):
+        if call.get(name, 0):
+            raise call.refuse(f"with {name} is not available")
+    if kind == "RNN":
+        return
+    usual = {"GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}[kind]
+    given = call.get("activations") or usual
+    if [name.lower() for name in given] != [name.lower() for name in usual] * (
+        len(given) // len(usual)
+    ):
+        raise call.refuse(f"with the activations {given} is not available; use {usual}")
+
+
+def _rnn(call: OnnxCall, r: mm.Array, bias: mm.Array, peepholes: Any, direction: int) -> Step:
+    names = call.get("activations") or ["Tanh"]
+    functions = {"Tanh": mm.tanh, "Relu": mm.relu, "Sigmoid": mm.sigmoid}
+    name = names[direction % len(names)].capitalize()
+    if name not in functions:
+        raise call.refuse(f"with the activation {name} is not available; use Tanh or Relu")
+    return lambda states, row: (functions[name](row + states[0] @ r + bias),)
+
+
+def _gru(call: OnnxCall, r: mm.Array, bias: mm.Array, peepholes: Any, direction: int) -> Step:
+    units = r.shape[0]
+    two = slice(0, 2 * units)
+    late = slice(2 * units, None)
+
+    def step(states: States, row: mm.Array) -> States:
+        (hidden,) = states
+        gates = mm.sigmoid(row[..., two] + hidden @ r[:, two] + bias[two])
+        update, reset = gates[..., :units], gates[..., units:]
+        if call.get("linear_before_reset", 0):
+            own = reset * (hidden @ r[:, late] + bias[late])
+        else:
+            own = (reset * hidden) @ r[:, late] + bias[late]
+        new = mm.tanh(row[..., late] + own)
+        return ((1.0 - update) * new + update * hidden,)
+
+    return step
+
+
+def _lstm(call: OnnxCall, r: mm.Array, bias: mm.Array, peepholes: Any, direction: int) -> Step:
+    units = r.shape[0]
+
+    def seen(cell: mm.Array, gate: int) -> Any:
+        """Return what a gate sees of the cell: entering, leaving, forgetting."""
+        return 0.0 if peepholes is None else peepholes[gate * units : (gate + 1) * units] * cell
+
+    def step(states: States, row: mm.Array) -> States:
+        hidden, cell = states
+        gates = row + hidden @ r + bias
+        enter, leave, forget, new = (gates[..., i * units : (i + 1) * units] for i in range(4))
+        following = mm.sigmoid(forget + seen(cell, 2)) * cell
+        following = following + mm.sigmoid(enter + seen(cell, 0)) * mm.tanh(new)
+        return mm.sigmoid(leave + seen(following, 1)) * mm.tanh(following), following
+
+    return step
+
+
+_CELLS: dict[str, Callable[..., Step]] = {"RNN": _rnn, "GRU": _gru, "LSTM": _lstm}
+RECURRENT: dict[str, Operator] = {kind: _recurrent(kind) for kind in _CELLS}

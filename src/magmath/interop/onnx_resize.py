@@ -1,0 +1,109 @@
+"""ONNX's interpolation: along each axis, a product with a matrix of weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from math import floor
+from typing import Any
+
+import numpy as np
+
+import magmath as mm
+from magmath.interop.onnx_call import OnnxCall, Operator, Value, axes_of
+
+
+def _resize(
+    call: OnnxCall, x: Value, roi: Value = None, scales: Value = None, sizes: Value = None
+) -> Value:
+    if call.opset < 11:  # (x, scales)
+        roi, scales = None, roi
+    axes = axes_of(call.get("axes"), x.ndim)
+    factors, new = call.numbers("scales", scales), call.numbers("sizes", sizes)
+    if new:
+        factors = [m / x.shape[axis] for axis, m in zip(axes, new, strict=True)]
+        policy = call.get("keep_aspect_ratio_policy", "stretch")
+        if policy != "stretch":
+            factor = min(factors) if policy == "not_larger" else max(factors)
+            factors = [factor] * len(factors)
+            new = [round(x.shape[axis] * factor) for axis in axes]
+    else:
+        factors = factors or []
+        new = [floor(x.shape[axis] * s) for axis, s in zip(axes, factors, strict=True)]
+    if call.get("coordinate_transformation_mode") == "tf_crop_and_resize":
+        raise call.refuse('with "tf_crop_and_resize" is not available; slice the images first')
+    mode = call.get("mode", "nearest")
+    x = mm.asarray(x)
+    for axis, factor, extent in zip(axes, factors, new, strict=True):
+        if extent != x.shape[axis] or factor != 1.0:
+            x = _along(call, x, axis, float(factor), int(extent), mode)
+    return x
+
+
+def _along(call: OnnxCall, x: mm.Array, axis: int, factor: float, new: int, mode: str) -> mm.Array:
+    default = "half_pixel" if call.opset >= 11 and call.operator == "Resize" else "asymmetric"
+    transformation = call.get("coordinate_transformation_mode", default)
+    positions = _positions(x.shape[axis], new, factor, transformation)
+    if mode == "nearest":
+        rounding = call.get("nearest_mode", "round_prefer_floor" if call.opset >= 11 else "floor")
+        chosen = np.clip(_ROUNDINGS[rounding](positions), 0, x.shape[axis] - 1)
+        return mm.take(x, chosen.astype(np.int64), axis=axis)
+    smaller = min(factor, 1.0) if call.get("antialias", 0) else 1.0
+    weights = _weights(
+        tuple(positions), x.shape[axis], mode == "cubic", call.get("cubic_coeff_a", -0.75),
+        bool(call.get("exclude_outside", 0)), smaller,
+    )  # fmt: skip
+    products = mm.tensordot(x, mm.asarray(weights, dtype=x.dtype), axes=((axis,), (1,)))
+    return mm.moveaxis(products, -1, axis)
+
+
+def _positions(extent: int, new: int, factor: float, transformation: str) -> Any:
+    """Return the position of each new element among the former ones."""
+    i = np.arange(new, dtype=np.float64)
+    whole = extent * factor  # of which the new extent is the integer part
+    if transformation == "align_corners":
+        return i * ((extent - 1) / (whole - 1)) if new > 1 else i * 0.0
+    if transformation == "asymmetric":
+        return i / factor
+    if transformation == "pytorch_half_pixel" and new == 1:
+        return i - 0.5
+    if transformation == "half_pixel_symmetric":
+        return extent / 2 * (1 - new / whole) + (i + 0.5) / factor - 0.5
+    return (i + 0.5) / factor - 0.5
+
+
+_ROUNDINGS: dict[str, Callable[[Any], Any]] = {
+    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
+    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+    "floor": np.floor,
+    "ceil": np.ceil,
+}
+
+
+@lru_cache(maxsize=64)
+def _weights(
+    positions: Sequence[float], extent: int, cubic: bool, a: float, exclude: bool, smaller: float
+) -> Any:
+    """Return the matrix (new, extent) of linear or cubic interpolation; with a factor `smaller`
+    than 1, its filter is wider by the inverse."""
+    reach = (2 if cubic else 1) / smaller
+    weights = np.zeros((len(positions), extent))
+    for row, position in enumerate(positions):
+        near = np.arange(np.floor(position - reach) + 1, np.floor(position + reach) + 1)
+        values = _filter(np.abs(near - position) * smaller, cubic, a)
+        inside = np.clip(near, 0, extent - 1).astype(int)
+        if exclude:
+            values = np.where(inside == near, values, 0.0)
+        np.add.at(weights[row], inside, values / values.sum())
+    return weights
+
+
+def _filter(distance: Any, cubic: bool, a: float) -> Any:
+    if not cubic:
+        return np.maximum(1.0 - distance, 0.0)
+    near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
+    far = (((distance - 5) * distance + 8) * distance - 4) * a
+    return np.where(distance <= 1, near, np.where(distance < 2, far, 0.0))
+
+
+RESIZE: dict[str, Operator] = {"Resize": _resize, "Upsample": _resize}

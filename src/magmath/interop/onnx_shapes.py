@@ -1,0 +1,245 @@
+"""ONNX's operators on shapes, elements and positions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import magmath as mm
+from magmath.interop.onnx_call import OnnxCall, Operator, Value, axes_of, dtype_of
+
+
+def _reshape(call: OnnxCall, x: Value, shape: Value = None) -> mm.Array:
+    given = call.numbers("shape", shape) or []
+    if not call.get("allowzero", 0):
+        given = [x.shape[i] if n == 0 else n for i, n in enumerate(given)]
+    return mm.reshape(x, tuple(given))
+
+
+def _flatten(call: OnnxCall, x: Value) -> mm.Array:
+    axis = call.get("axis", 1)
+    rows = int(np.prod(x.shape[: axis if axis >= 0 else axis + x.ndim]))
+    return mm.reshape(x, (rows, x.size // rows if rows else -1))
+
+
+def _transpose(call: OnnxCall, x: Value) -> mm.Array:
+    return mm.permute_dims(x, tuple(call.get("perm") or range(x.ndim)[::-1]))
+
+
+def _squeeze(call: OnnxCall, x: Value, axes: Value = None) -> mm.Array:
+    given = call.numbers("axes", axes)
+    chosen = [i for i, n in enumerate(x.shape) if n == 1] if given is None else given
+    return mm.squeeze(x, tuple(chosen))
+
+
+def _unsqueeze(call: OnnxCall, x: Value, axes: Value = None) -> mm.Array:
+    given = call.numbers("axes", axes) or []
+    ndim = x.ndim + len(given)
+    for axis in sorted(axes_of(given, ndim)):
+        x = mm.expand_dims(x, axis)
+    return mm.asarray(x)
+
+
+def _concat(call: OnnxCall, *operands: Value) -> mm.Array:
+    return mm.concat(list(operands), axis=call.get("axis", 1))
+
+
+def _split(call: OnnxCall, x: Value, sizes: Value = None) -> tuple[mm.Array, ...]:
+    axis = call.get("axis", 0) % x.ndim
+    given = call.numbers("split", sizes)
+    if given is None:  # equal parts, of which the last one may be smaller
+        count = call.get("num_outputs", call.outputs)
+        size, n = -(-x.shape[axis] // count), x.shape[axis]
+        given = [max(0, min(size, n - i * size)) for i in range(count)]
+    ends = np.cumsum(given).tolist()
+    before = (slice(None),) * axis
+    return tuple([x[(*before, slice(end - n, end))] for n, end in zip(given, ends, strict=True)])
+
+
+def _slice(
+    call: OnnxCall,
+    x: Value,
+    starts: Value = None,
+    ends: Value = None,
+    axes: Value = None,
+    steps: Value = None,
+) -> mm.Array:
+    first, last = call.numbers("starts", starts) or [], call.numbers("ends", ends) or []
+    chosen = axes_of(call.numbers("axes", axes) or range(len(first)), x.ndim)
+    by = call.numbers("steps", steps) or [1] * len(first)
+    key: list[Any] = [slice(None)] * x.ndim
+    for axis, start, stop, step in zip(chosen, first, last, by, strict=True):
+        extent = x.shape[axis]
+        low = -1 if step < 0 else 0  # of a slice that ends before the first element
+        stop = max(stop + extent, low) if stop < 0 else stop
+        start = max(start + extent, 0) if start < 0 else start
+        key[axis] = slice(start, None if stop < 0 else stop, step)
+    return mm.asarray(x[tuple(key)])
+
+
+def _gather(call: OnnxCall, x: Value, indices: Value) -> mm.Array:
+    axis = call.get("axis", 0) % x.ndim
+    return mm.take(x, _from_front(indices, x.shape[axis]), axis=axis)
+
+
+def _gather_elements(call: OnnxCall, x: Value, indices: Value) -> mm.Array:
+    axis = call.get("axis", 0) % x.ndim
+    key: list[Any] = [_range_along(n, d, x.ndim) for d, n in enumerate(indices.shape)]
+    key[axis] = _from_front(indices, x.shape[axis])
+    return mm.asarray(x)[tuple(key)]
+
+
+def _gather_nd(call: OnnxCall, x: Value, indices: Value) -> mm.Array:
+    batch = call.get("batch_dims", 0)
+    ndim = indices.ndim - 1
+    before = [_range_along(n, d, ndim) for d, n in enumerate(indices.shape[:batch])]
+    return mm.asarray(x)[(*before, *_columns(indices))]
+
+
+def _scatter_elements(call: OnnxCall, x: Value, indices: Value, updates: Value) -> mm.Array:
+    axis = call.get("axis", 0) % x.ndim
+    key: list[Any] = [_range_along(n, d, x.ndim) for d, n in enumerate(indices.shape)]
+    key[axis] = _from_front(indices, x.shape[axis])
+    return _updated(call, x, tuple(key), updates)
+
+
+def _scatter_nd(call: OnnxCall, x: Value, indices: Value, updates: Value) -> mm.Array:
+    return _updated(call, x, _columns(indices), updates)
+
+
+def _updated(call: OnnxCall, x: Value, key: tuple[Any, ...], updates: Value) -> mm.Array:
+    """Return a copy of x with updates at indices, combined as the attribute `reduction` says."""
+    result = mm.copy(mm.asarray(x))
+    reduction = call.get("reduction", "none")
+    if reduction == "add":
+        mm.add.at(result, key, updates)
+    elif reduction == "none":
+        result[key] = updates
+    else:
+        raise call.refuse(f'with reduction="{reduction}" is not available; "add" is')
+    return result
+
+
+def _columns(indices: Value) -> tuple[Any, ...]:
+    """Return the indices along each axis, which are the last axis of an array."""
+    return tuple([indices[..., i] for i in range(indices.shape[-1])])
+
+
+def _range_along(extent: int, axis: int, ndim: int) -> Any:
+    return np.arange(extent).reshape([-1 if d == axis else 1 for d in range(ndim)])
+
+
+def _from_front(indices: Value, extent: int) -> Value:
+    """Return indices of which negative ones count from the end, counted from the front."""
+    if isinstance(indices, np.ndarray):
+        return np.where(indices < 0, indices + extent, indices)
+    return mm.where(indices < 0, indices + extent, indices)
+
+
+def _expand(call: OnnxCall, x: Value, shape: Value) -> mm.Array:
+    wanted = tuple(call.numbers("shape", shape) or ())
+    return mm.broadcast_to(x, np.broadcast_shapes(x.shape, wanted))
+
+
+def _tile(call: OnnxCall, x: Value, repeats: Value) -> mm.Array:
+    return mm.tile(x, tuple(call.numbers("repeats", repeats) or ()))
+
+
+def _pad(
+    call: OnnxCall, x: Value, pads: Value = None, value: Value = None, axes: Value = None
+) -> mm.Array:
+    given = call.numbers("pads", pads) or call.get("paddings") or []
+    chosen = axes_of(call.numbers("axes", axes), x.ndim)
+    pairs = [(0, 0)] * x.ndim
+    for i, axis in enumerate(chosen):
+        pairs[axis] = int(given[i]), int(given[i + len(chosen)])
+    key = [slice(-min(a, 0), n + min(b, 0)) for n, (a, b) in zip(x.shape, pairs, strict=True)]
+    x = mm.asarray(x[tuple(key)])
+    added = [(max(a, 0), max(b, 0)) for a, b in pairs]
+    mode = call.get("mode", "constant")
+    if mode == "constant":
+        fill = call.number("value", value, 0)
+        return mm.pad(x, added, mode="constant", constant_values=fill)
+    return mm.pad(x, added, mode=mode)
+
+
+def _depth_to_space(call: OnnxCall, x: Value) -> mm.Array:
+    b, (n, c, h, w) = call.get("blocksize"), x.shape
+    if call.get("mode", "DCR") == "DCR":
+        parts = mm.permute_dims(mm.reshape(x, (n, b, b, c // b**2, h, w)), (0, 3, 4, 1, 5, 2))
+    else:
+        parts = mm.permute_dims(mm.reshape(x, (n, c // b**2, b, b, h, w)), (0, 1, 4, 2, 5, 3))
+    return mm.reshape(parts, (n, c // b**2, h * b, w * b))
+
+
+def _space_to_depth(call: OnnxCall, x: Value) -> mm.Array:
+    b, (n, c, h, w) = call.get("blocksize"), x.shape
+    parts = mm.reshape(x, (n, c, h // b, b, w // b, b))
+    order = (0, 3, 5, 1, 2, 4) if call.get("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
+    return mm.reshape(mm.permute_dims(parts, order), (n, c * b * b, h // b, w // b))
+
+
+def _triangle(call: OnnxCall, x: Value, k: Value = None) -> mm.Array:
+    diagonal = call.number("k", k, 0)
+    return mm.triu(x, k=diagonal) if call.get("upper", 1) else mm.tril(x, k=diagonal)
+
+
+def _one_hot(call: OnnxCall, indices: Value, depth: Value, values: Value) -> mm.Array:
+    count = int(call.number("depth", depth))
+    axis = call.get("axis", -1) % (indices.ndim + 1)
+    whole = mm.astype(mm.asarray(indices), mm.int64)
+    positions = _range_along(count, axis, indices.ndim + 1)
+    hot = mm.expand_dims(_from_front(whole, count), axis) == positions
+    return mm.where(hot, values[1], values[0])
+
+
+def _eye_like(call: OnnxCall, x: Value) -> mm.Array:
+    kind = x.dtype if call.get("dtype") is None else dtype_of(call.get("dtype"))
+    return mm.eye(x.shape[0], x.shape[1], k=call.get("k", 0), dtype=kind)
+
+
+def _constant_of_shape(call: OnnxCall, shape: Value) -> mm.Array:
+    value = call.get("value")
+    value = np.zeros(1, np.float32) if value is None else value
+    return mm.full(tuple(call.numbers("shape", shape) or ()), value[0], dtype=value.dtype)
+
+
+def _shape(call: OnnxCall, x: Value) -> Any:
+    return np.asarray(x.shape[call.get("start", 0) : call.get("end")], np.int64)
+
+
+def _range(call: OnnxCall, start: Value, limit: Value, delta: Value) -> Any:
+    first, last, step = (np.asarray(n).item() for n in (start, limit, delta))
+    return np.arange(first, last, step, dtype=str(start.dtype).rpartition(".")[2])
+
+
+def _nonzero(call: OnnxCall, x: Value) -> mm.Array:
+    return mm.stack(list(mm.nonzero(x)))
+
+
+def _compress(call: OnnxCall, x: Value, condition: Value) -> mm.Array:
+    return mm.compress(condition, x, axis=call.get("axis"))
+
+
+def _reverse_sequence(call: OnnxCall, x: Value, lengths: Value) -> mm.Array:
+    batch, time = call.get("batch_axis", 1), call.get("time_axis", 0)
+    position = _range_along(x.shape[time], time, 2)
+    count = mm.reshape(mm.asarray(lengths), (1, -1) if batch else (-1, 1))
+    row = mm.where(position < count, count - 1 - position, position)
+    key: list[Any] = [row, row]
+    key[batch] = _range_along(x.shape[batch], batch, 2)
+    return mm.asarray(x)[tuple(key)]
+
+
+SHAPES: dict[str, Operator] = {
+    "Shape": _shape, "Size": lambda call, x: np.asarray(x.size, np.int64),
+    "Reshape": _reshape, "Flatten": _flatten, "Transpose": _transpose, "Squeeze": _squeeze,
+    "Unsqueeze": _unsqueeze, "Concat": _concat, "Split": _split, "Slice": _slice,
+    "Gather": _gather, "GatherElements": _gather_elements, "GatherND": _gather_nd,
+    "ScatterElements": _scatter_elements, "Scatter": _scatter_elements, "ScatterND": _scatter_nd,
+    "Expand": _expand, "Tile": _tile, "Pad": _pad, "DepthToSpace": _depth_to_space,
+    "SpaceToDepth": _space_to_depth, "Trilu": _triangle, "OneHot": _one_hot,
+    "EyeLike": _eye_like, "ConstantOfShape": _constant_of_shape, "NonZero": _nonzero,
+    "Range": _range, "Compress": _compress, "ReverseSequence": _reverse_sequence,
+}  # fmt: skip

@@ -1,0 +1,360 @@
+"""ONNX models: the standard's own cases, and models that were written and read again."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+from onnx.backend.test.loader import load_model_tests
+from onnx.reference import ReferenceEvaluator
+
+import magmath as mm
+from engines import current
+from magmath import nn
+from magmath.arrays.tree import flatten
+from magmath.errors import DataError, MagmathError, MissingPackageError, OptionError, ShapeError
+from magmath.interop import from_onnx, to_onnx
+
+f = nn.functional
+DRAWN = ("bernoulli", "training_dropout")
+UNKNOWN = ("does not have", "not available", "not known to magmath", "has no counterpart")
+LEAST_CASES = 1450
+"""The number of cases of the standard that magmath computes, of about 1,900. The others have strings,
+sequences, optional values, elements of 8 and fewer bits, pictures, or operators of other fields."""
+
+
+@pytest.fixture(autouse=True)
+def pool() -> None:
+    mm.init(workers=0, device="cpu", seed=3)
+
+
+# the standard's cases ---------------------------------------------------------------------------
+
+
+def _given(x: Any) -> Any:
+    return numpy_helper.to_array(x) if isinstance(x, TensorProto) else x
+
+
+def _check_outputs(case: Any, found: Any, wanted: Any) -> None:
+    for got, want in zip(found, wanted, strict=False):
+        want = numpy_helper.to_array(want) if isinstance(want, TensorProto) else np.asarray(want)
+        assert got.dtype.name == want.dtype.name
+        assert got.shape == want.shape
+        short = want.dtype.name in ("float16", "bfloat16")
+        values = np.asarray(mm.astype(got, mm.float32) if short else got)
+        want = want.astype(np.float32) if short else want
+        relative = {"float16": 4e-3, "bfloat16": 2e-2}.get(got.dtype.name, case.rtol)
+        np.testing.assert_allclose(values, want, rtol=relative, atol=max(case.atol, 1e-6))
+
+
+def test_cases_of_the_standard() -> None:
+    """All cases that come with the package are computed, or refused by a clear error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cases = [c for c in load_model_tests(kind="node") if c.model is not None]
+    right, wrong = 0, []
+    for case in cases:
+        try:
+            module = from_onnx(case.model)
+            for inputs, outputs in case.data_sets:
+                found = module(*[_given(x) for x in inputs])
+                if "zero_ratio" in case.name or not any(name in case.name for name in DRAWN):
+                    _check_outputs(case, found if isinstance(found, tuple) else (found,), outputs)
+            right += 1
+        except MagmathError as error:
+            if not any(part in str(error) for part in UNKNOWN):
+                wrong.append((case.name, str(error)))
+        except AssertionError as error:
+            wrong.append((case.name, str(error)))
+    assert not wrong, wrong[:5]
+    assert right >= LEAST_CASES
+
+
+# models of PyTorch ------------------------------------------------------------------------------
+
+
+def _model(
+    nodes: list[Any], inputs: list[Any], outputs: list[str], stored: dict[str, Any]
+) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        nodes,
+        "test",
+        inputs,
+        [onnx.ValueInfoProto(name=name) for name in outputs],
+        [numpy_helper.from_array(np.asarray(v), k) for k, v in stored.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+def _normalized_network(random: np.random.Generator) -> tuple[onnx.ModelProto, torch.nn.Module]:
+    """A model as PyTorch's exporter writes it, and its twin."""
+    twin = torch.nn.Sequential(
+        torch.nn.Conv2d(2, 4, 3, padding=1), torch.nn.BatchNorm2d(4), torch.nn.ReLU(),
+        torch.nn.MaxPool2d(2), torch.nn.Flatten(), torch.nn.Linear(16, 3),
+    )  # fmt: skip
+    with torch.no_grad():
+        for p in [*twin.parameters(), *twin.buffers()]:
+            if p.dtype.is_floating_point:
+                p.copy_(torch.from_numpy(random.uniform(0.2, 1.0, p.shape).astype(np.float32)))
+    stored = {k: v.detach().numpy() for k, v in twin.state_dict().items() if v.ndim}
+    nodes = [
+        helper.make_node("Conv", ["x", "0.weight", "0.bias"], ["a"], pads=[1] * 4, kernel_shape=[3, 3]),
+        helper.make_node("BatchNormalization", ["a", "1.weight", "1.bias", "1.running_mean", "1.running_var"], ["b"]),
+        helper.make_node("Relu", ["b"], ["c"]),
+        helper.make_node("MaxPool", ["c"], ["d"], kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Shape", ["d"], ["s"], start=0, end=1),
+        helper.make_node("Concat", ["s", "rest"], ["shape"], axis=0),
+        helper.make_node("Reshape", ["d", "shape"], ["e"]),
+        helper.make_node("Gemm", ["e", "5.weight", "5.bias"], ["y"], transB=1),
+    ]  # fmt: skip
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 2, 4, 4])
+    return _model(nodes, [x], ["y"], {**stored, "rest": np.asarray([-1])}), twin
+
+
+def _torch_gradients(twin: torch.nn.Module, x: Any, labels: Any) -> tuple[Any, dict[str, Any]]:
+    loss = torch.nn.functional.cross_entropy(twin(torch.from_numpy(x)), torch.from_numpy(labels))
+    loss.backward()
+    return loss.item(), {
+        k: p.grad.numpy() for k, p in twin.named_parameters() if p.grad is not None
+    }
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 3), ("messages", 2)])
+@pytest.mark.parametrize("training", [False, True])
+def test_gradients_and_buffers_are_those_of_pytorch(
+    kind: str, workers: int, training: bool
+) -> None:
+    random = np.random.default_rng(5)
+    model, twin = _normalized_network(random)
+    twin.train(training)
+    x = random.standard_normal((6, 2, 4, 4)).astype(np.float32)
+    labels = random.integers(0, 3, 6)
+    loss, gradients = _torch_gradients(twin, x, labels)
+    with current(kind, workers):
+        module = from_onnx(model).train(training)
+        assert [k for k, _ in module.named_buffers()] == ["1.running_mean", "1.running_var"]
+
+        @mm.compile
+        def step(x: Any, labels: Any) -> Any:
+            parameters = module.parameters()
+            ours = nn.losses.cross_entropy(module(x), labels)
+            return ours, mm.grad(ours, parameters)
+
+        ours, grads = step(mm.asarray(x), mm.asarray(labels))
+        np.testing.assert_allclose(float(ours), loss, rtol=1e-5)
+        for (path, _), g in zip(module.named_parameters(), grads, strict=True):
+            np.testing.assert_allclose(g, gradients[path], rtol=2e-4, atol=1e-5, err_msg=path)
+        if training:  # the moment 0.1 of PyTorch is 0.9 here, and its variance is unbiased
+            mean = dict(module.named_buffers())["1.running_mean"]
+            np.testing.assert_allclose(
+                mean, dict(twin.named_buffers())["1.running_mean"], rtol=1e-4
+            )
+
+
+def test_a_model_is_trained_frozen_saved_and_copied(tmp_path: Path) -> None:
+    random = np.random.default_rng(6)
+    model, _ = _normalized_network(random)
+    x = random.standard_normal((32, 2, 4, 4)).astype(np.float32)
+    labels = (x[:, 0].mean((1, 2)) > 0).astype(np.int64)
+    module = from_onnx(model)
+    module.freeze("0")
+    before = np.asarray(module.state_dict()["0.weight"])
+    history = mm.train.Trainer(module.train(), optimizer=mm.optim.Adam(1e-2)).fit(
+        x, labels, epochs=8
+    )
+    assert history.records[-1].loss < 0.7 * history.records[0].loss
+    assert (np.asarray(module.state_dict()["0.weight"]) == before).all()
+    module.eval()
+    wanted = np.asarray(module(x))
+    for same in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        np.testing.assert_array_equal(same(x), wanted)
+    module.save(tmp_path / "weights.safetensors")
+    other = from_onnx(model)
+    other.load(tmp_path / "weights.safetensors")
+    np.testing.assert_array_equal(other(x), wanted)
+
+
+# written models ---------------------------------------------------------------------------------
+
+
+def _written(x: Any) -> Any:
+    y = mm.copy(x)
+    y[:, 1:3] = x[:, :2]
+    y[:, ::2] += 1
+    y[:, -1] = x[:, 0]
+    return y
+
+
+def _many(x: Any) -> Any:
+    return (
+        mm.flip(x, 0), x[1:, ::2], x[:-1], x.T, mm.cumulative_sum(x, axis=1), mm.argmax(x, axis=1),
+        x.reshape(-1), mm.sort(x, axis=1), mm.argsort(x, axis=1), mm.any(x > 0, axis=1),
+        mm.concat([x, x]), mm.stack([x, x], axis=1), x[:, [0, 2]], mm.arange(x.shape[0]),
+        mm.clip(x, -1, 1), mm.roll(x, 1, axis=0), mm.tril(mm.ones((x.shape[0], 5))) * x,
+        mm.repeat(x, 2, axis=0), mm.logsumexp(x, axis=0), mm.max(x), mm.einsum("ij,kj->ik", x, x),
+        mm.diff(x, axis=0), mm.mean(x, axis=0), x - mm.mean(x), mm.std(x), mm.pad(x, 1),
+        mm.logaddexp(x, 2 * x), mm.expm1(x), mm.log1p(mm.abs(x)), mm.hypot(x, x), mm.trunc(3 * x),
+        mm.isfinite(x), mm.round(x * 4), x // 0.7, mm.astype(x * 9, mm.int32) // 2, x[:, 0] ** 2,
+        mm.where(x > 0, x, 0.0), mm.take_along_axis(x, mm.argsort(x, axis=1), axis=1), x % 0.7,
+        mm.prod(x, axis=1), mm.all(x < 9), mm.min(x, axis=0), mm.astype(x, mm.float16) * 2, mm.erf(x),
+    )  # fmt: skip
+
+
+CASES: dict[str, tuple[Callable[[], Any], tuple[tuple[int, ...], ...], Any, int]] = {
+    "functions": (lambda: _many, ((4, 5),), np.float32, 1),
+    "written": (lambda: _written, ((4, 5),), np.float64, 1),
+    "two inputs": (lambda: lambda x, y: x @ y.T, ((2, 3), (2, 3)), np.float32, 1),
+    "statistics": (lambda: lambda x: (x - mm.mean(x)) / mm.std(x, axis=1, keepdims=True), ((4, 3),), np.float32, 2),
+    "causal": (lambda: lambda x: f.scaled_dot_product_attention(x, x, x, causal=True), ((2, 3, 5, 4),), np.float32, 3),
+    "lenet": (nn.zoo.lenet5, ((2, 1, 28, 28),), np.float32, 1),
+    "residual": (nn.zoo.resnet20, ((2, 3, 32, 32),), np.float32, 1),
+    "local response": (lambda: nn.LocalResponseNorm(5), ((2, 7, 4, 4),), np.float32, 1),
+    "mobile": (nn.zoo.mobilenet_v2, ((1, 3, 64, 64),), np.float32, 1),
+    "encoder": (lambda: nn.TransformerEncoderLayer(8, 2, 16), ((2, 5, 8),), np.float32, 2),
+    "lstm": (lambda: nn.LSTM(6), ((2, 5, 4),), np.float32, 1),
+    "gru": (lambda: nn.GRU(6, bidirectional=True), ((2, 4, 3),), np.float32, 1),
+    "words": (lambda: nn.Sequential([nn.Embedding(10, 4), nn.Flatten(), nn.Dense(3)]), ((2, 5),), np.int64, 1),
+    "norms": (lambda: nn.Sequential([nn.LayerNorm(), nn.GroupNorm(4), nn.Dense(3, activation="gelu")]), ((2, 16),), np.float32, 1),
+    "images": (lambda: nn.Sequential([nn.ConvTranspose2d(4, 3, stride=2), nn.Upsample(2), nn.AdaptiveAvgPool2d((3, 3))]), ((2, 3, 8, 8),), np.float32, 1),
+    "dropout": (lambda: nn.Sequential([nn.Dense(4), nn.Dropout(0.5)]), ((3, 5),), np.float32, 1),
+}  # fmt: skip
+
+
+def _input(random: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Any:
+    if np.dtype(dtype).kind == "i":
+        return random.integers(0, 7, shape)
+    return random.standard_normal(shape).astype(dtype)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_written_model_computes_what_the_module_computes(name: str, tmp_path: Path) -> None:
+    """For other extents than those of the example too: by the standard's reference implementation,
+    and when it is read again."""
+    make, shapes, dtype, axes = CASES[name]
+    module, random = make(), np.random.default_rng(7)
+    if isinstance(module, nn.Module):
+        module.eval()
+    to_onnx(
+        module, tmp_path / "x.onnx", *[_input(random, s, dtype) for s in shapes], variable_axes=axes
+    )
+    again = from_onnx(tmp_path / "x.onnx")
+    for more in (0, 3):
+        given = [
+            _input(random, (*[n + more for n in shape[:axes]], *shape[axes:]), dtype)
+            for shape in shapes
+        ]
+        wanted = [np.asarray(x) for x in flatten(module(*given))[0]]
+        back = again(*given)
+        found = {"again": [np.asarray(x) for x in (back if isinstance(back, tuple) else (back,))]}
+        if np.prod(shapes[0]) < 2000:  # the reference implementation loops in Python
+            reference = ReferenceEvaluator(str(tmp_path / "x.onnx"))
+            found["reference"] = reference.run(
+                None, dict(zip(reference.input_names, given, strict=True))
+            )
+        for who, outputs in found.items():
+            for i, (got, want) in enumerate(zip(outputs, wanted, strict=True)):
+                assert got.dtype == want.dtype, (who, i)
+                np.testing.assert_allclose(
+                    got,
+                    want,
+                    rtol=2e-3 if want.dtype == np.float16 else 2e-4,
+                    atol=2e-5,
+                    err_msg=f"{who} {i}",
+                )
+
+
+def test_a_written_model_has_the_paths_of_parameters_and_names_of_extents(tmp_path: Path) -> None:
+    net = nn.Sequential([nn.Dense(4), nn.BatchNorm(), nn.Dense(2)])
+    model = to_onnx(
+        net,
+        tmp_path / "x.onnx",
+        np.zeros((1, 3), np.float32),
+        input_names=["features"],
+        output_names=["scores"],
+    )
+    stored = {t.name for t in model.graph.initializer}
+    assert {"0.weight", "0.bias", "2.weight", "2.bias"} <= stored
+    (given,), (made,) = model.graph.input, model.graph.output
+    assert (given.name, made.name) == ("features", "scores")
+    assert [d.dim_param or d.dim_value for d in given.type.tensor_type.shape.dim] == ["batch", 3]
+    assert [d.dim_param or d.dim_value for d in made.type.tensor_type.shape.dim] == ["batch", 2]
+    assert {n.op_type for n in model.graph.node} <= {"MatMul", "Add", "Sub", "Mul", "Identity"}
+    assert net.training
+
+
+def test_workers_write_and_read_the_same_model(tmp_path: Path) -> None:
+    x = np.random.default_rng(8).standard_normal((5, 3, 8, 8)).astype(np.float32)
+    with current("shared", 3):
+        net = nn.Sequential(
+            [
+                nn.Conv2d(4, 3, padding=1, activation="relu"),
+                nn.AdaptiveAvgPool2d(1),
+                nn.Flatten(),
+                nn.Dense(2),
+            ]
+        )
+        wanted = np.asarray(net(x))
+        to_onnx(net, tmp_path / "x.onnx", x)
+        np.testing.assert_allclose(from_onnx(tmp_path / "x.onnx")(x), wanted, rtol=1e-5, atol=1e-6)
+
+
+# errors -----------------------------------------------------------------------------------------
+
+
+def _one_node(operator: str, domain: str = "", **attributes: Any) -> onnx.ModelProto:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3])
+    return _model(
+        [helper.make_node(operator, ["x"], ["y"], domain=domain, **attributes)], [x], ["y"], {}
+    )
+
+
+def test_errors_of_reading(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="there is no file"):
+        from_onnx(tmp_path / "missing.onnx")
+    (tmp_path / "text.onnx").write_text("not a model")
+    with pytest.raises(DataError, match="is no ONNX model"):
+        from_onnx(tmp_path / "text.onnx")
+    with pytest.raises(MagmathError, match=r"operators that magmath does not have: com\.own\.Fold"):
+        from_onnx(_one_node("Fold", "com.own"))
+    module = from_onnx(_one_node("Relu"))
+    with pytest.raises(ShapeError, match=r"input x needs the shape \(n, 3\), was given \(2, 4\)"):
+        module(np.zeros((2, 4), np.float32))
+    with pytest.raises(MagmathError, match="needs the inputs x, was given 0 in order and z"):
+        module(z=np.zeros((2, 3), np.float32))
+    assert repr(module) == "OnnxModule(test; x: (n, 3))"
+
+
+def test_errors_of_writing(tmp_path: Path) -> None:
+    path, x = tmp_path / "x.onnx", np.zeros((3, 3), np.float32)
+    with pytest.raises(OptionError, match="needs an example"):
+        to_onnx(mm.relu, path)
+    with pytest.raises(MagmathError, match=r"pass variable_axes=0"):
+        to_onnx(mm.linalg.inv, path, x)
+    with pytest.raises(MagmathError, match=r"operation inv.*has no equal in ONNX"):
+        to_onnx(mm.linalg.inv, path, x, variable_axes=0)
+    with pytest.raises(MagmathError, match="random numbers"):
+        to_onnx(lambda x: x + mm.random.normal(size=(3,)), path, x)
+    with pytest.raises(OptionError, match="output_names needs 1 different names"):
+        to_onnx(mm.relu, path, x, output_names=["a", "b"])
+    with pytest.raises(MagmathError, match="depends on the extents of the inputs in another way"):
+        to_onnx(lambda x: mm.reshape(x[: x.shape[0] // 2], (-1,)), path, x)
+    assert not path.exists()
+
+
+def test_without_the_package_the_error_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "onnx", None)
+    with pytest.raises(
+        MissingPackageError, match=r"from_onnx needs the package onnx.*magmath\[onnx\]"
+    ):
+        mm.interop.from_onnx("x.onnx")
