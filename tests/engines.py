@@ -106,11 +106,14 @@ def current(kind: str, workers: int = 1) -> Iterator[Pool]:
     """Make the pool of a kind the current one, with no programs known, and the former one again."""
     former = session._engine
     pool = engine_of(kind, workers).pool
-    _adjust(session.use(pool), kind)
+    engine = session.use(pool)
+    _adjust(engine, kind)
     try:
         yield pool
     finally:
         session._engine = former
+        if not pool.closed:
+            engine.forget_programs()  # which the workers keep otherwise
 
 
 def machine_of_speed(rate: float) -> Machine:

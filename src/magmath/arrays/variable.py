@@ -16,7 +16,7 @@ from weakref import ref
 import numpy as np
 
 from magmath.arrays.array import Array, as_array, copy_of, redistributed
-from magmath.arrays.conversion import leaf_of_values
+from magmath.arrays.conversion import default_layout, leaf_of_values
 from magmath.arrays.lazy_array import LazyArray, evaluate
 from magmath.arrays.masked_elements import with_item
 from magmath.arrays.number_list import holds, is_number
@@ -122,9 +122,10 @@ class Variable(Array):
     def assign(self, value: Any) -> None:
         """Assign a new value of the same shape, converted to the variable's type.
 
-        Earlier expressions keep the value that they read. Raises TypeError for a value other than
-        arrays, numbers and nested lists, ShapeError for another shape, DTypeError if the conversion
-        would lose information.
+        Earlier expressions keep the value that they read. After the end of its pool, the variable
+        begins again in the current one, in the default layout. Raises TypeError for a value other
+        than arrays, numbers and nested lists, ShapeError for another shape, DTypeError if the
+        conversion would lose information.
         """
         if holds(value, LazyArray):
             value = as_array("assign", value)
@@ -159,6 +160,15 @@ class Variable(Array):
         note_update(self.leaf)
         set_variable_layout(self.leaf, data.layout)  # copies for each worker are stored once
         self._hold(data)
+
+    def _begin_again(self, node: Node) -> None:
+        """Store a value in the current pool, in its default layout, after the pool of the variable
+        has ended."""
+        layout = default_layout(node.shape, node.nbytes)
+        data = remote_array_of(redistributed(Array(node), layout).evaluated())
+        note_update(self.leaf)
+        set_variable_layout(self.leaf, data.layout)
+        self.set_value(data)
 
     def convert(self, dtype: DType) -> None:
         """Convert the variable to another element type.
@@ -216,7 +226,13 @@ def assign(pairs: Sequence[tuple[Variable, Node]]) -> None:
         for v, node in converted:
             trace.assign(v, node)
         return
-    placed = [(v, redistributed(Array(node), v.leaf.layout).node) for v, node in converted]
+    pool = session.engine().pool
+    placed = []
+    for v, node in converted:
+        if v.data.pool is pool:
+            placed.append((v, redistributed(Array(node), v.leaf.layout).node))
+        else:
+            v._begin_again(node)
     with given_back_on_failure():
         _forget_former([v for v, _ in placed])
         session.engine().assign(placed)

@@ -225,6 +225,7 @@ def _fit(
         reporter=reporter,
         checkpoint=folder if options["checkpoint"] else None,
         resume=options["resume"],
+        restarts=options["restarts"] if options["checkpoint"] else 0,
     )
 
 

@@ -81,6 +81,8 @@ class TrainOptions:
         Write the complete state of training after each epoch; by default for all networks but mlp.
     resume
         Resume from the checkpoint in the output folder, if there is one.
+    restarts
+        How often training goes on from the checkpoint, in a new pool, after a worker was lost.
     json
         Print the result as one JSON object; everything else goes to standard error.
     """
@@ -109,6 +111,7 @@ class TrainOptions:
     output: Annotated[Path | None, Parameter(group=_OUTPUT)] = None
     checkpoint: Annotated[bool | None, Parameter(group=_OUTPUT)] = None
     resume: Annotated[bool, Parameter(group=_OUTPUT, negative=())] = False
+    restarts: Annotated[NonNegativeInt, Parameter(group=_OUTPUT)] = 3
     json: Annotated[bool, Parameter(group=_OUTPUT, negative=())] = False
 
 

@@ -7,7 +7,13 @@ from typing import Any
 
 from magmath.errors import MissingPackageError
 
-_EXTRAS = {"h5py": "hdf5", "onnx": "onnx", "zarr": "zarr", "PIL.Image": "data"}
+_EXTRAS = {
+    "h5py": "hdf5",
+    "onnx": "onnx",
+    "zarr": "zarr",
+    "PIL.Image": "data",
+    "tensorboard": "tensorboard",
+}
 
 
 def import_package(name: str, user: str) -> Any:

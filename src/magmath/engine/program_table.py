@@ -6,7 +6,7 @@ The least recently used program is forgotten when the table is full, here and on
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, final
 from weakref import ref
@@ -37,6 +37,12 @@ class ProgramTable:
         self._pool = pool
         self._programs: OrderedDict[Hashable, Compiled] = OrderedDict()
         self._spared: set[int] = set()
+        self.built = 0
+        """The number of programs that were built, the forgotten ones included."""
+
+    def __iter__(self) -> Iterator[Compiled]:
+        """Iterate over the programs, the least recently used one first."""
+        return iter(self._programs.values())
 
     def program_of(
         self,
@@ -103,6 +109,7 @@ class ProgramTable:
         in_range: Collection[Node],
     ) -> Compiled:
         pool = self._pool
+        self.built += 1
         count("programs")
         count("nodes", len(graph.nodes))
         with paused_gc():

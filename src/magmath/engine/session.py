@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import atexit
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from threading import RLock
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from magmath.engine.engine import Engine
-from magmath.errors import WorkerLost
+from magmath.errors import WorkerError, WorkerLost
 from magmath.graph import Node, Operation
 from magmath.graph.operation import Line
 from magmath.layout.mesh import set_printed_pool_size
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from magmath.runtime.pool import Pool
 
 _engine: Engine | None = None
+_options: dict[str, Any] = {}
+"""The arguments of the last `init`."""
+_session: Session | None = None
+"""The result of the last `init`."""
 _starting = RLock()
 
 
@@ -95,25 +99,70 @@ def init(
 
     Arrays of an earlier pool are lost with it. Raises WorkerError if the workers do not start.
     """
+    global _session
     from magmath.runtime import start_pool
 
     shutdown()
-    pool = start_pool(
-        workers,
-        device=device,
-        threads=threads,
-        launcher=launcher,
-        hosts=hosts,
-        deterministic=deterministic,
-        memory_limit=memory_limit,
-        seed=seed,
-        winograd=winograd,
-        fold_bias=fold_bias,
-        flush_denormals=flush_denormals,
-        heartbeat_timeout=heartbeat_timeout,
-    )
+    options: dict[str, Any] = {
+        "workers": workers,
+        "device": device,
+        "threads": threads,
+        "launcher": launcher,
+        "hosts": hosts,
+        "deterministic": deterministic,
+        "memory_limit": memory_limit,
+        "seed": seed,
+        "winograd": winograd,
+        "fold_bias": fold_bias,
+        "flush_denormals": flush_denormals,
+        "heartbeat_timeout": heartbeat_timeout,
+    }
+    pool = start_pool(**options)
+    _options.clear()
+    _options.update(options)
     use(pool)
-    return Session(pool)
+    _session = Session(pool)
+    return _session
+
+
+def restart() -> Pool:
+    """Start a pool like the one that was lost, and make it the current one.
+
+    If it does not start, as without a host that is gone, a pool with one host or one worker fewer
+    is tried. Raises the error of the first try if none starts.
+    """
+    from magmath.runtime import start_pool
+
+    _close(finish=False)
+    first: Exception | None = None
+    for options in _fewer_and_fewer(_options):
+        try:
+            pool = start_pool(**options)
+        except (WorkerError, WorkerLost) as error:
+            first = first or error
+            continue
+        _options.update(options)
+        use(pool)
+        if _session is not None:
+            _session.pool = pool  # ends with the block of the session
+        return pool
+    assert first is not None
+    raise first
+
+
+def _fewer_and_fewer(options: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield options of pools: the given ones, then with fewer and fewer hosts or workers."""
+    yield options
+    hosts, workers = options["hosts"], options["workers"]
+    if hosts is None:
+        for count in range(workers - 1, 0, -1):
+            yield {**options, "workers": count}
+        return
+    listed = hosts.split(",") if isinstance(hosts, str) else list(hosts)
+    for left_out in range(len(listed) if len(listed) > 1 else 0):
+        rest = [host for i, host in enumerate(listed) if i != left_out]
+        fewer = workers - -(-workers // len(listed)) if workers else 0
+        yield {**options, "hosts": rest, "workers": fewer}
 
 
 def use(pool: Pool) -> Engine:

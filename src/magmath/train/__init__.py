@@ -5,6 +5,7 @@ from magmath.train.feeds import sample_order
 from magmath.train.history import EpochRecord, History
 from magmath.train.network import NeuralNetwork
 from magmath.train.parameter_search import LossCurve, SearchResults, Trial, search
+from magmath.train.tensorboard import TensorBoard
 from magmath.train.trainer import Trainer
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "LossCurve",
     "NeuralNetwork",
     "SearchResults",
+    "TensorBoard",
     "Trainer",
     "Trial",
     "sample_order",

@@ -173,6 +173,7 @@ class NeuralNetwork:
         callbacks: Sequence[Any] = (),
         checkpoint: str | os.PathLike[str] | None = None,
         resume: bool = False,
+        restarts: int = 0,
     ) -> History:
         """Train on samples x (N, …) and targets y, or on a `data.Loader`; return the history of all
         epochs.
@@ -202,6 +203,7 @@ class NeuralNetwork:
                 shuffle=shuffle,
                 checkpoint=checkpoint,
                 resume=resume,
+                restarts=restarts,
                 verbose=verbose and reporter is None,
                 callbacks=[*callbacks, *reporting],
             )

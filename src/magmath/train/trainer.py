@@ -13,6 +13,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
 
+from magmath.api.creation import zeros
 from magmath.api.random import initial_values_from
 from magmath.arrays.array import Array
 from magmath.core.bounded_memo import RecentlyUsed
@@ -42,6 +43,7 @@ from magmath.train.listeners import Reporting, as_listener, reports_each_step
 from magmath.train.metric_choice import Metric, chosen_metrics, metric_functions
 from magmath.train.reporter import console_reporter
 from magmath.train.resident_data import ResidentData
+from magmath.train.restarts import restarted_on_loss
 from magmath.train.step import StepSettings, TrainingStep
 from magmath.train.validation import training_and_validation
 from magmath.train.weighted_loss import ClassWeights, class_weights
@@ -254,6 +256,7 @@ class Trainer(metaclass=KeywordHints):
         shuffle: bool | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         resume: bool = False,
+        restarts: int = 0,
         verbose: bool = False,
         callbacks: Sequence[Any] = (),
     ) -> History:
@@ -274,6 +277,9 @@ class Trainer(metaclass=KeywordHints):
                      in total. The weights are those of an uninterrupted run; callbacks continue
                      from their states (`Callback.state_dict`). A training that a callback has
                      stopped continues only with a larger `epochs` than before
+        restarts     how often training may go on from the checkpoint, in a new pool, after a worker
+                     was lost; with fewer workers or hosts if the same do not start. Arrays of the
+                     lost pool are lost: x and y must be arrays of NumPy or a loader
         verbose      print a line for each epoch
         callbacks    callbacks for this call, in addition to those of the trainer
 
@@ -282,6 +288,7 @@ class Trainer(metaclass=KeywordHints):
         `history` keep the results of the completed steps.
         """
         epochs = require_integer("fit: epochs", epochs, 0)
+        restarts = require_integer("fit: restarts", restarts, 0)
         weights = class_weights(class_weight)
         (x, y, sample_weight), validation = training_and_validation(
             (x, y, sample_weight), validation, validation_data, validation_split
@@ -291,24 +298,44 @@ class Trainer(metaclass=KeywordHints):
         metric_functions(self.metrics or ())
         if resume and checkpoint is None:
             raise MagmathError("fit: resume=True needs checkpoint=, the folder to resume from")
+        if restarts and checkpoint is None:
+            raise MagmathError("fit: restarts= needs checkpoint=, the folder to restart from")
         listeners = [as_listener(c) for c in (*self.callbacks, *callbacks)]
         listeners += [Reporting(console_reporter())] if verbose else []
         alone = reports_each_step(listeners) and not asynchronous
-        feed = self._feed("fit", x, y, batch_size, shuffle, weights=sample_weight, alone=alone)
-        self._checked("fit", feed, batch_size, training=True)
-        held_out = None if validation is None else self._validation(validation)
-        saved = None if checkpoint is None else Checkpoint(self, checkpoint, listeners)
-        history = (saved.restore() if saved is not None and resume else None) or History()
 
-        def step_now() -> TrainingStep:
-            step = self._step(feed, weights)
-            history.strategy = ", ".join(f"{k}: {v}" for k, v in step.choice.items())
-            return step
+        def run(first: bool) -> History:
+            feed = self._feed("fit", x, y, batch_size, shuffle, weights=sample_weight, alone=alone)
+            self._checked("fit", feed, batch_size, training=True)
+            held_out = None if validation is None else self._validation(validation)
+            saved = None if checkpoint is None else Checkpoint(self, checkpoint, listeners)
+            resumes = saved is not None and (resume or not first)
+            found = saved.restore() if saved is not None and resumes else None
+            history = History() if found is None else found
 
-        self.history, self._last_feed = history, feed
-        loop = EpochLoop(self, step_now, feed, held_out, saved, listeners)
-        loop.run(len(history.records), epochs, history)
-        return history
+            def step_now() -> TrainingStep:
+                step = self._step(feed, weights)
+                history.strategy = ", ".join(f"{k}: {v}" for k, v in step.choice.items())
+                return step
+
+            self.history, self._last_feed = history, feed
+            loop = EpochLoop(self, step_now, feed, held_out, saved, listeners)
+            if saved is not None and restarts and found is None:
+                saved.save(history, epochs)  # a worker may be lost in the first epoch
+            loop.run(len(history.records), epochs, history)
+            return history
+
+        return restarted_on_loss(run, restarts, self._begin_again)
+
+    def _begin_again(self) -> None:
+        """Drop what belongs to the pool that was lost; give variables a place in the current one,
+        for the values of the checkpoint."""
+        stream = self._stream
+        self._start_anew()
+        self._stream = stream
+        variables = [*self.module.named_parameters(), *self.module.named_buffers()]
+        for _, v in variables:
+            v.assign(zeros(v.shape, dtype=v.dtype))
 
     def stop(self) -> None:
         """Make the current epoch the last one of `fit`; for callbacks."""

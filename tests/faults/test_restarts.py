@@ -1,0 +1,184 @@
+"""Training goes on after the loss of workers, and variables begin again in a new pool."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import magmath as mm
+from magmath.errors import MagmathError, WorkerError, WorkerLost
+from magmath.parallel import DataParallel, WeightAveraging
+from magmath.runtime import start_pool
+
+RANDOM = np.random.default_rng(0)
+X, Y = RANDOM.normal(size=(192, 8)).astype(np.float32), np.arange(192) % 4
+
+
+@pytest.fixture(autouse=True)
+def ended() -> Iterator[None]:
+    yield
+    mm.shutdown()
+
+
+class Kill(mm.train.Callback):
+    """Kills the last worker at the beginning of epochs, each once."""
+
+    def __init__(self, *epochs: int) -> None:
+        self.epochs = set(epochs)
+
+    def on_epoch_begin(self, trainer: Any, epoch: int) -> None:
+        if epoch in self.epochs:
+            self.epochs.discard(epoch)
+            os.kill(int(mm.pool().stats()[-1]["pid"]), signal.SIGKILL)
+
+
+class Counted(mm.train.Callback):
+    """Counts epochs, and remembers the count."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def on_epoch_end(self, trainer: Any, record: Any) -> None:
+        self.count += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"count": self.count}
+
+    def load_state_dict(self, state: Any) -> None:
+        self.count = state["count"]
+
+
+def _start() -> None:
+    mm.init(2, device="cpu", threads=1, deterministic=True)
+
+
+def _trained(folder: Path, strategy: Any, *kills: int, restarts: int = 0) -> tuple[Any, Any, int]:
+    """Return the history and the weights of a training, and how many epochs a callback counted."""
+    trainer = mm.train.Trainer(
+        mm.nn.Sequential(
+            [
+                mm.nn.Dense(12, activation="relu"),
+                mm.nn.BatchNorm(),
+                mm.nn.Dropout(0.3),
+                mm.nn.Dense(4),
+            ]
+        ),
+        optimizer=mm.optim.Adam(1e-2, weight_decay=1e-3),
+        strategy=strategy,
+        seed=5,
+    )
+    counted = Counted()
+    history = trainer.fit(
+        X, Y, epochs=4, batch_size=48, checkpoint=folder, restarts=restarts,
+        callbacks=[Kill(*kills), counted],
+    )  # fmt: skip
+    return (
+        history,
+        {k: np.asarray(v) for k, v in trainer.module.state_dict().items()},
+        counted.count,
+    )
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        lambda: "data",
+        lambda: WeightAveraging(replicas=4, every=3),
+        lambda: DataParallel(messages="1-bit"),
+    ],
+    ids=["data", "weight averaging", "one bit"],
+)
+def test_weights_are_those_of_an_undisturbed_run(
+    strategy: Callable[[], Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """For losses before the first checkpoint and later, and for everything that is restored."""
+    _start()
+    history, weights, _ = _trained(tmp_path / "whole", strategy())
+    _start()
+    with caplog.at_level(logging.WARNING):
+        again, found, count = _trained(tmp_path / "part", strategy(), 0, 2, restarts=2)
+    assert again.loss == history.loss
+    assert count == 4
+    for name, value in weights.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+    assert caplog.text.count("was lost: Killed") == 2
+    assert "training goes on from the checkpoint with 2 workers" in caplog.text
+
+
+def test_fewer_workers_go_on_if_the_same_do_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _start()
+    history, weights, _ = _trained(tmp_path / "whole", "data")
+    _start()
+
+    def started(workers: int, **options: Any) -> Any:
+        if workers > 1:
+            raise WorkerError("init: the workers do not start")
+        return start_pool(workers, **options)
+
+    monkeypatch.setattr("magmath.runtime.start_pool", started)
+    again, found, _ = _trained(tmp_path / "part", "data", 1, restarts=1)
+    assert mm.pool().workers == 1
+    assert again.loss == history.loss
+    for name, value in weights.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def test_losses_beyond_the_number_of_restarts_are_errors(tmp_path: Path) -> None:
+    _start()
+    with pytest.raises(WorkerLost, match="worker 1 on"):
+        _trained(tmp_path, "data", 1)
+    _start()
+    with pytest.raises(MagmathError, match="restarts= needs checkpoint="):
+        mm.train.Trainer(mm.nn.Dense(4)).fit(X, Y, restarts=1)
+
+
+def test_the_block_of_a_session_ends_the_pool_that_replaced_its_own(tmp_path: Path) -> None:
+    with mm.init(2, device="cpu", threads=1, deterministic=True):
+        _trained(tmp_path, "data", 1, restarts=1)
+        pool = mm.pool()
+    assert pool.closed
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_networks_are_loaded_in_another_pool(workers: int, tmp_path: Path) -> None:
+    """In which their arrays have other layouts, for other numbers of workers."""
+    mm.init(2, launcher="threads", device="cpu")
+    net = mm.nn.NeuralNetwork(
+        [mm.nn.Dense(600), mm.nn.BatchNorm(), mm.nn.Dense(4)], optimizer="adam"
+    )
+    net.fit(X, Y, epochs=1, batch_size=48, checkpoint=tmp_path)
+    net.save(tmp_path / "net.safetensors")
+    wanted = np.asarray(net.predict(X))
+    mm.init(workers, launcher="threads", device="cpu")
+    net.load(tmp_path / "net.safetensors")
+    np.testing.assert_allclose(net.predict(X), wanted, rtol=1e-5, atol=1e-6)
+    history = net.fit(X, Y, epochs=2, batch_size=48, checkpoint=tmp_path, resume=True)
+    assert len(history.records) == 2
+
+
+def test_a_variable_begins_again_in_another_pool() -> None:
+    mm.init(2, launcher="threads", device="cpu")
+    v = mm.variable("v", np.zeros((70_000,), np.float32))
+    assert not v.layout.is_on_single_worker
+
+    @mm.compile
+    def twice(x: Any) -> Any:
+        return x * v
+
+    assert float(twice(mm.ones(70_000)).sum()) == 0.0
+    mm.init(0, device="cpu")
+    v.assign(np.full((70_000,), 2.0, np.float32))
+    assert float((v * 1.5).sum()) == 210_000.0
+    assert float(mm.grad(mm.sum(v * v), v).sum()) == 280_000.0
+    assert float(twice(mm.ones(70_000)).sum()) == 140_000.0
+    v += 1
+    assert float(v[69_999]) == 3.0
