@@ -280,8 +280,9 @@ def test_train_leaves_history_plot_and_weights(tmp_path: Path, workers: str, her
     folder = tmp_path / "run"
     command = here if workers == "0" else magmath_command
     done = command(
-        "train", "mlp", "--epochs", "3", "--workers", workers, "--output", str(folder), "--json"
-    )
+        "train", "mlp", "--epochs", "3", "--workers", workers, "--output", str(folder), "--json",
+        "--tensorboard",
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["test_accuracy"] > 0.8
@@ -293,6 +294,8 @@ def test_train_leaves_history_plot_and_weights(tmp_path: Path, workers: str, her
         "weights.safetensors",
     ]
     assert len(json.loads((folder / "history.json").read_text())["epochs"]) == 3
+    curves = {file.parent.name for file in (folder / "tensorboard").glob("*/events.*")}
+    assert curves == {"training", "validation"}
     assert (folder / "history.png").read_bytes().startswith(b"\x89PNG")
     assert (folder / "weights.safetensors").stat().st_size > 4 * (64 * 128 + 128 * 128)
 

@@ -215,6 +215,8 @@ def _fit(
     folder: Path,
     reporter: ProgressReporter,
 ) -> History:
+    from magmath.train import TensorBoard
+
     resident = isinstance(data.train, tuple)
     return network.fit(
         *(data.train if resident else (data.train,)),
@@ -224,6 +226,7 @@ def _fit(
         validation=data.test,
         reporter=reporter,
         checkpoint=folder if options["checkpoint"] else None,
+        callbacks=[TensorBoard(folder / "tensorboard")] if options["tensorboard"] else [],
         resume=options["resume"],
         restarts=options["restarts"] if options["checkpoint"] else 0,
     )

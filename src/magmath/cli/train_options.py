@@ -83,6 +83,9 @@ class TrainOptions:
         Resume from the checkpoint in the output folder, if there is one.
     restarts
         How often training goes on from the checkpoint, in a new pool, after a worker was lost.
+    tensorboard
+        Write losses, metrics and learning rates for TensorBoard to the folder tensorboard in the
+        output folder.
     json
         Print the result as one JSON object; everything else goes to standard error.
     """
@@ -112,6 +115,7 @@ class TrainOptions:
     checkpoint: Annotated[bool | None, Parameter(group=_OUTPUT)] = None
     resume: Annotated[bool, Parameter(group=_OUTPUT, negative=())] = False
     restarts: Annotated[NonNegativeInt, Parameter(group=_OUTPUT)] = 3
+    tensorboard: Annotated[bool, Parameter(group=_OUTPUT, negative=())] = False
     json: Annotated[bool, Parameter(group=_OUTPUT, negative=())] = False
 
 
