@@ -21,6 +21,7 @@ from magmath.errors import MagmathError, OptionError, ShapeError
 from magmath.optim import (
     LARS,
     OPTIMIZERS,
+    Adadelta,
     Adagrad,
     Adam,
     AdamW,
@@ -68,6 +69,11 @@ PAIRS: dict[str, tuple[Callable[[], Optimizer], Torch]] = {
         lambda p: T.SGD(p, 0.02, momentum=0.9, nesterov=True, weight_decay=0.03),
     ),
     "adagrad": (lambda: Adagrad(0.1), lambda p: T.Adagrad(p, 0.1)),
+    "adadelta": (lambda: Adadelta(), lambda p: T.Adadelta(p)),
+    "adadelta with decay": (
+        lambda: Adadelta(0.5, 0.8, 1e-5, weight_decay=0.1),
+        lambda p: T.Adadelta(p, 0.5, 0.8, 1e-5, weight_decay=0.1),
+    ),
     "adagrad, decays": (
         lambda: Adagrad(0.1, 0.2, 1e-6, weight_decay=0.1),
         lambda p: T.Adagrad(p, 0.1, lr_decay=0.2, eps=1e-6, weight_decay=0.1),

@@ -480,12 +480,12 @@ def _has_positions(key: Any) -> bool:
 def test_ufunc_at_with_every_kind_of_key(key: Any, kind: str) -> None:
     start = np.arange(24.0).reshape(3, 2, 4)
     with current(kind, 1 if kind == "inline" else 2):
-        for name in ("add", "subtract", "maximum", "multiply"):
+        for name in ("add", "subtract", "maximum", "minimum", "multiply"):
             for values in (2.0, np.arange(1.0, 1 + start[key].size).reshape(start[key].shape)):
                 expected, found = start.copy(), mm.asarray(start)
                 getattr(np, name).at(expected, key, values)
-                if name in ("maximum", "multiply") and _has_positions(key):
-                    with pytest.raises(OptionError, match="only add and subtract"):
+                if name == "multiply" and _has_positions(key):
+                    with pytest.raises(OptionError, match="only add, subtract, maximum"):
                         getattr(mm, name).at(found, key, values)
                     continue
                 getattr(mm, name).at(found, key, values)

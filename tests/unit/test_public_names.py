@@ -63,7 +63,7 @@ NAMES = """
     linalg.matrix_power linalg.matrix_rank linalg.matrix_transpose linalg.outer linalg.pinv linalg.qr
     linalg.slogdet linalg.solve linalg.solve_triangular linalg.svd linalg.svd_truncated
     linalg.svdvals linalg.tensordot linalg.trace linalg.vecdot linalg.vector_norm
-    optim.GradientDescent optim.Momentum optim.Adagrad optim.RMSprop optim.Adam optim.AdamW optim.LARS
+    optim.GradientDescent optim.Momentum optim.Adadelta optim.Adagrad optim.RMSprop optim.Adam optim.AdamW optim.LARS
     optim.Optimizer.minimize optim.Optimizer.update optim.Optimizer.state_dict
     optim.Optimizer.load_state_dict Variable.assign
     optim.schedules.Constant optim.schedules.Step optim.schedules.MultiStep
@@ -85,7 +85,7 @@ NAMES = """
     nn.functional.embedding nn.functional.one_hot nn.functional.gelu
     nn.Conv1d nn.Conv2d nn.Conv3d nn.ConvTranspose2d nn.MaxPool2d nn.AvgPool2d
     nn.AdaptiveAvgPool2d nn.AdaptiveMaxPool2d nn.GlobalAvgPool nn.GlobalMaxPool nn.GroupNorm
-    nn.InstanceNorm nn.LocalResponseNorm nn.Upsample nn.ZeroPad2d nn.ReflectionPad2d nn.Parallel
+    nn.InstanceNorm nn.LocalResponseNorm nn.Upsample nn.Unfold nn.Fold nn.Bilinear nn.functional.grid_sample nn.functional.affine_grid nn.ZeroPad2d nn.ReflectionPad2d nn.Parallel
     nn.PReLU nn.PixelShuffle nn.PixelUnshuffle nn.ChannelShuffle nn.functional.prelu
     nn.functional.pixel_shuffle nn.functional.pixel_unshuffle nn.functional.channel_shuffle
     nn.functional.conv2d nn.functional.conv_transpose2d nn.functional.max_pool2d
@@ -275,7 +275,7 @@ def test_usual_layers_losses_and_optimizers_of_pytorch_are_here_or_told() -> Non
     for name in USUAL_LAYERS.split():
         assert hasattr(torch.nn, name), name
         assert hasattr(mm.nn, name) or name in foreign_names.LAYERS, name
-    for name in ("SGD", "Adam", "AdamW", "Adagrad", "RMSprop", "NAdam", "RAdam", "Adamax"):
+    for name in ("SGD", "Adam", "AdamW", "Adadelta", "Adagrad", "RMSprop", "NAdam", "RAdam", "Adamax"):
         assert hasattr(torch.optim, name)
         assert hasattr(mm.optim, name) or name in foreign_names.OPTIMIZERS, name
 
@@ -284,6 +284,6 @@ USUAL_LAYERS = """
     Linear Conv1d Conv2d Conv3d ConvTranspose2d MaxPool2d AvgPool2d AdaptiveAvgPool2d BatchNorm1d
     BatchNorm2d BatchNorm3d LayerNorm GroupNorm InstanceNorm2d Dropout Dropout2d Embedding Flatten
     Identity RMSNorm ReLU PReLU PixelShuffle PixelUnshuffle ChannelShuffle GELU SiLU ELU LeakyReLU Sigmoid Tanh Softmax LogSoftmax Softplus Softmin Tanhshrink GLU Sequential
-    ModuleList ModuleDict ParameterList Module Parameter Upsample ZeroPad2d CrossEntropyLoss MSELoss
+    ModuleList ModuleDict ParameterList Module Parameter Upsample Unfold Fold Bilinear ZeroPad2d CrossEntropyLoss MSELoss
     L1Loss SmoothL1Loss HuberLoss BCELoss BCEWithLogitsLoss KLDivLoss NLLLoss LocalResponseNorm
 """

@@ -18,7 +18,7 @@ from magmath.core.dtypes import int64, real_dtype
 from magmath.core.promotion import floating_dtype
 from magmath.core.shapes import broadcast, normalize_axis, size_of
 from magmath.engine.user_line import user_line
-from magmath.errors import MatrixShapeError, ShapeError
+from magmath.errors import MatrixShapeError, OptionError, ShapeError
 from magmath.graph import Node, apply
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import parameter
@@ -166,14 +166,31 @@ def _tolerance(name: str, a: Node, rtol: float | Array | None) -> Node:
 def _rank(s: Node, tolerance: Node) -> Node:
     largest = slice_along(s, s.ndim - 1, 0, min(s.shape[-1], 1))
     limit = e.multiply(largest, reshape(tolerance, (*tolerance.shape, 1)))
+    return _above(s, limit)
+
+
+def _above(s: Node, limit: Node) -> Node:
+    """Return the number of singular values above a limit, one for each matrix."""
+    if limit.ndim < s.ndim:
+        limit = reshape(limit, (*limit.shape, 1))
     return sum_(e.astype(e.call("greater", s, limit), int64), (s.ndim - 1,))
 
 
-def matrix_rank(x: Array, /, *, rtol: float | Array | None = None) -> Array:
-    """Return the number of singular values above rtol times the largest; `rtol` as for `pinv`."""
+def matrix_rank(
+    x: Array, /, tol: Any = None, *, rtol: float | Array | None = None, hermitian: bool = False
+) -> Array:
+    """Return the number of singular values above rtol times the largest; `rtol` as for `pinv`.
+
+    `tol`, of NumPy, is an absolute limit instead. `hermitian` is not needed.
+    """
     a = floating("matrix_rank", x).node
-    tolerance = _tolerance("matrix_rank", a, rtol)
-    return Array(_rank(apply(eigen.SVDVALS, a, line=user_line()), tolerance))
+    if tol is not None and rtol is not None:
+        raise OptionError(
+            "matrix_rank: tol and rtol are both given; give the absolute or the relative one"
+        )
+    tolerance = _tolerance("matrix_rank", a, rtol if tol is None else tol)
+    s = apply(eigen.SVDVALS, a, line=user_line())
+    return Array(_rank(s, tolerance) if tol is None else _above(s, tolerance))
 
 
 def matrix_power(x: Array, n: int, /) -> Array:

@@ -254,6 +254,11 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         """The elements as an array of one dimension; a view, whose elements can be written."""
         return rearranged(self, Reshaped((self.size,)))
 
+    @flat.setter
+    def flat(self, value: Any) -> None:
+        """Write values in row-major order, repeated as often as needed."""
+        self[...] = array_namespace().resize(value, self.shape)
+
     @property
     def real(self) -> Array:
         """The real parts."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from magmath.arrays.array import Array, as_array, as_arrays
+from magmath.arrays.namespace import array_namespace
 from magmath.arrays.operands import written_operand
 from magmath.arrays.output import stored
 from magmath.core.dtypes import accumulator_dtype, as_dtype, bool_
@@ -71,7 +72,11 @@ def attach_ufunc_methods(name: str, function: Any) -> BinaryFunction:
         dtype: Any = None,
         out: Any = None,
         keepdims: bool = False,
+        initial: Any = None,
+        where: Any = True,
     ) -> Array:
+        if initial is not None or where is not True:
+            return _reduce_some(name, _operand(name, x, dtype), axis, out, keepdims, initial, where)
         return stored(name, _reduce(name, _operand(name, x, dtype), axis, keepdims), out)
 
     def accumulate(x: Array, axis: int = 0, dtype: Any = None, out: Any = None) -> Array:
@@ -129,6 +134,33 @@ def _reduce(name: str, x: Node, axis: Axis, keepdims: bool) -> Array:
     return Array(reshape(x, shape))
 
 
+def _reduce_some(
+    name: str, x: Node, axis: Axis, out: Any, keepdims: bool, initial: Any, where: Any
+) -> Array:
+    """Return the reduction of the elements for which `where` is true, and of an initial value."""
+    if name not in REDUCTIONS:
+        raise OptionError(
+            f"{name}.reduce: initial and where are available for {', '.join(REDUCTIONS)}; "
+            f"select the elements first, and combine the result with the initial value"
+        )
+    options: dict[str, Any] = {} if where is True else {"where": where}
+    if name.startswith("logical"):
+        result = getattr(array_namespace(), REDUCTIONS[name])(
+            Array(x), axis=axis, keepdims=keepdims, **options
+        )
+        joined = result if initial is None else e.call(name, result.node, _truth(initial))
+        return stored(name, joined if isinstance(joined, Array) else Array(joined), out)
+    if initial is not None:
+        options["initial"] = initial
+    reduction = getattr(array_namespace(), REDUCTIONS[name])
+    result = reduction(Array(x), axis=axis, keepdims=keepdims, **options)
+    return stored(name, result, out)
+
+
+def _truth(value: Any) -> Node:
+    return constant(bool(value), bool_)
+
+
 def _accumulate(name: str, x: Node, axis: int) -> Array:
     _check(name, "accumulate")
     d = normalize_axis(name, axis, x.ndim)
@@ -168,17 +200,19 @@ def _is_positions(item: Any) -> bool:
 
 
 def _added(name: str, x: Node, positions: Sequence[Any], values: Any) -> Node:
-    """Return x with values added at positions, as often as these occur."""
-    if name not in ("add", "subtract"):
+    """Return x with values combined with its elements at positions, as often as these occur."""
+    if name not in ("add", "subtract", "maximum", "minimum"):
         raise OptionError(
-            f"{name}.at: only add and subtract combine several values of one element; write "
-            f"x[i] = mm.{name}(x[i], v) where no index occurs twice"
+            f"{name}.at: only add, subtract, maximum and minimum combine several values of one "
+            f"element; write x[i] = mm.{name}(x[i], v) where no index occurs twice"
         )
     indices = [as_array(f"{name}.at", index).node for index in positions]
     shape = broadcast(f"{name}.at", *[index.shape for index in indices])
     behind = x.shape[len(indices) :]
     added = values if isinstance(values, Node) else written_operand(x.dtype, values)
     addends = broadcast_to(added, (*shape, *behind))
+    if name in ("maximum", "minimum"):
+        return _extreme(name, x, [broadcast_to(index, shape) for index in indices], addends)
     sums = apply(
         SCATTER_ADD,
         addends,
@@ -189,3 +223,25 @@ def _added(name: str, x: Node, positions: Sequence[Any], values: Any) -> Node:
         line=user_line(),
     )
     return e.call(name, x, sums)
+
+
+def _extreme(name: str, x: Node, indices: Sequence[Node], values: Node) -> Node:
+    """Return x with the largest, or smallest, of its element and the values at each position.
+
+    Values are written in ascending (descending) order, and the last one at a position stays.
+    """
+    space = array_namespace()
+    behind = x.shape[len(indices) :]
+    axes = [space.reshape(Array(index), (-1, *[1] * len(behind))) for index in indices]
+    rest = [
+        space.reshape(space.arange(n), [1] * (d + 1) + [n] + [1] * (len(behind) - 1 - d))
+        for d, n in enumerate(behind)
+    ]
+    table = space.reshape(Array(values), (-1, *behind))
+    place = [space.reshape(space.broadcast_to(i, table.shape), (-1,)) for i in (*axes, *rest)]
+    flat = space.reshape(table, (-1,))
+    order = space.argsort(flat, descending=name == "minimum", stable=True)
+    written = tuple([i[order] for i in place])
+    marked = space.copy(Array(x))
+    marked[written] = flat[order]
+    return e.call(name, x, marked.node)

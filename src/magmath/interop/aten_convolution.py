@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 import magmath as mm
+from magmath.errors import MagmathError
 from magmath.interop.aten_types import Operator, first_of_several
 from magmath.nn import functional as f
 
@@ -153,7 +154,21 @@ def _upsample(mode: str, space: int) -> Callable[..., Any]:
     return resized
 
 
+def _grid_sampled(
+    x: mm.Array, grid: mm.Array, mode: int, padding_mode: int, align_corners: bool
+) -> mm.Array:
+    if mode > 1:
+        raise MagmathError("from_torch: grid_sample has the modes bilinear and nearest")
+    names = "bilinear" if mode == 0 else "nearest", ("zeros", "border", "reflection")[padding_mode]
+    return f.grid_sample(x, grid, *names, align_corners)
+
+
 CONVOLUTION: dict[str, Operator] = {
+    "grid_sampler_2d": _grid_sampled,
+    "grid_sampler_3d": _grid_sampled,
+    "grid_sampler": _grid_sampled,
+    "im2col": f.unfold,
+    "col2im": f.fold,
     "conv1d": _convolution,
     "conv2d": _convolution,
     "conv3d": _convolution,

@@ -11,6 +11,8 @@ import numpy as np
 
 import magmath as mm
 from magmath.interop.onnx_call import OnnxCall, Operator, Value, axes_of
+from magmath.nn import functional as f
+from magmath.nn import grid_sampling
 
 
 def _resize(
@@ -106,4 +108,16 @@ def _filter(distance: Any, cubic: bool, a: float) -> Any:
     return np.where(distance <= 1, near, np.where(distance < 2, far, 0.0))
 
 
-RESIZE: dict[str, Operator] = {"Resize": _resize, "Upsample": _resize}
+def _grid_sampled(call: OnnxCall, x: Value, grid: Value) -> mm.Array:
+    mode = {"linear": "bilinear"}.get(call.get("mode", "linear"), call.get("mode"))
+    if mode not in grid_sampling.MODES:
+        raise call.refuse(f"with mode {mode} is not available; bilinear is")
+    corners = bool(call.get("align_corners", 0))
+    return f.grid_sample(x, grid, mode, call.get("padding_mode", "zeros"), corners)
+
+
+RESIZE: dict[str, Operator] = {
+    "Resize": _resize,
+    "Upsample": _resize,
+    "GridSample": _grid_sampled,
+}

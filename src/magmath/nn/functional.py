@@ -18,6 +18,7 @@ from magmath.api.activations import sigmoid as sigmoid
 from magmath.api.activations import softmax as softmax
 from magmath.api.activations import softplus as softplus
 from magmath.api.data_types import astype, finfo, result_type
+from magmath.api.einsum import einsum
 from magmath.api.indexing import take
 from magmath.api.manipulation import expand_dims, reshape
 from magmath.api.random import Distributions
@@ -58,7 +59,11 @@ from magmath.nn.attention import attention_weights as attention_weights
 from magmath.nn.attention import scaled_dot_product_attention as scaled_dot_product_attention
 from magmath.nn.convolution import conv as conv
 from magmath.nn.convolution import conv_transpose as conv_transpose
+from magmath.nn.grid_sampling import affine_grid as affine_grid
+from magmath.nn.grid_sampling import grid_sample as grid_sample
 from magmath.nn.losses import with_numbers_to
+from magmath.nn.patches import fold as fold
+from magmath.nn.patches import unfold as unfold
 from magmath.nn.pooling import adaptive_avg_pool as adaptive_avg_pool
 from magmath.nn.pooling import adaptive_max_pool as adaptive_max_pool
 from magmath.nn.pooling import avg_pool as avg_pool
@@ -87,6 +92,19 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     if not x.dtype.is_floating:
         x = astype(x, weight.dtype)
     y = x @ weight
+    return y if bias is None else y + bias
+
+
+def bilinear(x1: Array, x2: Array, weight: Array, bias: Array | None = None) -> Array:
+    """Return y[…,k] = bias[k] + Σ_i,j x1[…,i] · weight[k,i,j] · x2[…,j]."""
+    x1, x2 = as_array("bilinear", x1), as_array("bilinear", x2)
+    first, second = weight.shape[1:]
+    if x1.shape[-1:] != (first,) or x2.shape[-1:] != (second,) or x1.shape[:-1] != x2.shape[:-1]:
+        raise ShapeError(
+            f"bilinear: a weight of {weight.shape} takes (…, {first}) and (…, {second}), was given "
+            f"{x1.shape} and {x2.shape}"
+        )
+    y = einsum("...i,kij,...j->...k", x1, weight, x2)
     return y if bias is None else y + bias
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from magmath.core import foreign_names
 from magmath.optim import schedules
+from magmath.optim.adadelta import Adadelta
 from magmath.optim.adagrad import Adagrad
 from magmath.optim.adam import Adam, AdamW
 from magmath.optim.base import Optimizer
@@ -19,6 +20,7 @@ from magmath.optim.sgd import GradientDescent, Momentum
 __all__ = [
     "LARS",
     "OPTIMIZERS",
+    "Adadelta",
     "Adagrad",
     "Adam",
     "AdamW",
@@ -39,6 +41,7 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
     "sgd": GradientDescent,
     "momentum": Momentum,
     "nesterov": partial(Momentum, nesterov=True),
+    "adadelta": Adadelta,
     "adagrad": Adagrad,
     "rmsprop": RMSprop,
     "adam": Adam,

@@ -190,6 +190,8 @@ def arguments_without_a_name(np: Any, y: Any) -> Any:
     y[2][1:3][0] = 9
     y.T[5] = 1
     y.flat[3] = 77
+    y[2].flat = [8, 9]
+    y.T[:2].flat = np.asarray([1.5, 2.5, 3.5])
     return y
 
 

@@ -485,3 +485,19 @@ def test_lists_of_results_do_not_trace_again() -> None:
 def test_attributes_do_not_replace_methods(name: str) -> None:
     with pytest.raises(AttributeError, match=f"{name} is a method of mm.nn.Module"):
         setattr(Listed(), name, [])
+
+
+def test_layers_of_a_sequence_are_replaced_inserted_and_removed() -> None:
+    net = nn.Sequential([nn.Dense(4), nn.ReLU(), nn.Dense(3)])
+    net(mm.ones((2, 5)))
+    net[1] = mm.tanh
+    net.insert(0, nn.LayerNorm())
+    net.extend([nn.Softmax(), nn.Identity()])
+    del net[-1]
+    assert [type(layer).__name__ for layer in net] == [
+        "LayerNorm", "Dense", "Lambda", "Dense", "Softmax",
+    ]  # fmt: skip
+    assert net(mm.ones((2, 5))).shape == (2, 3)
+    assert [path for path, _ in net.named_parameters()][:3] == ["0.weight", "0.bias", "1.weight"]
+    with pytest.raises(IndexError):
+        net[7] = nn.ReLU()

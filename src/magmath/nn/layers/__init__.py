@@ -33,6 +33,7 @@ from magmath.nn.layers.attention import (
     TransformerDecoderLayer,
     TransformerEncoderLayer,
 )
+from magmath.nn.layers.bilinear import Bilinear
 from magmath.nn.layers.containers import (
     Add,
     Concatenate,
@@ -84,6 +85,7 @@ from magmath.nn.layers.resampling import (
     CircularPad1d,
     CircularPad2d,
     CircularPad3d,
+    Fold,
     PixelShuffle,
     PixelUnshuffle,
     ReflectionPad1d,
@@ -92,6 +94,7 @@ from magmath.nn.layers.resampling import (
     ReplicationPad1d,
     ReplicationPad2d,
     ReplicationPad3d,
+    Unfold,
     Upsample,
     ZeroPad1d,
     ZeroPad2d,
@@ -119,6 +122,7 @@ __all__ = [
     "AvgPool2d",
     "AvgPool3d",
     "BatchNorm",
+    "Bilinear",
     "ChannelShuffle",
     "CircularPad1d",
     "CircularPad2d",
@@ -134,6 +138,7 @@ __all__ = [
     "Dropout",
     "Embedding",
     "Flatten",
+    "Fold",
     "GRUCell",
     "GlobalAvgPool",
     "GlobalMaxPool",
@@ -183,6 +188,7 @@ __all__ = [
     "Tanhshrink",
     "TransformerDecoderLayer",
     "TransformerEncoderLayer",
+    "Unfold",
     "Upsample",
     "ZeroPad1d",
     "ZeroPad2d",

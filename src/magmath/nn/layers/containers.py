@@ -49,6 +49,31 @@ class Sequential(Module):
         self.layers = (*self.layers, _as_module("Sequential", layer))
         return self
 
+    def extend(self, layers: Iterable[Any]) -> Sequential:
+        """Append modules; return this one."""
+        for layer in layers:
+            self.append(layer)
+        return self
+
+    def insert(self, index: int, layer: Any) -> Sequential:
+        """Insert a module before a position; return this one."""
+        layers = list(self.layers)
+        layers.insert(index, _as_module("Sequential", layer))
+        self.layers = tuple(layers)
+        return self
+
+    def __setitem__(self, index: int, layer: Any) -> None:
+        """Replace the module at a position."""
+        layers = list(self.layers)
+        layers[index] = _as_module("Sequential", layer)
+        self.layers = tuple(layers)
+
+    def __delitem__(self, index: int | slice) -> None:
+        """Remove the module at a position, or those of a slice."""
+        layers = list(self.layers)
+        del layers[index]
+        self.layers = tuple(layers)
+
     def __len__(self) -> int:
         return len(self.layers)
 

@@ -1,4 +1,4 @@
-"""Layers that change the size of images: interpolation, padding, pixels as channels."""
+"""Layers that change the size of images: interpolation, padding, patches, pixels as channels."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import ClassVar, final
 from magmath.arrays.array import Array
 from magmath.core.integers import require_integer
 from magmath.nn.module import Module
+from magmath.nn.patches import fold, unfold
 from magmath.nn.resampling import (
     channel_shuffle,
     interpolate,
@@ -43,6 +44,46 @@ class Upsample(Module):
     def __call__(self, x: Array) -> Array:
         """(N, channels, *space) → (N, channels, *new space)."""
         return interpolate(x, self.size, self.scale_factor, self.interpolation, self.align_corners)
+
+
+@final
+class Unfold(Module):
+    """The patches of images as columns; see `functional.unfold`."""
+
+    def __init__(
+        self, kernel_size: Size, dilation: Size = 1, padding: Size = 0, stride: Size = 1
+    ) -> None:
+        self.kernel_size = kernel_size
+        self.dilation = dilation
+        self.padding = padding
+        self.stride = stride
+
+    def __call__(self, x: Array) -> Array:
+        """(N, channels, H, W) → (N, channels · kernel, patches)."""
+        return unfold(x, self.kernel_size, self.dilation, self.padding, self.stride)
+
+
+@final
+class Fold(Module):
+    """The sums of patches, which are columns, as images; see `functional.fold`."""
+
+    def __init__(
+        self,
+        output_size: Size,
+        kernel_size: Size,
+        dilation: Size = 1,
+        padding: Size = 0,
+        stride: Size = 1,
+    ) -> None:
+        self.output_size = output_size
+        self.kernel_size = kernel_size
+        self.dilation = dilation
+        self.padding = padding
+        self.stride = stride
+
+    def __call__(self, x: Array) -> Array:
+        """(N, channels · kernel, patches) → (N, channels, *output_size)."""
+        return fold(x, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride)
 
 
 @final
