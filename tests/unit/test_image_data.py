@@ -6,6 +6,8 @@ import pickle
 import struct
 import threading
 import warnings
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from magmath.data import (
     resize,
 )
 from magmath.data.array_unpickler import read_pickle
+from magmath.data.thread_tuning import MOST_THREADS, ThreadTuning
 from magmath.errors import DataError, MissingDataError, OptionError, ShapeError
 
 Pixels = np.ndarray[Any, np.dtype[np.uint8]]
@@ -523,3 +526,47 @@ def _train_and_val(root: Path) -> Path:
     image_tree(root / "train")
     image_tree(root / "val", 1)
     return root
+
+
+def _found_threads(first: int, seconds: Callable[[int], float], step: float, batches: int) -> int:
+    """Return the threads that are found if a batch takes `seconds(threads)` and a step `step`."""
+    tuning = ThreadTuning(first)
+    for _ in range(batches):
+        waited = max(seconds(tuning.threads) - step, 0.0)
+        tuning.note(waited, step + waited)
+    return tuning.threads
+
+
+def test_the_number_of_threads_is_that_which_feeds_the_loop() -> None:
+    """Batches that wait need as many threads as feed the loop; those that are computed, no more
+    than there are processors."""
+    waits = partial(lambda each, threads: each / threads, 0.1)
+    assert 10 <= _found_threads(2, waits, 0.01, 200) <= 18
+    assert _found_threads(2, waits, 0.2, 200) == 2, "the loop never waits"
+    assert _found_threads(2, waits, 0.0, 400) == MOST_THREADS
+    computes = partial(lambda each, threads: each / min(threads, 2), 0.1)
+    assert _found_threads(2, computes, 0.01, 9) == 3, "a trial"
+    assert _found_threads(2, computes, 0.01, 100) == 2
+
+
+def test_batches_of_a_loader_that_finds_its_threads_are_the_same() -> None:
+    """Also while the number changes, and for an epoch that is left early."""
+    kinds = [
+        Loader((IMAGES, LABELS), 1, transforms=AUGMENTED, seed=3, threads=threads)
+        for threads in (None, 0)
+    ]
+    tuned, plain = kinds
+    assert tuned._tuning is not None
+    for epoch in range(3):
+        for i, (found, wanted) in enumerate(
+            zip(tuned.epoch(epoch), plain.epoch(epoch), strict=True)
+        ):
+            for a, b in zip(found, wanted, strict=True):
+                np.testing.assert_array_equal(a, b)
+            tuned._tuning.threads = 1 + (i + epoch) % 5
+    left = tuned.epoch(3)
+    for i in range(9):
+        next(left)
+        tuned._tuning.threads = 1 + i % 3
+    left.close()  # type: ignore[attr-defined]
+    assert not [t for t in threading.enumerate() if t.name.startswith("magmath-loader")]

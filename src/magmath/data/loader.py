@@ -10,6 +10,7 @@ import os
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from time import perf_counter
 from typing import Any, Protocol, final
 
 import numpy as np
@@ -17,11 +18,9 @@ import numpy.typing as npt
 
 from magmath.core.integers import require_integer
 from magmath.core.keyword_hints import KeywordHints
+from magmath.data.thread_tuning import BATCHES_AHEAD, ThreadTuning
 from magmath.data.transforms import Transform, apply_transforms
 from magmath.errors import DataError
-
-BATCHES_AHEAD = 2
-"""Batches that are prepared ahead, for each thread."""
 
 
 class Source(Protocol):
@@ -73,8 +72,9 @@ class Loader(metaclass=KeywordHints):
     transforms  functions of (batch, generator), applied in this order; see `data.transforms`
     shuffle     draw a new order for each epoch
     seed        seed of the orders and of the transforms
-    threads     background threads; 0 prepares each batch when it is requested; by default one for
-                each processor of this process, at most 4
+    threads     background threads; 0 prepares each batch when it is requested; by default the
+                number is found while batches are used: at first one for each processor of this
+                process, at most 4, then more while the loop waits for batches
     drop_last   leave out a last batch with fewer samples
 
     `loader.epoch(n)` iterates over the batches of epoch n. The first iteration over the loader
@@ -100,7 +100,9 @@ class Loader(metaclass=KeywordHints):
         self.transforms = tuple(transforms)
         self.shuffle = shuffle
         self.seed = require_integer("Loader: seed", seed, 0)
-        self.threads = require_integer("Loader: threads", _threads(threads), 0)
+        first = min(len(os.sched_getaffinity(0)), 4) if threads is None else threads
+        self._threads = require_integer("Loader: threads", first, 0)
+        self._tuning = ThreadTuning(self._threads) if threads is None else None
         self.drop_last = drop_last
         self._next = 0
         self._first: Batch | None = None
@@ -125,6 +127,11 @@ class Loader(metaclass=KeywordHints):
             f"Loader({self.count} samples in {len(self)} batches of {self.batch_size}, "
             f"{self.threads} threads)"
         )
+
+    @property
+    def threads(self) -> int:
+        """The number of background threads at present."""
+        return self._threads if self._tuning is None else self._tuning.threads
 
     @property
     def count(self) -> int:
@@ -184,17 +191,27 @@ class Loader(metaclass=KeywordHints):
         """Yield the batches in order, while the next ones are prepared."""
         parts = iter(enumerate(batches))
         waiting: deque[Future[Batch]] = deque()
-        executor = ThreadPoolExecutor(self.threads, "magmath-loader")
+        count = self.threads
+        executors = [ThreadPoolExecutor(count, "magmath-loader")]
+        last = perf_counter()
         try:
             for number, part in parts:
-                waiting.append(executor.submit(self._batch, epoch, number, part))
-                if len(waiting) > BATCHES_AHEAD * self.threads:
-                    yield waiting.popleft().result()
+                waiting.append(executors[-1].submit(self._batch, epoch, number, part))
+                if len(waiting) <= BATCHES_AHEAD * count:
+                    continue
+                asked = perf_counter()
+                batch = waiting.popleft().result()
+                if self._tuning is not None:
+                    now = perf_counter()
+                    self._tuning.note(now - asked, now - last)
+                    last = now
+                yield batch
+                if count != self.threads:  # what waits in the former one is still prepared
+                    executors[-1].shutdown(wait=False)
+                    count = self.threads
+                    executors.append(ThreadPoolExecutor(count, "magmath-loader"))
             while waiting:
                 yield waiting.popleft().result()
         finally:
-            executor.shutdown(wait=True, cancel_futures=True)
-
-
-def _threads(given: int | None) -> int:
-    return min(len(os.sched_getaffinity(0)), 4) if given is None else given
+            for executor in executors:
+                executor.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,68 @@
+"""The number of threads that prepare batches, found while they are used.
+
+Batches that wait for a disk or a network need more threads than there are processors; batches that
+are computed need no more. Neither is known in advance. So the number grows while the loop waits for
+batches and gets more of them by it.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+BATCHES_AHEAD = 2
+"""Batches that are prepared ahead, for each thread."""
+WINDOW = 8
+"""Batches between two decisions."""
+FED = 0.05
+"""The share of the time that the loop may wait for batches."""
+GAIN = 1.1
+"""The rate of batches, relative to the former one, that justifies more threads."""
+MOST_THREADS = 32
+PAUSE = 16
+"""Windows without a new trial after more threads did not help."""
+
+
+@final
+class ThreadTuning:
+    """Finds a number of threads; `threads` is the present one.
+
+    A window of batches in which the loop waited is followed by one with half as many threads more.
+    If that does not raise the rate of batches, the former number returns for `PAUSE` windows.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._former: tuple[int, float] | None = None
+        """The number of threads, and the rate, before the last increase."""
+        self._paused = 0
+        self._skipped = 0  # batches that are not measured: the former threads have begun them
+        self._batches = 0
+        self._waited = self._seconds = 0.0
+
+    def note(self, waited: float, seconds: float) -> None:
+        """Record a batch: the seconds that the loop waited for it, and those since the last one."""
+        if self._skipped:
+            self._skipped -= 1
+            return
+        self._batches += 1
+        self._waited += waited
+        self._seconds += seconds
+        if self._batches < WINDOW:
+            return
+        rate, share = WINDOW / max(self._seconds, 1e-9), self._waited / max(self._seconds, 1e-9)
+        self._batches, self._waited, self._seconds = 0, 0.0, 0.0
+        self._decide(rate, share)
+
+    def _decide(self, rate: float, share: float) -> None:
+        if self._former is not None:
+            threads, before = self._former
+            self._former = None
+            if rate < GAIN * before:
+                self.threads, self._paused = threads, PAUSE
+                return
+        if self._paused:
+            self._paused -= 1
+        elif share > FED and self.threads < MOST_THREADS:
+            self._former = self.threads, rate
+            self._skipped = BATCHES_AHEAD * self.threads
+            self.threads = min(self.threads + max(1, self.threads // 2), MOST_THREADS)
