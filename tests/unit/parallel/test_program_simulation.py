@@ -188,3 +188,20 @@ def test_measured_times_and_other_strategies(network):
         network.simulate(times="guessed")
     with pytest.raises(MagmathError, match="call fit first"):
         mm.nn.NeuralNetwork([mm.nn.Dense(1)]).simulate()
+
+
+def test_a_worker_of_several_threads_is_simulated_as_it_runs():
+    """Its program or that of its threads, whichever takes less time."""
+    with mm.init(workers=0, device="cpu", threads=2):
+        net = mm.nn.NeuralNetwork([mm.nn.Dense(1024, activation="relu"), mm.nn.Dense(10)])
+        x, y = np.ones((512, 1024), np.float32), np.zeros(512, np.int64)
+        net.fit(x, y, batch_size=512, epochs=0)
+        step = net.simulate(times="predicted")
+        assert step.form == "threads, predicted"
+        assert "thread 1: computes" in str(step)
+        program = net.trainer.step.program
+        assert program.team is not None
+        assert {w for t in step.timeline.tasks for w in t.workers} == {0, 1}
+        slow = net.simulate(times="predicted", slowdown={0: 2.0})
+        assert slow.seconds > 1.5 * step.seconds
+        assert net.simulate().seconds > 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal, final
 
@@ -20,6 +20,7 @@ from magmath.parallel.simulator.timeline import perfetto, timeline_svg
 from magmath.passes.environment import Environment
 from magmath.program.instructions import Call, Program, Redistribute
 
+THREADS: Final = "threads"
 STEPS: Final = 3
 """Simulated steps, so that the last one shows the steady state."""
 Times = Literal["measured", "predicted"]
@@ -33,7 +34,8 @@ class SimulatedStep:
     seconds   of a step in the steady state
     timeline  of some steps of all workers
     form      the form of the program that is the fastest: "replay", "segments" (with compiled
-              functions), or "predicted"
+              functions), or "predicted"; "threads, replay" … if the threads of the only worker
+              divide the program
     """
 
     seconds: float
@@ -58,8 +60,9 @@ class SimulatedStep:
     def __str__(self) -> str:
         workers = sorted({worker for task in self.timeline.tasks for worker in task.workers})
         rows = [f"{duration(self.seconds)} a step, {self.form}"]
+        kind = "thread" if self.form.startswith(THREADS) else "worker"
         rows += [
-            f"worker {worker}: computes {self._share(worker, COMPUTE)}, exchanges messages "
+            f"{kind} {worker}: computes {self._share(worker, COMPUTE)}, exchanges messages "
             f"{self._share(worker, COMMUNICATE)}"
             for worker in workers
         ]
@@ -90,11 +93,43 @@ def simulate_program(
     """
     if times not in ("measured", "predicted"):
         raise OptionError(f"simulate: times must be 'measured' or 'predicted', was given {times!r}")
-    machine = environment.machine
     count = processor_count() if processors is None else processors
+    found = _forms(program, environment, times, slowdown or {}, count)
+    if program.team is not None:
+        found += _team_forms(program.team, environment, times, slowdown or {}, count)
+    return min(found, key=lambda one: one.seconds)
+
+
+def _team_forms(
+    team: Program,
+    environment: Environment,
+    times: Times,
+    slowdown: Mapping[int, float],
+    count: int,
+) -> list[SimulatedStep]:
+    """Return the simulated steps of the program of the threads of the only worker."""
+    threads = replace(environment, threads=1, link=environment.machine.team, shares_memory=True)
+    slower = dict.fromkeys(range(team.workers), slowdown.get(0, 1.0))
+    found = _forms(team, threads, times, slower, count)
+    return [replace(one, form=f"{THREADS}, {one.form}") for one in found]
+
+
+def _forms(
+    program: Program,
+    environment: Environment,
+    times: Times,
+    slowdown: Mapping[int, float],
+    count: int,
+) -> list[SimulatedStep]:
+    """Return the simulated steps of each form of a program."""
+    machine = environment.machine
     priced = [step.seconds for step in explain_program(program, environment).steps]
     network = WorkerNetwork.of(
-        machine, program.workers, count, shares_memory=environment.shares_memory
+        machine,
+        program.workers,
+        count,
+        environment.link if environment.shares_memory else machine.messages,
+        shares_memory=environment.shares_memory,
     )
     free = max(1, count // environment.threads)
     host = Host(free, machine.host_bandwidth, machine.crowding)
@@ -109,7 +144,7 @@ def simulate_program(
         timeline = simulate(tasks, network.levels, slowdown, host)
         last, former = (_end(timeline, end) for end in (ends[-1], ends[-2]))
         found.append(SimulatedStep(last - former, timeline, form))
-    return min(found, key=lambda one: one.seconds)
+    return found
 
 
 def _end(timeline: Timeline, tasks: int) -> float:

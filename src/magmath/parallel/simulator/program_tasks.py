@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from magmath.cost import Level, Machine
+from magmath.cost import Level, Link, Machine
 from magmath.executor.call_times import CallTime, Tier
 from magmath.layout import Layout, plan
 from magmath.layout.redistribution import Stage
@@ -50,10 +50,9 @@ class WorkerNetwork:
 
     @staticmethod
     def of(
-        machine: Machine, workers: int, processors: int, *, shares_memory: bool
+        machine: Machine, workers: int, processors: int, link: Link, *, shares_memory: bool
     ) -> WorkerNetwork:
-        """Return the connection of some workers of a machine."""
-        link = machine.shared if shares_memory else machine.messages
+        """Return the connection of some workers of a machine, or of the threads of one."""
         crowded = shares_memory and workers > processors
         barrier = machine.crowded_barrier if crowded else link.barrier
         levels = machine.levels
