@@ -23,6 +23,7 @@ P = ParamSpec("P")
 Result = TypeVar("Result")
 
 _TYPES = frozenset(DTYPES.values()) - {float16, bfloat16, complex64, complex128}
+_INTEGERS = frozenset([dtype for dtype in _TYPES if dtype.is_integer])
 _SILENT = Context()
 _SILENT.run(np.seterr, all="ignore")
 
@@ -47,7 +48,8 @@ def is_faster_by_numpy(ufunc: NumpyUfunc, size: int, dtypes: Iterable[DType]) ->
     these types of result and operands."""
     alone = size <= UNDIVIDED or torch.get_num_threads() == 1
     wide = ufunc.avx512 and has_avx512() and alone
-    return size > 0 and (wide or size <= ufunc.most) and _TYPES.issuperset(dtypes)
+    types = _INTEGERS if ufunc.of_integers else _TYPES
+    return size > 0 and (wide or size <= ufunc.most) and types.issuperset(dtypes)
 
 
 def numpy_call(

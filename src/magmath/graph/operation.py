@@ -256,12 +256,14 @@ class NumpyUfunc(NamedTuple):
 
     It is faster than torch's on results of up to `most` elements, where the call takes longer than
     the arithmetic. With `avx512`, it is faster on any number of elements that one thread computes,
-    on a processor with these instructions.
+    on a processor with these instructions. With `of_integers`, it has the meaning of the operation
+    for integers alone.
     """
 
     function: Callable[..., Any]
     most: int
     avx512: bool = False
+    of_integers: bool = False
 
 
 Inference = tuple[Shape, DType]

@@ -34,6 +34,7 @@ from magmath.ops.infer_rules import (
 from magmath.ops.leaves import constant
 from magmath.ops.numpy_gaps import complex_of, digamma_of, erf_of, erfc_of, lgamma_of, zeta_of
 from magmath.ops.torch_gaps import (
+    absolute_kernel,
     exact_complex_kernel,
     expm1,
     flag_kernel,
@@ -47,6 +48,7 @@ from magmath.ops.torch_gaps import (
     root_kernel,
     round_kernel,
     sign_kernel,
+    square_kernel,
     where_positive_kernel,
     wide_kernel,
 )
@@ -80,6 +82,12 @@ VECTORIZED = frozenset(
 """Functions that NumPy computes by AVX-512 in two thirds of torch's time or less."""
 
 
+UFUNC_KERNELS = (
+    torch_kernel, parts_kernel, root_kernel, flag_kernel, absolute_kernel, square_kernel,
+)  # fmt: skip
+"""Kernels that compute what NumPy's function of the name computes, for the types that have one."""
+
+
 def _into(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return NumPy's ufunc with the output as last positional operand.
 
@@ -107,10 +115,9 @@ def _row(
     reference = numpy or getattr(np, torch or name)
     if "floating" in domain:
         FLOATING.add(name)
+    of_integers = kernel in (quotient_kernel, remainder_kernel)
     has_ufunc = (
-        numpy_loop
-        and kernel in (torch_kernel, parts_kernel, root_kernel)
-        and isinstance(reference, np.ufunc)
+        numpy_loop and (of_integers or kernel in UFUNC_KERNELS) and isinstance(reference, np.ufunc)
     )
     return Operation(
         name=name,
@@ -124,7 +131,9 @@ def _row(
         flops=flops_per_element(flops),
         same_bits=bits,
         elementwise=True,
-        numpy_ufunc=NumpyUfunc(_into(reference), _most_by_numpy(flops), name in VECTORIZED)
+        numpy_ufunc=NumpyUfunc(
+            _into(reference), _most_by_numpy(flops), name in VECTORIZED, of_integers
+        )
         if has_ufunc
         else None,
     )
@@ -354,7 +363,7 @@ _MAX_EXPONENT = {"float32": 80.0, "float64": 700.0}
 UNARY = (
     _row("negative", "numeric", "(-{0})", lambda n, g: (-g,),
          bits=same_bits_always),
-    _row("abs", "numeric", "abs({0})", _abs_vjp, result=real_dtype,
+    _row("abs", "numeric", "abs({0})", _abs_vjp, kernel=absolute_kernel, result=real_dtype,
          bits=same_bits_always),
     _row("conj", "numeric", "{0}", lambda n, g: (conj(g),), torch="conj_physical", numpy=np.conj,
          bits=same_bits_always),
@@ -367,6 +376,7 @@ UNARY = (
          _sign_vjp, kernel=sign_kernel, flops=2,
          bits=same_bits_always),
     _row("square", "numeric", "({0} * {0})", _scaled(lambda n: _x(n) + _x(n)),
+         kernel=square_kernel,
          bits=same_bits_always),
     _row("reciprocal", "floating", "({one} / {0})", _scaled(lambda n: -_square(n)),
          bits=same_bits_always),
@@ -456,7 +466,7 @@ BINARY = (
          lambda n, g: (g / n.inputs[1], -(g * n / n.inputs[1])),
          bits=same_bits_always),
     _row("floor_divide", "real", "({0} // {1})", no_gradient,
-         kernel=quotient_kernel, flops=4, numpy_loop=False),
+         kernel=quotient_kernel, flops=4),
     _row("remainder", "real",
          {"int": "np.mod({0}, {1})", "uint": "np.mod({0}, {1})",
           "float": "np.copysign(np.mod({0}, {1}), {1})"}, _remainder_vjp,
