@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import magmath as mm
-from magmath.errors import MagmathError, WorkerError, WorkerLost
+from magmath.errors import DataError, MagmathError, WorkerError, WorkerLost
 from magmath.parallel import DataParallel, WeightAveraging
 from magmath.runtime import start_pool
 
@@ -139,6 +139,15 @@ def test_losses_beyond_the_number_of_restarts_are_errors(tmp_path: Path) -> None
     _start()
     with pytest.raises(MagmathError, match="restarts= needs checkpoint="):
         mm.train.Trainer(mm.nn.Dense(4)).fit(X, Y, restarts=1)
+
+
+@pytest.mark.parametrize("where", ["x", "validation"])
+def test_data_that_would_be_lost_are_refused(where: str, tmp_path: Path) -> None:
+    mm.init(2, device="cpu", launcher="threads")
+    x, validation = (mm.asarray(X), (X, Y)) if where == "x" else (X, (mm.asarray(X), Y))
+    trainer = mm.train.Trainer(mm.nn.Dense(4))
+    with pytest.raises(DataError, match=r"arrays of NumPy, np\.asarray\(x\), or a Loader"):
+        trainer.fit(x, Y, validation=validation, checkpoint=tmp_path, restarts=1)
 
 
 def test_the_block_of_a_session_ends_the_pool_that_replaced_its_own(tmp_path: Path) -> None:

@@ -146,10 +146,11 @@ def _upsample(mode: str, space: int) -> Callable[..., Any]:
     def resized(x: mm.Array, size: Any, *rest: Any) -> mm.Array:
         corners = bool(rest[0]) if takes_corners and rest else False
         factors = next((r for r in rest if isinstance(r, (list, tuple))), None)
-        if size is None:
-            assert factors is not None
-            size = [int(n * s) for n, s in zip(x.shape[2:], factors, strict=True)]
-        return f.interpolate(x, tuple(size), mode=mode, align_corners=corners)
+        if factors is None:  # or the factors one by one, which are None without a scale_factor
+            factors = [r for r in rest[takes_corners:] if r is not None] or None
+        if factors is None:
+            return f.interpolate(x, tuple(size), mode=mode, align_corners=corners)
+        return f.interpolate(x, None, tuple(factors), mode=mode, align_corners=corners)
 
     return resized
 

@@ -44,18 +44,42 @@ def _select_scatter(x: mm.Array, values: mm.Array, axis: int, index: int) -> mm.
     return result
 
 
+def _gather(x: mm.Array, axis: int, index: mm.Array, sparse_grad: bool = False) -> mm.Array:
+    return x[_place(index, axis % max(x.ndim, 1))] if x.ndim else x[None][index]
+
+
 def _scatter(x: mm.Array, axis: int, index: mm.Array, source: Any) -> mm.Array:
     result = mm.copy(x)
-    mm.put_along_axis(result, index, source, axis)
+    if isinstance(source, mm.Array) and source.ndim:  # of which PyTorch reads the first part
+        source = source[tuple([slice(n) for n in index.shape])]
+    result[_place(index, axis % x.ndim)] = source
     return result
+
+
+def _scatter_add(x: mm.Array, axis: int, index: mm.Array, source: mm.Array) -> mm.Array:
+    result = mm.copy(x)
+    part = source[tuple([slice(n) for n in index.shape])]
+    mm.add.at(result, _place(index, axis % x.ndim), part)
+    return result
+
+
+def _place(index: mm.Array, axis: int) -> tuple[Any, ...]:
+    """Return indices of all axes: those given along one axis, the elements' own along the others,
+    which may be fewer than the array has."""
+    ranges = [
+        mm.reshape(mm.arange(n), tuple([-1 if d == e else 1 for e in range(index.ndim)]))
+        for d, n in enumerate(index.shape)
+    ]
+    return (*ranges[:axis], index, *ranges[axis + 1 :])
 
 
 ELEMENTS: dict[str, Operator] = {
     "index_select": lambda x, axis, index: mm.take(x, index, axis=axis),
-    "gather": lambda x, axis, index, sparse_grad=False: mm.take_along_axis(x, index, axis=axis),
+    "gather": _gather,
     "index": _index,
     "index_put": _index_put,
     "slice_scatter": _slice_scatter,
     "select_scatter": _select_scatter,
     "scatter": _scatter,
+    "scatter_add": _scatter_add,
 }

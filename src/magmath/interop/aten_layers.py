@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import magmath as mm
+from magmath.errors import MagmathError
 from magmath.interop.aten_recurrent import recurrent
 from magmath.interop.aten_types import Operator
 from magmath.nn import functional as f
@@ -24,8 +25,18 @@ def _native_dropout(x: mm.Array, rate: float, training: bool | None) -> tuple[mm
     return _dropout(x, rate, training), None
 
 
-def _embedding(weight: mm.Array, indices: mm.Array, *unused: Any) -> mm.Array:
-    return f.embedding(indices, weight)
+def _embedding(
+    weight: mm.Array,
+    indices: mm.Array,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> mm.Array:
+    if scale_grad_by_freq:
+        raise MagmathError(
+            "from_torch: Embedding(scale_grad_by_freq=True) is not available; train without it"
+        )
+    return f.embedding(indices, weight, None if padding_idx < 0 else padding_idx)
 
 
 def _attention(

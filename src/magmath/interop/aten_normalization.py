@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import magmath as mm
@@ -109,6 +110,14 @@ def _instance_norm(
 ) -> mm.Array:
     if not of_inputs and mean is not None:
         return _normalized_by(x, weight, bias, mean, variance, epsilon)
+    if isinstance(mean, mm.Variable):  # an update that torch.export does not record
+        axes = tuple(range(2, x.ndim))
+        count = prod(x.shape[2:])
+        means, variances = mm.mean(x, axis=axes), mm.var(x, axis=axes)
+        unbiased = variances * (count / max(count - 1, 1))
+        for kept, new in ((mean, means), (variance, unbiased)):
+            following = kept + momentum * (mm.mean(new, axis=0) - kept)
+            kept.assign(mm.astype(following, kept.dtype, copy=False))
     return f.instance_norm(x, weight, bias, epsilon)
 
 

@@ -1,20 +1,41 @@
-"""Variables at paths such as "encoder.0.weight", in parts that have the names of the path."""
+"""Modules whose parts have names of another library, such as "encoder.0.weight"."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from magmath.nn import Buffer, Module, Parameter
 
 
-def add_variable(module: Module, path: str, variable: Parameter | Buffer) -> None:
-    """Store a variable under its path."""
-    *owners, name = path.split(".")
-    owner = module
-    for part in owners:
-        if part not in vars(owner):
-            setattr(owner, part, NamedPart())
-        owner = vars(owner)[part]
-    setattr(owner, name, variable)
+class NamedParts(Module):
+    """A module with parts by name; the names may be those of methods. A part is not called."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, Any] = {}
+
+    def parts(self) -> Sequence[tuple[str, Any]]:
+        """Return the parts by the names that they have in the other library."""
+        return list(self._named.items())
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a part as an attribute."""
+        named = self.__dict__.get("_named", {})
+        if name not in named:
+            raise AttributeError(f"{type(self).__name__} has no part or attribute {name!r}")
+        return named[name]
 
 
-class NamedPart(Module):
-    """A part of a converted module, which has its parameters and is not called."""
+def add_variables(module: NamedParts, variables: Mapping[str, Parameter | Buffer]) -> None:
+    """Store variables under their paths, in parts that have the names of the paths.
+
+    A name that another path continues, as "a" where there is "a.b", gets an underscore.
+    """
+    for path, variable in variables.items():
+        while any(other.startswith(f"{path}.") for other in variables):
+            path += "_"
+        *owners, name = path.split(".")
+        owner = module
+        for part in owners:
+            owner = owner._named.setdefault(part, NamedParts())
+        owner._named[name] = variable

@@ -2,27 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 import magmath as mm
+from magmath.engine import tracing
+from magmath.errors import TracingError
 from magmath.interop.onnx_call import OnnxCall, Operator, Value
 
 
 def _if(call: OnnxCall, condition: Value) -> tuple[Value, ...]:
+    if isinstance(condition, mm.Array) and tracing.current() is not None:
+        branches = [_branch(call, name) for name in ("then_branch", "else_branch")]
+        return mm.cond(mm.reshape(condition, ()), *branches)  # type: ignore[no-any-return]
     branch = "then_branch" if bool(np.asarray(condition)) else "else_branch"
     return tuple(_run(call, call.get(branch)))
 
 
+def _branch(call: OnnxCall, name: str) -> Callable[[], tuple[mm.Array, ...]]:
+    return lambda: tuple([mm.asarray(x) for x in _run(call, call.get(name))])
+
+
+def _known(call: OnnxCall, value: Value) -> Any:
+    """Return a number that decides how often a loop runs. Raises MagmathError while a function is
+    traced if the inputs determine it."""
+    try:
+        return np.asarray(value).item()
+    except TracingError:
+        raise call.refuse(
+            "whose number of steps depends on the inputs is not available in compiled functions; "
+            "call the module without compile"
+        ) from None
+
+
 def _loop(call: OnnxCall, count: Value, condition: Value, *carried: Value) -> tuple[Value, ...]:
-    limit = None if count is None else int(np.asarray(count))
-    going = True if condition is None else bool(np.asarray(condition))
+    limit = None if count is None else int(_known(call, count))
+    going = True if condition is None else bool(_known(call, condition))
     states, rows, step = list(carried), [], 0
     while going and (limit is None or step < limit):
         numbers = [np.asarray(step, np.int64), np.asarray(going)]
         going, *found = _run(call, call.get("body"), *numbers, *states)
-        going = bool(np.asarray(going))
+        going = bool(_known(call, going))
         states, row = found[: len(states)], found[len(states) :]
         rows.append(row)
         step += 1

@@ -59,8 +59,8 @@ def _cast(call: OnnxCall, x: Value) -> mm.Array:
     return mm.astype(mm.asarray(x), dtype_of(call.get("to")))
 
 
-def _softmax(function: Callable[..., mm.Array]) -> Operator:
-    """Return a softmax along one axis, or, before version 13, along all axes from one on."""
+def _along_one_axis(function: Callable[..., mm.Array]) -> Operator:
+    """Return a function along one axis, or, before version 13, along all axes from one on."""
 
     def operator(call: OnnxCall, x: Value) -> mm.Array:
         if call.opset >= 13:
@@ -72,8 +72,8 @@ def _softmax(function: Callable[..., mm.Array]) -> Operator:
     return operator
 
 
-def _hardmax(call: OnnxCall, x: Value) -> mm.Array:
-    axis = call.get("axis", -1 if call.opset >= 13 else 1) % x.ndim
+def _hardmax(x: mm.Array, axis: int) -> mm.Array:
+    axis %= x.ndim
     largest = mm.argmax(x, axis=axis, keepdims=True)
     shape = [1] * x.ndim
     shape[axis] = x.shape[axis]
@@ -172,5 +172,6 @@ ELEMENTWISE: dict[str, Operator] = {
     "Shrink": _shrink, "PRelu": _prelu,
     "Swish": lambda call, x: x * mm.sigmoid(call.get("alpha", 1.0) * x),
     "Gelu": lambda call, x: f.gelu(x, call.get("approximate", "none")),
-    "Softmax": _softmax(mm.softmax), "LogSoftmax": _softmax(mm.log_softmax), "Hardmax": _hardmax,
+    "Softmax": _along_one_axis(mm.softmax), "LogSoftmax": _along_one_axis(mm.log_softmax),
+    "Hardmax": _along_one_axis(_hardmax),
 }  # fmt: skip

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx import helper
 
 import magmath
+import magmath as mm
 from magmath.arrays.array import as_array
+from magmath.arrays.tree import flatten
+from magmath.arrays.variable import Variable
 from magmath.core.atomic_replace import atomic_replace
 from magmath.core.integers import require_integer
 from magmath.errors import MagmathError, OptionError
+from magmath.interop.onnx_module import from_onnx
 from magmath.interop.onnx_nodes import EMITTERS
-from magmath.interop.onnx_trace import Traced, TracedNode
+from magmath.interop.onnx_trace import KEEP_FIXED, Traced, TracedNode
 from magmath.interop.onnx_writer import OnnxWriter, described, numpy_values
 from magmath.nn import Module
 from magmath.nn.abstract import AbstractArray, trace_call
+from magmath.train import NeuralNetwork, Trainer
 
 OPSET, IR_VERSION = 18, 8
 """The versions of operators and format that models are written in, of 2023."""
@@ -27,57 +34,112 @@ MAX_BYTES = 1 << 31
 
 
 def to_onnx(
-    module: Callable[..., Any],
+    module: Callable[..., Any] | Trainer | NeuralNetwork,
     path: str | os.PathLike[str],
     *example: Any,
-    variable_axes: int = 1,
+    variable_axes: int | Sequence[int] = 1,
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
 ) -> onnx.ModelProto:
-    """Write a module, in evaluation mode, as an ONNX model; return the model.
+    """Write a module as an ONNX model; return the model.
 
-    module         an `nn.Module`, or a function of arrays
+    module         an `nn.Module` or a trained network, written in evaluation mode, or a function of
+                   arrays
     path           the file, which is replaced at once when it is complete
-    example        an example of the arguments: arrays, whose shapes and types count
+    example        an example of the arguments: arrays
     variable_axes  the number of first axes of each input whose extents may differ from those of
-                   the example: 1 for samples, 2 for samples and words
+                   the example, or a list of such axes: 1 for samples, 2 for samples and words,
+                   (0, 2, 3) for images of any size
     input_names    the names of the inputs, by default "input", "input_1", …
-    output_names   the names of the outputs, by default "output", "output_1", …
+    output_names   the names of the outputs, by default "output", "output_1", …, or the keys of a
+                   dictionary that the module returns
 
     Parameters and buffers are initializers with the paths that they have in the module; what
-    depends on them alone, such as the factors of batch normalization, is computed. Equal first
-    extents of several inputs count as one.
+    depends on them alone is computed. Equal extents of one axis of several inputs count as one.
+    The model is run on the example before it is written.
 
-    Raises MagmathError for operations that ONNX does not have, random numbers among them, and for
-    numbers that depend on a variable extent in a way other than as a multiple of it. Source:
-    onnx.ai/onnx/operators, version 18.
+    Raises MagmathError for operations that ONNX does not have, for random numbers, for numbers
+    that depend on a variable extent in an unknown way, and if the model does not compute what the
+    module computes. Source: onnx.ai/onnx/operators, version 18.
     """
     if not example:
         raise OptionError(
             "to_onnx: needs an example of the arguments after the path, such as mm.zeros((1, 784))"
         )
-    count = require_integer("to_onnx: variable_axes", variable_axes, 0)
+    function = module.module if isinstance(module, Trainer | NeuralNetwork) else module
+    axes = _axes(variable_axes)
     examples = [as_array("to_onnx", x) for x in example]
-    if isinstance(module, Module):
-        with module.mode(False):
-            if not module.is_built:
-                trace_call(module, tuple([AbstractArray(x.shape, x.dtype) for x in examples]))
-            traced = Traced(module, examples, count)
-        paths = [*module.named_parameters(), *module.named_buffers()]
-    else:
-        traced, paths = Traced(module, examples, count), []
-    inputs = _names("input", input_names, len(traced.inputs))
-    outputs = _names("output", output_names, len(traced.outputs))
-    graph = _graph(traced, inputs, outputs, {id(v): path for path, v in paths})
-    model = helper.make_model(
-        graph,
-        producer_name="magmath",
-        producer_version=magmath.__version__,
-        opset_imports=[helper.make_opsetid("", OPSET)],
-        ir_version=IR_VERSION,
-    )
+    mode = function.mode(False) if isinstance(function, Module) else nullcontext()
+    with mode:
+        if isinstance(function, Module) and not function.is_built:
+            trace_call(function, tuple([AbstractArray(x.shape, x.dtype) for x in examples]))
+        traced = Traced(function, examples, axes)
+        inputs = _names("input", input_names, len(traced.inputs))
+        keys = list(traced.nested) if isinstance(traced.nested, dict) else None
+        keys = keys if keys is not None and len(keys) == len(traced.outputs) else None
+        outputs = _names("output", output_names or keys, len(traced.outputs))
+        graph = _graph(traced, inputs, outputs, _paths(function))
+        model = helper.make_model(
+            graph,
+            producer_name="magmath",
+            producer_version=magmath.__version__,
+            opset_imports=[helper.make_opsetid("", OPSET)],
+            ir_version=IR_VERSION,
+        )
+        _check_values(function, model, examples)
     _save(model, path)
     return model
+
+
+def _axes(given: int | Sequence[int]) -> list[int]:
+    if isinstance(given, Sequence):
+        return [require_integer("to_onnx: variable_axes", axis, 0) for axis in given]
+    return list(range(require_integer("to_onnx: variable_axes", given, 0)))
+
+
+def _paths(module: Any) -> dict[int, str]:
+    """Return the paths of the variables of a module, by their identity."""
+    found: dict[int, str] = {}
+    for path, part in module.named_modules() if isinstance(module, Module) else ():
+        for name, value in part.parts():
+            if isinstance(value, Variable):
+                found.setdefault(id(value), f"{path}.{name}" if path else name)
+    return found
+
+
+def _check_values(
+    module: Callable[..., Any], model: onnx.ModelProto, examples: Sequence[mm.Array]
+) -> None:
+    """Raise MagmathError if the model does not compute what the module computes for the example,
+    whose extents are not among those of the traces."""
+    random = np.random.default_rng(0)
+    given = [_lively(x, random) for x in examples]
+    wanted = flatten(module(*given))[0]
+    found = from_onnx(model)(*given)
+    for x, y in zip(wanted, found if isinstance(found, tuple) else (found,), strict=True):
+        if x.shape != y.shape or not _is_close(numpy_values(x), numpy_values(y), x.dtype):
+            raise MagmathError(
+                f"to_onnx: for the example the model computes other values than the module, whose "
+                f"code decides something by the extents of its inputs, or draws numbers; "
+                f"{KEEP_FIXED}"
+            )
+
+
+def _lively(x: mm.Array, random: np.random.Generator) -> mm.Array:
+    """Return an example; random numbers in place of floating point ones that are all equal."""
+    values = np.asarray(mm.astype(x, mm.float64)) if x.dtype.is_floating else None
+    if values is None or values.size < 2 or (values != values.flat[0]).any():
+        return x
+    return mm.asarray(random.normal(size=x.shape), dtype=x.dtype)
+
+
+def _is_close(x: Any, y: Any, dtype: mm.DType) -> bool:
+    if not dtype.is_floating:
+        return bool((x == y).all())
+    tolerance = 1e-6 if dtype == mm.float64 else 1e-2 if dtype == mm.float32 else 0.1
+    a, b = x.astype(np.float64), y.astype(np.float64)
+    scale = np.abs(a[np.isfinite(a)]).max(initial=0.0) or 1.0
+    return bool(np.isclose(a, b, rtol=tolerance, atol=tolerance * scale, equal_nan=True).all())
 
 
 def _names(kind: str, given: Sequence[str] | None, count: int) -> list[str]:
@@ -102,21 +164,36 @@ def _graph(
     for node, values in zip(constant, traced.values(constant), strict=True):
         variable = traced.variables.get(node.first)
         names[node] = writer.store(numpy_values(values), paths.get(id(variable)))
+    for node, name in names.items():
+        if node.is_data:
+            writer.note(name, node)
     for node in written:
         emitter = EMITTERS.get(node.name)
         if emitter is None:
-            raise node.refuse("which has no equal in ONNX")
+            raise node.refuse("which has no equal in ONNX", "write it in other operations")
         names[node] = emitter(writer, node, *[names[x] for x in node.inputs])
+        writer.note(names[node], node)
     for node, name in zip(traced.outputs, outputs, strict=True):
         writer.output(names[node], name)
-    read = {name for made in writer.nodes for name in made.input}
+    nodes = _needed(writer.nodes, outputs)
+    read = {name for made in nodes for name in made.input}
     return helper.make_graph(
-        writer.nodes,
+        nodes,
         "magmath",
         described(inputs, traced.inputs, traced.places, traced),
         described(outputs, traced.outputs, {}, traced),
         [tensor for tensor in writer.initializers if tensor.name in read],
     )
+
+
+def _needed(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> list[onnx.NodeProto]:
+    """Return the nodes that the outputs depend on."""
+    read, needed = set(outputs), []
+    for node in reversed(nodes):
+        if read.intersection(node.output):
+            read.update(node.input)
+            needed.append(node)
+    return needed[::-1]
 
 
 def _save(model: onnx.ModelProto, path: str | os.PathLike[str]) -> None:

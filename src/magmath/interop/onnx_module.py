@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -21,25 +20,26 @@ from onnx.inliner import inline_local_functions, inline_selected_functions
 import magmath as mm
 from magmath.arrays.array import as_array
 from magmath.errors import DataError, MagmathError, ShapeError
-from magmath.interop.named_parts import add_variable
+from magmath.interop.named_parts import NamedParts, add_variables
 from magmath.interop.onnx_call import dtype_of
 from magmath.interop.onnx_graph import BUFFERS, NUMBERS, OnnxGraph, stored_array
 from magmath.interop.onnx_operators import OPERATORS
-from magmath.nn import Buffer, Module, Parameter
+from magmath.nn import Buffer, Parameter
 
 OnnxModel = onnx.ModelProto
 OWN_DOMAINS = ("", "ai.onnx")
 
 
 @final
-class OnnxModule(Module):
+class OnnxModule(NamedParts):
     """An ONNX model that computes on magmath.
 
-    Its floating point initializers are parameters, with their names in the model, running moments
-    are buffers, and other initializers constants.
+    Its floating point initializers of one or more dimensions are parameters, with their names in
+    the model, running moments are buffers, and other initializers constants.
     """
 
     def __init__(self, model: OnnxModel) -> None:
+        super().__init__()
         self._model = model = _with_known_operators(model)
         graph = model.graph
         trained, updated = _variables_of(graph)
@@ -50,9 +50,7 @@ class OnnxModule(Module):
                 kind = Buffer if tensor.name in updated else Parameter
                 variable = kind(mm.asarray(stored_array(tensor)))
                 self._variables[tensor.name] = variable
-                inner = any(name.startswith(f"{tensor.name}.") for name in paths)
-                path = tensor.name.replace(".", "_") if inner else tensor.name
-                add_variable(self, path, variable)
+        add_variables(self, self._variables)
         opset = max([x.version for x in model.opset_import if x.domain in OWN_DOMAINS] or [1])
         self._graph = OnnxGraph(graph, opset, self._variables)
         named = {value.name: value for value in graph.input}
@@ -74,11 +72,6 @@ class OnnxModule(Module):
                 object.__setattr__(self, name, value)
         for name in ("_model", "_graph", "_inputs"):
             object.__setattr__(self, name, vars(fresh)[name])
-
-    def parts(self) -> Sequence[tuple[str, Any]]:
-        """Return the variables by the names that they have in the model."""
-        hidden = ("_model", "_graph", "_variables", "_inputs")
-        return [(name, part) for name, part in super().parts() if name not in hidden]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the outputs for the inputs of the model, given in order or by name: one array, or

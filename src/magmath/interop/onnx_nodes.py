@@ -14,7 +14,7 @@ import numpy as np
 
 import magmath as mm
 from magmath.errors import MagmathError
-from magmath.interop.onnx_trace import Extent, TracedNode
+from magmath.interop.onnx_trace import KEEP_FIXED, Extent, TracedNode
 from magmath.interop.onnx_writer import OnnxWriter
 
 Emitter = Callable[..., str]
@@ -73,7 +73,59 @@ def _hypotenuse(w: OnnxWriter, node: TracedNode, x: str, y: str) -> str:
 
 
 def _affine(w: OnnxWriter, node: TracedNode, x: str, mean: str, factor: str, shift: str) -> str:
+    channels = (1, node.first.shape[1], *[1] * (node.ndim - 2)) if node.ndim > 1 else None
+    moments = [w.values.get(name) for name in (mean, factor, shift)]
+    if channels is not None and all(v is not None and v.shape == channels for v in moments):
+        m, a, b = [w.store(v.reshape(-1)) for v in moments if v is not None]
+        one = w.store(np.ones(channels[1], moments[0].dtype))  # type: ignore[union-attr]
+        return w.add("BatchNormalization", x, a, b, m, one, epsilon=0.0)
     return w.add("Add", w.add("Mul", w.add("Sub", x, mean), factor), shift)
+
+
+def _largest(w: OnnxWriter, node: TracedNode, x: str, y: str) -> str:
+    zero = node.inputs[1].name == "constant" and node.inputs[1].first.attributes["value"] == 0
+    return w.add("Relu", x) if zero else w.add("Max", x, y)
+
+
+def _chosen(w: OnnxWriter, node: TracedNode, condition: str, x: str, y: str) -> str:
+    """Write a choice; one between x and a limit is an extremum, as in relu6."""
+    if node.first.dtype == mm.bool:
+        return w.add("Or", w.add("And", condition, x), w.add("And", w.add("Not", condition), y))
+    comparison, limit, other = node.inputs
+    operator = {"greater_equal": "Min", "less_equal": "Max"}.get(comparison.name)
+    if operator is not None and _is_equal_number(comparison.inputs[1], limit):
+        compared = comparison.inputs[0]
+        if other is compared or (operator == "Max" and _is_below(compared, limit, other)):
+            return w.add(operator, y, x)
+    return w.add("Where", condition, x, y)
+
+
+def _is_equal_number(x: TracedNode, y: TracedNode) -> bool:
+    numbers = x.name == y.name == "parameter"
+    return x is y or (
+        numbers and not x.varies() and not y.varies() and x.first.value == y.first.value
+    )
+
+
+def _is_below(compared: TracedNode, limit: TracedNode, other: TracedNode) -> bool:
+    """Return True if `other` is the smaller one of `compared` and a number above the limit."""
+    if other.name != "where" or other.inputs[0].name != "greater_equal":
+        return False
+    high, numbers = other.inputs[1], limit.name == other.inputs[1].name == "parameter"
+    return (
+        other.inputs[2] is compared
+        and other.inputs[0].inputs[0] is compared
+        and _is_equal_number(other.inputs[0].inputs[1], high)
+        and numbers
+        and limit.first.value <= high.first.value
+    )
+
+
+def _bitwise(of_truths: str, of_integers: str) -> Emitter:
+    def emit(w: OnnxWriter, node: TracedNode, *names: str) -> str:
+        return w.add(of_truths if node.first.dtype == mm.bool else of_integers, *names)
+
+    return emit
 
 
 def _finite(w: OnnxWriter, node: TracedNode, x: str) -> str:
@@ -233,19 +285,27 @@ def _positions(w: OnnxWriter, node: TracedNode) -> str:
 
 def _number(w: OnnxWriter, node: TracedNode) -> str:
     """Write a number that depends on extents: a count of elements, or the inverse of one."""
-    values = [one.value for one in node.nodes]
-    if None in values:
-        raise MagmathError(
-            "to_onnx: the module needs a number that differs in each call, as random numbers do; "
-            "give such numbers as an input"
+    if node.ndim:
+        raise node.refuse(
+            "which is made anew in each call, from an extent of the inputs or by drawing numbers",
+            f"compute it with functions of magmath, keep it in a Buffer, or {KEEP_FIXED}",
         )
+    if node.name == "parameter" and None in [one.value for one in node.nodes]:
+        raise MagmathError(
+            "to_onnx: the module draws random numbers; write it in evaluation mode, "
+            "module.eval(), or give such numbers as an input"
+        )
+    values = [
+        one.value if node.name == "parameter" else np.asarray(mm.Array(one)).item()
+        for one in node.nodes
+    ]
     whole = tuple([round(v) for v in values])
     if all(float(v) == float(n) for v, n in zip(values, whole, strict=True)):
         return w.cast(w.add("Squeeze", w.integer(whole, node)), node.first.dtype)
     inverse = tuple([round(1.0 / v) if v else 0 for v in values])
     close = all(n and abs(v * n - 1.0) < 1e-6 for v, n in zip(values, inverse, strict=True))
     if not close:
-        raise node.refuse("a number that depends on the extents of the inputs in another way")
+        raise node.refuse("which depends on the extents of the inputs in an unknown way")
     count = w.cast(w.add("Squeeze", w.integer(inverse, node)), node.first.dtype)
     return w.add("Reciprocal", count)
 
@@ -399,15 +459,15 @@ EMITTERS: dict[str, Emitter] = {
     "isnan": _same("IsNaN"), "isinf": _same("IsInf"), "isfinite": _finite,
     "less": _same("Less"), "less_equal": _same("LessOrEqual"), "log": _same("Log"),
     "logical_and": _same("And"), "logical_not": _same("Not"), "logical_or": _same("Or"),
-    "logical_xor": _same("Xor"), "maximum": _same("Max"), "minimum": _same("Min"),
+    "logical_xor": _same("Xor"), "maximum": _largest, "minimum": _same("Min"),
     "multiply": _same("Mul"), "negative": _same("Neg"), "power": _same("Pow"),
     "reciprocal": _same("Reciprocal"), "relu": _same("Relu"), "round": _same("Round"),
     "sign": _same("Sign"), "sin": _same("Sin"), "sinh": _same("Sinh"), "sqrt": _same("Sqrt"),
     "root": _same("Sqrt"), "subtract": _same("Sub"), "tan": _same("Tan"), "tanh": _same("Tanh"),
-    "where": _same("Where"), "stop_gradient": _same("Identity"), "clamp_max": _same("Min"),
+    "where": _chosen, "stop_gradient": _same("Identity"), "clamp_max": _same("Min"),
     "clamp_min": _same("Max"), "remainder": _same("Mod"), "fmod": _same("Mod", fmod=1),
-    "bitwise_and": _same("BitwiseAnd"), "bitwise_or": _same("BitwiseOr"),
-    "bitwise_xor": _same("BitwiseXor"), "bitwise_invert": _same("BitwiseNot"),
+    "bitwise_and": _bitwise("And", "BitwiseAnd"), "bitwise_or": _bitwise("Or", "BitwiseOr"),
+    "bitwise_xor": _bitwise("Xor", "BitwiseXor"), "bitwise_invert": _bitwise("Not", "BitwiseNot"),
     "bitwise_left_shift": _same("BitShift", direction="LEFT"),
     "bitwise_right_shift": _same("BitShift", direction="RIGHT"),
     "square": lambda w, node, x: w.add("Mul", x, x),
@@ -418,7 +478,8 @@ EMITTERS: dict[str, Emitter] = {
     "reshape": _reshape, "permute_dims": _permute, "broadcast_to": _broadcast,
     "concat": _concat, "slice": _slice, "set_slice": _set_slice, "window": _window,
     "set_window": _set_window, "full": _full,
-    "iota": _positions, "parameter": _number, "take": _take, "take_along": _take_along,
+    "iota": _positions, "parameter": _number, "input": _number, "take": _take,
+    "take_along": _take_along,
     "diagonal": _diagonal, "sum": _sum, "prod": _reduced("ReduceProd"),
     "max": _reduced("ReduceMax"), "min": _reduced("ReduceMin"), "any": _reduced("ReduceMax"),
     "all": _reduced("ReduceMin"), "argmax": _extremum("ArgMax"), "argmin": _extremum("ArgMin"),

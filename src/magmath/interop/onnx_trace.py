@@ -8,7 +8,9 @@ between the traces depends on an extent, and the traces show how.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, final
+from typing import Any, NamedTuple, final
+
+import numpy as np
 
 import magmath as mm
 from magmath.arrays.array import Array
@@ -21,8 +23,14 @@ from magmath.ops.leaves import input_leaf
 
 Extent = tuple[int, ...]
 """An extent, or another integer, in each of the traces."""
-ADDED = (2, 6)
-"""What is added to a named extent in two more traces: a multiple of it differs from a part."""
+TRACES = 2
+"""The traces for each named extent, in which it is larger."""
+ADDED, ADDED_TO_SPACE = (2, 6), (64, 160)
+"""What is added to it: a multiple of an extent differs from a part. Images are enlarged by more, so
+that their extents differ after strides too."""
+
+
+KEEP_FIXED = "pass variable_axes=0 for a model of the extents of the example"
 
 
 @final
@@ -37,6 +45,7 @@ class TracedNode:
         self.is_data = False
         """True if it depends on the inputs of the module."""
         self.inputs: tuple[TracedNode, ...] = ()
+        self.line = self.first.line
 
     @property
     def name(self) -> str:
@@ -64,20 +73,21 @@ class TracedNode:
         """Return an attribute in each of the traces."""
         return [node.attributes[name] for node in self.nodes]
 
-    def refuse(self, reason: str) -> MagmathError:
+    def refuse(self, reason: str, remedy: str = KEEP_FIXED) -> MagmathError:
         """Return the error for an operation that an ONNX model cannot have."""
-        line = self.first.line
-        where = f" at {line[0]}:{line[1]}" if line else ""
-        return MagmathError(
-            f"to_onnx: the module has the operation {self.name}{where}, {reason}; write it in "
-            f"other operations, or, if an extent is the reason, pass variable_axes=0"
-        )
+        where = f" at {self.line[0]}:{self.line[1]}" if self.line else ""
+        kind = f"operation {self.name}"
+        if self.name in ("parameter", "input"):
+            kind = "array" if self.ndim else "number"
+        return MagmathError(f"to_onnx: the module has the {kind}{where}, {reason}; {remedy}")
 
     def varies(self) -> bool:
         """Return True if a number of the operation itself depends on an extent."""
         first = self.first
         if first.name == "parameter":
             return any(node.value != first.value for node in self.nodes)
+        if first.name == "input":  # an array that was made in the module, or that it has
+            return any(not _has_same_values(node, first) for node in self.nodes)
         same = all(dict(node.attributes) == dict(first.attributes) for node in self.nodes)
         return not same
 
@@ -86,41 +96,48 @@ class TracedNode:
 class Traced:
     """The operations of a module, and its variables by their leaves.
 
-    inputs    the shapes and element types of the inputs, by name
-    extents   the named extents: the extent, and the input and axis that have it
+    variables  by their leaves
+    outputs    nested as the module nests them
+    extents    the named extents in all traces, and the input and axis that have each
     """
 
     def __init__(
         self,
         module: Callable[..., Any],
         examples: Sequence[mm.Array],
-        variable_axes: int,
+        variable_axes: Sequence[int],
     ) -> None:
         named = _named_extents(examples, variable_axes)
-        variants = _variants(named)
+        variants = _variants(named, examples)
         traces = [_traced(module, examples, named, sizes) for sizes in variants]
-        self.variables: dict[Node, Any] = dict(traces[0][2].read)
+        self.variables: dict[Node, Any] = dict(traces[0].trace.read)
+        self.nested = traces[0].nested
         self.extents: dict[str, tuple[Extent, int, int]] = {}
         for name, places in named.items():
             index, axis = places[0]
             self.extents[name] = tuple([sizes[name] for sizes in variants]), index, axis
         self.places = {place: name for name, places in named.items() for place in places}
-        orders = [topological(tuple(outputs)) for _, outputs, _ in traces]
+        orders = [topological(tuple(one.outputs)) for one in traces]
         if any([n.name for n in order] != [n.name for n in orders[0]] for order in orders):
             raise MagmathError(
-                "to_onnx: the module has other operations for other extents of its inputs; pass "
-                "variable_axes=0 for a model of the extents of the example"
+                f"to_onnx: the module has other operations for other extents of its inputs; "
+                f"{KEEP_FIXED}"
             )
         self.nodes = [TracedNode(nodes) for nodes in zip(*orders, strict=True)]
         of = {traced.first: traced for traced in self.nodes}
-        self.inputs = [of.get(leaf, TracedNode([leaf])) for leaf in traces[0][0]]
-        self.outputs = [of[node] for node in traces[0][1]]
-        given = {*self.inputs, *[of[leaf] for leaf in self._numbers(traces[0][2]) if leaf in of]}
+        self.inputs = [
+            of.get(leaves[0], TracedNode(leaves))
+            for leaves in zip(*[one.inputs for one in traces], strict=True)
+        ]
+        self.outputs = [of[node] for node in traces[0].outputs]
+        given = {*self.inputs, *[of[leaf] for leaf in self._numbers(traces[0].trace) if leaf in of]}
         for traced in self.nodes:
             traced.inputs = tuple([of[source] for source in traced.first.inputs])
+            for source in traced.inputs:
+                source.line = source.line or traced.line
             traced.is_data = traced in given or any(x.is_data for x in traced.inputs)
-            varies = traced.varies() or any(x.is_named for x in traced.inputs)
-            traced.is_named = varies and not traced.is_data
+            if not traced.is_data:
+                traced.is_named = any(x.is_named for x in traced.inputs) or traced.varies()
 
     @staticmethod
     def _numbers(trace: Trace) -> set[Node]:
@@ -137,13 +154,23 @@ class Traced:
         return [Array(node) for node in graph.substituted(known).outputs]
 
 
-def _named_extents(examples: Sequence[mm.Array], count: int) -> dict[str, list[tuple[int, int]]]:
+def _has_same_values(node: Node, other: Node) -> bool:
+    if node is other or node.value is other.value:
+        return True
+    if node.shape != other.shape:
+        return False
+    return bool(np.asarray(Array(node)).tobytes() == np.asarray(Array(other)).tobytes())
+
+
+def _named_extents(
+    examples: Sequence[mm.Array], axes: Sequence[int]
+) -> dict[str, list[tuple[int, int]]]:
     """Return the inputs and axes of each named extent: equal extents of one axis are the same."""
     found: dict[str, list[tuple[int, int]]] = {}
     names: dict[tuple[int, int], str] = {}
     for index, x in enumerate(examples):
-        for axis, extent in enumerate(x.shape[:count]):
-            key = (axis, extent)
+        for axis in [axis for axis in axes if axis < x.ndim]:
+            key = (axis, x.shape[axis])
             if key not in names:
                 others = sum(1 for other, _ in names if other == axis)
                 name = "batch" if axis == 0 else f"extent_{axis}"
@@ -152,13 +179,37 @@ def _named_extents(examples: Sequence[mm.Array], count: int) -> dict[str, list[t
     return found
 
 
-def _variants(named: Mapping[str, Sequence[tuple[int, int]]]) -> list[dict[str, int]]:
+def _variants(
+    named: Mapping[str, Sequence[tuple[int, int]]], examples: Sequence[mm.Array]
+) -> list[dict[str, int]]:
     """Return the extents of each trace: different ones for each name, then one by one larger.
 
-    None is a power of two, whose inverse is exact, so that a mean is another operation.
+    None is a power of two, whose inverse is exact, so that a mean is another operation. Without a
+    name there are two equal traces, which show what the module draws.
     """
-    first = {name: 1 + (8 << i) for i, name in enumerate(named)}
-    return [first, *[{**first, name: first[name] + n} for name in named for n in ADDED]]
+    first: dict[str, int] = {}
+    added: dict[str, tuple[int, ...]] = {}
+    for i, (name, places) in enumerate(named.items()):
+        index, axis = places[0]
+        added[name] = ADDED if axis < 2 else ADDED_TO_SPACE
+        extent = max(1 + (8 << i), examples[index].shape[axis])
+        while extent in first.values() or any(
+            (extent + n).bit_count() == 1 for n in (0, *added[name])
+        ):
+            extent += 1
+        first[name] = extent
+    larger = [{**first, name: first[name] + n} for name in named for n in added[name]]
+    return [first, *(larger or [first])]
+
+
+@final
+class _Call(NamedTuple):
+    """A traced call: the leaves of its inputs, the nodes of its outputs, and their nesting."""
+
+    inputs: list[Node]
+    outputs: list[Node]
+    nested: Any
+    trace: Trace
 
 
 def _traced(
@@ -166,10 +217,11 @@ def _traced(
     examples: Sequence[mm.Array],
     named: Mapping[str, Sequence[tuple[int, int]]],
     sizes: Mapping[str, int],
-) -> tuple[list[Node], list[Node], Trace]:
-    """Return the leaves of the inputs, the nodes of the outputs, and the trace of a call.
+) -> _Call:
+    """Trace a call of the module with inputs of these extents.
 
-    Raises MagmathError if the module does not take inputs of these extents.
+    Raises MagmathError if the module does not take such inputs, or returns something else than
+    arrays.
     """
     shapes: list[Shape] = []
     for index, x in enumerate(examples):
@@ -185,13 +237,20 @@ def _traced(
             for shape, x in zip(shapes, examples, strict=True)
         ]
         try:
-            outputs, _ = flatten(module(*given))
+            nested = module(*given)
         except MagmathError as error:
             if not named:
                 raise
             raise MagmathError(
-                f"to_onnx: the module does not take inputs of the shapes "
-                f"{', '.join(map(str, shapes))}, which have other first extents than the example: "
-                f"{error}; pass variable_axes=0 for a model of the extents of the example"
+                f"to_onnx: the module is traced with inputs of other extents too, and does not "
+                f"take {', '.join(map(str, shapes))}: {error}; if it takes the example, "
+                f"{KEEP_FIXED}"
             ) from error
-    return [x.node for x in given], [x.node for x in outputs], trace
+        outputs, _ = flatten(nested)
+    for x in outputs:
+        if not isinstance(x, Array):
+            raise MagmathError(
+                f"to_onnx: the module must return arrays, was given {type(x).__name__} among its "
+                f"outputs; leave it out, or return mm.asarray(x)"
+            )
+    return _Call([x.node for x in given], [x.node for x in outputs], nested, trace)

@@ -11,7 +11,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import magmath as mm
-from magmath.interop.onnx_trace import ADDED, Extent, Traced, TracedNode
+from magmath.interop.onnx_trace import TRACES, Extent, Traced, TracedNode
 
 
 @final
@@ -25,6 +25,15 @@ class OnnxWriter:
         self._input_names = list(input_names)
         self._used_names = set(input_names)
         self._known: dict[Any, str] = {}
+        self._axes: dict[Extent, tuple[str, int]] = {}
+        self.values: dict[str, Any] = {}
+        """The values of initializers, by name."""
+
+    def note(self, name: str, node: TracedNode) -> None:
+        """Record a result: other shapes may use its extents."""
+        for axis, extent in enumerate(node.shape):
+            if len(set(extent)) > 1:
+                self._axes.setdefault(extent, (name, axis))
 
     def add(self, operator: str, *inputs: str, **attributes: Any) -> str:
         """Add a node of one result; return the name of the result."""
@@ -53,6 +62,7 @@ class OnnxWriter:
             return self._known[key]
         stored = self._new("constant") if name is None else name
         self.initializers.append(numpy_helper.from_array(values, stored))
+        self.values[stored] = values
         if name is None and key is not None:
             self._known[key] = stored
         return stored
@@ -67,51 +77,35 @@ class OnnxWriter:
 
     def integer(self, value: Extent, node: TracedNode) -> str:
         """Return the name of an integer, as an array of one element, that may depend on named
-        extents. Raises MagmathError if it is not a multiple of them, or their sum with a number."""
+        extents. Raises MagmathError if it is no extent of a result, no multiple of a named extent
+        plus a number, and no product of two extents."""
         if len(set(value)) == 1:
             return self.store(np.asarray([value[0]], np.int64))
-        known = self._known.get(("integer", value))
-        if known is None:
-            known = self._known["integer", value] = self._dependent(value, node)
-        return known
+        key = ("integer", value)
+        if key not in self._known:
+            self._known[key] = self._dependent(value, node)
+        return self._known[key]
 
     def _dependent(self, value: Extent, node: TracedNode) -> str:
-        changed = [
-            (name, entry) for i, (name, entry) in enumerate(self._extents.items())
-            if any(v != value[0] for v in self._of(value, i))
-        ]  # fmt: skip
-        if len(changed) == 2:
-            (_, one), (_, other) = changed
-            if value == tuple([a * b for a, b in zip(one[0], other[0], strict=True)]):
-                return self.add("Mul", self._extent(*one), self._extent(*other))
-        if len(changed) == 1:
-            extent = changed[0][1][0]
-            start = list(self._extents).index(changed[0][0])
-            steps = self._of(value, start)
-            factor, rest = divmod(steps[0] - value[0], ADDED[0])
-            shift = value[0] - factor * extent[0]
-            linear = tuple([factor * n + shift for n in extent])
-            if not rest and linear == value:
-                result = self._extent(*changed[0][1])
+        if value in self._axes:
+            name, axis = self._axes[value]
+            return self.add("Shape", name, start=axis, end=axis + 1)
+        for i, (extent, *_) in enumerate(self._extents.values()):
+            linear = _linear(value, extent, i)
+            if linear is not None:
+                factor, shift = linear
+                result = self.integer(extent, node)
                 if factor != 1:
                     result = self.add("Mul", result, self.store(np.asarray([factor], np.int64)))
                 if shift:
                     result = self.add("Add", result, self.store(np.asarray([shift], np.int64)))
                 return result
-        raise node.refuse("in which a number depends on the extents of the inputs in another way")
-
-    @staticmethod
-    def _of(value: Extent, index: int) -> Extent:
-        """Return the values in the traces in which a named extent is larger."""
-        first = 1 + index * len(ADDED)
-        return value[first : first + len(ADDED)]
-
-    def _extent(self, extent: Extent, index: int, axis: int) -> str:
-        key = ("extent", extent)
-        if key not in self._known:
-            shape = self.add("Shape", self._input_names[index], start=axis, end=axis + 1)
-            self._known[key] = shape
-        return self._known[key]
+        for one in list(self._axes):
+            others = tuple([v // max(n, 1) for v, n in zip(value, one, strict=True)])
+            whole = tuple([a * b for a, b in zip(one, others, strict=True)])
+            if whole == value and (others in self._axes or len(set(others)) == 1):
+                return self.add("Mul", self.integer(one, node), self.integer(others, node))
+        raise node.refuse("which depends on the extents of the inputs in an unknown way")
 
     def shape(self, extents: Sequence[Extent], node: TracedNode) -> str:
         """Return the name of a shape, which may depend on named extents."""
@@ -125,6 +119,16 @@ class OnnxWriter:
             name += "_"
         self._used_names.add(name)
         return name
+
+
+def _linear(value: Extent, extent: Extent, index: int) -> tuple[int, int] | None:
+    """Return the factor and the sum with which a value follows from a named extent, the one that is
+    larger in the traces of this index; None if it does not."""
+    first = 1 + index * TRACES
+    factor, rest = divmod(value[first] - value[0], extent[first] - extent[0])
+    shift = value[0] - factor * extent[0]
+    fits = not rest and tuple([factor * n + shift for n in extent]) == value
+    return (factor, shift) if fits else None
 
 
 def numpy_dtype(dtype: mm.DType) -> Any:

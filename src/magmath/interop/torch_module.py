@@ -6,7 +6,7 @@ programs. `TorchModule` runs these programs with magmath's functions (`interop/a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, final
 
 import torch
@@ -14,13 +14,13 @@ from torch.utils import _pytree as pytree
 
 import magmath as mm
 from magmath.errors import MagmathError, OptionError
-from magmath.interop.named_parts import add_variable
+from magmath.interop.named_parts import NamedParts, add_variables
 from magmath.interop.torch_program import TorchProgram, silent
-from magmath.nn import Buffer, Module, Parameter
+from magmath.nn import Buffer, Parameter
 
 
 @final
-class TorchModule(Module):
+class TorchModule(NamedParts):
     """A module of PyTorch that computes on magmath.
 
     Its parameters and buffers have the paths that they have in PyTorch, so `state_dict` and
@@ -28,6 +28,7 @@ class TorchModule(Module):
     """
 
     def __init__(self, source: torch.nn.Module, programs: Mapping[bool, TorchProgram]) -> None:
+        super().__init__()
         self._programs = dict(programs)
         self._source = type(source).__name__
         self._variables: dict[str, Parameter | Buffer] = {}
@@ -41,16 +42,10 @@ class TorchModule(Module):
             if id(buffer) not in made:
                 made[id(buffer)] = Buffer(mm.asarray(buffer.detach()))
             self._variables[path] = made[id(buffer)]
-        for path, own in self._variables.items():
-            add_variable(self, path, own)
+        add_variables(self, self._variables)
 
     def __repr__(self) -> str:
         return f"TorchModule({self._source})"
-
-    def parts(self) -> Sequence[tuple[str, Any]]:
-        """Return the modules and variables by the names that they have in PyTorch."""
-        hidden = ("_programs", "_variables", "_source")
-        return [(name, part) for name, part in super().parts() if name not in hidden]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the outputs, nested as those of the original."""

@@ -17,6 +17,7 @@ from magmath.api.activations import relu as relu
 from magmath.api.activations import sigmoid as sigmoid
 from magmath.api.activations import softmax as softmax
 from magmath.api.activations import softplus as softplus
+from magmath.api.activations import stop_gradient
 from magmath.api.data_types import astype, finfo, result_type
 from magmath.api.einsum import einsum
 from magmath.api.indexing import take
@@ -189,8 +190,10 @@ def one_hot(labels: Array, classes: int, *, dtype: Any = None) -> Array:
     return astype(numbers == expand_dims(labels, axis=-1), element)
 
 
-def embedding(indices: Array, weight: Array) -> Array:
+def embedding(indices: Array, weight: Array, padding_idx: int | None = None) -> Array:
     """Return the rows of `weight` (count, features) at integer indices (…), as (…, features).
+
+    padding_idx   an index whose row counts as a constant for gradients: that of padding
 
     Indices go from 0 to count - 1, as in PyTorch: for others the computation raises IndexError.
     """
@@ -202,7 +205,12 @@ def embedding(indices: Array, weight: Array) -> Array:
         )
     positions = Array(not_from_the_end(indices.node))
     rows = take(weight, reshape(positions, (indices.size,)), axis=0)
-    return reshape(rows, (*indices.shape, *weight.shape[1:]))
+    found = reshape(rows, (*indices.shape, *weight.shape[1:]))
+    if padding_idx is None:
+        return found
+    padded = expand_dims(indices == padding_idx % weight.shape[0], axis=-1)
+    constant_rows: Array = where(padded, stop_gradient(found), found)
+    return constant_rows
 
 
 # images -------------------------------------------------------------------------------------------

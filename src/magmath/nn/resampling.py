@@ -27,17 +27,20 @@ def interpolate(
     scale_factor: float | Sequence[float] | None = None,
     mode: str = "nearest",
     align_corners: bool = False,
+    recompute_scale_factor: bool = False,
 ) -> Array:
     """Return images (N, channels, *space) of another size.
 
     size           the new extents of space; or
-    scale_factor   their ratio to the present ones
+    scale_factor   their ratio to the present ones, rounded down
     mode           "nearest"; or "linear" ("bilinear", "trilinear"): between the neighbours along
                    each dimension
     align_corners  for "linear": True if the first and last elements keep their values; otherwise
                    elements are squares, and the corners of images coincide
+    recompute_scale_factor   with `scale_factor`: True if the elements are placed by the ratio of
+                   the rounded extents; by default, by the given factor
 
-    As PyTorch's `interpolate` with recompute_scale_factor=True.
+    As PyTorch's `interpolate`.
     """
     x = as_array("interpolate", x)
     check_images("interpolate", x.shape, None)
@@ -47,13 +50,19 @@ def interpolate(
             f'interpolate: mode must be "nearest" or "linear" ("bilinear", "trilinear"), was given '
             f"{mode!r}"
         )
-    for d, new in enumerate(_new_space(x.shape[2:], size, scale_factor), 2):
-        if new == x.shape[d] and not linear:
-            continue
+    space = x.shape[2:]
+    for d, new in enumerate(_new_space(space, size, scale_factor), 2):
+        extent = x.shape[d]
+        step = extent / new  # between neighbours of the result, in elements
+        if scale_factor is not None and not recompute_scale_factor:
+            step = 1.0 / (
+                scale_factor[d - 2] if isinstance(scale_factor, Sequence) else scale_factor
+            )
         if linear:
-            x = _blended(floating("interpolate", x), d, new, align_corners)
-        else:
-            x = take(x, asarray(np.arange(new) * x.shape[d] // new), axis=d)
+            x = _blended(floating("interpolate", x), d, new, align_corners, step)
+        elif new != extent or step != 1.0:
+            places = np.minimum(np.floor(np.arange(new) * step + 1e-9), extent - 1)
+            x = take(x, asarray(places.astype(np.int64)), axis=d)
     return x
 
 
@@ -77,18 +86,18 @@ def _new_space(
     return new
 
 
-def _blended(x: Array, axis: int, new: int, align_corners: bool) -> Array:
-    weights = constant(_blend(x.shape[axis], new, align_corners), dtype=x.dtype)
+def _blended(x: Array, axis: int, new: int, align_corners: bool, step: float) -> Array:
+    weights = constant(_blend(x.shape[axis], new, align_corners, step), dtype=x.dtype)
     return moveaxis(tensordot(x, weights, axes=((axis,), (1,))), -1, axis)
 
 
 @lru_cache(maxsize=256)
-def _blend(extent: int, new: int, align_corners: bool) -> Any:
+def _blend(extent: int, new: int, align_corners: bool, step: float) -> Any:
     """Return the matrix (new, extent) of linear interpolation along one dimension."""
     if align_corners:
         position = np.arange(new) * ((extent - 1) / max(new - 1, 1))
     else:
-        position = np.maximum((np.arange(new) + 0.5) * (extent / new) - 0.5, 0)
+        position = np.maximum((np.arange(new) + 0.5) * step - 0.5, 0)
     low = np.minimum(position.astype(int), extent - 1)
     high, share = np.minimum(low + 1, extent - 1), position - low
     weights = np.zeros((new, extent))
@@ -110,24 +119,37 @@ def pad(x: Array, padding: Sequence[int], mode: str = "constant", value: float =
     """Return x with more elements at the ends of its last dimensions.
 
     padding  the numbers before and after the last dimension, then those of the one in front of it,
-             and so on: (left, right, top, bottom), as in PyTorch
+             and so on: (left, right, top, bottom), as in PyTorch; negative numbers remove elements
     mode     "constant" (`value`), "reflect", "replicate" or "circular"
     """
     x = as_array("pad", x)
     widths = [int(n) for n in padding]
-    if len(widths) % 2 or len(widths) > 2 * x.ndim or min(widths, default=0) < 0:
+    if len(widths) % 2 or len(widths) > 2 * x.ndim:
         raise ShapeError(
-            f"pad: needs a number (0 or more) before and one after each dimension, from the last "
-            f"one on; was given {tuple(padding)} for {x.shape}"
+            f"pad: needs a number before and one after each dimension, from the last one on; was "
+            f"given {tuple(padding)} for {x.shape}"
         )
     if mode not in PAD_MODES:
         raise OptionError(f"pad: mode must be one of {', '.join(PAD_MODES)}, was given {mode!r}")
     pairs = [(0, 0)] * x.ndim
     for i in range(0, len(widths), 2):
         pairs[x.ndim - 1 - i // 2] = (widths[i], widths[i + 1])
+    if min(widths, default=0) < 0:
+        x, pairs = _cropped(x, pairs)
     options: dict[str, Any] = {"constant_values": value} if mode == "constant" else {}
     _check_reflection(x.shape, pairs, mode)
     return pad_array(x, pairs, PAD_MODES[mode], **options)
+
+
+def _cropped(x: Array, pairs: list[tuple[int, int]]) -> tuple[Array, list[tuple[int, int]]]:
+    """Return x without the elements that negative numbers remove, and the numbers to be added."""
+    kept = [
+        (max(-low, 0), n - max(-high, 0)) for n, (low, high) in zip(x.shape, pairs, strict=True)
+    ]
+    if any(start > stop for start, stop in kept):
+        raise ShapeError(f"pad: {pairs} removes more elements than there are in {x.shape}")
+    cut = x[tuple([slice(start, stop) for start, stop in kept])]
+    return cut, [(max(low, 0), max(high, 0)) for low, high in pairs]
 
 
 def _check_reflection(shape: Shape, pairs: Sequence[tuple[int, int]], mode: str) -> None:

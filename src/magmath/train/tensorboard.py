@@ -67,7 +67,8 @@ class TensorBoard(Callback):
         training.add_scalar("epoch/samples per second", record.samples_per_second, record.epoch)
         if record.loss_scale is not None:
             training.add_scalar("epoch/loss scale", record.loss_scale, record.epoch)
-        for i, rate in enumerate(trainer.optimizer.rates(trainer.optimizer.steps)):
+        last_step, epoch = trainer.optimizer.steps - 1, trainer.epochs_done - 1
+        for i, rate in enumerate(trainer.optimizer.rates(last_step, epoch)):
             name = "learning rate" if i == 0 else f"learning rate of group {i}"
             training.add_scalar(f"epoch/{name}", rate, record.epoch)
         if self.step_losses and history is not None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, final
 from magmath.api.creation import zeros
 from magmath.api.random import initial_values_from
 from magmath.arrays.array import Array
+from magmath.arrays.tree import flatten
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.dtypes import DType
 from magmath.core.integers import require_integer
@@ -279,7 +280,7 @@ class Trainer(metaclass=KeywordHints):
                      stopped continues only with a larger `epochs` than before
         restarts     how often training may go on from the checkpoint, in a new pool, after a worker
                      was lost; with fewer workers or hosts if the same do not start. Arrays of the
-                     lost pool are lost: x and y must be arrays of NumPy or a loader
+                     lost pool are lost: data must be arrays of NumPy or a loader
         verbose      print a line for each epoch
         callbacks    callbacks for this call, in addition to those of the trainer
 
@@ -300,6 +301,11 @@ class Trainer(metaclass=KeywordHints):
             raise MagmathError("fit: resume=True needs checkpoint=, the folder to resume from")
         if restarts and checkpoint is None:
             raise MagmathError("fit: restarts= needs checkpoint=, the folder to restart from")
+        if restarts and any(isinstance(leaf, Array) for leaf in flatten((x, y, validation))[0]):
+            raise DataError(
+                "fit: restarts= needs data that outlive a pool, was given arrays of magmath; pass "
+                "arrays of NumPy, np.asarray(x), or a Loader, for training and validation"
+            )
         listeners = [as_listener(c) for c in (*self.callbacks, *callbacks)]
         listeners += [Reporting(console_reporter())] if verbose else []
         alone = reports_each_step(listeners) and not asynchronous

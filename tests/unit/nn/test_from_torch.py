@@ -379,3 +379,93 @@ def test_mistakes_are_named(capfd: pytest.CaptureFixture[str]) -> None:
     powers = from_torch(Mixed().eval(), torch.ones(2, 3), power=0.5)
     with pytest.raises(ShapeError, match="made for the argument 0.5, was given 2.0"):
         powers(mm.ones((2, 3)), power=2.0)
+
+
+class Elements(nn.Module):
+    """Indices of fewer elements than the array has."""
+
+    def forward(self, x: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.gather(1, i), x.scatter(1, i, x), x.scatter_add(1, i, x), x.scatter(0, i, 5.0)
+
+
+class Padded(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return F.pad(x, (1, -1)), F.pad(x, (-1, 2, 0, -1)), F.pad(x, (-1, 1), mode="reflect")
+
+
+def test_elements_and_padding_that_removes_some() -> None:
+    x, i = torch.arange(15.0).view(3, 5), torch.tensor([[0, 2], [1, 1]])
+    for found, wanted in zip(from_torch(Elements(), x, i)(x, i), Elements()(x, i), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    y = torch.randn(2, 3, 4)
+    for found, wanted in zip(from_torch(Padded(), y)(y), Padded()(y), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("factor", [1.5, 0.7, 1.3, 2, (2, 1.7)], ids=str)
+@pytest.mark.parametrize(
+    ("mode", "corners"), [("nearest", None), ("bilinear", False), ("bilinear", True)]
+)
+def test_interpolation_by_factors(factor: Any, mode: str, corners: bool | None) -> None:
+    x = torch.randn(2, 3, 6, 5)
+    layer = nn.Upsample(scale_factor=factor, mode=mode, align_corners=corners)
+    np.testing.assert_allclose(from_torch(layer, x)(x), layer(x), rtol=1e-5, atol=1e-5)
+    for recompute in (False, True):
+        wanted = F.interpolate(
+            x,
+            scale_factor=factor,
+            mode=mode,
+            align_corners=corners,
+            recompute_scale_factor=recompute,
+        )
+        found = mm.nn.functional.interpolate(
+            x.numpy(), None, factor, mode, bool(corners), recompute
+        )
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_rows_of_padding_have_no_gradient() -> None:
+    words, theirs = torch.tensor([[0, 1, 0]]), nn.Embedding(3, 2, padding_idx=0)
+    theirs(words).sum().backward()
+    converted = from_torch(theirs, words)
+    (found,) = mm.grad(mm.sum(converted(words)), converted.trainable())
+    np.testing.assert_array_equal(found, theirs.weight.grad)
+    ours = mm.nn.Embedding(3, 2, padding_idx=0)
+    ours(words)
+    assert (ours.weight.numpy()[0] == 0).all()
+    np.testing.assert_array_equal(mm.grad(mm.sum(ours(words)), ours.weight), theirs.weight.grad)
+    with pytest.raises(OptionError, match="padding_idx must be less than count, 3"):
+        mm.nn.Embedding(3, 2, padding_idx=3)
+    other = from_torch(nn.Embedding(3, 2, scale_grad_by_freq=True), words)
+    with pytest.raises(MagmathError, match="scale_grad_by_freq"):
+        other(words)
+
+
+def test_running_moments_of_instances() -> None:
+    x, theirs = (
+        torch.randn(5, 3, 9) * 3 + 2,
+        nn.InstanceNorm1d(3, affine=True, track_running_stats=True),
+    )
+    ours = from_torch(theirs, x).train()
+    for _ in range(3):
+        np.testing.assert_allclose(ours(x), theirs.train()(x).detach(), rtol=1e-5, atol=1e-5)
+    for name in ("running_mean", "running_var"):
+        np.testing.assert_allclose(ours.state_dict()[name], theirs.state_dict()[name], rtol=1e-5)
+    np.testing.assert_allclose(ours.eval()(x), theirs.eval()(x).detach(), rtol=1e-5, atol=1e-5)
+
+
+def test_parts_with_names_of_methods() -> None:
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.summary, self.load = nn.Linear(3, 2), nn.Linear(2, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.load(self.summary(x))
+
+    theirs, x = Named(), torch.randn(2, 3)
+    ours = from_torch(theirs, x)
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    np.testing.assert_allclose(
+        pickle.loads(pickle.dumps(ours))(x), theirs(x).detach(), rtol=1e-5, atol=1e-6
+    )

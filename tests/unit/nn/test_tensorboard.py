@@ -58,6 +58,15 @@ def test_curves_are_those_of_the_history(tmp_path: Path) -> None:
     assert training.Tags()["histograms"] == ["0/weight", "0/bias", "1/weight", "1/bias"]
 
 
+def test_learning_rates_are_those_of_the_epochs(tmp_path: Path) -> None:
+    rate = mm.optim.schedules.Step(0.5, 2, 0.1)
+    net = mm.nn.Sequential([mm.nn.Dense(4)])
+    trainer = mm.train.Trainer(net, optimizer=mm.optim.GradientDescent(rate))
+    trainer.fit(X, Y, epochs=6, batch_size=20, callbacks=[mm.train.TensorBoard(tmp_path)])
+    found = [value for _, value in _numbers(_read(tmp_path, "training"), "epoch/learning rate")]
+    np.testing.assert_allclose(found, [0.5, 0.5, 0.05, 0.05, 0.005, 0.005], rtol=1e-6)
+
+
 def test_a_resumed_training_continues_its_curves(tmp_path: Path) -> None:
     for epochs in (2, 4):
         history = _trainer().fit(
