@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import magmath as mm
+from magmath.engine.session import _smaller_pools
 from magmath.errors import DataError, MagmathError, WorkerError, WorkerLost
 from magmath.parallel import DataParallel, WeightAveraging
 from magmath.runtime import start_pool
@@ -191,3 +192,56 @@ def test_a_variable_begins_again_in_another_pool() -> None:
     assert float(twice(mm.ones(70_000)).sum()) == 140_000.0
     v += 1
     assert float(v[69_999]) == 3.0
+
+
+def test_a_loss_before_the_first_checkpoint_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the folder has the checkpoint of an earlier training."""
+    _start()
+    _trained(tmp_path, "data")
+    _start()
+    monkeypatch.setattr("magmath.train.trainer.EpochLoop.__init__", _kill_and_ask)
+    with pytest.raises(WorkerLost, match="was lost: Killed"):
+        _trained(tmp_path, "data", restarts=2)
+
+
+def _kill_and_ask(*_: Any) -> None:
+    os.kill(int(mm.pool().stats()[-1]["pid"]), signal.SIGKILL)
+    while True:
+        mm.pool().stats()
+
+
+def test_expressions_of_the_former_pool_do_not_block_a_variable() -> None:
+    mm.init(2, launcher="threads", device="cpu")
+    v = mm.variable("v", np.zeros((70_000,), np.float32))
+    pending, evaluated = v * 2, v + 1
+    mm.evaluate(evaluated)
+    mm.init(0, device="cpu")
+    v.assign(np.ones((70_000,), np.float32))
+    v += 1
+    v.assign(v * 2)
+    assert float(v[3]) == 4.0
+    assert pending is not None
+    assert evaluated is not None
+
+
+def test_a_pool_that_does_not_start_again_leaves_the_lost_one_current(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def started(*_: Any, **options: Any) -> Any:
+        raise WorkerError(f"init: {options.get('workers')} workers do not start")
+
+    _start()
+    monkeypatch.setattr("magmath.runtime.start_pool", started)
+    with pytest.raises(WorkerError, match="2 workers do not start"):
+        _trained(tmp_path, "data", 1, restarts=1)
+    with pytest.raises(WorkerLost):
+        float(mm.ones(3).sum() + mm.asarray(np.ones(3))[0])
+
+
+def test_smaller_pools_have_fewer_workers_or_hosts() -> None:
+    options = {"workers": 3, "hosts": None}
+    assert [one["workers"] for one in _smaller_pools(options)] == [3, 2, 1]
+    listed = {"workers": 0, "hosts": "a:2,b:2"}
+    assert [one["hosts"] for one in _smaller_pools(listed)] == ["a:2,b:2", ["b:2"], ["a:2"]]

@@ -29,7 +29,7 @@ from magmath.data import (
     resize,
 )
 from magmath.data.array_unpickler import read_pickle
-from magmath.data.thread_tuning import MOST_THREADS, ThreadTuning
+from magmath.data.thread_tuning import MAX_THREADS, ThreadTuning
 from magmath.errors import DataError, MissingDataError, OptionError, ShapeError
 
 Pixels = np.ndarray[Any, np.dtype[np.uint8]]
@@ -533,7 +533,7 @@ def _found_threads(first: int, seconds: Callable[[int], float], step: float, bat
     tuning = ThreadTuning(first)
     for _ in range(batches):
         waited = max(seconds(tuning.threads) - step, 0.0)
-        tuning.note(waited, step + waited)
+        tuning.record(waited, step + waited)
     return tuning.threads
 
 
@@ -543,7 +543,7 @@ def test_the_number_of_threads_is_that_which_feeds_the_loop() -> None:
     waits = partial(lambda each, threads: each / threads, 0.1)
     assert 10 <= _found_threads(2, waits, 0.01, 200) <= 18
     assert _found_threads(2, waits, 0.2, 200) == 2, "the loop never waits"
-    assert _found_threads(2, waits, 0.0, 400) == MOST_THREADS
+    assert _found_threads(2, waits, 0.0, 400) == MAX_THREADS
     computes = partial(lambda each, threads: each / min(threads, 2), 0.1)
     assert _found_threads(2, computes, 0.01, 9) == 3, "a trial"
     assert _found_threads(2, computes, 0.01, 100) == 2
@@ -570,3 +570,13 @@ def test_batches_of_a_loader_that_finds_its_threads_are_the_same() -> None:
         tuned._tuning.threads = 1 + i % 3
     left.close()  # type: ignore[attr-defined]
     assert not [t for t in threading.enumerate() if t.name.startswith("magmath-loader")]
+
+
+def test_first_batches_of_epochs_do_not_count() -> None:
+    """The loop waits for them in any case: a loop that never waits later keeps its threads."""
+    tuning = ThreadTuning(2)
+    for _ in range(50):
+        tuning.begin_epoch()
+        for i in range(30):
+            tuning.record(1.0 if i == 0 else 0.0, 1.1 if i == 0 else 0.1)
+    assert tuning.threads == 2

@@ -17,6 +17,7 @@ import magmath as mm
 import numpy_calls
 from engines import current
 from magmath.core.missing_numpy_names import EXCLUDED, EXCLUDED_OBJECTS
+from magmath.errors import MagmathError
 
 KINDS = [("inline", 1), ("shared", 2), ("messages", 3)]
 FAMILIES = ("ELEMENTWISE", "REDUCTIONS", "SHAPES", "INDEXING", "PRODUCTS", "CREATION", "METHODS")
@@ -193,3 +194,61 @@ def test_einsum_with_lists_of_numbers() -> None:
             TypeError, match="einsum: the subscripts come first, .* or as a list of"
         ):
             mm.einsum(*wrong)
+
+
+COPIES = """
+np.pad(v, 0); np.pad(z, 0); np.nan_to_num(i); np.nan_to_num(b); np.repeat(v, 1); np.tile(v, 1); np.clip(v, None, 9)
+np.concatenate([v]); np.delete(v, []); np.append(v, []); np.sum(v, axis=()); np.max(m, axis=()); np.resize(v, v.shape); np.trim_zeros(k)
+np.compress([True] * 11, v); np.extract(v == v, v); np.where(v == v, v, v); np.triu(m, -9); np.tril(m, 9); np.block(v); np.block([v]); np.hstack([v])
+np.round(i); np.floor(i); np.trunc(i); np.around(i, 2); np.real_if_close(v); np.positive(v); np.multiply(v, 1); v + 0; +v; abs(p); v.copy(); v.round(2)
+v.flatten(); v.astype(float); v.take(np.arange(11)); v[np.arange(11)]; v[v == v]; np.intersect1d(i, i); np.lexsort((v,)); np.sort(v); np.unique(i)
+np.diff(v); np.fft.fftshift(z); np.array(v); np.copy(v); np.maximum(v, v); np.ldexp(v, 0); np.interp(v, w, v); np.convolve(v, [1]); np.dot(v, 1)
+"""
+
+
+@pytest.mark.filterwarnings("ignore")  # of NumPy, of names and flags that it gives up
+def test_results_are_views_only_where_those_of_numpy_are() -> None:
+    """A write to a result changes an operand if, and only if, it does so in NumPy."""
+    copies = [call.strip() for line in COPIES.strip().splitlines() for call in line.split(";")]
+    checked = 0
+    for call in [*CALLS, *copies]:
+        if any(part in call for part in VIEWS_OF_NUMPY_ALONE):
+            continue
+        theirs = numpy_calls.samples()
+        ours = {k: mm.asarray(v) if isinstance(v, np.ndarray) else v for k, v in theirs.items()}
+        with np.errstate(all="ignore"):
+            try:
+                wanted = eval(call, {"np": np, **theirs})
+            except ValueError:
+                continue  # a bug of NumPy
+            found = eval(call, {"np": mm, **ours})
+        several = isinstance(wanted, (tuple, list))
+        for a, b in zip(found, wanted, strict=True) if several else [(found, wanted)]:
+            if (
+                isinstance(a, mm.Array)
+                and isinstance(b, np.ndarray)
+                and a.size
+                and b.flags.writeable
+            ):
+                assert _is_view_of(a, ours) == _is_view_of(b, theirs), call
+                checked += 1
+    assert checked > 500
+
+
+VIEWS_OF_NUMPY_ALONE = ("asfortranarray", "(n=0", "n=0)", "matrix_power(q, 1)", ".conj()")
+"""Orders in memory, and results that NumPy's users do not expect to be views."""
+
+
+def _is_view_of(result: Any, operands: dict[str, Any]) -> bool:
+    """Return True if a write to a result changes an operand."""
+    if isinstance(result, np.ndarray):
+        return any(
+            np.shares_memory(result, x) for x in operands.values() if isinstance(x, np.ndarray)
+        )
+    arrays = {k: x for k, x in operands.items() if isinstance(x, mm.Array)}
+    before = {k: x.numpy() for k, x in arrays.items()}
+    try:
+        result[...] = ~result.numpy() if result.dtype == mm.bool else result.numpy() + 1
+    except MagmathError:
+        return True  # a view that can only be read
+    return any(not np.array_equal(x.numpy(), before[k], equal_nan=True) for k, x in arrays.items())

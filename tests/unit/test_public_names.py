@@ -275,7 +275,17 @@ def test_usual_layers_losses_and_optimizers_of_pytorch_are_here_or_told() -> Non
     for name in USUAL_LAYERS.split():
         assert hasattr(torch.nn, name), name
         assert hasattr(mm.nn, name) or name in foreign_names.LAYERS, name
-    for name in ("SGD", "Adam", "AdamW", "Adadelta", "Adagrad", "RMSprop", "NAdam", "RAdam", "Adamax"):
+    for name in (
+        "SGD",
+        "Adam",
+        "AdamW",
+        "Adadelta",
+        "Adagrad",
+        "RMSprop",
+        "NAdam",
+        "RAdam",
+        "Adamax",
+    ):
         assert hasattr(torch.optim, name)
         assert hasattr(mm.optim, name) or name in foreign_names.OPTIMIZERS, name
 

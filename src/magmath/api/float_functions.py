@@ -253,7 +253,7 @@ def nan_to_num(
         )
         return astype(first + second * 1j, given.dtype)
     if not given.dtype.is_floating:
-        return given
+        return Array(given.node)
     limits = finfo(given.dtype)
     result = where(isnan(given), nan, given)
     result = where(isposinf(given), limits.max if posinf is None else posinf, result)

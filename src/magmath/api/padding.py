@@ -58,7 +58,7 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", **options: Any) -> A
             else:
                 parts = _copies(x, d, (before, behind), mode)
             x = concat([parts[0], x, parts[1]], d)
-    return x
+    return Array(x.node) if x is array else x
 
 
 def _widths(pad_width: Any, ndim: int) -> list[tuple[int, int]]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from magmath.api.creation import asarray, zeros
+from magmath.api.data_types import astype, result_type
 from magmath.api.elementwise import logical_not
 from magmath.api.indexing import take
 from magmath.api.manipulation import concat, moveaxis, ravel, reshape
@@ -79,6 +80,8 @@ def intersect1d(
     """Return the elements of both arrays; with `return_indices` also their first positions in
     either."""
     x, y = map(ravel, as_arrays("intersect1d", ar1, ar2))
+    element = result_type(x, y)
+    x, y = astype(x, element, copy=False), astype(y, element, copy=False)
     first, positions = _distinct(x, assume_unique)
     second, others = _distinct(y, assume_unique)
     common = isin(first, second)

@@ -95,7 +95,8 @@ def block(arrays: Any) -> Array:
     the last axis, the next ones along the one before."""
     depth = _depth(arrays)
     ndim = max(depth, _most_dimensions(arrays))
-    return _blocks(arrays, depth, ndim)
+    made = _blocks(arrays, depth, ndim)
+    return made if depth else Array(made.node)
 
 
 def _depth(arrays: Any) -> int:

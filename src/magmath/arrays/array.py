@@ -19,7 +19,7 @@ from magmath.arrays.conversion import bind_layout
 from magmath.arrays.dlpack import CPU, to_dlpack
 from magmath.arrays.element_reads import element_of
 from magmath.arrays.element_storage import ViewStep
-from magmath.arrays.lazy_array import LazyArray, evaluate
+from magmath.arrays.lazy_array import LazyArray, evaluate, note_value_read
 from magmath.arrays.masked_elements import masked_elements, with_item
 from magmath.arrays.masks import UnknownCount
 from magmath.arrays.methods import Methods
@@ -138,6 +138,8 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         if references <= TEMPORARY_NUMBER[kind] and self._leaf is None:
             value = element_of(self._node)
             if value is not None:
+                if tracing.current() is not None:
+                    note_value_read(self._node)
                 return value
         return self.numpy().item()
 

@@ -125,7 +125,7 @@ def _item(item: Any) -> Any:
         return item
     if isinstance(item, (LazyArray, np.ndarray)):
         found = item
-    elif isinstance(item, list):
+    elif isinstance(item, (list, tuple)):
         found = np.asarray(item, dtype=None if item else np.int64)
     elif isinstance(item, (bool, np.bool_)):
         found = np.asarray(item)

@@ -149,8 +149,11 @@ class LazyArray(ArrayHandle):
 
     def evaluated(self) -> Node:
         """Return the input leaf with this array's value; computes the value if it is pending."""
-        if self._leaf is not self._node:  # they are identical once the value is computed
+        asked = self._node
+        if self._leaf is not asked:  # they are identical once the value is computed
             evaluate(self)
+        if tracing.current() is not None:
+            note_value_read(asked)
         assert self._leaf is not None
         return self._leaf
 
@@ -164,6 +167,8 @@ class LazyArray(ArrayHandle):
         if self._leaf is self._node:
             values = elements_of(self._leaf)
             if values is not None:
+                if tracing.current() is not None:
+                    note_value_read(self._node)
                 return values.copy()
         tensor = self.fetched()
         return (tensor.float() if self.dtype.name == "bfloat16" else tensor).numpy()
@@ -284,6 +289,25 @@ class LazyArray(ArrayHandle):
             if node.operation is leaves.INPUT or _can_be_computed(node):
                 self.replace_node(node)
                 return
+
+
+def note_value_read(node: Node) -> None:
+    """Record that the function that is being traced depends on the value of a node, which its
+    program does not read: a number in a shape or in an `if`, a mask whose elements are counted.
+
+    An update in place of an array from which the value was computed makes it be traced again.
+    """
+    trace = tracing.current()
+    assert trace is not None
+    for x in topological((node,)):
+        trace.note_state(x)
+        if isinstance(x.value, Node):
+            trace.note_state(x.value)
+        elif x.operation is leaves.INPUT and (provenance := provenance_of(x)) is not None:
+            for source in provenance.all_nodes():
+                trace.note_state(source)
+                if isinstance(source.value, Node):
+                    trace.note_state(source.value)
 
 
 def _undo_updates(nodes: Iterable[Node]) -> None:

@@ -64,14 +64,19 @@ def _as_kind_allows(operation: str, result: Array, dtype: DType) -> Any:
 
 
 def masked(operation: str, result: Array, where: Any, out: Array | None = None) -> Array:
-    """Return `result` where the mask is true; elsewhere the values of `out`, or 0 without `out`."""
+    """Return `result` where the mask is true; elsewhere the values of `out`, or 0 without `out`.
+
+    With `out`, the result has its element type, in which the other elements keep their values.
+    """
     if where is True:
         return result
     mask = as_array(operation, where).node
     shape = broadcast(operation, result.shape, mask.shape)
-    node = broadcast_to(result.node, shape)
-    other = constant(0, node.dtype) if out is None else e.astype(out.node, node.dtype)
-    return Array(e.where(broadcast_to(mask, shape), node, other))
+    node = result.node
+    if isinstance(out, Array):
+        node = _as_kind_allows(operation, result, out.dtype)
+    other = out.node if isinstance(out, Array) else constant(0, node.dtype)
+    return Array(e.where(broadcast_to(mask, shape), broadcast_to(node, shape), other))
 
 
 def takes_out(function: Callable[..., Array]) -> Callable[..., Array]:

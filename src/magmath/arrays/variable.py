@@ -122,9 +122,9 @@ class Variable(Array):
     def assign(self, value: Any) -> None:
         """Assign a new value of the same shape, converted to the variable's type.
 
-        Earlier expressions keep the value that they read. After the end of its pool, the variable
-        begins again in the current one, in the default layout. Raises TypeError for a value other
-        than arrays, numbers and nested lists, ShapeError for another shape, DTypeError if the
+        Earlier expressions keep the value that they read. After the pool of the variable has ended,
+        the value is stored in the current pool, in the default layout. Raises TypeError for a value
+        other than arrays, numbers and nested lists, ShapeError for another shape, DTypeError if the
         conversion would lose information.
         """
         if holds(value, LazyArray):
@@ -161,7 +161,7 @@ class Variable(Array):
         set_variable_layout(self.leaf, data.layout)  # copies for each worker are stored once
         self._hold(data)
 
-    def _begin_again(self, node: Node) -> None:
+    def _move_to_current_pool(self, node: Node) -> None:
         """Store a value in the current pool, in its default layout, after the pool of the variable
         has ended."""
         layout = default_layout(node.shape, node.nbytes)
@@ -232,7 +232,7 @@ def assign(pairs: Sequence[tuple[Variable, Node]]) -> None:
         if v.data.pool is pool:
             placed.append((v, redistributed(Array(node), v.leaf.layout).node))
         else:
-            v._begin_again(node)
+            v._move_to_current_pool(node)
     with given_back_on_failure():
         _forget_former([v for v, _ in placed])
         session.engine().assign(placed)
@@ -301,7 +301,8 @@ def _forget_former(variables: Sequence[Variable]) -> None:
         if reader.is_known():
             continue
         order = topological((reader.node,), cut=True)
-        data = [remote_array_of(node) for node in order if node.is_leaf and node.name == "input"]
+        known = [node.value if isinstance(node.value, Node) else node for node in order]
+        data = [remote_array_of(node) for node in known if node.name == "input"]
         if not any_can_fail(order) and all(one.pool is pool for one in data):
             pending.append(reader)
     evaluate(*pending)

@@ -194,18 +194,19 @@ class Loader(metaclass=KeywordHints):
         count = self.threads
         executors = [ThreadPoolExecutor(count, "magmath-loader")]
         last = perf_counter()
+        if self._tuning is not None:
+            self._tuning.begin_epoch()
         try:
             for number, part in parts:
                 waiting.append(executors[-1].submit(self._batch, epoch, number, part))
-                if len(waiting) <= BATCHES_AHEAD * count:
-                    continue
-                asked = perf_counter()
-                batch = waiting.popleft().result()
-                if self._tuning is not None:
-                    now = perf_counter()
-                    self._tuning.note(now - asked, now - last)
-                    last = now
-                yield batch
+                while len(waiting) > BATCHES_AHEAD * count:
+                    asked = perf_counter()
+                    batch = waiting.popleft().result()
+                    if self._tuning is not None:
+                        now = perf_counter()
+                        self._tuning.record(now - asked, now - last)
+                        last = now
+                    yield batch
                 if count != self.threads:  # what waits in the former one is still prepared
                     executors[-1].shutdown(wait=False)
                     count = self.threads

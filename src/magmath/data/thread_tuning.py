@@ -2,7 +2,7 @@
 
 Batches that wait for a disk or a network need more threads than there are processors; batches that
 are computed need no more. Neither is known in advance. So the number grows while the loop waits for
-batches and gets more of them by it.
+batches and more threads raise their rate.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ BATCHES_AHEAD = 2
 """Batches that are prepared ahead, for each thread."""
 WINDOW = 8
 """Batches between two decisions."""
-FED = 0.05
+MAX_WAITING_SHARE = 0.05
 """The share of the time that the loop may wait for batches."""
-GAIN = 1.1
+MIN_SPEEDUP = 1.1
 """The rate of batches, relative to the former one, that justifies more threads."""
-MOST_THREADS = 32
-PAUSE = 16
+MAX_THREADS = 32
+WINDOWS_BETWEEN_TRIALS = 16
 """Windows without a new trial after more threads did not help."""
 
 
@@ -27,7 +27,8 @@ class ThreadTuning:
     """Finds a number of threads; `threads` is the present one.
 
     A window of batches in which the loop waited is followed by one with half as many threads more.
-    If that does not raise the rate of batches, the former number returns for `PAUSE` windows.
+    If that does not raise the rate of batches, the former number returns, for at least
+    `WINDOWS_BETWEEN_TRIALS` windows.
     """
 
     def __init__(self, threads: int) -> None:
@@ -39,7 +40,13 @@ class ThreadTuning:
         self._batches = 0
         self._waited = self._seconds = 0.0
 
-    def note(self, waited: float, seconds: float) -> None:
+    def begin_epoch(self) -> None:
+        """Begin a new window. The first batches of an epoch, for which the loop always waits, are
+        not measured."""
+        self._skipped = BATCHES_AHEAD * self.threads
+        self._batches, self._waited, self._seconds = 0, 0.0, 0.0
+
+    def record(self, waited: float, seconds: float) -> None:
         """Record a batch: the seconds that the loop waited for it, and those since the last one."""
         if self._skipped:
             self._skipped -= 1
@@ -57,12 +64,12 @@ class ThreadTuning:
         if self._former is not None:
             threads, before = self._former
             self._former = None
-            if rate < GAIN * before:
-                self.threads, self._paused = threads, PAUSE
+            if rate < MIN_SPEEDUP * before:
+                self.threads, self._paused = threads, WINDOWS_BETWEEN_TRIALS
                 return
         if self._paused:
             self._paused -= 1
-        elif share > FED and self.threads < MOST_THREADS:
+        elif share > MAX_WAITING_SHARE and self.threads < MAX_THREADS:
             self._former = self.threads, rate
             self._skipped = BATCHES_AHEAD * self.threads
-            self.threads = min(self.threads + max(1, self.threads // 2), MOST_THREADS)
+            self.threads = min(self.threads + max(1, self.threads // 2), MAX_THREADS)

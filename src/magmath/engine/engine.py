@@ -363,7 +363,7 @@ class Engine:
                 return self.run(compiled, copied.leaves)[0]
             found = FoundProgram(compiled, graph, leaves)
             self._found.store(key, found)
-        self._programs.spare(compiled)
+        self._programs.note_use(compiled)
         return self.start(compiled, *found.operands(leaves))[0]
 
     def _set_intermediates(

@@ -69,8 +69,9 @@ class ProgramTable:
             self._forget_oldest()
         return compiled
 
-    def spare(self, compiled: Compiled) -> None:
-        """Keep a program that was found without this table once when it would be forgotten."""
+    def note_use(self, compiled: Compiled) -> None:
+        """Note a use of a program that did not pass through this table: the program is spared once
+        when it would be forgotten."""
         self._spared.add(compiled.identifier)
 
     def clear(self) -> None:

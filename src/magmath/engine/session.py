@@ -128,31 +128,34 @@ def init(
 def restart() -> Pool:
     """Start a pool like the one that was lost, and make it the current one.
 
-    If it does not start, as without a host that is gone, a pool with one host or one worker fewer
-    is tried. Raises the error of the first try if none starts.
+    If it does not start, fewer workers are tried, down to one; of several hosts, one is left out.
+    The lost pool stays the current one until another has started. Raises the error of the first try
+    if none starts.
     """
     from magmath.runtime import start_pool
 
-    _close(finish=False)
     first: Exception | None = None
-    for options in _fewer_and_fewer(_options):
-        try:
-            pool = start_pool(**options)
-        except (WorkerError, WorkerLost) as error:
-            first = first or error
-            continue
-        _options.update(options)
-        use(pool)
-        if _session is not None:
-            _session.pool = pool  # ends with the block of the session
-        return pool
+    with _starting:
+        if _engine is not None:
+            _engine.pool.close()
+        for options in _smaller_pools(_options):
+            try:
+                pool = start_pool(**options)
+            except (WorkerError, WorkerLost) as error:
+                first = first or error
+                continue
+            _options.update(options)
+            use(pool)
+            if _session is not None:
+                _session.pool = pool  # ends with the block of the session
+            return pool
     assert first is not None
     raise first
 
 
-def _fewer_and_fewer(options: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield options of pools: the given ones, then with fewer and fewer hosts or workers."""
-    yield options
+def _smaller_pools(options: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the options, then with fewer workers, down to one, or without one of the hosts."""
+    yield dict(options)
     hosts, workers = options["hosts"], options["workers"]
     if hosts is None:
         for count in range(workers - 1, 0, -1):

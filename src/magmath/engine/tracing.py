@@ -59,6 +59,7 @@ class Trace:
         self.numbers: dict[Node, NumberSource] = {}
         """Leaves for numbers, and the functions that return the numbers of each run."""
         self.states: list[object] = []
+        self._noted: set[int] = set()
         """Python objects on whose state the function depends, such as modules."""
         self.structures: list[Structure] = []
         """What these modules consist of, as far as lists and dictionaries can change it."""
@@ -123,7 +124,8 @@ class Trace:
 
         The function is traced again after `captured_arrays.note_update(owner)`.
         """
-        if all(known is not owner for known in self.states):
+        if id(owner) not in self._noted:
+            self._noted.add(id(owner))
             self.states.append(owner)
 
     def note_structure(self, structure: Structure) -> None:

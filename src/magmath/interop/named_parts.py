@@ -1,4 +1,4 @@
-"""Modules whose parts have names of another library, such as "encoder.0.weight"."""
+"""Nested modules that give converted variables the paths of their originals."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class OnnxCall:
         found = self.numbers(name, operand)
         return default if not found else found[0]
 
-    def refuse(self, reason: str) -> MagmathError:
+    def unsupported(self, reason: str) -> MagmathError:
         """Return the error for something that magmath does not have."""
         return MagmathError(f"from_onnx: {self.operator} {reason}")
 

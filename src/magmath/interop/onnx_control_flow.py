@@ -31,7 +31,7 @@ def _known(call: OnnxCall, value: Value) -> Any:
     try:
         return np.asarray(value).item()
     except TracingError:
-        raise call.refuse(
+        raise call.unsupported(
             "whose number of steps depends on the inputs is not available in compiled functions; "
             "call the module without compile"
         ) from None
@@ -49,13 +49,13 @@ def _loop(call: OnnxCall, count: Value, condition: Value, *carried: Value) -> tu
         rows.append(row)
         step += 1
     if call.outputs > len(states) and not rows:
-        raise call.refuse("that collects the results of no step is not available")
+        raise call.unsupported("that collects the results of no step is not available")
     return (*states, *[mm.stack(list(column)) for column in zip(*rows, strict=True)])
 
 
 def _scan(call: OnnxCall, *operands: Value) -> tuple[Value, ...]:
     if call.opset < 9:
-        raise call.refuse("of versions before 9 is not available; convert the model")
+        raise call.unsupported("of versions before 9 is not available; convert the model")
     count = call.get("num_scan_inputs")
     states, sequences = list(operands[:-count]), operands[-count:]
     axes = call.get("scan_input_axes") or [0] * count
@@ -69,6 +69,8 @@ def _scan(call: OnnxCall, *operands: Value) -> tuple[Value, ...]:
         found = _run(call, call.get("body"), *states, *parts)
         states, row = found[: len(states)], found[len(states) :]
         rows.append(row)
+    if not rows:
+        raise call.unsupported("of no step is not available")
     columns = list(zip(*rows, strict=True))
     axes = call.get("scan_output_axes") or [0] * len(columns)
     turned = call.get("scan_output_directions") or [0] * len(columns)

@@ -22,6 +22,8 @@ def _divide(call: OnnxCall, x: Value, y: Value) -> mm.Array:
 def _power(call: OnnxCall, x: Value, y: Value) -> mm.Array:
     if y.dtype == x.dtype:
         return mm.power(x, y)
+    if not (x.dtype.is_floating or y.dtype.is_floating):
+        return mm.power(x, mm.astype(mm.asarray(y), x.dtype))
     return mm.astype(mm.power(mm.astype(x, mm.float64), mm.astype(y, mm.float64)), x.dtype)
 
 
@@ -36,6 +38,8 @@ def _shift(call: OnnxCall, x: Value, y: Value) -> mm.Array:
 
 def _is_infinite(call: OnnxCall, x: Value) -> Value:
     negative, positive = call.get("detect_negative", 1), call.get("detect_positive", 1)
+    if not (negative or positive):
+        return mm.zeros(x.shape, dtype=mm.bool)
     return mm.isinf(x) & ((x > 0) if not negative else (x < 0) if not positive else (x == x))
 
 
@@ -50,6 +54,10 @@ def _clip(call: OnnxCall, x: Value, low: Value = None, high: Value = None) -> mm
     low, high = (
         call.get(name) if given is None else given for name, given in (("min", low), ("max", high))
     )
+    x = mm.asarray(x)
+    if low is not None and high is not None and x.dtype.is_floating:
+        low, high = (mm.astype(mm.asarray(limit), x.dtype) for limit in (low, high))
+        return mm.clip(x, low, high)
     for function, limit in ((mm.maximum, low), (mm.minimum, high)):
         x = x if limit is None else function(x, mm.astype(mm.asarray(limit), x.dtype))
     return mm.asarray(x)
@@ -109,7 +117,8 @@ def _prelu(call: OnnxCall, x: Value, slope: Value) -> mm.Array:
 
 
 def _quantize(call: OnnxCall, x: Value, scale: Value, zero: Value = None) -> mm.Array:
-    kind = mm.uint8 if zero is None else zero.dtype
+    given = call.get("output_dtype", 0)
+    kind = dtype_of(given) if given else mm.uint8 if zero is None else zero.dtype
     limits = mm.iinfo(kind)
     scale = _along(call, x, scale)
     values = mm.round(mm.astype(x, mm.float32) / scale)
@@ -123,19 +132,27 @@ def _dequantize(call: OnnxCall, x: Value, scale: Value, zero: Value = None) -> V
     if zero is not None:
         values = values - mm.astype(_along(call, x, zero), mm.int32)
     scale = _along(call, x, scale)
-    return mm.astype(values, scale.dtype) * scale
+    given = call.get("output_dtype", 0)
+    return mm.astype(
+        mm.astype(values, scale.dtype) * scale, dtype_of(given) if given else scale.dtype
+    )
 
 
 def _along(call: OnnxCall, x: Value, values: Value) -> mm.Array:
     """Return one value, or one for each index along the axis of quantization, as an operand of
     x."""
     if call.get("block_size", 0):
-        raise call.refuse("in blocks is not available; quantize by axis or as a whole")
+        raise call.unsupported("in blocks is not available; quantize by axis or as a whole")
     values = mm.asarray(values)
     if values.size == 1:
         return mm.reshape(values, ())
     (axis,) = axes_of([call.get("axis", 1)], x.ndim)
     return mm.reshape(values, (-1, *[1] * (x.ndim - axis - 1)))
+
+
+def _relu(x: Value) -> mm.Array:
+    x = mm.asarray(x)
+    return mm.relu(x) if x.dtype.is_floating else mm.maximum(x, mm.zeros((), dtype=x.dtype))
 
 
 def _with_alpha(function: Callable[..., Any], default: float) -> Operator:
@@ -164,7 +181,7 @@ ELEMENTWISE: dict[str, Operator] = {
     "Identity": plain(lambda x: x),
     "QuantizeLinear": _quantize, "DequantizeLinear": _dequantize,
     # activations
-    "Relu": plain(lambda x: mm.maximum(x, mm.zeros((), dtype=x.dtype))),
+    "Relu": plain(_relu),
     "Sigmoid": plain(mm.sigmoid), "Softplus": plain(mm.softplus), "Softsign": plain(f.softsign),
     "HardSwish": plain(f.hard_swish), "Mish": plain(f.mish),
     "HardSigmoid": _hard_sigmoid, "Elu": _elu, "Selu": _selu, "Celu": _with_alpha(f.celu, 1.0),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import onnx.shape_inference
 from onnx import helper
 
 import magmath
@@ -74,11 +77,13 @@ def to_onnx(
         if isinstance(function, Module) and not function.is_built:
             trace_call(function, tuple([AbstractArray(x.shape, x.dtype) for x in examples]))
         traced = Traced(function, examples, axes)
-        inputs = _names("input", input_names, len(traced.inputs))
+        paths = _paths(function)
+        inputs = _names("input", input_names, len(traced.inputs), paths.values())
         keys = list(traced.nested) if isinstance(traced.nested, dict) else None
         keys = keys if keys is not None and len(keys) == len(traced.outputs) else None
-        outputs = _names("output", output_names or keys, len(traced.outputs))
-        graph = _graph(traced, inputs, outputs, _paths(function))
+        others = [*paths.values(), *inputs]
+        outputs = _names("output", output_names or keys, len(traced.outputs), others)
+        graph = _graph(traced, inputs, outputs, paths)
         model = helper.make_model(
             graph,
             producer_name="magmath",
@@ -142,12 +147,19 @@ def _is_close(x: Any, y: Any, dtype: mm.DType) -> bool:
     return bool(np.isclose(a, b, rtol=tolerance, atol=tolerance * scale, equal_nan=True).all())
 
 
-def _names(kind: str, given: Sequence[str] | None, count: int) -> list[str]:
+def _names(
+    kind: str, given: Sequence[str] | None, count: int, others: Collection[str]
+) -> list[str]:
+    """Return the names of inputs or outputs, which differ from all other names."""
     if given is None:
-        return [kind if i == 0 else f"{kind}_{i}" for i in range(count)]
-    if len(given) != count or len(set(given)) != count:
+        made = [kind if i == 0 else f"{kind}_{i}" for i in range(count)]
+        while not set(others).isdisjoint(made):
+            made = [f"{name}_" for name in made]
+        return made
+    if len(given) != count or len(set(given)) != count or not set(others).isdisjoint(given):
         raise OptionError(
-            f"to_onnx: {kind}_names needs {count} different names, was given {list(given)}"
+            f"to_onnx: {kind}_names needs {count} different names that are not those of inputs or "
+            f"parameters, was given {list(given)}"
         )
     return list(given)
 
@@ -158,19 +170,19 @@ def _graph(
     writer = OnnxWriter(traced, inputs)
     writer.reserve([*outputs, *paths.values()])
     names: dict[TracedNode, str] = dict(zip(traced.inputs, inputs, strict=True))
-    written = [x for x in traced.nodes if (x.is_data or x.is_named) and x not in names]
+    written = [x for x in traced.nodes if not x.is_constant and x not in names]
     needed = [x for node in written for x in node.inputs] + traced.outputs
-    constant = [x for x in dict.fromkeys(needed) if not (x.is_data or x.is_named)]
+    constant = [x for x in dict.fromkeys(needed) if x.is_constant]
     for node, values in zip(constant, traced.values(constant), strict=True):
         variable = traced.variables.get(node.first)
         names[node] = writer.store(numpy_values(values), paths.get(id(variable)))
     for node, name in names.items():
-        if node.is_data:
+        if node.depends_on_inputs:
             writer.note(name, node)
     for node in written:
         emitter = EMITTERS.get(node.name)
         if emitter is None:
-            raise node.refuse("which has no equal in ONNX", "write it in other operations")
+            raise node.unsupported("which has no equal in ONNX", "write it in other operations")
         names[node] = emitter(writer, node, *[names[x] for x in node.inputs])
         writer.note(names[node], node)
     for node, name in zip(traced.outputs, outputs, strict=True):
@@ -198,12 +210,24 @@ def _needed(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> list[onn
 
 def _save(model: onnx.ModelProto, path: str | os.PathLike[str]) -> None:
     if model.ByteSize() < MAX_BYTES - (1 << 20):
-        onnx.checker.check_model(model, full_check=True)
+        _check_types(model)
         with atomic_replace(path) as draft:
             onnx.save(model, draft)
         return
-    data = f"{os.path.basename(os.fspath(path))}.data"
+    file = Path(path)
+    data = file.with_name(f"{file.name}.data")
+    data.unlink(missing_ok=True)  # onnx appends
+    separate = copy.copy(model)  # loses its values
+    onnx.save(separate, os.fspath(file), save_as_external_data=True, location=data.name)
+
+
+def _check_types(model: onnx.ModelProto) -> None:
+    """Raise MagmathError for an operator that ONNX does not have for a type."""
     try:
-        onnx.save(model, os.fspath(path), save_as_external_data=True, location=data)
-    except OSError as error:
-        raise MagmathError(f"to_onnx: {os.fspath(path)} cannot be written: {error}") from None
+        onnx.checker.check_model(model, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise MagmathError(
+            f"to_onnx: ONNX does not have an operation for the element types of the module: "
+            f"{reason}; convert operands with mm.astype"
+        ) from None

@@ -21,7 +21,7 @@ from magmath.interop.onnx_call import OnnxCall, Operator, Value, dtype_of
 from magmath.interop.onnx_operators import OPERATORS
 
 Values = dict[str, Value]
-NUMBERS: dict[str, tuple[int, ...]] = {
+SETTINGS: dict[str, tuple[int, ...]] = {
     "Clip": (1, 2), "Dropout": (1, 2), "OneHot": (1, 2), "Pad": (1, 2, 3), "Range": (0, 1, 2),
     "Resize": (1, 2, 3), "Upsample": (1,), "QuantizeLinear": (1, 2), "DequantizeLinear": (1, 2),
 }  # fmt: skip

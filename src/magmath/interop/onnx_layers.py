@@ -71,8 +71,7 @@ def _transposed(call: OnnxCall, x: Value, weight: Value, bias: Value = None) -> 
             total = (n - 1) * s + r + added[i] - wanted[-space:][i]
             if total < 0:  # more elements than the products reach
                 added[i], total = added[i] - total, 0
-            low, high = _halves(total, mode)
-            pads.append((low, high) if mode == "SAME_UPPER" else (high, low)[::-1])
+            pads.append(_halves(total, mode))
     cut = [a >= max(s, d) for a, s, d in zip(added, strides, dilations, strict=True)]
     result = f.conv_transpose(
         mm.asarray(x),
@@ -120,7 +119,7 @@ def _window(call: OnnxCall, x: Value) -> tuple[tuple[int, ...], dict[str, Any], 
 
 def _max_pool(call: OnnxCall, x: Value) -> mm.Array:
     if call.outputs > 1:
-        raise call.refuse("with positions of the maxima is not available")
+        raise call.unsupported("with positions of the maxima is not available")
     kernel, options, pads, _ = _window(call, x)
     lowest = -np.inf if mm.isdtype(x.dtype, "real floating") else mm.iinfo(x.dtype).min
     padded = mm.pad(x, [(0, 0), (0, 0), *pads], constant_values=lowest)
@@ -129,6 +128,10 @@ def _max_pool(call: OnnxCall, x: Value) -> mm.Array:
 
 def _average_pool(call: OnnxCall, x: Value) -> mm.Array:
     kernel, options, pads, counted = _window(call, x)
+    fits = all(max(pair) <= k // 2 for pair, k in zip(pads, kernel, strict=True))
+    if pads == counted and fits and set(options["dilation"]) == {1}:
+        padded = bool(call.get("count_include_pad", 0))
+        return f.avg_pool(mm.asarray(x), kernel, options["stride"], pads, count_include_pad=padded)
     sums = _window_sums(x, kernel, options, pads)
     ones = np.ones((1, 1, *x.shape[2:]), np.float64)
     if call.get("count_include_pad", 0):
@@ -187,14 +190,14 @@ def _batch_norm(
 
 def _layer_norm(call: OnnxCall, x: Value, scale: Value, bias: Value = None) -> Any:
     axes = _last_axes(call, x)
+    if call.outputs == 1 and x.dtype.itemsize >= 4:
+        return f.layer_norm(x, x.shape[axes[0] :], scale, bias, call.get("epsilon", 1e-5))
     single = mm.astype(mm.asarray(x), mm.float32) if x.dtype.itemsize < 4 else mm.asarray(x)
     mean = mm.mean(single, axis=axes, keepdims=True)
     centred = single - mean
     inverse = 1.0 / mm.sqrt(
         mm.mean(mm.square(centred), axis=axes, keepdims=True) + call.get("epsilon", 1e-5)
     )
-    if call.outputs == 1 and single.dtype == x.dtype:
-        return f.layer_norm(x, x.shape[axes[0] :], scale, bias, call.get("epsilon", 1e-5))
     result = mm.astype(centred * inverse, x.dtype, copy=False) * scale
     return (result if bias is None else result + bias, mean, inverse)
 
@@ -260,8 +263,8 @@ def _random(kind: str, like: bool) -> Operator:
         given = call.get("dtype")
         dtype = dtype_of(given) if given else x.dtype if like else mm.float32
         if kind == "normal":
-            low, high = call.get("mean", 0.0), call.get("scale", 1.0)
-            values = mm.random.normal(low, high, shape)
+            mean, deviation = call.get("mean", 0.0), call.get("scale", 1.0)
+            values = mm.random.normal(mean, deviation, shape)
         else:
             values = mm.random.uniform(call.get("low", 0.0), call.get("high", 1.0), shape)
         return mm.astype(values, dtype, copy=False)

@@ -19,10 +19,10 @@ from onnx.inliner import inline_local_functions, inline_selected_functions
 
 import magmath as mm
 from magmath.arrays.array import as_array
-from magmath.errors import DataError, MagmathError, ShapeError
+from magmath.errors import DataError, DTypeError, MagmathError, ShapeError
 from magmath.interop.named_parts import NamedParts, add_variables
 from magmath.interop.onnx_call import dtype_of
-from magmath.interop.onnx_graph import BUFFERS, NUMBERS, OnnxGraph, stored_array
+from magmath.interop.onnx_graph import BUFFERS, SETTINGS, OnnxGraph, stored_array
 from magmath.interop.onnx_operators import OPERATORS
 from magmath.nn import Buffer, Parameter
 
@@ -52,6 +52,10 @@ class OnnxModule(NamedParts):
                 self._variables[tensor.name] = variable
         add_variables(self, self._variables)
         opset = max([x.version for x in model.opset_import if x.domain in OWN_DOMAINS] or [1])
+        if graph.sparse_initializer:
+            raise MagmathError(
+                "from_onnx: sparse initializers are not known to magmath; export them dense"
+            )
         self._graph = OnnxGraph(graph, opset, self._variables)
         named = {value.name: value for value in graph.input}
         self._inputs = [named[name] for name in self._graph.inputs]
@@ -98,8 +102,8 @@ def from_onnx(model: OnnxModel | str | os.PathLike[str] | bytes) -> OnnxModule:
     `compile`, `Trainer`, strategies, `state_dict`. In training mode, batch normalization uses the
     moments of the batch and updates the running ones, and dropout draws.
 
-    Raises DataError for a file that is no ONNX model, MissingFileError, and MagmathError for
-    operators and element types that magmath does not have. Source: onnx.ai/onnx/operators, versions
+    Raises DataError for a file that is missing or no ONNX model, and MagmathError for operators and
+    element types that magmath does not have. Source: onnx.ai/onnx/operators, versions
     7 to 25.
     """
     return OnnxModule(_loaded(model)).eval()  # type: ignore[return-value]
@@ -180,7 +184,7 @@ def _variables_of(graph: onnx.GraphProto) -> tuple[list[str], list[str]]:
     data: set[str] = set()
     buffers: set[str] = set()
     for node in _all_nodes(graph):
-        settings = NUMBERS.get(node.op_type, ())
+        settings = SETTINGS.get(node.op_type, ())
         kept = BUFFERS.get(node.op_type, ())
         data.update([name for i, name in enumerate(node.input) if i not in (*settings, *kept)])
         buffers.update([name for i, name in enumerate(node.input) if i in kept])
@@ -206,7 +210,12 @@ def _checked(declared: onnx.ValueInfoProto, given: Any) -> mm.Array:
     array = as_array("OnnxModule", given)
     tensor = declared.type.tensor_type
     kind = dtype_of(tensor.elem_type)
-    if array.dtype != kind and mm.isdtype(kind, "real floating"):
+    if array.dtype != kind:
+        if kind.kind != "float" and array.dtype.kind != kind.kind:
+            raise DTypeError(
+                f"OnnxModule: the input {declared.name} needs the type {kind}, was given "
+                f"{array.dtype}; convert it with mm.astype(x, mm.{kind})"
+            )
         array = mm.astype(array, kind)
     if not tensor.HasField("shape"):
         return array

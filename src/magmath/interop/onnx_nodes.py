@@ -45,11 +45,20 @@ def _logarithm(base: float) -> Emitter:
 
 
 def _expm1(w: OnnxWriter, node: TracedNode, x: str) -> str:
-    return w.add("Sub", w.add("Exp", x), w.number(1.0, node))
+    """Write eˣ - 1 = 2 · e^(x/2) · sinh(x/2), which does not cancel."""
+    half = w.add("Mul", w.add("Max", x, w.number(-100.0, node)), w.number(0.5, node))
+    return w.add("Mul", w.add("Mul", w.add("Exp", half), w.number(2.0, node)), w.add("Sinh", half))
 
 
 def _log1p(w: OnnxWriter, node: TracedNode, x: str) -> str:
-    return w.add("Log", w.add("Add", x, w.number(1.0, node)))
+    """Write log(1 + x) = x · log(u) / (u - 1) with u = 1 + x, which is exact for small x."""
+    one = w.number(1.0, node)
+    u = w.add("Add", x, one)
+    log_u, rest = w.add("Log", u), w.add("Sub", u, one)
+    ratio = w.add("Div", w.add("Mul", x, log_u), rest)
+    usual = w.add("Or", w.add("IsInf", x), w.add("Less", x, w.number(-0.5, node)))
+    exact = w.add("Where", w.add("Equal", u, one), x, ratio)
+    return w.add("Where", usual, log_u, exact)
 
 
 def _erfc(w: OnnxWriter, node: TracedNode, x: str) -> str:
@@ -62,7 +71,8 @@ def _truncated(w: OnnxWriter, node: TracedNode, x: str) -> str:
 
 def _log_of_sum(w: OnnxWriter, node: TracedNode, x: str, y: str) -> str:
     largest = w.add("Max", x, y)
-    below = w.add("Neg", w.add("Abs", w.add("Sub", x, y)))
+    difference = w.add("Where", w.add("Equal", x, y), w.number(0.0, node), w.add("Sub", x, y))
+    below = w.add("Neg", w.add("Abs", difference))
     return w.add(
         "Add", largest, w.add("Log", w.add("Add", w.add("Exp", below), w.number(1.0, node)))
     )
@@ -136,6 +146,12 @@ def _astype(w: OnnxWriter, node: TracedNode, x: str) -> str:
     return w.cast(x, node.first.dtype)
 
 
+def _remainder(w: OnnxWriter, node: TracedNode, x: str, y: str) -> str:
+    if not node.first.dtype.is_floating:
+        return w.add("Mod", x, y)
+    return w.add("Sub", x, w.add("Mul", w.add("Floor", w.add("Div", x, y)), y))
+
+
 def _floor_divide(w: OnnxWriter, node: TracedNode, x: str, y: str) -> str:
     if mm.isdtype(node.first.dtype, "real floating"):
         return w.add("Floor", w.add("Div", x, y))
@@ -173,7 +189,7 @@ def _slice(w: OnnxWriter, node: TracedNode, x: str) -> str:
             continue
         starts, stops, steps = zip(*of_traces, strict=True)
         if len(set(steps)) > 1:
-            raise node.refuse("whose step depends on an extent of the inputs")
+            raise node.unsupported("whose step depends on an extent of the inputs")
         if steps[0] < 0:  # -1 is before the first element
             stops = tuple([-END if stop < 0 else stop for stop in stops])
         elif stops == extent:
@@ -205,7 +221,7 @@ def _set_window(w: OnnxWriter, node: TracedNode, x: str, values: str, *starts: s
         axes, extents, node.attribute("steps"), node.inputs[2:], strict=True
     ):
         if start.name != "parameter" or start.varies():
-            raise node.refuse("at a position that the inputs determine")
+            raise node.unsupported("at a position that the inputs determine")
         first = int(start.first.value) % _only(node, node.inputs[0].shape[axis])
         written[axis] = first + step * np.arange(1 if extent is None else extent)
     dropped = [axis for axis, n in zip(axes, extents, strict=True) if n is None]
@@ -215,7 +231,7 @@ def _set_window(w: OnnxWriter, node: TracedNode, x: str, values: str, *starts: s
 def _only(node: TracedNode, values: Sequence[Any]) -> Any:
     """Return what is equal in all traces."""
     if any(value != values[0] for value in values):
-        raise node.refuse("which writes to a part of an axis of variable extent")
+        raise node.unsupported("which writes to a part of an axis of variable extent")
     return values[0]
 
 
@@ -286,7 +302,7 @@ def _positions(w: OnnxWriter, node: TracedNode) -> str:
 def _number(w: OnnxWriter, node: TracedNode) -> str:
     """Write a number that depends on extents: a count of elements, or the inverse of one."""
     if node.ndim:
-        raise node.refuse(
+        raise node.unsupported(
             "which is made anew in each call, from an extent of the inputs or by drawing numbers",
             f"compute it with functions of magmath, keep it in a Buffer, or {KEEP_FIXED}",
         )
@@ -305,7 +321,7 @@ def _number(w: OnnxWriter, node: TracedNode) -> str:
     inverse = tuple([round(1.0 / v) if v else 0 for v in values])
     close = all(n and abs(v * n - 1.0) < 1e-6 for v, n in zip(values, inverse, strict=True))
     if not close:
-        raise node.refuse("which depends on the extents of the inputs in an unknown way")
+        raise node.unsupported("which depends on the extents of the inputs in an unknown way")
     count = w.cast(w.add("Squeeze", w.integer(inverse, node)), node.first.dtype)
     return w.add("Reciprocal", count)
 
@@ -315,7 +331,7 @@ def _take(w: OnnxWriter, node: TracedNode, x: str, *indices: str) -> str:
     if len(axes) == 1 and at == axes[0]:
         return w.add("Gather", x, indices[0], axis=axes[0])
     if axes != tuple(range(len(axes))) or at != 0:
-        raise node.refuse("with indices of axes that are not the first ones")
+        raise node.unsupported("with indices of axes that are not the first ones")
     shape = w.shape(node.shape[: node.ndim - node.inputs[0].ndim + len(axes)], node)
     last = w.store(np.asarray([-1], np.int64))
     columns = [w.add("Unsqueeze", w.add("Expand", i, shape), last) for i in indices]
@@ -329,7 +345,7 @@ def _take_along(w: OnnxWriter, node: TracedNode, x: str, indices: str) -> str:
 def _diagonal(w: OnnxWriter, node: TracedNode, x: str) -> str:
     n = np.arange(node.first.shape[-1])
     if node.inputs[0].ndim != 2 or node.varies():
-        raise node.refuse("of more than one matrix")
+        raise node.unsupported("of more than one matrix")
     return w.add("GatherND", x, w.store(np.stack([n, n], 1).astype(np.int64)))
 
 
@@ -347,8 +363,10 @@ def _reduced(operator: str) -> Emitter:
     def emit(w: OnnxWriter, node: TracedNode, x: str) -> str:
         axes = w.store(np.asarray(node.attribute("axis"), np.int64))
         keep = int(node.attribute("keepdims"))
-        if node.inputs[0].first.dtype == mm.bool:
+        kind, result = node.inputs[0].first.dtype, node.first.dtype
+        if kind == mm.bool and result == mm.bool:
             return w.cast(w.add(operator, w.cast(x, mm.int32), axes, keepdims=keep), mm.bool)
+        x = x if kind == result else w.cast(x, result)
         return w.add(operator, x, axes, keepdims=keep)
 
     return emit
@@ -363,6 +381,7 @@ def _extremum(operator: str) -> Emitter:
 
 
 def _cumulative_sum(w: OnnxWriter, node: TracedNode, x: str) -> str:
+    x = x if node.inputs[0].first.dtype == node.first.dtype else w.cast(x, node.first.dtype)
     return w.add("CumSum", x, w.store(np.asarray(node.attribute("axis"), np.int64)))
 
 
@@ -423,7 +442,7 @@ def _max_pool(w: OnnxWriter, node: TracedNode, x: str) -> str:
 
 def _sum_pool(w: OnnxWriter, node: TracedNode, x: str) -> str:
     if set(node.attribute("dilation")) != {1}:
-        raise node.refuse("with a dilation")
+        raise node.unsupported("with a dilation")
     mean = _pooled(w, node, x, "AveragePool", count_include_pad=1)
     return w.add("Mul", mean, w.number(float(prod(node.attribute("kernel"))), node))
 
@@ -433,7 +452,7 @@ def _pooled(w: OnnxWriter, node: TracedNode, x: str, operator: str, **options: A
     kernel = list(node.attribute("kernel"))
     before = node.ndim - len(kernel)
     if before not in (1, 2):
-        raise node.refuse(f"over {len(kernel)} of {node.ndim} dimensions")
+        raise node.unsupported(f"over {len(kernel)} of {node.ndim} dimensions")
     one = w.store(np.asarray([1], np.int64))
     images = x if before == 2 else w.add("Unsqueeze", x, one)
     made = w.add(
@@ -465,7 +484,7 @@ EMITTERS: dict[str, Emitter] = {
     "sign": _same("Sign"), "sin": _same("Sin"), "sinh": _same("Sinh"), "sqrt": _same("Sqrt"),
     "root": _same("Sqrt"), "subtract": _same("Sub"), "tan": _same("Tan"), "tanh": _same("Tanh"),
     "where": _chosen, "stop_gradient": _same("Identity"), "clamp_max": _same("Min"),
-    "clamp_min": _same("Max"), "remainder": _same("Mod"), "fmod": _same("Mod", fmod=1),
+    "clamp_min": _same("Max"), "remainder": _remainder, "fmod": _same("Mod", fmod=1),
     "bitwise_and": _bitwise("And", "BitwiseAnd"), "bitwise_or": _bitwise("Or", "BitwiseOr"),
     "bitwise_xor": _bitwise("Xor", "BitwiseXor"), "bitwise_invert": _bitwise("Not", "BitwiseNot"),
     "bitwise_left_shift": _same("BitShift", direction="LEFT"),

@@ -68,10 +68,10 @@ def _recurrent(kind: str) -> Operator:
 
 def _check(call: OnnxCall, x: mm.Array, lengths: Value, kind: str) -> None:
     if lengths is not None and (np.asarray(lengths) != x.shape[0]).any():
-        raise call.refuse("with sequences of several lengths is not available")
+        raise call.unsupported("with sequences of several lengths is not available")
     for name in ("clip", "input_forget"):
         if call.get(name, 0):
-            raise call.refuse(f"with {name} is not available")
+            raise call.unsupported(f"with {name} is not available")
     if kind == "RNN":
         return
     usual = {"GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}[kind]
@@ -79,7 +79,7 @@ def _check(call: OnnxCall, x: mm.Array, lengths: Value, kind: str) -> None:
     if [name.lower() for name in given] != [name.lower() for name in usual] * (
         len(given) // len(usual)
     ):
-        raise call.refuse(f"with the activations {given} is not available; use {usual}")
+        raise call.unsupported(f"with the activations {given} is not available; use {usual}")
 
 
 def _rnn(call: OnnxCall, r: mm.Array, bias: mm.Array, peepholes: Any, direction: int) -> Step:
@@ -87,7 +87,7 @@ def _rnn(call: OnnxCall, r: mm.Array, bias: mm.Array, peepholes: Any, direction:
     functions = {"Tanh": mm.tanh, "Relu": mm.relu, "Sigmoid": mm.sigmoid}
     name = names[direction % len(names)].capitalize()
     if name not in functions:
-        raise call.refuse(f"with the activation {name} is not available; use Tanh or Relu")
+        raise call.unsupported(f"with the activation {name} is not available; use Tanh or Relu")
     return lambda states, row: (functions[name](row + states[0] @ r + bias),)
 
 

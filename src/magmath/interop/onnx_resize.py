@@ -33,7 +33,7 @@ def _resize(
         factors = factors or []
         new = [floor(x.shape[axis] * s) for axis, s in zip(axes, factors, strict=True)]
     if call.get("coordinate_transformation_mode") == "tf_crop_and_resize":
-        raise call.refuse('with "tf_crop_and_resize" is not available; slice the images first')
+        raise call.unsupported('with "tf_crop_and_resize" is not available; slice the images first')
     mode = call.get("mode", "nearest")
     x = mm.asarray(x)
     for axis, factor, extent in zip(axes, factors, new, strict=True):
@@ -111,7 +111,7 @@ def _filter(distance: Any, cubic: bool, a: float) -> Any:
 def _grid_sampled(call: OnnxCall, x: Value, grid: Value) -> mm.Array:
     mode = {"linear": "bilinear"}.get(call.get("mode", "linear"), call.get("mode"))
     if mode not in grid_sampling.MODES:
-        raise call.refuse(f"with mode {mode} is not available; bilinear is")
+        raise call.unsupported(f"with mode {mode} is not available; bilinear is")
     corners = bool(call.get("align_corners", 0))
     return f.grid_sample(x, grid, mode, call.get("padding_mode", "zeros"), corners)
 

@@ -112,12 +112,13 @@ def _updated(call: OnnxCall, x: Value, key: tuple[Any, ...], updates: Value) -> 
     """Return a copy of x with updates at indices, combined as the attribute `reduction` says."""
     result = mm.copy(mm.asarray(x))
     reduction = call.get("reduction", "none")
-    if reduction == "add":
-        mm.add.at(result, key, updates)
+    functions = {"add": mm.add, "max": mm.maximum, "min": mm.minimum}
+    if reduction in functions:
+        functions[reduction].at(result, key, updates)
     elif reduction == "none":
         result[key] = updates
     else:
-        raise call.refuse(f'with reduction="{reduction}" is not available; "add" is')
+        raise call.unsupported(f'with reduction="{reduction}" is not available')
     return result
 
 

@@ -40,12 +40,17 @@ class TracedNode:
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.nodes = tuple(nodes)
         self.first = nodes[0]
-        self.is_named = False
+        self.depends_on_extents = False
         """True if it depends on named extents, but on no input."""
-        self.is_data = False
+        self.depends_on_inputs = False
         """True if it depends on the inputs of the module."""
         self.inputs: tuple[TracedNode, ...] = ()
         self.line = self.first.line
+
+    @property
+    def is_constant(self) -> bool:
+        """True if variables and numbers alone determine the value."""
+        return not (self.depends_on_inputs or self.depends_on_extents)
 
     @property
     def name(self) -> str:
@@ -66,14 +71,14 @@ class TracedNode:
         """Return an attribute that is equal in all traces. Raises MagmathError if it is not."""
         values = [node.attributes[name] for node in self.nodes]
         if any(value != values[0] for value in values):
-            raise self.refuse(f"whose {name} depends on an extent of the inputs")
+            raise self.unsupported(f"whose {name} depends on an extent of the inputs")
         return values[0]
 
     def each(self, name: str) -> list[Any]:
         """Return an attribute in each of the traces."""
         return [node.attributes[name] for node in self.nodes]
 
-    def refuse(self, reason: str, remedy: str = KEEP_FIXED) -> MagmathError:
+    def unsupported(self, reason: str, remedy: str = KEEP_FIXED) -> MagmathError:
         """Return the error for an operation that an ONNX model cannot have."""
         where = f" at {self.line[0]}:{self.line[1]}" if self.line else ""
         kind = f"operation {self.name}"
@@ -135,9 +140,13 @@ class Traced:
             traced.inputs = tuple([of[source] for source in traced.first.inputs])
             for source in traced.inputs:
                 source.line = source.line or traced.line
-            traced.is_data = traced in given or any(x.is_data for x in traced.inputs)
-            if not traced.is_data:
-                traced.is_named = any(x.is_named for x in traced.inputs) or traced.varies()
+            traced.depends_on_inputs = traced in given or any(
+                x.depends_on_inputs for x in traced.inputs
+            )
+            if not traced.depends_on_inputs:
+                traced.depends_on_extents = (
+                    any(x.depends_on_extents for x in traced.inputs) or traced.varies()
+                )
 
     @staticmethod
     def _numbers(trace: Trace) -> set[Node]:
@@ -184,8 +193,8 @@ def _variants(
 ) -> list[dict[str, int]]:
     """Return the extents of each trace: different ones for each name, then one by one larger.
 
-    None is a power of two, whose inverse is exact, so that a mean is another operation. Without a
-    name there are two equal traces, which show what the module draws.
+    No extent is a power of two: for those a mean multiplies by the exact inverse, and has other
+    nodes. Without a name there are two equal traces, which show what the module draws.
     """
     first: dict[str, int] = {}
     added: dict[str, tuple[int, ...]] = {}

@@ -105,7 +105,7 @@ class OnnxWriter:
             whole = tuple([a * b for a, b in zip(one, others, strict=True)])
             if whole == value and (others in self._axes or len(set(others)) == 1):
                 return self.add("Mul", self.integer(one, node), self.integer(others, node))
-        raise node.refuse("which depends on the extents of the inputs in an unknown way")
+        raise node.unsupported("which depends on the extents of the inputs in an unknown way")
 
     def shape(self, extents: Sequence[Extent], node: TracedNode) -> str:
         """Return the name of a shape, which may depend on named extents."""

@@ -18,7 +18,7 @@ from magmath.api.elementwise import clip, floor, remainder, round
 from magmath.api.manipulation import moveaxis, reshape
 from magmath.api.searching import where
 from magmath.arrays.array import Array, as_array, floating
-from magmath.core.dtypes import int64
+from magmath.core.dtypes import float32, int64
 from magmath.errors import OptionError, ShapeError
 
 MODES = ("bilinear", "nearest")
@@ -60,11 +60,11 @@ def grid_sample(
     padding_mode: str = "zeros",
     align_corners: bool = False,
 ) -> Array:
-    """Return the values (N, channels, *places) of images at the positions of a grid.
+    """Return the values (N, channels, *outputs) of images at the positions of a grid.
 
     x              images (N, channels, *space), of two or three dimensions of space
-    grid           (N, *places, d): for each place the coordinates of a position, the last dimension
-                   of space first. -1 and 1 are the first and the last element of a dimension
+    grid           (N, *outputs, d): the coordinates of the position of each output, the last
+                   dimension of space first. -1 and 1 are the first and the last element
     mode           "bilinear": between the neighbours; or "nearest"
     padding_mode   for positions outside: "zeros", "border" (the nearest element) or "reflection"
     align_corners  True if -1 and 1 are the centres of the first and last elements, and False if
@@ -73,16 +73,18 @@ def grid_sample(
     As PyTorch's `grid_sample`. Differentiable by images and by positions.
     """
     x, grid = floating("grid_sample", x), floating("grid_sample", grid)
+    if grid.dtype.itemsize < 4:  # half types do not have all positions
+        grid = astype(grid, float32)
     d = x.ndim - 2
     _check(x, grid, d, mode, padding_mode)
     space = x.shape[2:]
-    places = [
+    positions = [
         _position(grid[..., d - 1 - i], n, padding_mode, align_corners) for i, n in enumerate(space)
     ]
     if mode == "nearest":
-        return _chosen(x, [round(p) for p in places])
-    lows = [floor(p) for p in places]
-    shares = [p - low for p, low in zip(places, lows, strict=True)]
+        return _chosen(x, [round(p) for p in positions])
+    lows = [floor(p) for p in positions]
+    shares = [p - low for p, low in zip(positions, lows, strict=True)]
     total: Any = None
     for corner in product((0, 1), repeat=d):
         weight: Any = 1.0
@@ -91,8 +93,7 @@ def grid_sample(
         value = _chosen(x, [low + up for low, up in zip(lows, corner, strict=True)])
         part = value * weight[:, None]
         total = part if total is None else total + part
-    result: Array = total
-    return result
+    return astype(total, x.dtype, copy=False)
 
 
 def _check(x: Array, grid: Array, d: int, mode: str, padding_mode: str) -> None:
@@ -131,14 +132,15 @@ def _reflected(place: Array, low: float, span: float) -> Array:
     return where(distance > span, 2 * span - distance, distance) + low
 
 
-def _chosen(x: Array, places: Sequence[Array]) -> Array:
-    """Return the elements (N, channels, *places) at whole positions, 0 outside."""
+def _chosen(x: Array, positions: Sequence[Array]) -> Array:
+    """Return the elements (N, channels, *outputs) at whole positions, 0 outside."""
     extents = x.shape[2:]
     inside: Any = True
     indices = []
-    for place, extent in zip(places, extents, strict=True):
-        inside = inside & (place >= 0) & (place <= extent - 1)
-        indices.append(astype(clip(place, 0, extent - 1), int64))
-    images = reshape(arange(x.shape[0]), (-1, *[1] * (places[0].ndim - 1)))
+    for position, extent in zip(positions, extents, strict=True):
+        within = (position >= 0) & (position <= extent - 1)  # False for nan
+        inside = inside & within
+        indices.append(astype(where(within, position, 0.0), int64))
+    images = reshape(arange(x.shape[0]), (-1, *[1] * (positions[0].ndim - 1)))
     values = moveaxis(as_array("grid_sample", x), 1, -1)[(images, *indices)]
     return moveaxis(where(inside[..., None], values, 0.0), -1, 1)

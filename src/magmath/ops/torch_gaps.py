@@ -276,8 +276,9 @@ def power_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
         if out.is_complex():  # torch's 0 to the power 0 is nan
 
             def complex_power() -> None:
+                is_zero = exponent == 0  # before the result, which may replace the exponent
                 compute()
-                out.masked_fill_(exponent == 0, 1)
+                out.masked_fill_(is_zero, 1)
 
             return complex_power
         if out.is_floating_point() or is_numpy_only(out):

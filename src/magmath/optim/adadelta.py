@@ -26,13 +26,13 @@ class Adadelta(Optimizer):
 
     @property
     def states(self) -> tuple[str, ...]:
-        return ("squares", "steps")
+        return ("squared_gradients", "squared_updates")
 
     def rule(
         self, value: Node, gradient: Node, state: State, rate: Node, count: Node | None
     ) -> tuple[Node, State]:
-        squares = self.decay * state["squares"] + (1 - self.decay) * (gradient * gradient)
-        scale = sqrt(state["steps"] + self.epsilon) / sqrt(squares + self.epsilon)
+        squares = self.decay * state["squared_gradients"] + (1 - self.decay) * (gradient * gradient)
+        scale = sqrt(state["squared_updates"] + self.epsilon) / sqrt(squares + self.epsilon)
         step = scale * gradient
-        steps = self.decay * state["steps"] + (1 - self.decay) * (step * step)
-        return value - rate * step, {"squares": squares, "steps": steps}
+        updates = self.decay * state["squared_updates"] + (1 - self.decay) * (step * step)
+        return value - rate * step, {"squared_gradients": squares, "squared_updates": updates}

@@ -14,21 +14,27 @@ Result = TypeVar("Result")
 
 
 def restarted_on_loss(
-    run: Callable[[bool], Result], restarts: int, begin_again: Callable[[], None]
+    run: Callable[[], Result],
+    restarts: int,
+    has_checkpoint: Callable[[], bool],
+    drop_pool_state: Callable[[], None],
 ) -> Result:
     """Return the result of `run`; after the loss of a worker, start a new pool and run it again.
 
-    run          the argument is True for the first run
-    restarts     the number of times that it may be run again
-    begin_again  called in the new pool, before it is run again
+    restarts         the number of times that it may be run again
+    has_checkpoint   returns True once there is a checkpoint of this training
+    drop_pool_state  called in the new pool, before it is run again
 
-    Raises WorkerLost for one loss more, and WorkerError if no pool starts.
+    Raises WorkerLost for one loss more and for a loss before the first checkpoint, and WorkerError
+    if no pool starts.
     """
     for left in range(restarts, -1, -1):
         try:
-            return run(left == restarts)
+            if left < restarts:
+                drop_pool_state()
+            return run()
         except WorkerLost as error:
-            if not left:
+            if not left or not has_checkpoint():
                 raise
             pool = session.restart()
             logger.warning(
@@ -36,5 +42,4 @@ def restarted_on_loss(
                 str(error).split("; ")[0],
                 pool.workers,
             )
-            begin_again()
     raise AssertionError("the last run returns or raises")

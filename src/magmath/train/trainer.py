@@ -310,12 +310,14 @@ class Trainer(metaclass=KeywordHints):
         listeners += [Reporting(console_reporter())] if verbose else []
         alone = reports_each_step(listeners) and not asynchronous
 
-        def run(first: bool) -> History:
+        checkpoints: list[Checkpoint] = []  # with a file of this training
+
+        def run() -> History:
             feed = self._feed("fit", x, y, batch_size, shuffle, weights=sample_weight, alone=alone)
             self._checked("fit", feed, batch_size, training=True)
             held_out = None if validation is None else self._validation(validation)
             saved = None if checkpoint is None else Checkpoint(self, checkpoint, listeners)
-            resumes = saved is not None and (resume or not first)
+            resumes = saved is not None and (resume or checkpoints)
             found = saved.restore() if saved is not None and resumes else None
             history = History() if found is None else found
 
@@ -326,14 +328,16 @@ class Trainer(metaclass=KeywordHints):
 
             self.history, self._last_feed = history, feed
             loop = EpochLoop(self, step_now, feed, held_out, saved, listeners)
-            if saved is not None and restarts and found is None:
-                saved.save(history, epochs)  # a worker may be lost in the first epoch
+            if saved is not None and restarts:
+                if found is None:
+                    saved.save(history, epochs)  # a worker may be lost in the first epoch
+                checkpoints.append(saved)
             loop.run(len(history.records), epochs, history)
             return history
 
-        return restarted_on_loss(run, restarts, self._begin_again)
+        return restarted_on_loss(run, restarts, lambda: bool(checkpoints), self._drop_pool_state)
 
-    def _begin_again(self) -> None:
+    def _drop_pool_state(self) -> None:
         """Drop what belongs to the pool that was lost; give variables a place in the current one,
         for the values of the checkpoint."""
         stream = self._stream

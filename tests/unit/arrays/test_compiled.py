@@ -213,3 +213,40 @@ def test_number_arguments_have_the_types_of_numbers(name: str, number: Any, dtyp
     expected, found = NUMBERS[name](x, number), mm.compile(NUMBERS[name])(x, number)
     assert found.dtype is expected.dtype
     np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [10, 20_000])
+@pytest.mark.parametrize(
+    ("kind", "workers"), [("inline", 1), ("planned", 1), ("shared", 2), ("messages", 3)]
+)
+def test_values_that_decide_while_tracing_are_read_again_after_updates(
+    kind: str, workers: int, size: int
+) -> None:
+    """Masks, numbers in an `if`, lengths and copies of arrays that are no arguments."""
+    with current(kind, workers):
+        v, x = mm.asarray(np.ones(size)), mm.asarray(np.ones(size))
+
+        def copied() -> Any:
+            a = v.copy()
+            a[a > 0] += 1
+            return a[0]
+
+        functions = [
+            mm.compile(lambda: v[v > 0].sum()), mm.compile(copied),
+            mm.compile(lambda: (x * 2 if float(v[0]) > 2 else x).sum()),
+            mm.compile(lambda: len(v[v > 2]) + 0 * x.sum()),
+            mm.compile(lambda: x * int((v * 2).max())), mm.compile(lambda: x + v.tolist()[1]),
+        ]  # fmt: skip
+        wanted = [
+            lambda n: size * n, lambda n: n + 1, lambda n: size * (2 if n > 2 else 1),
+            lambda n: size if n > 2 else 0, lambda n: np.ones(size) * 2 * n, lambda n: np.ones(size) + n,
+        ]  # fmt: skip
+        number = 1.0
+        for step in range(6):
+            for compiled, want in zip(functions, wanted, strict=True):
+                np.testing.assert_allclose(compiled(), want(number))
+            if step % 2:
+                v += 1
+            else:
+                v[...] = x * (number + 1)
+            number += 1

@@ -429,6 +429,90 @@ def test_branches_that_the_inputs_choose_are_compiled() -> None:
         np.testing.assert_allclose(compiled(given), wanted, rtol=1e-6)
 
 
+def test_gradients_at_ties_are_those_of_pytorch() -> None:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("Clip", ["x", "low", "high"], ["c"]),
+        helper.make_node("Add", ["r", "c"], ["y"]),
+    ]
+    module = from_onnx(_model(nodes, [x], ["y"], {"low": np.float32(-1), "high": np.float32(1)}))
+    values = np.asarray([-2.0, -1.0, 0.0, 0.5, 1.0, 3.0], np.float32)
+    t = torch.tensor(values, requires_grad=True)
+    (torch.relu(t) + torch.clamp(t, -1, 1)).sum().backward()
+    v = mm.variable("x", values)
+    np.testing.assert_array_equal(mm.grad(mm.sum(module(v)), v), t.grad)
+
+
+def test_names_of_inputs_differ_from_paths(tmp_path: Path) -> None:
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            self.input, self.output = nn.Parameter(mm.ones(3) * 2), nn.Parameter(mm.ones(3))
+
+        def __call__(self, x: Any) -> Any:
+            return x * self.input + self.output
+
+    model = to_onnx(Named(), tmp_path / "x.onnx", np.ones((2, 3), np.float32))
+    assert (model.graph.input[0].name, model.graph.output[0].name) == ("input_", "output_")
+    np.testing.assert_array_equal(
+        from_onnx(model)(np.ones((2, 3), np.float32)), np.full((2, 3), 3.0)
+    )
+    with pytest.raises(OptionError, match="not those of inputs or parameters"):
+        to_onnx(Named(), tmp_path / "x.onnx", np.ones((2, 3), np.float32), input_names=["input"])
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the reference implementation
+def test_functions_that_lose_digits_are_written_so_that_they_do_not(tmp_path: Path) -> None:
+    x = np.asarray([1e-9, -1e-9, 1e-3, 0.0, 3.0, -0.7, np.inf, 50.0], np.float32)
+    both = np.asarray([-np.inf, 2.0], np.float32)
+    model = to_onnx(lambda x: (mm.log1p(x), mm.expm1(x / 2)), tmp_path / "x.onnx", x)
+    log, exp = ReferenceEvaluator(model).run(None, {"input": x})
+    np.testing.assert_allclose(log, np.log1p(x), rtol=1e-6)
+    np.testing.assert_allclose(exp, np.expm1(x / 2), rtol=2e-6)
+    model = to_onnx(lambda x: mm.logaddexp(x, x), tmp_path / "x.onnx", both)
+    np.testing.assert_allclose(
+        ReferenceEvaluator(model).run(None, {"input": both})[0], np.logaddexp(both, both), rtol=1e-6
+    )
+    remainder = to_onnx(lambda x: x % 0.7, tmp_path / "x.onnx", both[1:])
+    assert "Mod" not in {node.op_type for node in remainder.graph.node}
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int8", "int16", "int32", "int64", "uint8", "float16", "float32", "float64"]
+)
+def test_written_operations_have_types_that_onnx_has_or_are_refused(
+    dtype: str, tmp_path: Path
+) -> None:
+    """The checker of the standard accepts a model, or the error says that it has no operator."""
+    functions: list[Any] = [
+        mm.maximum, mm.add, mm.multiply, lambda x, y: mm.sort(x, axis=0), lambda x, y: mm.prod(x, axis=0),
+        lambda x, y: mm.cumulative_sum(x, axis=0), lambda x, y: mm.max(x, axis=0), lambda x, y: mm.sum(x, axis=1),
+        lambda x, y: mm.isfinite(x), lambda x, y: mm.where(x == y, x, y), lambda x, y: x @ y.T, lambda x, y: mm.argmax(x, axis=0),
+        lambda x, y: mm.all(x, axis=0), lambda x, y: mm.concat([x, y]), lambda x, y: x[::-1], mm.less, lambda x, y: -x, lambda x, y: abs(x),
+        lambda x, y: mm.round(x), lambda x, y: x // y, lambda x, y: x % y, lambda x, y: mm.pad(x, 1), lambda x, y: mm.take(x, mm.asarray([0, 1]), axis=1),
+    ]  # fmt: skip
+    x, y = (np.asarray([[1, 2, 3], [3, 1, 1]], dtype) + np.asarray(k, dtype) for k in (0, 1))
+    written = 0
+    for i, function in enumerate(functions):
+        try:
+            wanted = np.asarray(function(mm.asarray(x), mm.asarray(y)))
+        except (MagmathError, TypeError):
+            continue  # not for this type
+        message, model = "", None
+        try:
+            model = to_onnx(function, tmp_path / "x.onnx", x, y)
+        except MagmathError as error:
+            message = str(error)
+        if model is None:
+            assert "element types" in message or "no equal" in message, (i, message)
+            continue
+        (found,) = ReferenceEvaluator(model).run(None, {"input": x, "input_1": y})
+        assert found.dtype == wanted.dtype, i
+        np.testing.assert_allclose(found, wanted, rtol=2e-3, err_msg=str(i))
+        written += 1
+    assert written >= 8
+
+
 # errors -----------------------------------------------------------------------------------------
 
 
