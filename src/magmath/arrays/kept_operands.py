@@ -13,35 +13,36 @@ from weakref import ref
 from magmath.graph import Node
 
 MAX_BYTES = 256 << 20
-"""Bytes of all operands that are kept."""
-FEWEST = 4096
+"""Bytes of all operands that are kept; between two searches as many more may be added."""
+MIN_SEARCHED = 4096
 """Number of arrays above which those that do not exist any more are dropped."""
 
 
-class Keeping(Protocol):
+class KeepsOperands(Protocol):
     """The attributes of an array that this module uses."""
 
     _operands: Sequence[Node]
 
 
-_keeping: list[ref[Keeping]] = []
+_keeping: list[ref[KeepsOperands]] = []
 """The arrays that keep operands, the oldest first."""
-_most = FEWEST
-_added = 0
+_search_above = MIN_SEARCHED
+_bytes_since_search = 0
 """Bytes of the operands that were added since the last search."""
 
 
-def keep(array: Keeping, operands: Sequence[Node]) -> None:
-    """Keep operands alive as long as an array exists, and at most `MAX_BYTES` of all."""
-    global _added, _most
+def keep(array: KeepsOperands, operands: Sequence[Node]) -> None:
+    """Keep operands alive as long as an array exists and the bound of all operands allows it."""
+    global _bytes_since_search, _search_above
     array._operands = operands
     if not operands:
         return
     _keeping.append(ref(array))
-    _added += sum([x.nbytes for x in operands])
-    if _added > MAX_BYTES or len(_keeping) > _most:
+    _bytes_since_search += sum([x.nbytes for x in operands])
+    if _bytes_since_search > MAX_BYTES or len(_keeping) > _search_above:
         _release_oldest()
-        _added, _most = 0, max(FEWEST, 2 * len(_keeping))
+        _bytes_since_search = 0
+        _search_above = max(MIN_SEARCHED, 2 * len(_keeping))
 
 
 def _release_oldest() -> None:
@@ -49,11 +50,13 @@ def _release_oldest() -> None:
     arrays = [array for reference in _keeping if (array := reference()) is not None]
     kept: set[Node] = set()
     nbytes, first = 0, len(arrays)
-    while first and nbytes <= MAX_BYTES:
-        first -= 1
-        new = set(arrays[first]._operands) - kept
+    while first:
+        new = set(arrays[first - 1]._operands) - kept
         nbytes += sum([x.nbytes for x in new])
+        if nbytes > MAX_BYTES and first < len(arrays):  # the newest one is kept in any case
+            break
         kept |= new
+        first -= 1
     for array in arrays[:first]:
         array._operands = ()
     _keeping[:] = [ref(array) for array in arrays[first:]]

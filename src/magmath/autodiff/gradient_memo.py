@@ -63,7 +63,7 @@ _memo: RecentlyUsed[Hashable, _GradientSteps | None] = RecentlyUsed(MAX_GRADIENT
 """None for a structure that was differentiated once."""
 
 
-def remembered_gradients(
+def cached_gradients(
     order: Sequence[Node], sources: Sequence[Node], compute: Callable[[], list[Node]]
 ) -> list[Node]:
     """Return the gradients of a result by its sources: from the memo, or those that `compute`

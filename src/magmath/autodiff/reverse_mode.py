@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from magmath.autodiff.gradient_memo import remembered_gradients
+from magmath.autodiff.gradient_memo import cached_gradients
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
 from magmath.errors import DTypeError, MagmathError, ShapeError
@@ -61,9 +61,7 @@ def gradients(
     if order is None:
         return _gradients(output, sources, check_independence)
     known = [node.known for node in sources]
-    return remembered_gradients(
-        order, known, lambda: _gradients(output, sources, check_independence)
-    )
+    return cached_gradients(order, known, lambda: _gradients(output, sources, check_independence))
 
 
 def _plain_order(output: Node, sources: Sequence[Node]) -> list[Node] | None:

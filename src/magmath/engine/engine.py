@@ -26,7 +26,7 @@ from magmath.engine.kept_intermediates import KeptIntermediates
 from magmath.engine.live_references import is_unobservable, live_intermediates
 from magmath.engine.pending_arrays import note_bytes
 from magmath.engine.program_build import Compiled, environment_of
-from magmath.engine.program_table import MAX_PROGRAMS, ProgramTable
+from magmath.engine.program_table import ProgramTable
 from magmath.engine.redistribution_cache import NeededCopies, RedistributionCache
 from magmath.engine.remote_array import RemoteArray, leaf_of, no_value_error, remote_array_of
 from magmath.engine.result_records import (
@@ -49,8 +49,10 @@ if TYPE_CHECKING:
     from magmath.runtime.pool import Pool
     from magmath.runtime.run_handle import RunHandle
 
+MAX_STRUCTURES = 512
+"""Structures of expressions whose programs and recipes are found without building a graph."""
 EAGER_WRITES = 64
-"""Depth of a pending expression from which small writes (`x[i] = v`) are computed."""
+"""Depth of a pending expression at which the next small write (`x[i] = v`) computes it."""
 EAGER_BYTES = 32 << 10  # the largest array for which eager execution beats a program of one worker
 REPLICATED_BYTES = 128 << 10
 """The size of the largest array that is replicated by default, not split. Up to this size eager
@@ -86,8 +88,8 @@ class Engine:
         self.rng_state = RngState(pool.seed)
         self.initial_rng_state = RngState(pool.seed, INITIAL_STREAMS)
         self._programs = ProgramTable(pool)
-        self._found: RecentlyUsed[Hashable, FoundProgram] = RecentlyUsed(MAX_PROGRAMS)
-        self._recipes: RecipeMemo = RecentlyUsed(MAX_PROGRAMS)
+        self._found: RecentlyUsed[Hashable, FoundProgram] = RecentlyUsed(MAX_STRUCTURES)
+        self._recipes: RecipeMemo = RecentlyUsed(MAX_STRUCTURES)
         self._intermediates = KeptIntermediates(pool)
         self._companions = Companions()
         self._last: RunHandle | None = None
@@ -198,8 +200,8 @@ class Engine:
                 run.repeat.repeat(self.start)
 
     def settle(self) -> None:
-        """Wait until it is known whether the started runs that can fail have failed; raise their
-        failures. This precedes what would replace values by results of such runs."""
+        """Wait for the last run that can fail for its data; raise its failure. This precedes what
+        would replace values by results of such runs."""
         run = self._uncertain
         if run is not None:
             if run.is_pending:

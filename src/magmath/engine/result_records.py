@@ -54,8 +54,8 @@ def record_by_structure(
     structure: tuple[Hashable, Sequence[Node]],
     recipes: RecipeMemo,
 ) -> None:
-    """Do the same as `record_provenance`, with the recipe of an earlier expression of the same
-    structure if there is one.
+    """Like `record_provenance`, but reuses the recipe of an earlier expression of the same
+    structure, if there is one.
 
     structure   the key and the leaves of the expression (`graph/structure.py`)
     """

@@ -4,14 +4,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from magmath.core.optional_packages import import_package
-from magmath.interop.torch_module import TorchModule, from_torch
+from magmath.interop.reading_torch.torch_module import TorchModule, from_torch
 
 if TYPE_CHECKING:
-    from magmath.interop.onnx_export import to_onnx as to_onnx
-    from magmath.interop.onnx_module import OnnxModule as OnnxModule
-    from magmath.interop.onnx_module import from_onnx as from_onnx
+    from magmath.interop.reading_onnx.onnx_module import OnnxModule as OnnxModule
+    from magmath.interop.reading_onnx.onnx_module import from_onnx as from_onnx
+    from magmath.interop.writing_onnx.onnx_export import to_onnx as to_onnx
 
-_OF_ONNX = {"OnnxModule": "onnx_module", "from_onnx": "onnx_module", "to_onnx": "onnx_export"}
+_OF_ONNX = {
+    "OnnxModule": "reading_onnx.onnx_module",
+    "from_onnx": "reading_onnx.onnx_module",
+    "to_onnx": "writing_onnx.onnx_export",
+}
 __all__ = ["OnnxModule", "TorchModule", "from_onnx", "from_torch", "to_onnx"]
 
 

@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 
 import magmath as mm
-from magmath.interop.onnx_call import OnnxCall, Operator, Value, axes_of, dtype_of, folded, plain
+from magmath.interop.reading_onnx.onnx_call import (
+    OnnxCall,
+    Operator,
+    Value,
+    axes_of,
+    dtype_of,
+    folded,
+    plain,
+)
 from magmath.nn import functional as f
 
 

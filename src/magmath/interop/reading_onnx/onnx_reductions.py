@@ -7,7 +7,7 @@ from math import inf
 from typing import Any
 
 import magmath as mm
-from magmath.interop.onnx_call import OnnxCall, Operator, Value, axes_of, plain
+from magmath.interop.reading_onnx.onnx_call import OnnxCall, Operator, Value, axes_of, plain
 
 
 def _reduction(

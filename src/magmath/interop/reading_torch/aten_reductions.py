@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import magmath as mm
-from magmath.interop.aten_types import Operator, binary, in_type
+from magmath.interop.reading_torch.aten_types import Operator, binary, in_type
 
 
 def _axes(axis: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import magmath as mm
-from magmath.interop.onnx_call import OnnxCall, Operator, Value
+from magmath.interop.reading_onnx.onnx_call import OnnxCall, Operator, Value
 
 States = tuple[mm.Array, ...]
 Step = Callable[[States, mm.Array], States]

@@ -6,7 +6,7 @@ import operator
 from typing import Any
 
 import magmath as mm
-from magmath.interop.aten_types import Operator, binary, promoted
+from magmath.interop.reading_torch.aten_types import Operator, binary, promoted
 from magmath.nn import functional as f
 
 

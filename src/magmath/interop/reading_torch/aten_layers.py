@@ -7,8 +7,8 @@ from typing import Any
 
 import magmath as mm
 from magmath.errors import MagmathError
-from magmath.interop.aten_recurrent import recurrent
-from magmath.interop.aten_types import Operator
+from magmath.interop.reading_torch.aten_recurrent import recurrent
+from magmath.interop.reading_torch.aten_types import Operator
 from magmath.nn import functional as f
 from magmath.nn.losses import Reduction
 

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 import magmath as mm
-from magmath.interop.aten_types import Operator, first_of_several
+from magmath.interop.reading_torch.aten_types import Operator, first_of_several
 from magmath.nn import functional as f
 
 

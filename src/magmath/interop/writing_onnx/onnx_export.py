@@ -22,10 +22,10 @@ from magmath.arrays.variable import Variable
 from magmath.core.atomic_replace import atomic_replace
 from magmath.core.integers import require_integer
 from magmath.errors import MagmathError, OptionError
-from magmath.interop.onnx_module import from_onnx
-from magmath.interop.onnx_nodes import EMITTERS
-from magmath.interop.onnx_trace import KEEP_FIXED, Traced, TracedNode
-from magmath.interop.onnx_writer import OnnxWriter, described, numpy_values
+from magmath.interop.reading_onnx.onnx_module import from_onnx
+from magmath.interop.writing_onnx.onnx_nodes import EMITTERS
+from magmath.interop.writing_onnx.onnx_trace import KEEP_FIXED, Traced, TracedNode
+from magmath.interop.writing_onnx.onnx_writer import OnnxWriter, described, numpy_values
 from magmath.nn import Module
 from magmath.nn.abstract import AbstractArray, trace_call
 from magmath.train import NeuralNetwork, Trainer

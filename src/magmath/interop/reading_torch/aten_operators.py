@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from magmath.interop.aten_activations import ACTIVATIONS
-from magmath.interop.aten_arithmetic import ARITHMETIC
-from magmath.interop.aten_convolution import CONVOLUTION
-from magmath.interop.aten_creation import CREATION
-from magmath.interop.aten_elements import ELEMENTS
-from magmath.interop.aten_layers import LAYERS
-from magmath.interop.aten_normalization import NORMALIZATION
-from magmath.interop.aten_reductions import REDUCTIONS
-from magmath.interop.aten_shapes import SHAPES
-from magmath.interop.aten_types import Operator
+from magmath.interop.reading_torch.aten_activations import ACTIVATIONS
+from magmath.interop.reading_torch.aten_arithmetic import ARITHMETIC
+from magmath.interop.reading_torch.aten_convolution import CONVOLUTION
+from magmath.interop.reading_torch.aten_creation import CREATION
+from magmath.interop.reading_torch.aten_elements import ELEMENTS
+from magmath.interop.reading_torch.aten_layers import LAYERS
+from magmath.interop.reading_torch.aten_normalization import NORMALIZATION
+from magmath.interop.reading_torch.aten_reductions import REDUCTIONS
+from magmath.interop.reading_torch.aten_shapes import SHAPES
+from magmath.interop.reading_torch.aten_types import Operator
 
 
 def _ignored(*args: Any, **kwargs: Any) -> None:

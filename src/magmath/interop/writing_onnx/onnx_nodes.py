@@ -14,8 +14,8 @@ import numpy as np
 
 import magmath as mm
 from magmath.errors import MagmathError
-from magmath.interop.onnx_trace import KEEP_FIXED, Extent, TracedNode
-from magmath.interop.onnx_writer import OnnxWriter
+from magmath.interop.writing_onnx.onnx_trace import KEEP_FIXED, Extent, TracedNode
+from magmath.interop.writing_onnx.onnx_writer import OnnxWriter
 
 Emitter = Callable[..., str]
 END = np.iinfo(np.int64).max

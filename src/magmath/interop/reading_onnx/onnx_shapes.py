@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import magmath as mm
-from magmath.interop.onnx_call import OnnxCall, Operator, Value, axes_of, dtype_of
+from magmath.interop.reading_onnx.onnx_call import OnnxCall, Operator, Value, axes_of, dtype_of
 
 
 def _reshape(call: OnnxCall, x: Value, shape: Value = None) -> mm.Array:

@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 import magmath as mm
 from magmath.arrays.array import as_array
 from magmath.errors import MagmathError, ShapeError
-from magmath.interop.aten_operators import OPERATORS
+from magmath.interop.reading_torch.aten_operators import OPERATORS
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

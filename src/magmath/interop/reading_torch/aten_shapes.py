@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import magmath as mm
-from magmath.interop.aten_types import Operator, promoted
+from magmath.interop.reading_torch.aten_types import Operator, promoted
 from magmath.nn import functional as f
 
 

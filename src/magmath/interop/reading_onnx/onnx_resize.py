@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import magmath as mm
-from magmath.interop.onnx_call import OnnxCall, Operator, Value, axes_of
+from magmath.interop.reading_onnx.onnx_call import OnnxCall, Operator, Value, axes_of
 from magmath.nn import functional as f
 from magmath.nn import grid_sampling
 

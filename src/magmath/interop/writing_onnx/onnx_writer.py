@@ -11,7 +11,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import magmath as mm
-from magmath.interop.onnx_trace import TRACES, Extent, Traced, TracedNode
+from magmath.interop.writing_onnx.onnx_trace import TRACES, Extent, Traced, TracedNode
 
 
 @final

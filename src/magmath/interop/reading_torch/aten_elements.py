@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import magmath as mm
-from magmath.interop.aten_types import Operator
+from magmath.interop.reading_torch.aten_types import Operator
 
 
 def _index(x: mm.Array, indices: Sequence[Any]) -> mm.Array:

@@ -17,8 +17,8 @@ from onnx.reference import ReferenceEvaluator
 
 import magmath as mm
 from magmath.errors import MagmathError
-from magmath.interop.onnx_call import OnnxCall, Operator, Value, dtype_of
-from magmath.interop.onnx_operators import OPERATORS
+from magmath.interop.reading_onnx.onnx_call import OnnxCall, Operator, Value, dtype_of
+from magmath.interop.reading_onnx.onnx_operators import OPERATORS
 
 Values = dict[str, Value]
 SETTINGS: dict[str, tuple[int, ...]] = {

@@ -1,7 +1,7 @@
 """ONNX models as modules of magmath.
 
 A model is a graph of operators, which `OnnxModule` runs with magmath's functions
-(`interop/onnx_operators.py`). Operators that magmath does not have, and that ONNX defines by
+(`onnx_operators.py`). Operators that magmath does not have, and that ONNX defines by
 others, are replaced by these.
 """
 
@@ -21,9 +21,9 @@ import magmath as mm
 from magmath.arrays.array import as_array
 from magmath.errors import DataError, DTypeError, MagmathError, ShapeError
 from magmath.interop.named_parts import NamedParts, add_variables
-from magmath.interop.onnx_call import dtype_of
-from magmath.interop.onnx_graph import BUFFERS, SETTINGS, OnnxGraph, stored_array
-from magmath.interop.onnx_operators import OPERATORS
+from magmath.interop.reading_onnx.onnx_call import dtype_of
+from magmath.interop.reading_onnx.onnx_graph import BUFFERS, SETTINGS, OnnxGraph, stored_array
+from magmath.interop.reading_onnx.onnx_operators import OPERATORS
 from magmath.nn import Buffer, Parameter
 
 OnnxModel = onnx.ModelProto

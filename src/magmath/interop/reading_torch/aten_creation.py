@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 import magmath as mm
-from magmath.interop.aten_types import Operator, dtype_of
+from magmath.interop.reading_torch.aten_types import Operator, dtype_of
 
 
 def _to(x: mm.Array, *types: Any, dtype: torch.dtype | None = None, **options: Any) -> mm.Array:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 import magmath as mm
-from magmath.interop.aten_types import Operator, in_type
+from magmath.interop.reading_torch.aten_types import Operator, in_type
 from magmath.nn import functional as f
 
 

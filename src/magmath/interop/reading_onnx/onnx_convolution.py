@@ -1,4 +1,4 @@
-"""ONNX's convolutions, pooling, normalization and random numbers."""
+"""ONNX's convolutions and pooling."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import magmath as mm
-from magmath.interop.onnx_call import OnnxCall, Operator, Value, axes_of, dtype_of
+from magmath.interop.reading_onnx.onnx_call import OnnxCall, Operator, Value
 from magmath.nn import functional as f
 
 Pairs = list[tuple[int, int]]
@@ -169,115 +169,6 @@ def _space(x: Value) -> tuple[int, ...]:
     return tuple(range(2, x.ndim))
 
 
-def _batch_norm(
-    call: OnnxCall, x: Value, scale: Value, bias: Value, mean: Value, variance: Value
-) -> Any:
-    epsilon, momentum = call.get("epsilon", 1e-5), call.get("momentum", 0.9)
-    if not (call.get("training_mode", 0) or call.training):
-        return f.batch_norm(x, mean, variance, scale, bias, epsilon=epsilon)
-    current = f.batch_moments(mm.asarray(x))
-    kept = [
-        mm.astype(momentum * old + (1.0 - momentum) * new, old.dtype, copy=False)
-        for old, new in zip((mean, variance), current, strict=True)
-    ]
-    outputs = f.batch_norm(x, *current, scale, bias, epsilon=epsilon)
-    if call.training:
-        for old, new in zip((mean, variance), kept, strict=True):
-            if isinstance(old, mm.Variable):
-                old.assign(new)
-    return (outputs, *kept)
-
-
-def _layer_norm(call: OnnxCall, x: Value, scale: Value, bias: Value = None) -> Any:
-    axes = _last_axes(call, x)
-    if call.outputs == 1 and x.dtype.itemsize >= 4:
-        return f.layer_norm(x, x.shape[axes[0] :], scale, bias, call.get("epsilon", 1e-5))
-    single = mm.astype(mm.asarray(x), mm.float32) if x.dtype.itemsize < 4 else mm.asarray(x)
-    mean = mm.mean(single, axis=axes, keepdims=True)
-    centred = single - mean
-    inverse = 1.0 / mm.sqrt(
-        mm.mean(mm.square(centred), axis=axes, keepdims=True) + call.get("epsilon", 1e-5)
-    )
-    result = mm.astype(centred * inverse, x.dtype, copy=False) * scale
-    return (result if bias is None else result + bias, mean, inverse)
-
-
-def _rms_norm(call: OnnxCall, x: Value, scale: Value) -> mm.Array:
-    axes = _last_axes(call, x)
-    return f.rms_norm(x, x.shape[axes[0] :], scale, call.get("epsilon", 1e-5))
-
-
-def _last_axes(call: OnnxCall, x: Value) -> tuple[int, ...]:
-    return tuple(range(call.get("axis", -1) % x.ndim, x.ndim))
-
-
-def _instance_norm(call: OnnxCall, x: Value, scale: Value, bias: Value) -> mm.Array:
-    return f.instance_norm(x, scale, bias, call.get("epsilon", 1e-5))
-
-
-def _group_norm(call: OnnxCall, x: Value, scale: Value, bias: Value) -> mm.Array:
-    groups = call.get("num_groups")
-    if call.opset < 21 and scale.shape[0] == groups != x.shape[1]:  # a factor for each group
-        size = x.shape[1] // groups
-        scale, bias = mm.repeat(scale, size), mm.repeat(bias, size)
-    return f.group_norm(x, groups, scale, bias, call.get("epsilon", 1e-5))
-
-
-def _local_response_norm(call: OnnxCall, x: Value) -> Value:
-    size = call.get("size")
-    pads = [(0, 0), ((size - 1) // 2, size // 2), *[(0, 0)] * (x.ndim - 2)]
-    windows = mm.sliding_window_view(mm.pad(mm.square(x), pads), size, axis=1)
-    total = mm.sum(windows, axis=-1)
-    scale = call.get("bias", 1.0) + call.get("alpha", 1e-4) / size * total
-    return x / mm.pow(scale, call.get("beta", 0.75))
-
-
-def _power_norm(call: OnnxCall, x: Value) -> mm.Array:
-    axis, p = call.get("axis", -1), call.get("p", 2)
-    total = mm.sum(mm.pow(mm.abs(x), p), axis=axis, keepdims=True)
-    norm = mm.pow(total, 1.0 / p)
-    return mm.where(norm == 0, mm.zeros_like(x), x / mm.where(norm == 0, 1.0, norm))
-
-
-def _standardized(call: OnnxCall, x: Value) -> Value:
-    axes = axes_of(call.get("axes", (0, 2, 3)), x.ndim)
-    centred = x - mm.mean(x, axis=axes, keepdims=True)
-    deviation = mm.sqrt(mm.mean(mm.square(centred), axis=axes, keepdims=True))
-    return centred / (deviation + 1e-9)
-
-
-def _dropout(call: OnnxCall, x: Value, ratio: Value = None, training: Value = None) -> Any:
-    rate = call.number("ratio", ratio, 0.5)
-    active = call.training if training is None else bool(np.asarray(training))
-    if not active or rate == 0.0:
-        return x, mm.ones(x.shape, dtype=mm.bool)
-    kept = f.dropout(mm.ones(x.shape, dtype=x.dtype), rate)
-    return x * kept, kept != 0
-
-
-def _random(kind: str, like: bool) -> Operator:
-    """Return an operator that draws numbers, of a given shape or of that of its operand."""
-
-    def operator(call: OnnxCall, x: Value = None) -> mm.Array:
-        shape = x.shape if like else tuple(call.get("shape"))
-        given = call.get("dtype")
-        dtype = dtype_of(given) if given else x.dtype if like else mm.float32
-        if kind == "normal":
-            mean, deviation = call.get("mean", 0.0), call.get("scale", 1.0)
-            values = mm.random.normal(mean, deviation, shape)
-        else:
-            values = mm.random.uniform(call.get("low", 0.0), call.get("high", 1.0), shape)
-        return mm.astype(values, dtype, copy=False)
-
-    return operator
-
-
-def _bernoulli(call: OnnxCall, x: Value) -> mm.Array:
-    given = call.get("dtype")
-    drawn = mm.random.uniform(0.0, 1.0, x.shape) < x
-    return mm.astype(drawn, dtype_of(given) if given else x.dtype)
-
-
 def _global_power_pool(call: OnnxCall, x: Value) -> mm.Array:
     p = call.get("p", 2)
     return mm.pow(mm.sum(mm.pow(mm.abs(x), p), axis=_space(x), keepdims=True), 1.0 / p)
@@ -287,7 +178,7 @@ def _global_average(call: OnnxCall, x: Value) -> Value:
     return mm.sum(x, axis=_space(x), keepdims=True) * (1.0 / prod(x.shape[2:]))
 
 
-LAYERS: dict[str, Operator] = {
+CONVOLUTION: dict[str, Operator] = {
     "Conv": _convolution,
     "ConvTranspose": _transposed,
     "MaxPool": _max_pool,
@@ -296,18 +187,4 @@ LAYERS: dict[str, Operator] = {
     "GlobalAveragePool": _global_average,
     "GlobalMaxPool": lambda call, x: mm.max(x, axis=_space(x), keepdims=True),
     "GlobalLpPool": _global_power_pool,
-    "BatchNormalization": _batch_norm,
-    "LayerNormalization": _layer_norm,
-    "RMSNormalization": _rms_norm,
-    "InstanceNormalization": _instance_norm,
-    "GroupNormalization": _group_norm,
-    "LRN": _local_response_norm,
-    "LpNormalization": _power_norm,
-    "MeanVarianceNormalization": _standardized,
-    "Dropout": _dropout,
-    "RandomNormal": _random("normal", like=False),
-    "RandomNormalLike": _random("normal", like=True),
-    "RandomUniform": _random("uniform", like=False),
-    "RandomUniformLike": _random("uniform", like=True),
-    "Bernoulli": _bernoulli,
 }

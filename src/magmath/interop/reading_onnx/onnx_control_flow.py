@@ -10,7 +10,7 @@ import numpy as np
 import magmath as mm
 from magmath.engine import tracing
 from magmath.errors import TracingError
-from magmath.interop.onnx_call import OnnxCall, Operator, Value
+from magmath.interop.reading_onnx.onnx_call import OnnxCall, Operator, Value
 
 
 def _if(call: OnnxCall, condition: Value) -> tuple[Value, ...]:

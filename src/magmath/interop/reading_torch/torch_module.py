@@ -1,7 +1,7 @@
 """PyTorch's modules as modules of magmath.
 
 `torch.export` records the operators that a module calls, in training and in evaluation mode, as
-programs. `TorchModule` runs these programs with magmath's functions (`interop/aten_operators.py`).
+programs. `TorchModule` runs these programs with magmath's functions (`aten_operators.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 import magmath as mm
 from magmath.errors import MagmathError, OptionError
 from magmath.interop.named_parts import NamedParts, add_variables
-from magmath.interop.torch_program import TorchProgram, silent
+from magmath.interop.reading_torch.torch_program import TorchProgram, silent
 from magmath.nn import Buffer, Parameter
 
 

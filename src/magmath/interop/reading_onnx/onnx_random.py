@@ -1,0 +1,53 @@
+"""ONNX's random numbers and dropout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import magmath as mm
+from magmath.interop.reading_onnx.onnx_call import OnnxCall, Operator, Value, dtype_of
+from magmath.nn import functional as f
+
+
+def _dropout(call: OnnxCall, x: Value, ratio: Value = None, training: Value = None) -> Any:
+    rate = call.number("ratio", ratio, 0.5)
+    active = call.training if training is None else bool(np.asarray(training))
+    if not active or rate == 0.0:
+        return x, mm.ones(x.shape, dtype=mm.bool)
+    kept = f.dropout(mm.ones(x.shape, dtype=x.dtype), rate)
+    return x * kept, kept != 0
+
+
+def _random(kind: str, like: bool) -> Operator:
+    """Return an operator that draws numbers, of a given shape or of that of its operand."""
+
+    def operator(call: OnnxCall, x: Value = None) -> mm.Array:
+        shape = x.shape if like else tuple(call.get("shape"))
+        given = call.get("dtype")
+        dtype = dtype_of(given) if given else x.dtype if like else mm.float32
+        if kind == "normal":
+            mean, deviation = call.get("mean", 0.0), call.get("scale", 1.0)
+            values = mm.random.normal(mean, deviation, shape)
+        else:
+            values = mm.random.uniform(call.get("low", 0.0), call.get("high", 1.0), shape)
+        return mm.astype(values, dtype, copy=False)
+
+    return operator
+
+
+def _bernoulli(call: OnnxCall, x: Value) -> mm.Array:
+    given = call.get("dtype")
+    drawn = mm.random.uniform(0.0, 1.0, x.shape) < x
+    return mm.astype(drawn, dtype_of(given) if given else x.dtype)
+
+
+RANDOM: dict[str, Operator] = {
+    "Dropout": _dropout,
+    "RandomNormal": _random("normal", like=False),
+    "RandomNormalLike": _random("normal", like=True),
+    "RandomUniform": _random("uniform", like=False),
+    "RandomUniformLike": _random("uniform", like=True),
+    "Bernoulli": _bernoulli,
+}

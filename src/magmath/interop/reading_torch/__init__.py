@@ -1,0 +1,1 @@
+"""Modules of PyTorch as modules of magmath."""

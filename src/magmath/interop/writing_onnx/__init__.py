@@ -1,0 +1,1 @@
+"""Modules of magmath as ONNX models."""
