@@ -7,9 +7,9 @@ then names the program, the handles of its inputs and the values of its paramete
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Hashable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.cleared_frames import clear_frames
@@ -75,6 +75,21 @@ class Target(Protocol):
 
     def set_value(self, data: RemoteArray) -> None:
         """Store a new value."""
+
+
+class _Expression(NamedTuple):
+    """What one evaluation computes.
+
+    outputs   the requested nodes, then those that are computed with them
+    order     the nodes that the outputs need, up to evaluated ones, in topological order
+    held      the intermediates among them that something refers to
+    results   the outputs that are results of calls, whose gradients exist
+    """
+
+    outputs: tuple[Node, ...]
+    order: list[Node]
+    held: Container[Node]
+    results: Sequence[Node]
 
 
 class Engine:
@@ -298,40 +313,60 @@ class Engine:
     def _values_of_expression(
         self, requested: tuple[Node, ...], overwritten: Mapping[Node, list[Node]]
     ) -> dict[Node, Node]:
-        asked, order = len(requested), topological(requested, cut=True)
+        expression = self._expression_of(requested)
+        outputs = expression.outputs
+        order, expanded = expression.order, outputs
+        if [x for x in order if x.operation.lower_to is not None and x.value is None]:
+            simpler = expand(self.cut(Graph(outputs)))
+            order, expanded = simpler.nodes, simpler.outputs
+        handles = self._eager_handles(order, expanded)
+        if handles is not None:
+            made = self._execute_eagerly(order, expanded, handles)
+            known = dict(zip(outputs, map(leaf_of, made), strict=True))
+            record_provenance(known, expression.order, expression.held)
+        else:
+            targets: tuple[Node | None, ...] = ()
+            if expanded is outputs and self._may_donate(order, outputs):
+                outputs, targets = donate(order, outputs)
+                targets = with_former_values(order, outputs, targets, overwritten)
+            known = self._known_by_program(expression, outputs, targets)
+        others = outputs[len(requested) :]
+        self._set_intermediates(others, known, expression.order, expression.results)
+        return known
+
+    def _expression_of(self, requested: tuple[Node, ...]) -> _Expression:
+        """Return the expression of requested nodes and of those that are computed with them."""
+        outputs, order = requested, topological(requested, cut=True)
         results, updates = self._companions.of(order)
         if results or updates:
-            requested = (*requested, *results, *updates)
-            order = topological(requested, cut=True)
-        held = live_intermediates(order, requested)
+            outputs = (*outputs, *results, *updates)
+            order = topological(outputs, cut=True)
+        held = live_intermediates(order, outputs)
         if self.pool.memory_limit is None:
-            requested = (*requested, *worthwhile_intermediates(order, held))
-        expression, outputs = order, requested
-        if [x for x in order if x.operation.lower_to is not None and x.value is None]:
-            simpler = expand(self.cut(Graph(requested)))
-            order, outputs = simpler.nodes, simpler.outputs
-        given = self._eager_handles(order, outputs)
-        targets: tuple[Node | None, ...] = ()
-        if given is None and outputs is requested and self._may_donate(order, requested):
-            requested, targets = donate(order, requested)
-            targets = with_former_values(order, requested, targets, overwritten)
+            outputs = (*outputs, *worthwhile_intermediates(order, held))
+        return _Expression(outputs, order, held, results)
+
+    def _known_by_program(
+        self,
+        expression: _Expression,
+        outputs: tuple[Node, ...],
+        targets: tuple[Node | None, ...],
+    ) -> dict[Node, Node]:
+        """Return input leaves with the values of outputs, which a program computes; `targets` are
+        the leaves whose memory it reuses."""
         donated = [leaf for leaf in targets if leaf is not None]
         if donated:
             self.settle()
         with self.pool.defer_interrupts() if donated else NO_CONTEXT:
-            if given is not None:
-                made = self._execute_eagerly(order, outputs, given)
-                known = dict(zip(requested, map(leaf_of, made), strict=True))
-                record_provenance(known, expression, held)
-            else:
-                structure = structure_of(expression, requested, targets)
-                made = self._run_program(expression, requested, targets, structure)
-                known = dict(zip(requested, map(leaf_of, made), strict=True))
-                record_by_structure(known, expression, held, donated, structure, self._recipes)
+            structure = structure_of(expression.order, outputs, targets)
+            made = self._run_program(expression.order, outputs, targets, structure)
+            known = dict(zip(outputs, map(leaf_of, made), strict=True))
+            record_by_structure(
+                known, expression.order, expression.held, donated, structure, self._recipes
+            )
             if donated:  # the expressions cannot be recomputed
                 for node, leaf in known.items():
                     set_value(node, leaf)
-        self._set_intermediates(requested[asked:], known, expression, results)
         return known
 
     def _may_donate(self, order: Sequence[Node], requested: Sequence[Node]) -> bool:
