@@ -493,6 +493,10 @@ def test_a_failing_transform_is_raised_and_threads_end() -> None:
         batches(Loader((IMAGES, LABELS), 4, transforms=[fail], threads=2), 0)
     with pytest.raises(ShapeError, match="must return 4 samples"):
         batches(Loader((IMAGES, LABELS), 4, transforms=[lambda x, _: x[1:]], threads=0), 0)
+    with pytest.raises(DataError, match="returned None; return the samples"):
+        batches(Loader((IMAGES, LABELS), 4, transforms=[lambda x, _: None], threads=0), 0)
+    with pytest.raises(DataError, match=r"pair of arrays .*was given TensorDataset"):
+        Loader(torch.utils.data.TensorDataset(torch.zeros(3)))  # type: ignore[arg-type]
     epoch = Loader((IMAGES, LABELS), 4, threads=2).epoch(0)
     next(epoch)
     epoch.close()  # type: ignore[attr-defined]

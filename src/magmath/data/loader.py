@@ -96,6 +96,12 @@ class Loader(metaclass=KeywordHints):
         drop_last: bool = False,
     ) -> None:
         self.source: Source = _Arrays(*source) if isinstance(source, tuple) else source
+        if not (hasattr(self.source, "labels") and hasattr(self.source, "read")):
+            raise DataError(
+                f"Loader: needs a pair of arrays (samples, targets), an ImageFolder, or an object "
+                f"with `labels` and `read`, was given {type(source).__name__}; pass such as "
+                f"Loader((x, y))"
+            )
         self.batch_size = require_integer("Loader: batch_size", batch_size, 1)
         self.transforms = tuple(transforms)
         self.shuffle = shuffle

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from magmath.data.dataset import Images
-from magmath.errors import OptionError, ShapeError
+from magmath.errors import DataError, OptionError, ShapeError
 
 Transform = Callable[[Images, np.random.Generator], Images]
 
@@ -127,8 +127,13 @@ def apply_transforms(
     samples."""
     for transform in transforms:
         changed = transform(images, random)
+        name = getattr(transform, "__name__", repr(transform))
+        if changed is None:
+            raise DataError(
+                f"Loader: the transform {name} returned None; return the samples, also where they "
+                f"are changed in place"
+            )
         if len(changed) != len(images):
-            name = getattr(transform, "__name__", repr(transform))
             raise ShapeError(
                 f"Loader: the transform {name} must return {len(images)} samples, it returned "
                 f"{np.shape(changed)}"

@@ -59,26 +59,28 @@ class TensorBoard(Callback):
     def on_epoch_end(self, trainer: Trainer, record: EpochRecord) -> None:
         """Write the figures of an epoch."""
         training, history = self._writer("training"), trainer.history
+        epoch = trainer.epochs_done  # goes on in a second fit
         for name, value in record.figures().items():
             if isinstance(value, Real):
                 curve = "validation" if name.startswith("validation_") else "training"
                 shown = name.removeprefix("validation_")
-                self._writer(curve).add_scalar(f"epoch/{shown}", value, record.epoch)
-        training.add_scalar("epoch/samples per second", record.samples_per_second, record.epoch)
+                self._writer(curve).add_scalar(f"epoch/{shown}", value, epoch)
+        training.add_scalar("epoch/samples per second", record.samples_per_second, epoch)
         if record.loss_scale is not None:
-            training.add_scalar("epoch/loss scale", record.loss_scale, record.epoch)
-        last_step, epoch = trainer.optimizer.steps - 1, trainer.epochs_done - 1
-        for i, rate in enumerate(trainer.optimizer.rates(last_step, epoch)):
+            training.add_scalar("epoch/loss scale", record.loss_scale, epoch)
+        steps = trainer.optimizer.steps
+        for i, rate in enumerate(trainer.optimizer.rates(steps - 1, epoch - 1)):
             name = "learning rate" if i == 0 else f"learning rate of group {i}"
-            training.add_scalar(f"epoch/{name}", rate, record.epoch)
+            training.add_scalar(f"epoch/{name}", rate, epoch)
         if self.step_losses and history is not None:
-            for step, loss in enumerate(history.step_losses[self._written :], self._written + 1):
+            new = history.step_losses[self._written :]
+            for step, loss in enumerate(new, steps - len(new) + 1):
                 training.add_scalar("step/loss", loss, step)
             self._written = len(history.step_losses)
         if self.histograms:
             for path, parameter in trainer.module.named_parameters():
                 values = np.asarray(parameter.snapshot().astype("float32"))
-                training.add_histogram(path.replace(".", "/"), values, record.epoch)
+                training.add_histogram(path.replace(".", "/"), values, epoch)
         for writer in self._writers.values():
             writer.flush()
 

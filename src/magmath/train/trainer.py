@@ -203,7 +203,12 @@ class Trainer(metaclass=KeywordHints):
         """Return the feed of a loader or of arrays, for steps that are run alone or in one run."""
         if not isinstance(x, Loader):
             if y is None:
-                raise DataError(f"{operation}: needs targets y for its samples, was given none")
+                hint = ""
+                if hasattr(x, "dataset") and hasattr(x, "batch_size"):  # a DataLoader of PyTorch
+                    hint = "; in place of PyTorch's DataLoader pass mm.data.Loader((x, y))"
+                raise DataError(
+                    f"{operation}: needs targets y for its samples, was given none{hint}"
+                )
             return ResidentFeed(
                 self._data_set(operation, x, y, weights), batch_size, shuffle, reads_order=alone
             )

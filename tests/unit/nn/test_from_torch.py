@@ -469,3 +469,31 @@ def test_parts_with_names_of_methods() -> None:
     np.testing.assert_allclose(
         pickle.loads(pickle.dumps(ours))(x), theirs(x).detach(), rtol=1e-5, atol=1e-6
     )
+
+
+class Transformed(nn.Module):
+    """A spatial transformer, and a bilinear layer of its two results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.theta, self.pair = nn.Linear(3, 6), nn.Bilinear(4, 4, 2)
+
+    def forward(self, images: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
+        grid = F.affine_grid(
+            self.theta(features).view(-1, 2, 3), [*images.shape], align_corners=False
+        )
+        sampled = F.grid_sample(images, grid, align_corners=False).mean((1, 2))
+        return self.pair(sampled, images.mean((1, 2)))
+
+
+def test_spatial_transformers_and_bilinear_layers() -> None:
+    theirs = Transformed()
+    images, features = torch.randn(2, 1, 4, 4), torch.randn(2, 3)
+    ours = from_torch(theirs, images, features)
+    np.testing.assert_allclose(
+        ours(images, features), theirs(images, features).detach(), rtol=1e-4, atol=1e-5
+    )
+    theirs(images, features).square().sum().backward()
+    found = mm.grad(mm.sum(ours(images, features) ** 2), ours.trainable())
+    for g, p in zip(found, theirs.parameters(), strict=True):
+        np.testing.assert_allclose(g, p.grad, rtol=1e-3, atol=1e-5)

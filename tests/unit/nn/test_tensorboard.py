@@ -67,6 +67,18 @@ def test_learning_rates_are_those_of_the_epochs(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, [0.5, 0.5, 0.05, 0.05, 0.005, 0.005], rtol=1e-6)
 
 
+def test_a_second_fit_goes_on(tmp_path: Path) -> None:
+    trainer, board = _trainer(), mm.train.TensorBoard(tmp_path)
+    losses = []
+    for _ in range(2):
+        losses += trainer.fit(X, Y, epochs=2, batch_size=32, callbacks=[board]).step_losses
+    events = _read(tmp_path, "training")
+    assert [step for step, _ in _numbers(events, "epoch/loss")] == [1, 2, 3, 4]
+    steps, values = zip(*_numbers(events, "step/loss"), strict=True)
+    assert steps == tuple(range(1, 13))
+    np.testing.assert_allclose(values, losses, rtol=1e-6)
+
+
 def test_a_resumed_training_continues_its_curves(tmp_path: Path) -> None:
     for epochs in (2, 4):
         history = _trainer().fit(

@@ -38,6 +38,11 @@ def _filled(shape: Sequence[int], value: Any, *, dtype: Any = None, **options: A
     return mm.full(tuple(shape), value, dtype=kind or mm.float32)
 
 
+def _line(start: Any, end: Any, steps: int, *, dtype: Any = None, **options: Any) -> mm.Array:
+    made: mm.Array = mm.linspace(start, end, steps, dtype=dtype_of(dtype) or mm.float32)
+    return made
+
+
 def _constant(value: float) -> Callable[..., mm.Array]:
     def made(shape: Sequence[int], *, dtype: Any = None, **options: Any) -> mm.Array:
         return mm.full(tuple(shape), value, dtype=dtype_of(dtype) or mm.float32)
@@ -95,6 +100,7 @@ def _random_like(draw: str) -> Callable[..., mm.Array]:
 
 
 CREATION: dict[str, Operator] = {
+    "linspace": _line,
     "clone": _itself,
     "copy": _copied,
     "contiguous": _itself,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import magmath as mm
@@ -23,6 +23,25 @@ def _feature_dropout(x: mm.Array, rate: float, training: bool) -> mm.Array:
 
 def _native_dropout(x: mm.Array, rate: float, training: bool | None) -> tuple[mm.Array, None]:
     return _dropout(x, rate, training), None
+
+
+def _trilinear(
+    first: mm.Array,
+    second: mm.Array,
+    third: mm.Array,
+    axes_1: Sequence[int],
+    axes_2: Sequence[int],
+    axes_3: Sequence[int],
+    summed: Sequence[int],
+    unrolled: int = 1,
+) -> mm.Array:
+    """Return the sum of products of three arrays with further axes, as of `nn.Bilinear`."""
+    product: Any = None
+    for x, axes in ((first, axes_1), (second, axes_2), (third, axes_3)):
+        for axis in sorted(axes):
+            x = mm.expand_dims(x, axis)
+        product = x if product is None else product * x
+    return mm.sum(product, axis=tuple(summed))
 
 
 def _embedding(
@@ -96,6 +115,7 @@ LAYERS: dict[str, Operator] = {
     "feature_dropout": _feature_dropout,
     "native_dropout": _native_dropout,
     "embedding": _embedding,
+    "_trilinear": _trilinear,
     "scaled_dot_product_attention": _attention,
     "lstm": recurrent("lstm"),
     "gru": recurrent("gru"),
