@@ -40,24 +40,28 @@ class OnnxModule(NamedParts):
 
     def __init__(self, model: OnnxModel) -> None:
         super().__init__()
-        self._model = model = _with_known_operators(model)
-        graph = model.graph
-        trained, updated = _variables_of(graph)
-        self._variables: dict[str, Parameter | Buffer] = {}
-        paths = set(trained) | set(updated)
-        for tensor in graph.initializer:
-            if tensor.name in paths:
-                kind = Buffer if tensor.name in updated else Parameter
-                variable = kind(mm.asarray(stored_array(tensor)))
-                self._variables[tensor.name] = variable
-        add_variables(self, self._variables)
-        opset = max([x.version for x in model.opset_import if x.domain in OWN_DOMAINS] or [1])
-        if graph.sparse_initializer:
+        model = _with_known_operators(model)
+        if model.graph.sparse_initializer:
             raise MagmathError(
                 "from_onnx: sparse initializers are not known to magmath; export them dense"
             )
-        self._graph = OnnxGraph(graph, opset, self._variables)
-        named = {value.name: value for value in graph.input}
+        trained, updated = _variables_of(model.graph)
+        self._variables: dict[str, Parameter | Buffer] = {}
+        for tensor in model.graph.initializer:
+            if tensor.name in (*trained, *updated):
+                kind = Buffer if tensor.name in updated else Parameter
+                self._variables[tensor.name] = kind(mm.asarray(stored_array(tensor)))
+                for values in ("raw_data", "float_data", "double_data", "int32_data"):
+                    tensor.ClearField(values)  # the variable has them
+        add_variables(self, self._variables)
+        self._read(model)
+
+    def _read(self, model: OnnxModel) -> None:
+        """Read the graph of a model, whose variables exist."""
+        opset = max([x.version for x in model.opset_import if x.domain in OWN_DOMAINS] or [1])
+        self._model = model
+        self._graph = OnnxGraph(model.graph, opset, self._variables)
+        named = {value.name: value for value in model.graph.input}
         self._inputs = [named[name] for name in self._graph.inputs]
 
     def __repr__(self) -> str:
@@ -70,12 +74,10 @@ class OnnxModule(NamedParts):
         return {**state, "_model": self._model.SerializeToString()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        fresh = OnnxModule(onnx.load_model_from_string(state["_model"]))
+        model = onnx.load_model_from_string(state.pop("_model"))
         for name, value in state.items():
-            if name != "_model":
-                object.__setattr__(self, name, value)
-        for name in ("_model", "_graph", "_inputs"):
-            object.__setattr__(self, name, vars(fresh)[name])
+            object.__setattr__(self, name, value)
+        self._read(model)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the outputs for the inputs of the model, given in order or by name: one array, or
