@@ -176,6 +176,7 @@ _MODULES = {
     "random": "magmath.api.random",
     "linalg": "magmath.api.linalg",
     "signal": "magmath.api.signal",
+    "lib": "magmath.api.lib",
     "nn": "magmath.nn",
     "optim": "magmath.optim",
     "parallel": "magmath.parallel",
@@ -199,6 +200,7 @@ if TYPE_CHECKING:
     from magmath import data as data, errors as errors, interop as interop, nn as nn, optim as optim
     from magmath import parallel as parallel, train as train
     from magmath.api import fft as fft, linalg as linalg, random as random, signal as signal
+    from magmath.api import lib as lib
     from magmath.api.activations import (
         log_softmax as log_softmax, logit as logit, logsumexp as logsumexp, relu as relu,
         sigmoid as sigmoid, softmax as softmax, softplus as softplus,

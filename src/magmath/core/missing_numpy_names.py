@@ -58,7 +58,7 @@ EXCLUDED_OBJECTS = {
     "emath": "convert to mm.complex128 first, as in mm.sqrt(x.astype(mm.complex128))",
     "ufunc": "functions such as mm.add have reduce, accumulate, outer and at",
     **dict.fromkeys(
-        ("testing", "exceptions", "lib", "typing", "ctypeslib", "f2py", "ScalarType", "typecodes",
+        ("testing", "exceptions", "typing", "ctypeslib", "f2py", "ScalarType", "typecodes",
          "sctypeDict", "little_endian", "dtypes", "True_", "False_"),
         "it does not concern arrays of magmath; import it from numpy",
     ),
