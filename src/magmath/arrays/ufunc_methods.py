@@ -144,21 +144,14 @@ def _reduce_some(
             f"select the elements first, and combine the result with the initial value"
         )
     options: dict[str, Any] = {} if where is True else {"where": where}
-    if name.startswith("logical"):
-        result = getattr(array_namespace(), REDUCTIONS[name])(
-            Array(x), axis=axis, keepdims=keepdims, **options
-        )
-        joined = result if initial is None else e.call(name, result.node, _truth(initial))
-        return stored(name, joined if isinstance(joined, Array) else Array(joined), out)
-    if initial is not None:
+    logical = name.startswith("logical")  # all and any take no initial value
+    if initial is not None and not logical:
         options["initial"] = initial
     reduction = getattr(array_namespace(), REDUCTIONS[name])
     result = reduction(Array(x), axis=axis, keepdims=keepdims, **options)
+    if initial is not None and logical:
+        result = Array(e.call(name, result.node, constant(bool(initial), bool_)))
     return stored(name, result, out)
-
-
-def _truth(value: Any) -> Node:
-    return constant(bool(value), bool_)
 
 
 def _accumulate(name: str, x: Node, axis: int) -> Array:

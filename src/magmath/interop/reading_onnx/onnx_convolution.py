@@ -85,17 +85,10 @@ def _transposed(call: OnnxCall, x: Value, weight: Value, bias: Value = None) -> 
     )
     if any(cut):  # zeros at the ends, further than a product could reach
         ends = [(-low, a - high) for (low, high), a in zip(pads, added, strict=True)]
-        result = _resized(result, ends)
+        result = f.pad(result, [n for pair in reversed(ends) for n in pair])
         if bias is not None:
             result = result + mm.reshape(mm.asarray(bias), (-1, *[1] * space))
     return result
-
-
-def _resized(x: mm.Array, ends: Pairs) -> mm.Array:
-    """Return x with elements added to, or for negative numbers removed from, the ends of space."""
-    key = [slice(-min(a, 0), n + min(b, 0)) for n, (a, b) in zip(x.shape[2:], ends, strict=True)]
-    added = [(0, 0), (0, 0), *[(max(a, 0), max(b, 0)) for a, b in ends]]
-    return mm.pad(x[(slice(None), slice(None), *key)], added)
 
 
 def _window(call: OnnxCall, x: Value) -> tuple[tuple[int, ...], dict[str, Any], Pairs, Any]:
