@@ -29,6 +29,8 @@ from magmath.runtime import Pool, start_pool
 from magmath.runtime.transport.threads import ThreadTransport
 from magmath.runtime.transport_interface import WorkerOptions
 
+PROCESSORS = 2
+"""Threads of the workers of a pool in total, whatever the machine has."""
 _engines: dict[tuple[str, int], Engine] = {}
 
 
@@ -54,10 +56,13 @@ def start(kind: str, workers: int) -> Pool:
         return start_pool(0, device="cpu")
     if kind == "gpu":
         return start_pool(0, device="cuda")
+    threads = max(1, PROCESSORS // workers)  # plans depend on them
     if kind in ("shared", "eager"):
-        return start_pool(workers, launcher="threads", device="cpu")
+        return start_pool(workers, launcher="threads", device="cpu", threads=threads)
     if kind == "exact":
-        return start_pool(workers, launcher="threads", device="cpu", deterministic=True)
+        return start_pool(
+            workers, launcher="threads", device="cpu", threads=threads, deterministic=True
+        )
     if kind in ("hosts", "exact hosts"):
         hosts = [2 * rank // workers for rank in range(workers)]
         exact = kind == "exact hosts"

@@ -451,7 +451,7 @@ else:  # hidden from type checkers: with a `__getattr__`, any name would pass
             reason = import_module("magmath.core.missing_numpy_names").alias_hint(name)
             foreign = import_module("magmath.core.foreign_names")
             hint = reason or foreign.hint(foreign.NAMESPACE, name)
-            raise AttributeError(f"module 'magmath' has no attribute {name!r}{hint}")
+            raise foreign.missing_attribute("module 'magmath'", name, hint)
         globals()[name] = value
         return value
 

@@ -20,7 +20,7 @@ NBYTES = 4 * SIDE * SIDE
 
 @pytest.fixture
 def pool() -> Iterator[Pool]:
-    with mm.init(2, launcher="threads", device="cpu") as started:
+    with mm.init(2, launcher="threads", device="cpu", threads=1) as started:
         yield started
 
 

@@ -138,7 +138,7 @@ def test_what_each_environment_lacks_is_told_once(
 ) -> None:
     start = SystemProcesses.__init__
 
-    def lacking(self: SystemProcesses, system: System, python: str) -> None:
+    def lacking(self: SystemProcesses, system: System, python: str, device: str) -> None:
         if system.peer:
             raise PeerNotInstalled(f"No module named {python!r}")
         start(self, system, python)

@@ -51,7 +51,7 @@ def test_weights_are_in_the_order_of_the_zoo(name: str, inline: Any) -> None:
 
 def test_torch_computes_the_same_network(inline: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own, "SETTLE_SECONDS", 1e-3)
-    monkeypatch.setattr(own, "use_workers", lambda count: None)
+    monkeypatch.setattr(own, "use_workers", lambda count, device: None)
     # smaller maps amplify rounding
     case = {"network": "resnet18", "batch": 4, "size": 16, "epochs": 1, "workers": 0}
     problem = NetworkProblem.of(case)

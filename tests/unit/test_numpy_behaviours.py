@@ -144,6 +144,7 @@ def test_convolutions_of_all_lengths(function: str, mode: str, dtype: str, m: in
 # rounding -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:numpy.fix is deprecated")
 @pytest.mark.parametrize("name", ["rint", "floor", "ceil", "trunc", "fix", "round"])
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "float32", "float64"])
 def test_types_of_rounded_numbers(name: str, dtype: str) -> None:

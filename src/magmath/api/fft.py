@@ -16,6 +16,7 @@ from magmath.api.creation import DTypeLike
 from magmath.api.manipulation import roll
 from magmath.arrays.array import Array, as_array, floating
 from magmath.core.dtypes import as_dtype, int64
+from magmath.core.foreign_names import missing_attribute
 from magmath.core.missing_numpy_names import alias_hint
 from magmath.core.promotion import get_default_dtype
 from magmath.core.shapes import normalize_axes, normalize_axis
@@ -32,7 +33,7 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
         """Raise AttributeError; for a NumPy name the message has the name used here."""
-        raise AttributeError(f"module 'magmath.fft' has no attribute {name!r}{alias_hint(name)}")
+        raise missing_attribute("module 'magmath.fft'", name, alias_hint(name))
 
 
 __all__ = [

@@ -43,6 +43,7 @@ from magmath.arrays.array import Array, as_array
 from magmath.arrays.operands import operands
 from magmath.arrays.views import Diagonal, link
 from magmath.core.dtypes import as_dtype
+from magmath.core.foreign_names import missing_attribute
 from magmath.core.missing_numpy_names import alias_hint
 from magmath.core.shapes import broadcast, normalize_axis
 from magmath.engine.user_line import user_line
@@ -59,7 +60,7 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
         """Raise AttributeError; for a NumPy name the message has the name used here."""
-        raise AttributeError(f"module 'magmath.linalg' has no attribute {name!r}{alias_hint(name)}")
+        raise missing_attribute("module 'magmath.linalg'", name, alias_hint(name))
 
 
 __all__ = [

@@ -53,7 +53,7 @@ from magmath.arrays.views import (
 )
 from magmath.core.calling_instruction import BINARY, ITEM_WRITES, calling_instruction
 from magmath.core.dtypes import DType, as_dtype, bool_, float64, int8, real_dtype
-from magmath.core.foreign_names import METHODS, hint
+from magmath.core.foreign_names import METHODS, hint, missing_attribute
 from magmath.core.missing_numpy_names import alias_hint
 from magmath.core.promotion import floating_dtype
 from magmath.diagnostics.explain import explain_node
@@ -106,7 +106,7 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
             known = name in dir(namespace) and callable(getattr(namespace, name))
             here = f"; write mm.{name}(x)" if known else ""
             where = hint(METHODS, name) or here or alias_hint(name)
-            raise AttributeError(f"'Array' object has no attribute {name!r}{where}")
+            raise missing_attribute("'Array' object", name, where)
 
     @property
     def device(self) -> str:

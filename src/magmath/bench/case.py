@@ -21,12 +21,14 @@ class RunOptions:
     `peers` may also be ("all",) or ("none",). `cases`: substrings, one of which the name of a
     selected case contains; all cases if empty. `pythons`: the interpreters in which a peer is
     searched, in order. `hosts`: the hosts of the workers, as `mm.init` takes them, for benchmarks
-    of the network; None: the network is simulated.
+    of the network; None: the network is simulated. `device`: "cpu", or "cuda" for benchmarks of
+    networks.
     """
 
     peers: tuple[str, ...] = ("all",)
     workers: int = 2
     hosts: str | None = None
+    device: str = "cpu"
     quick: bool = False
     cases: tuple[str, ...] = ()
     pythons: tuple[str, ...] = (sys.executable,)
@@ -34,6 +36,11 @@ class RunOptions:
     @property
     def rounds(self) -> int:
         return 3 if self.quick else 7
+
+
+def on_cpu(case: Case) -> str:
+    """Return a reason for cases on a GPU, for systems that are measured on processors alone."""
+    return "" if case.parameters["device"] == "cpu" else "it is measured on processors"
 
 
 def supports_all(case: Case) -> str:
@@ -95,7 +102,8 @@ class Bench:
 
     `x_name`: the meaning of `x` of its cases. `plot`: a panel of rates for each group, or the
     ratios of all cases and the growth of their time along x, or simulated against measured
-    seconds. `uses_hosts`: it can measure the network between hosts.
+    seconds. `uses_hosts`: it can measure the network between hosts. `uses_gpus`: it can
+    measure on a GPU.
     """
 
     name: str
@@ -106,6 +114,7 @@ class Bench:
     comparisons: Callable[[RunOptions], list[Comparison]]
     plot: Plot = "rates"
     uses_hosts: bool = False
+    uses_gpus: bool = False
 
 
 def constant_mark(mark: float) -> Callable[[Case], float | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magmath.bench.case import Bench, Case, Comparison, RunOptions, System
+from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, on_cpu
 
 PEERS = "magmath.bench.peers"
 # network, title, batch, image size, steps of a round, mark
@@ -40,6 +40,7 @@ def network_cases(options: RunOptions, batches: tuple[int, ...] = ()) -> list[Ca
                         "size": size,
                         "epochs": calls,
                         "workers": 0,
+                        "device": options.device,
                     },
                     work=count * calls,
                     unit="images/s",
@@ -59,7 +60,12 @@ def peer_systems(purpose: str) -> list[System]:
         System("PyTorch channels-last", f"{torch}_channels_last", peer="torch"),
         System("PyTorch compiled", f"{torch}_compiled", peer="torch"),
         System("JAX", f"{PEERS}.jax_networks:{purpose}", peer="jax"),
-        System("TensorFlow", f"{PEERS}.tensorflow_networks:{purpose}", peer="tensorflow"),
+        System(
+            "TensorFlow",
+            f"{PEERS}.tensorflow_networks:{purpose}",
+            peer="tensorflow",
+            unsupported_reason=on_cpu,
+        ),
     ]
 
 
@@ -82,4 +88,5 @@ BENCH = Bench(
     network_cases,
     lambda options: peer_systems("train"),
     _comparisons,
+    uses_gpus=True,
 )

@@ -28,14 +28,21 @@ TUNING_PREFIXES = (
 )
 
 
-def describe() -> dict[str, str | int]:
-    """Return processor, usable cores, memory in bytes, operating system and Python version."""
+def describe(device: str = "cpu") -> dict[str, str | int]:
+    """Return processor, usable cores, memory in bytes, operating system and Python version; the
+    name of the first GPU too for the device "cuda"."""
+    found: dict[str, str | int] = {}
+    if device == "cuda":
+        import torch
+
+        found["gpu"] = torch.cuda.get_device_name(0)
     return {
         "cpu": cpu_name(),
         "cores": processor_count(),
         "memory": memory()["total"],
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": platform.python_version(),
+        **found,
     }
 
 

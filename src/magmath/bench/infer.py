@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, constant_mark
+from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, constant_mark, on_cpu
 from magmath.bench.cnn import PEERS, PYTORCH, network_cases, peer_systems
 
 BATCHES = (1, 16)
@@ -15,8 +15,18 @@ def _cases(options: RunOptions) -> list[Case]:
 def _systems(options: RunOptions) -> list[System]:
     return [
         *peer_systems("infer"),
-        System("ONNX Runtime", f"{PEERS}.onnx_networks:onnxruntime", peer="onnxruntime"),
-        System("OpenVINO", f"{PEERS}.onnx_networks:openvino", peer="openvino"),
+        System(
+            "ONNX Runtime",
+            f"{PEERS}.onnx_networks:onnxruntime",
+            peer="onnxruntime",
+            unsupported_reason=on_cpu,
+        ),
+        System(
+            "OpenVINO",
+            f"{PEERS}.onnx_networks:openvino",
+            peer="openvino",
+            unsupported_reason=on_cpu,
+        ),
     ]
 
 
@@ -29,5 +39,11 @@ def _comparisons(options: RunOptions) -> list[Comparison]:
 
 
 BENCH = Bench(
-    "infer", "inference of convolutional networks", "network", _cases, _systems, _comparisons
+    "infer",
+    "inference of convolutional networks",
+    "network",
+    _cases,
+    _systems,
+    _comparisons,
+    uses_gpus=True,
 )

@@ -3,7 +3,7 @@ TensorFlow."""
 
 from __future__ import annotations
 
-from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, constant_mark
+from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, constant_mark, on_cpu
 
 PEERS = "magmath.bench.peers"
 # (batch, width, layers, images)
@@ -21,7 +21,7 @@ QUICK = [(100, 528, 4, 6400), (32, 128, 8, 6400)]
 FLOPS_PER_ROUND = 4e10
 
 
-def training_case(batch: int, width: int, layers: int, images: int) -> Case:
+def training_case(batch: int, width: int, layers: int, images: int, device: str = "cpu") -> Case:
     """Training the MLP 784-width×layers-10 for some epochs; work in images."""
     weights = 784 * width + (layers - 1) * width**2 + 10 * width
     epochs = max(1, round(FLOPS_PER_ROUND / (6 * weights * images)))
@@ -33,6 +33,7 @@ def training_case(batch: int, width: int, layers: int, images: int) -> Case:
             "layers": layers,
             "images": images,
             "epochs": epochs,
+            "device": device,
         },
         work=images * epochs,
         unit="images/s",
@@ -42,7 +43,8 @@ def training_case(batch: int, width: int, layers: int, images: int) -> Case:
 
 
 def _cases(options: RunOptions) -> list[Case]:
-    return [training_case(*shape) for shape in (QUICK if options.quick else SHAPES)]
+    shapes = QUICK if options.quick else SHAPES
+    return [training_case(*shape, options.device) for shape in shapes]
 
 
 def _systems(options: RunOptions) -> list[System]:
@@ -51,8 +53,17 @@ def _systems(options: RunOptions) -> list[System]:
         System("PyTorch eager", f"{PEERS}.torch:eager", peer="torch"),
         System("PyTorch compiled", f"{PEERS}.torch:compiled", peer="torch"),
         System("JAX", f"{PEERS}.jax:mlp", peer="jax"),
-        System("TensorFlow", f"{PEERS}.tensorflow:mlp", peer="tensorflow"),
-        System("bare GEMMs", "magmath.bench.contestants.gemm_roofline:gemms"),
+        System(
+            "TensorFlow",
+            f"{PEERS}.tensorflow:mlp",
+            peer="tensorflow",
+            unsupported_reason=on_cpu,
+        ),
+        System(
+            "bare GEMMs",
+            "magmath.bench.contestants.gemm_roofline:gemms",
+            unsupported_reason=on_cpu,
+        ),
     ]
 
 
@@ -66,5 +77,11 @@ def _comparisons(options: RunOptions) -> list[Comparison]:
 
 
 BENCH = Bench(
-    "layers", "training step of MLPs of 1 to 16 layers", "layers", _cases, _systems, _comparisons
+    "layers",
+    "training step of MLPs of 1 to 16 layers",
+    "layers",
+    _cases,
+    _systems,
+    _comparisons,
+    uses_gpus=True,
 )

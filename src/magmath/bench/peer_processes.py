@@ -43,8 +43,9 @@ class SystemFailed(MagmathError):
 class SystemProcesses:
     """A running system: `_ask` sends a request to each process and merges the replies."""
 
-    def __init__(self, system: System, python: str) -> None:
+    def __init__(self, system: System, python: str, device: str = "cpu") -> None:
         self.system = system
+        self._device = device
         self.versions: dict[str, str] = {}
         # A socket's path must be short, whatever the user's TMPDIR is.
         self._folder = TemporaryDirectory(prefix="magmath-bench-", dir="/tmp")
@@ -129,6 +130,8 @@ class SystemProcesses:
         if self.system.peer:
             share = str(max(1, processor_count() // self.system.processes))
             environment |= dict.fromkeys(_THREAD_VARIABLES, share)
+        environment["JAX_PLATFORMS"] = self._device
+        environment["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # the systems share the GPU
         environment["MAGMATH_BENCH_SIZE"] = str(self.system.processes)
         environment["MAGMATH_BENCH_MEETING"] = str(Path(self._folder.name, "meeting"))
         return environment

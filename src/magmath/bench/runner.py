@@ -69,7 +69,7 @@ def run_bench(bench: Bench, options: RunOptions, console: Console) -> BenchResul
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         command=shlex.join(["magmath", *sys.argv[1:]]),
         commit=host_info.source_commit(),
-        machine=host_info.describe(),
+        machine=host_info.describe(options.device),
         environment=host_info.tuning_variables(),
         versions=versions,
         absent=absent,
@@ -122,7 +122,7 @@ def _start(
         console.print(f"starting {system.name} …", markup=False)
         for python in options.pythons if system.peer else (sys.executable,):
             try:
-                processes = SystemProcesses(system, python)
+                processes = SystemProcesses(system, python, options.device)
             except PeerNotInstalled as error:
                 _add_reason(absent, system.name, str(error))
             except SystemFailed as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 from cyclopts.types import PositiveInt
@@ -21,6 +21,7 @@ def bench(
     peers: str = "all",
     workers: PositiveInt = 2,
     hosts: str | None = None,
+    device: Literal["cpu", "cuda"] = "cpu",
     quick: Annotated[bool, Parameter(negative=())] = False,
     cases: Annotated[tuple[str, ...], Parameter(negative=())] = (),
     json: Path | None = None,
@@ -40,6 +41,8 @@ def bench(
 
         magmath bench collectives --quick
 
+        magmath bench cnn --device cuda --peers torch
+
         magmath bench gemm --cases 4096×4096×4096 --peer-python heat/bin/python
 
     Parameters
@@ -53,6 +56,8 @@ def bench(
     hosts
         Hosts of the workers, such as a:1,b:1, for `overlap`, which otherwise simulates the
         network.
+    device
+        Where networks are trained and run: "cpu", or "cuda" for the first GPU.
     quick
         Fewer cases and rounds, for a first impression.
     cases
@@ -78,10 +83,14 @@ def bench(
     if hosts is not None and not BENCHES[name].uses_hosts:
         able = [known.name for known in BENCHES.values() if known.uses_hosts]
         raise OptionError(f"bench: --hosts is an option of {', '.join(able)}, not of {name}")
+    if device == "cuda" and not BENCHES[name].uses_gpus:
+        able = [known.name for known in BENCHES.values() if known.uses_gpus]
+        raise OptionError(f"bench: --device is an option of {', '.join(able)}, not of {name}")
     options = RunOptions(
         peers=tuple(peers.split(",")),
         workers=workers,
         hosts=hosts,
+        device=device,
         quick=quick,
         cases=cases,
         pythons=(sys.executable, *map(str, peer_python)),

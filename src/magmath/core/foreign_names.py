@@ -347,3 +347,14 @@ suggested; an entry with spaces is a hint in words."""
 def hint(table: Mapping[str, str], name: str) -> str:
     """Return the end of a message about a missing name: what to write, if that is known."""
     return f"; write {table[name]}" if name in table else ""
+
+
+def missing_attribute(owner: str, name: str, hint: str) -> AttributeError:
+    """Return the error for a name that an owner lacks; `hint` says what to write, or is empty.
+
+    Python adds a guess of its own, a name that is spelt similarly, to errors without a name.
+    """
+    error = AttributeError(f"{owner} has no attribute {name!r}{hint}")
+    if hint:
+        error.name = name
+    return error

@@ -8,8 +8,8 @@ makes the calls. Errors of a call carry the user's line of its instruction.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Hashable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -202,6 +202,15 @@ class Calls:
             if position in positions:
                 call()
 
+    def run_each(self, around: Callable[[int], AbstractContextManager[object]]) -> None:
+        """Make all calls, each in the context that `around` returns for its instruction."""
+        for i, call in enumerate(self._ready):
+            try:
+                with around(self._positions[i]):
+                    call()
+            except Exception as error:
+                self._fail(error, i)
+
     def time_some(self, positions: Collection[int], seconds: list[float]) -> None:
         """Make the calls of the instructions at these positions, and add the seconds of each to the
         entry of its instruction."""
@@ -248,6 +257,10 @@ class Binding:
     former: Former | None = None
     compiled: Calls | None = None
     """The calls of a step with compiled segments; None before they are compiled."""
+    runs: int = 0
+    """Runs of one step on a GPU."""
+    watched: int = 0
+    """Steps on a GPU that were watched before they were recorded."""
 
     @cached_property
     def prologue(self) -> Calls:
@@ -295,6 +308,10 @@ class Binding:
         instructions = self.tensors.program.instructions
         return [self.tensors.own(i.slot) for i in instructions if isinstance(i, Emit)]
 
+    def emitted_now(self) -> list[float]:
+        """Return the scalars that the last step has emitted."""
+        return [tensor.item() for tensor in self.emitted]
+
     def start(self) -> None:
         """Run the prologue, which the steps of a run share."""
         without_fp_warnings(self.prologue.run)
@@ -339,7 +356,7 @@ class Binding:
             step.run()
             # all scalars of a device are fetched at the end: no synchronization in each step
             values += [t.item() if on_cpu else t.clone() for t in emitted]
-        return values if on_cpu else [value.item() for value in values]
+        return values if on_cpu else torch.stack([value.double() for value in values]).tolist()
 
 
 def bind(

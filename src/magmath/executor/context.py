@@ -6,13 +6,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Protocol
 
 import torch
 
 from magmath.comm.communicator import Communicator
+from magmath.executor.fault import Fault
 from magmath.memory.heap import Block, Heap
 from magmath.memory.temporaries import Temporaries
+from magmath.program.instructions import Instruction
 
 if TYPE_CHECKING:
     from magmath.comm.progress_thread import ProgressThread
@@ -50,6 +53,10 @@ class Context:
     progress_thread: Callable[[], ProgressThread | None] = no_progress_thread
     """Returns the progress thread for concurrent moves; created on first use, by all workers."""
     failures: list[Exception] = field(default_factory=list)  # of calls, raised after the run
+    faults: dict[tuple[int, int], Fault] | None = None
+    """On a GPU: the records of invalid data, by instruction and place, which are read after a run;
+    None if kernels must raise errors themselves."""
+    instruction: Instruction | None = None  # that is being bound
     is_abandoned: Callable[[], bool] = bool
     """Returns True if the run is abandoned; polled between long instructions."""
 
@@ -62,6 +69,34 @@ class Context:
     def memory(self) -> Memory:
         """The memory of blocks, this worker's and its peers'."""
         return self.heap if self.lanes is None else self.lanes
+
+    def operands(self, found: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Return operands as kernels of the device take them: those of a GPU take at most one
+        number in host memory, beside tensors of the device."""
+        if self.device.type == "cpu":
+            return found
+        numbers = [x.device.type == "cpu" for x in found].count(True)
+        if numbers <= min(1, len(found) - 1):
+            return found
+        return [x.to(self.device) for x in found]
+
+    def fault(self, error: Callable[[int], Exception], place: int = 0) -> torch.Tensor | None:
+        """Return the record (found, number) for invalid data in one of several places of the
+        instruction that is being bound; None if its kernel must raise the error of a number
+        itself."""
+        if self.faults is None or self.instruction is None:
+            return None
+        key = id(self.instruction), place
+        if key not in self.faults:
+            noted = torch.zeros(2, dtype=torch.int64, device=self.device)
+            self.faults[key] = Fault(noted, error, self.instruction)
+        return self.faults[key].noted
+
+    @property
+    def records_graphs(self) -> bool:
+        """True if CUDA graphs execute steps: on a GPU, in the main thread, because what the
+        recorder watches belongs to the process."""
+        return self.native and self.device.type == "cuda" and current_thread() is main_thread()
 
     def threads_of_all(self) -> AbstractContextManager[None]:
         """Return a context in which kernels use the threads of all workers of this host, which
@@ -84,11 +119,16 @@ class Context:
         """Return a ready call of a product: out = activation(a·b + bias), or out += alpha·a·b."""
         from magmath.kernels.gemm.deterministic_gemm import bind_deterministic
         from magmath.kernels.gemm.gemm import bind_gemm, tuner_for
+        from magmath.kernels.gemm.gemm_candidates import sequence
 
         tuner = tuner_for(self.deterministic)
         ready = bind_deterministic if self.deterministic else bind_gemm
         if accumulate:
             assert alpha is not None
+            if alpha.is_cuda:  # the host does not wait for the number
+                product = torch.empty_like(out)
+                compute = ready(product, a, b, tuner=tuner)
+                return sequence(compute, lambda: out.addcmul_(product, alpha))
             return ready(out, a, b, alpha=alpha.item, beta=1.0, tuner=tuner)
         return ready(out, a, b, bias=bias, activation=activation, tuner=tuner)
 

@@ -20,6 +20,7 @@ from magmath.errors import MemoryLimitError
 from magmath.executor.asynchronous_run import AsynchronousRun
 from magmath.executor.bind import Binding
 from magmath.executor.context import Context, no_progress_thread
+from magmath.executor.fault import found_by
 from magmath.executor.native_forms import NativeForms
 from magmath.executor.numpy_fast_path import silent, without_fp_warnings
 from magmath.executor.rebinding import Rebinding
@@ -41,6 +42,7 @@ from magmath.program.instructions import Program
 
 if TYPE_CHECKING:
     from magmath.comm.progress_thread import ProgressThread, Task
+    from magmath.executor.cuda_graphs import RecordedRuns
     from magmath.executor.thread_team import Lanes
 
 Poll = Callable[[int, list[float]], bool]
@@ -55,6 +57,9 @@ class Executable:
     """A program on this worker, with the arena and the bindings that its runs reuse."""
 
     def __init__(self, program: Program, context: Context) -> None:
+        # Invalid data must be found before variables are overwritten, but in a loop.
+        if context.device.type != "cpu" and (program.training or not program.donated):
+            context = replace(context, faults={})
         self.program = program
         self.context = context
         self._arena = arrange(program)
@@ -64,7 +69,7 @@ class Executable:
             self._shared = context.temporaries
         self._block = self._reserved()
         self._parameters = {
-            slot: torch.zeros((), dtype=to_torch(program.slots[slot].dtype))
+            slot: torch.zeros((), dtype=to_torch(program.slots[slot].dtype), device=context.device)
             for slot in program.parameters
         }
         self._write = [_writer(tensor) for tensor in self._parameters.values()]
@@ -80,10 +85,7 @@ class Executable:
         self._asynchronous = (
             None if program.asynchronous is None else AsynchronousRun(program, context, Executable)
         )
-        self._tiers = Tiers(
-            enabled=context.native and context.device.type == "cpu",
-            deterministic=context.deterministic,
-        )
+        self._tiers = _tiers(context)
 
     def _reserved(self) -> Block:
         """Return memory for the arena; an error carries the user's line of the largest
@@ -179,6 +181,8 @@ class Executable:
 
     def _raise_failures(self) -> None:
         """Raise the first recorded failure of a completed run on this worker."""
+        if self.context.faults:
+            self.context.failures += found_by(self.context.faults.values())
         if self.context.failures:
             first = self.context.failures[0]
             self.context.failures.clear()
@@ -205,6 +209,8 @@ class Executable:
             for block in new:
                 heap.fill(block)
             within.run(run, fixed or self._bound(key, inputs, outputs))
+            if self.context.faults:
+                self._raise_failures()
 
         return replay
 
@@ -338,9 +344,8 @@ class Executable:
                 return found
 
             former = self._selectors.newest
-            selector = ExecutorSelector(
-                self.context.comm, Replay(binding), others, self._patience, former
-            )
+            first = _first_executor(binding, self.context)
+            selector = ExecutorSelector(self.context.comm, first, others, self._patience, former)
             self._selectors.store(key, selector)
         return selector
 
@@ -380,9 +385,28 @@ class Executable:
         self._selectors.clear()
 
 
+def _first_executor(binding: Binding, context: Context) -> Executor:
+    """Return the executor of many steps that needs no compiler."""
+    if context.records_graphs:
+        from magmath.executor.cuda_graphs import RecordedSteps
+
+        return RecordedSteps(binding)
+    return Replay(binding)
+
+
+def _tiers(context: Context) -> Tiers | RecordedRuns:
+    """Return the executor of runs of one step."""
+    if context.records_graphs:
+        from magmath.executor.cuda_graphs import RecordedRuns
+
+        return RecordedRuns()
+    enabled = context.native and context.device.type == "cpu"
+    return Tiers(enabled=enabled, deterministic=context.deterministic)
+
+
 def _writer(scalar: torch.Tensor) -> Callable[[Number], object]:
     """Return a function that writes a number into a 0-d tensor: NumPy's, if it has the type."""
-    if from_torch(scalar.dtype) in NUMPY:
+    if scalar.device.type == "cpu" and from_torch(scalar.dtype) in NUMPY:
         return partial(scalar.numpy().__setitem__, ())
     return scalar.fill_
 

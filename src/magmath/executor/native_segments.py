@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, cast, final
 import numpy as np
 import torch
 
-from magmath.executor.native_source import Fault, NativeSource
+from magmath.executor.fault import Fault
+from magmath.executor.native_source import NativeSource
 from magmath.executor.tensors import Tensors
 from magmath.kernels.parallel_region import run_on_threads
 

@@ -10,30 +10,10 @@ import torch
 
 from magmath.codegen.emit import NativeCall, NativeOperand, View, literal
 from magmath.core.index_set import IndexSet, Tile
+from magmath.executor.fault import Fault
 from magmath.executor.tensors import Tensors
-from magmath.executor.user_line import attach_user_line
 from magmath.memory.torch_dtypes import from_torch
-from magmath.program.instructions import Call, Instruction
-
-
-@dataclass(frozen=True)
-class Fault:
-    """The record in which native code reports invalid data of an instruction."""
-
-    noted: torch.Tensor
-    error: Callable[[int], Exception]
-    instruction: Instruction
-
-    def take(self) -> Exception | None:
-        """Return the error if native code has reported one since the last call, otherwise None."""
-        found, what = self.noted.tolist()
-        if not found:
-            return None
-        self.noted.zero_()
-        error = self.error(what)
-        attach_user_line(error, self.instruction)
-        return error
-
+from magmath.program.instructions import Call
 
 Find = Callable[[Tensors], torch.Tensor]
 """Returns a tensor of a binding."""

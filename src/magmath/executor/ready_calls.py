@@ -77,26 +77,27 @@ def is_awaited(call: Call, tensors: Tensors) -> bool:
 
 def _local_calls(call: Call, tensors: Tensors) -> list[Ready]:
     """Return the ready calls that compute this worker's part; none if it has no part."""
-    program, rank = tensors.program, tensors.rank
+    program, rank, context = tensors.program, tensors.rank, tensors.context
     slot = program.slots[call.out]
     tiles = slot.layout.tiles(rank)
     if not tiles or not slot.layout.local_size(rank):
         return []
     local = KernelCall(
         out=tensors.own(call.out),
-        inputs=[tensors.own(i) for i in call.inputs],
+        inputs=context.operands([tensors.own(i) for i in call.inputs]),
         attributes=_local_attributes(call, tiles[0]),
         tile=tiles[0],
         tiles=[program.slots[i].layout.tiles(rank)[0] for i in call.inputs],
         shape=slot.shape,
         shapes=[program.slots[i].shape for i in call.inputs],
-        context=tensors.context,
+        context=context,
         repeated=slot.layout.has_replicas,
     )
-    if tensors.context.deterministic:
+    context.instruction = call
+    if context.deterministic:
         return logical_calls(call, slot, [program.slots[i] for i in call.inputs], local)
     operation = OPERATIONS[call.operation]
-    if tensors.context.device.type == "cpu" and operation.numpy_ufunc is not None:
+    if context.device.type == "cpu" and operation.numpy_ufunc is not None:
         dtypes = [program.slots[i].dtype for i in (call.out, *call.inputs)]
         if is_faster_by_numpy(operation.numpy_ufunc, local.out.numel(), dtypes):
             return [numpy_call(operation.numpy_ufunc, local.out, local.inputs)]

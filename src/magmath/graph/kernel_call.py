@@ -31,6 +31,11 @@ class KernelContext(Protocol):
     def rank(self) -> int:
         """The number of this worker."""
 
+    def fault(self, error: Callable[[int], Exception], place: int = 0) -> torch.Tensor | None:
+        """Return a record in the memory of a GPU, (found, number), in which the kernel that is
+        being bound reports invalid data in one of several places; None if it must raise the error
+        of a number itself."""
+
     def gemm(
         self,
         out: torch.Tensor,
@@ -70,7 +75,8 @@ class KernelContext(Protocol):
 class KernelCall:
     """One operation on one worker's tensors, from which a kernel binds a ready call.
 
-    `out` and `inputs` are local tensors (0-d CPU tensors for Python numbers). For operations that
+    `out` and `inputs` are local tensors (0-d tensors for Python numbers, on a GPU at most one of
+    them in host memory). For operations that
     count elements, `tile` and `tiles` are the tiles of the whole arrays that they hold, and `shape`
     and `shapes` the shapes of the whole arrays. `repeated`: other workers compute the same
     elements.

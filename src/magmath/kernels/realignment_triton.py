@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import torch
@@ -28,29 +28,28 @@ Call = Callable[[], object]
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _save(
-    buffer: Any, helper: Any, begin: Any, counts: Any, places: Any, BLOCK: tl.constexpr
-) -> None:
+def _save(buffer, helper, begin, counts, places, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     group = tl.program_id(0)
     source = buffer + tl.load(begin + group)
     target = helper + tl.load(places + group)
     count = tl.load(counts + group)
-    for start in range(0, count, BLOCK):
+    start = 0
+    while start < count:
         i = start + tl.arange(0, BLOCK)
+        start += BLOCK
         tl.store(target + i, tl.load(source + i, mask=i < count), mask=i < count)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _right(
-    buffer: Any, helper: Any, cuts: Any, places: Any, columns: Any, value: Any, BLOCK: tl.constexpr
-) -> None:
+def _right(buffer, helper, cuts, places, columns, value, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     group = tl.program_id(0)
     first, stop = tl.load(cuts + group), tl.load(cuts + group + 1)
     saved = helper + tl.load(places + group)
     count = (stop - first) * columns
     blocks = (count + BLOCK - 1) // BLOCK
-    for done in range(blocks):
-        i = (blocks - 1 - done) * BLOCK + tl.arange(0, BLOCK)
+    while blocks > 0:
+        blocks -= 1
+        i = blocks * BLOCK + tl.arange(0, BLOCK)
         row = first + i // columns
         source = first * columns + i
         inside = i < count
@@ -66,15 +65,15 @@ def _right(
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _left(
-    buffer: Any, helper: Any, cuts: Any, begin: Any, places: Any, columns: Any, BLOCK: tl.constexpr
-) -> None:
+def _left(buffer, helper, cuts, begin, places, columns, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     group = tl.program_id(0)
     first, stop = tl.load(cuts + group), tl.load(cuts + group + 1)
     saved, safe = helper + tl.load(places + group), tl.load(begin + group)
     count = (stop - first) * columns
-    for start in range(0, count, BLOCK):
+    start = 0
+    while start < count:
         i = start + tl.arange(0, BLOCK)
+        start += BLOCK
         row = first + i // columns
         source = first * columns + i + row + 1
         inside = i < count

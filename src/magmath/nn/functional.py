@@ -423,4 +423,4 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> NoReturn:
         hint = foreign_names.hint(foreign_names.FUNCTIONS, name)
-        raise AttributeError(f"module 'magmath.nn.functional' has no attribute {name!r}{hint}")
+        raise foreign_names.missing_attribute("module 'magmath.nn.functional'", name, hint)

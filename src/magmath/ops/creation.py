@@ -111,6 +111,10 @@ def _random_kernel(fill: str) -> Kernel:
 
         (seed, stream), out, tile, shape = call.inputs, call.out, call.tile, call.shape
         function = getattr(philox, fill)
+        if seed.is_cuda:  # the host does not wait for the numbers
+            return lambda: function(out, tile, shape, seed, stream)
+        if out.is_cuda:  # the host does not wait for the numbers
+            return lambda: function(out, tile, shape, seed, stream)
         return lambda: function(out, tile, shape, int(seed), int(stream))
 
     return bind

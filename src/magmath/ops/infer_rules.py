@@ -17,6 +17,7 @@ from magmath.core.shapes import broadcast
 from magmath.errors import DTypeError
 from magmath.graph import KernelCall, Node, Shape
 from magmath.graph.operation import Gradients, Infer, Kernel
+from magmath.ops.host_copies import is_on_host, through_host
 
 if TYPE_CHECKING:
     import torch
@@ -143,11 +144,9 @@ def numpy_name(dtype: DType) -> str:
 
 
 def reference_call(call: KernelCall, reference: Callable[..., Any]) -> Callable[[], object]:
-    """Bind a NumPy function to the tensors' memory. Raises DTypeError off the CPU."""
-    if call.out.device.type != "cpu":
-        raise DTypeError(
-            f"{call.out.dtype} is not computed on {call.out.device}; convert with mm.astype(x, …)"
-        )
+    """Bind a NumPy function to the tensors' memory, or to copies of it in host memory."""
+    if not is_on_host(call):
+        return through_host(lambda copied: reference_call(copied, reference), call)
     out, inputs = call.out.numpy(), [tensor.numpy() for tensor in call.inputs]
     if isinstance(reference, np.ufunc) and not call.attributes:
 

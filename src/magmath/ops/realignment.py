@@ -17,6 +17,7 @@ from magmath.core.dtypes import DType
 from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
+from magmath.ops.host_copies import through_host
 from magmath.ops.infer_rules import require_kind
 from magmath.ops.slicing import slice_along
 
@@ -50,6 +51,8 @@ def _kernel(call: KernelCall, bind: Callable[[Any], Callable[[], object]]) -> Ca
 def _right_kernel(call: KernelCall) -> Callable[[], object]:
     from magmath.kernels.realignment import bind_shift_right
 
+    if call.out.is_cuda and call.out.is_complex():  # Triton has no such type
+        return through_host(_right_kernel, call)
     rows, wide = call.shape
     value = call.attributes["value"]
     return _kernel(call, lambda flat: bind_shift_right(flat, rows, wide - 1, value))
@@ -58,6 +61,8 @@ def _right_kernel(call: KernelCall) -> Callable[[], object]:
 def _left_kernel(call: KernelCall) -> Callable[[], object]:
     from magmath.kernels.realignment import bind_shift_left
 
+    if call.out.is_cuda and call.out.is_complex():
+        return through_host(_left_kernel, call)
     rows, wide = call.shape
 
     def bind(flat: Any) -> Callable[[], object]:

@@ -214,8 +214,10 @@ def quotient_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     def bind(call: KernelCall) -> Callable[[], object]:
         divide_ = torch_kernel(name, reference)(call)
         out = call.out
-        if out.is_floating_point() or out.is_cuda or is_numpy_only(out):
+        if out.is_floating_point() or is_numpy_only(out):
             return divide_
+        if out.is_cuda:
+            return _divided_on_device(divide_, call.inputs[1], out)
         divisor, by_numpy = call.inputs[1].numpy(), reference_call(call, reference)
         if name == "floor_divide" and not any(divisor.strides):
             return by_numpy  # which multiplies by the inverse of a number
@@ -223,6 +225,20 @@ def quotient_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
         return lambda: divide_() if some(divisor) == divisor.size else by_numpy()
 
     return bind
+
+
+def _divided_on_device(
+    divide_: Callable[[], object], divisor: torch.Tensor, out: torch.Tensor
+) -> Callable[[], object]:
+    """Return the call of a division whose results are 0 where the divisor is; on a GPU they are
+    undefined."""
+
+    def run() -> None:
+        is_zero = divisor == 0  # before the result, which may replace the divisor
+        divide_()
+        out.masked_fill_(is_zero.to(out.device), 0)
+
+    return run
 
 
 def remainder_kernel(name: str, reference: Callable[..., Any]) -> Kernel:

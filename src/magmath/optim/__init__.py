@@ -54,4 +54,4 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> NoReturn:
         hint = foreign_names.hint(foreign_names.OPTIMIZERS, name)
-        raise AttributeError(f"module 'magmath.optim' has no attribute {name!r}{hint}")
+        raise foreign_names.missing_attribute("module 'magmath.optim'", name, hint)

@@ -36,6 +36,11 @@ def choose_device(name: str) -> torch.device:
     return torch.device("cuda", index)
 
 
+def may_be_gpu(name: str) -> bool:
+    """Return True if workers with this name of a device compute on GPUs of this machine."""
+    return name != "cpu" and torch.cuda.device_count() > 0
+
+
 def _local_rank() -> int:
     """Return the rank of this process on its host, from the launcher's variables."""
     for variable in ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"):

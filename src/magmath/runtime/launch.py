@@ -139,7 +139,14 @@ def _find_installed(program: str) -> str | None:
         files = importlib.metadata.distribution("mpich").files or []
     except importlib.metadata.PackageNotFoundError:
         files = []
-    return next((str(file.locate()) for file in files if file.name == program), None)
+    for file in files:
+        if file.name == program:
+            # With `pip install --target`, the record names a place outside, where another may be.
+            root = file.dist.locate_file("")
+            for path in (Path(str(file.locate())), Path(str(root)) / "bin" / program):
+                if path.exists() and path.stat().st_size == file.size:
+                    return str(path)
+    return None
 
 
 def worker_environment(

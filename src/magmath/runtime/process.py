@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -25,7 +26,7 @@ from magmath.core.resources import processor_count
 from magmath.errors import WorkerError
 from magmath.kernels.thread_count import set_threads
 from magmath.runtime.command_loop import CommandLoop, CommandPort
-from magmath.runtime.device import HOST
+from magmath.runtime.device import HOST, may_be_gpu
 from magmath.runtime.failures import failure_from
 from magmath.runtime.health import (
     CONTROLLER_PATIENCE,
@@ -117,7 +118,7 @@ def main(
     )
     key, *curve = os.environ.pop(SECRET_VARIABLE).split()
 
-    communicator = (join or _join_mpi)()
+    communicator = (join or partial(_join_mpi, options.device))()
     if options.threads is None and "OMP_NUM_THREADS" not in os.environ:
         set_threads(
             max(1, min(processor_count(), communicator.cores // communicator.ranks_on_host))
@@ -162,10 +163,10 @@ def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _join_mpi() -> Communicator:
+def _join_mpi(device: str) -> Communicator:
     from magmath.comm.mpi import world_communicator  # importing it starts MPI
 
-    return world_communicator()
+    return world_communicator(shares_memory=not may_be_gpu(device))
 
 
 def _check_size(size: int, workers: int) -> None:

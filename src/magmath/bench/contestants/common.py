@@ -14,10 +14,10 @@ VERSIONS = {"magmath": package_version("magmath") or "unknown"}
 
 
 @lru_cache(maxsize=1)
-def use_workers(count: int) -> None:
-    """Start a pool of `count` workers, or keep the pool of the previous case if it has as many."""
+def use_workers(count: int, device: str = "cpu") -> None:
+    """Start a pool of `count` workers, or keep the pool of the previous case if it is the same."""
     mm.shutdown()
-    mm.init(count, device="cpu")
+    mm.init(count, device=device)
 
 
 def evaluating_work(function: Callable[[], Any]) -> Work:

@@ -13,6 +13,7 @@ from magmath.bench.peers.service import Contestant
 
 # Programs are also compiled to native code, and kernels measured, in the first seconds.
 SETTLE_SECONDS = 20.0
+GPU_SECONDS = 3.0
 
 
 def train() -> Contestant:
@@ -39,7 +40,7 @@ class _Network(Contestant, ABC):
         return VERSIONS
 
     def prepare(self, case: dict[str, Any]) -> dict[str, Any]:
-        use_workers(case["workers"])
+        use_workers(case["workers"], case.get("device", "cpu"))
         self._problem = problem = NetworkProblem.of(case)
         make = mm.nn.zoo.NETWORKS[problem.network]
         self._network = make(classes=problem.classes, **ZOO_SETTINGS[problem.network])
@@ -47,7 +48,8 @@ class _Network(Contestant, ABC):
         self._network.build(self._images.shape)
         self._reset()
         self._call = mm.compile(self._function())
-        first, steady = self._settle()
+        seconds = SETTLE_SECONDS if problem.device == "cpu" else GPU_SECONDS
+        first, steady = self._settle(seconds)
         self._reset()
         return {"variant": "compiled function", "compile_seconds": max(0.0, first - steady)}
 
@@ -60,11 +62,11 @@ class _Network(Contestant, ABC):
         ):
             parameter.assign(value)
 
-    def _settle(self) -> tuple[float, float]:
+    def _settle(self, seconds: float) -> tuple[float, float]:
         """Return the seconds of the first call, and of one after all programs are compiled."""
         first = self._time(1)
         begin = time.perf_counter()
-        while time.perf_counter() - begin < SETTLE_SECONDS:
+        while time.perf_counter() - begin < seconds:
             steady = self._time(self._problem.epochs) / self._problem.epochs
         return first, steady
 

@@ -381,6 +381,7 @@ class NetworkProblem:
     size: int
     epochs: int
     learning_rate: float = 1e-3
+    device: str = "cpu"
 
     @classmethod
     def of(cls, case: dict[str, Any]) -> NetworkProblem:

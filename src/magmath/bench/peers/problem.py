@@ -28,6 +28,7 @@ class Problem:
     images: int
     epochs: int
     learning_rate: float = 0.05
+    device: str = "cpu"
 
     @classmethod
     def of(cls, case: dict[str, Any]) -> Problem:

@@ -42,6 +42,11 @@ def _eager_variants(problem: Problem) -> Builders:
 
 def _compiled_variants(problem: Problem) -> Builders:
     torch.compiler.reset()
+    if problem.device != "cpu":  # with CUDA graphs
+        return {
+            "model and loss": lambda: LoopTrainer(problem, compiler="reduce-overhead"),
+            "whole step": lambda: WholeStepTrainer(problem, "reduce-overhead"),
+        }
     return {
         "model and loss": lambda: LoopTrainer(problem, compiler="default"),
         "model and loss, max-autotune": lambda: LoopTrainer(problem, compiler="max-autotune"),
@@ -65,6 +70,18 @@ class TorchMlp(nn.Module):
         return nn.functional.cross_entropy(self.layers(images), labels)
 
 
+def tensors(problem: Problem) -> tuple[Tensor, Tensor]:
+    """Return the images and labels on the device of the problem."""
+    images, labels = (torch.from_numpy(part).to(problem.device) for part in problem.data())
+    return images, labels
+
+
+def wait_for(device: str) -> None:
+    """Wait until a device has computed."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
 @torch.no_grad()
 def set_weights(network: TorchMlp, problem: Problem) -> None:
     linear = [layer for layer in network.layers if isinstance(layer, nn.Linear)]
@@ -80,8 +97,8 @@ class LoopTrainer(PeerTrainer):
         self, problem: Problem, optimizer: str = "fused", compiler: str | None = None
     ) -> None:
         self.problem = problem
-        self.images, self.labels = (torch.from_numpy(part) for part in problem.data())
-        self.network = TorchMlp(problem)
+        self.images, self.labels = tensors(problem)
+        self.network = TorchMlp(problem).to(problem.device)
         self.reset()
         self.optimizer = torch.optim.SGD(
             self.network.parameters(),
@@ -102,6 +119,7 @@ class LoopTrainer(PeerTrainer):
                 part = slice(start, start + batch)
                 self.forward(self.images[part], self.labels[part]).backward()
                 self.optimizer.step()
+        wait_for(self.problem.device)
 
     @torch.no_grad()
     def loss(self) -> float:
@@ -113,8 +131,8 @@ class WholeStepTrainer(PeerTrainer):
 
     def __init__(self, problem: Problem, compiler: str) -> None:
         self.problem = problem
-        self.images, self.labels = (torch.from_numpy(part) for part in problem.data())
-        self.network = TorchMlp(problem)
+        self.images, self.labels = tensors(problem)
+        self.network = TorchMlp(problem).to(problem.device)
         self.reset()
         self.parameters = {name: p.detach() for name, p in self.network.named_parameters()}
         self.step = torch.compile(self._step, mode=compiler)
@@ -137,6 +155,7 @@ class WholeStepTrainer(PeerTrainer):
             for start in range(0, self.problem.images, batch):
                 part = slice(start, start + batch)
                 self.step(self.parameters, self.images[part], self.labels[part])
+        wait_for(self.problem.device)
 
     @torch.no_grad()
     def loss(self) -> float:

@@ -20,6 +20,7 @@ from magmath.bench.peers.networks import (
     forward,
 )
 from magmath.bench.peers.service import Contestant
+from magmath.bench.peers.torch import wait_for
 from magmath.bench.peers.training import PeerTrainer, TrainingContestant
 
 Variants = dict[str, Callable[[], PeerTrainer]]
@@ -122,18 +123,23 @@ class _Network(PeerTrainer):
         self.problem = problem
         order = torch.channels_last if last else torch.contiguous_format
         images, labels = problem.data()
-        self.images = torch.from_numpy(images).contiguous(memory_format=order)
-        self.labels = torch.from_numpy(labels)
+        device = problem.device
+        self.images = torch.from_numpy(images).to(device).contiguous(memory_format=order)
+        self.labels = torch.from_numpy(labels).to(device)
         self.weights = []
         for array in problem.weights():
-            weight = torch.from_numpy(array)
+            weight = torch.from_numpy(array).to(device)
             weight = weight.T.contiguous() if weight.ndim == 2 else weight
             if weight.ndim == 4:
                 weight = weight.contiguous(memory_format=order)
             self.weights.append(weight.clone().requires_grad_(self.training))
         self.initial = [weight.detach().clone() for weight in self.weights]
         self.statistics = _statistics(problem)
-        self.outputs = torch.compile(self._outputs) if compiled else self._outputs
+        self.outputs = self._outputs
+        if compiled:  # on a GPU with CUDA graphs
+            self.outputs = torch.compile(
+                self._outputs, mode=None if device == "cpu" else "reduce-overhead"
+            )
 
     def _outputs(self) -> Tensor:
         ops = TorchOperations(self.training, self.statistics)
@@ -165,6 +171,7 @@ class TorchTrainer(_Network):
             loss = F.cross_entropy(self.outputs(), self.labels)
             torch.autograd.backward(loss)
             self.optimizer.step()
+        wait_for(self.problem.device)
 
 
 class TorchInference(_Network):
@@ -176,6 +183,7 @@ class TorchInference(_Network):
         with torch.inference_mode():
             for _ in range(epochs):
                 self.outputs()
+        wait_for(self.problem.device)
 
 
 def _statistics(problem: NetworkProblem) -> dict[int, tuple[Tensor, Tensor]]:
@@ -185,7 +193,11 @@ def _statistics(problem: NetworkProblem) -> dict[int, tuple[Tensor, Tensor]]:
     class Count(TorchOperations):
         def norm(self, x: Any, scale: Any, shift: Any, layer: Norm) -> Any:
             channels = x.shape[1]
-            found[len(found)] = torch.zeros(channels), torch.ones(channels)
+            device = problem.device
+            found[len(found)] = (
+                torch.zeros(channels, device=device),
+                torch.ones(channels, device=device),
+            )
             return x
 
     shape = (1, 3, problem.size, problem.size)

@@ -16,7 +16,7 @@ import torch
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem, key
 from magmath.kernels.dispatch.online import OnlineCall, Option
 from magmath.kernels.dispatch.registry import Candidate, candidates
-from magmath.kernels.dispatch.tuner import Call, Tuner, no_wait
+from magmath.kernels.dispatch.tuner import Call, Tuner, no_wait, wait_for_device
 from magmath.kernels.epilogue import NO_EPILOGUE, blocks, finish
 from magmath.kernels.gemm.gemm import bind_gemm
 from magmath.kernels.gemm.gemm_candidates import sequence
@@ -58,7 +58,7 @@ def bind_convolution(problem: ConvolutionProblem, *, tuner: Tuner, winograd: boo
     if len(offered) == 1 or not tuner.enabled:
         return _bound(offered[0], problem, inner)
     options = {c.name: Option(partial(_bound, c, problem, inner), c.is_ready) for c in offered}
-    wait = torch.cuda.synchronize if problem.x.is_cuda else no_wait
+    wait = wait_for_device if problem.x.is_cuda else no_wait
     return OnlineCall(tuner, key(problem), options, wait)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -190,6 +191,17 @@ def wake_thread_pool() -> Call:
     """
     numbers = torch.zeros(1 << 17)
     return partial(torch.neg, numbers, out=numbers)
+
+
+class Measuring(UserWarning):
+    """A call has measured a candidate, and is not as it will be."""
+
+
+def wait_for_device() -> None:
+    """Wait for the current GPU, around a measurement."""
+    if torch.cuda.get_sync_debug_mode():
+        warnings.warn("a candidate is measured", Measuring, stacklevel=2)
+    torch.cuda.synchronize()
 
 
 def no_wait() -> None:

@@ -13,7 +13,13 @@ from functools import cache, partial
 import torch
 
 from magmath.kernels.dispatch.registry import Candidate
-from magmath.kernels.dispatch.tuner import Call, Tuner, tuner_for, wake_thread_pool
+from magmath.kernels.dispatch.tuner import (
+    Call,
+    Tuner,
+    tuner_for,
+    wait_for_device,
+    wake_thread_pool,
+)
 from magmath.kernels.gemm.gemm_candidates import candidates_for, sequence
 from magmath.kernels.gemm.gemm_problem import (
     GemmProblem,
@@ -77,7 +83,7 @@ def _bind(product: GemmProblem, tuner: Tuner) -> Call:
         def trial(candidate: Candidate) -> Call:
             return sequence(around, candidate.bind(operands(), inner))
 
-        wait = torch.cuda.synchronize if product.out.is_cuda else None
+        wait = wait_for_device if product.out.is_cuda else None
         trials = {name: partial(trial, candidate) for name, candidate in offered.items()}
         name = tuner.choose(key(product), trials, wait)
     return offered[name].bind(product, inner)

@@ -37,9 +37,13 @@ _TENSOR_CHUNK = 1 << 22  # elements computed at once on other devices: bounds th
 _FLOAT_BITS = {torch.float32: 24, torch.float64: 53, torch.float16: 11, torch.bfloat16: 8}
 _HALF = (torch.float16, torch.bfloat16)
 
+Word = int | torch.Tensor
+"""A seed or a stream: an integer, or a 0-d int64 tensor, which the host does not wait for if it is
+on a GPU."""
+
 
 def fill_uniform(
-    out: torch.Tensor, tile: Tile, shape: Sequence[int], seed: int, stream: int
+    out: torch.Tensor, tile: Tile, shape: Sequence[int], seed: Word, stream: Word
 ) -> None:
     """Fill a tile of an array of the given shape with uniform random numbers from [0, 1).
 
@@ -50,7 +54,7 @@ def fill_uniform(
 
 
 def fill_normal(
-    out: torch.Tensor, tile: Tile, shape: Sequence[int], seed: int, stream: int
+    out: torch.Tensor, tile: Tile, shape: Sequence[int], seed: Word, stream: Word
 ) -> None:
     """Fill a tile with standard normal random numbers (Box and Muller 1958). Half types are
     computed in float32."""
@@ -58,14 +62,16 @@ def fill_normal(
 
 
 def fill_exponential(
-    out: torch.Tensor, tile: Tile, shape: Sequence[int], seed: int, stream: int
+    out: torch.Tensor, tile: Tile, shape: Sequence[int], seed: Word, stream: Word
 ) -> None:
     """Fill a tile with numbers from the exponential distribution of mean 1, by inversion. None of
     them is 0 or infinite. Half types are computed in float32."""
     _fill(out, tile, shape, seed, stream, _EXPONENTIAL)
 
 
-def fill_bits(out: torch.Tensor, tile: Tile, shape: Sequence[int], seed: int, stream: int) -> None:
+def fill_bits(
+    out: torch.Tensor, tile: Tile, shape: Sequence[int], seed: Word, stream: Word
+) -> None:
     """Fill a tile of an int64 array with uniform random integers from [0, 2^63)."""
     _fill(out, tile, shape, seed, stream, _BITS)
 
@@ -295,7 +301,7 @@ def _fill_runs(
 
 
 def _fill(
-    out: torch.Tensor, tile: Tile, shape: Sequence[int], seed: int, stream: int, kind: int
+    out: torch.Tensor, tile: Tile, shape: Sequence[int], seed: Word, stream: Word, kind: int
 ) -> None:
     wanted = (torch.int64,) if kind == _BITS else tuple(_FLOAT_BITS)
     if out.dtype not in wanted:
@@ -311,7 +317,7 @@ def _fill(
     made = out
     if out.dtype in _HALF or not out.is_contiguous():
         made = torch.empty(out.shape, dtype=torch.float32 if out.dtype in _HALF else out.dtype)
-    _fill_runs(made, *runs(tile, shape), seed, stream, kind, bits)
+    _fill_runs(made, *runs(tile, shape), int(seed), int(stream), kind, bits)
     if made is not out:
         out.copy_(made)
 
@@ -338,7 +344,7 @@ def runs(tile: Tile, shape: Sequence[int]) -> tuple[Any, Any, Any]:
 
 
 def fill_by_torch(
-    out: torch.Tensor, tile: Tile, shape: Sequence[int], seed: int, stream: int, kind: int,
+    out: torch.Tensor, tile: Tile, shape: Sequence[int], seed: Word, stream: Word, kind: int,
     bits: int,
 ) -> None:  # fmt: skip
     """Fill a tile like `_fill_runs`, in tensor operations, on any device."""
@@ -362,7 +368,7 @@ def fill_by_torch(
 
 
 def _tensor_values(
-    index: torch.Tensor, seed: int, stream: int, kind: int, bits: int
+    index: torch.Tensor, seed: Word, stream: Word, kind: int, bits: int
 ) -> torch.Tensor:
     if kind == _NORMAL:
         return _tensor_normal(index, seed, stream, bits)
@@ -384,7 +390,7 @@ def _joined(low: torch.Tensor, high: torch.Tensor, shift: int) -> torch.Tensor:
     return high << (32 - shift) | low >> shift
 
 
-def _tensor_normal(index: torch.Tensor, seed: int, stream: int, bits: int) -> torch.Tensor:
+def _tensor_normal(index: torch.Tensor, seed: Word, stream: Word, bits: int) -> torch.Tensor:
     if bits > 32:
         a, b, c, d = _tensor_block(seed, stream, index >> 1)
         first = (_joined(a, b, 11) + 1).double() * 2.0**-53
@@ -404,7 +410,7 @@ def _tensor_normal(index: torch.Tensor, seed: int, stream: int, bits: int) -> to
     return value if bits > 32 else value.float()
 
 
-def _tensor_exponential(index: torch.Tensor, seed: int, stream: int, bits: int) -> torch.Tensor:
+def _tensor_exponential(index: torch.Tensor, seed: Word, stream: Word, bits: int) -> torch.Tensor:
     if bits > 32:
         a, b, c, d = _tensor_block(seed, stream, index >> 1)
         odd = (index & 1).bool()
@@ -441,14 +447,14 @@ def _tensor_sqrt(x: torch.Tensor) -> torch.Tensor:
     return torch.where(y > 0, y + ((x - square) - error) / (2.0 * y), y)
 
 
-def _tensor_block(seed: int, stream: int, counter: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def _tensor_block(seed: Word, stream: Word, counter: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Return the words of `block` for an int64 tensor of counters. Products wrap around; results
     of shifts are masked."""
     low = 0xFFFFFFFF
     key_0, key_1 = seed & low, seed >> 32 & low
     word_0, word_1 = counter & low, counter >> 32
-    word_2 = torch.full_like(counter, stream & low)
-    word_3 = torch.full_like(counter, stream >> 32 & low)
+    zero = torch.zeros_like(counter)
+    word_2, word_3 = zero + (stream & low), zero + (stream >> 32 & low)
     for _ in range(_ROUNDS):
         product_0, product_1 = word_0 * _MULTIPLIER_0, word_2 * _MULTIPLIER_1
         word_0, word_1 = (product_1 >> 32 & low) ^ word_1 ^ key_0, product_1 & low

@@ -26,6 +26,7 @@ from magmath.layout import Layout, Split
 from magmath.ops.conv import convolution_kernels as kernels
 from magmath.ops.conv.sliding_windows import reached, seen
 from magmath.ops.fft.fourier import COMPLEX_OF, REAL_OF, fft, fft_of_real, fft_to_real
+from magmath.ops.host_copies import floats_on_device
 from magmath.ops.infer_rules import LETTERS, require_kind
 from magmath.ops.slicing import SLICE, padded, slice_along
 
@@ -257,7 +258,7 @@ CORRELATION: Operation = Operation(
     axes=_correlation_axes,
     reduction="sum",
     vjp=_correlation_vjp,
-    kernel=kernels.bind_correlation,
+    kernel=floats_on_device(kernels.bind_correlation),
     native=None,
     reference=kernels.correlation_reference,
     flops=lambda node: _flops(node.inputs[1].shape, node.shape),
@@ -275,7 +276,7 @@ CORRELATION_INPUT: Operation = Operation(
     axes=_input_axes,
     reduction="sum",
     vjp=_input_vjp,
-    kernel=kernels.bind_input,
+    kernel=floats_on_device(kernels.bind_input),
     native=None,
     reference=kernels.input_reference,
     flops=lambda node: _flops(node.inputs[1].shape, node.inputs[0].shape),
@@ -290,7 +291,7 @@ CORRELATION_KERNEL: Operation = Operation(
     axes=_kernel_axes,
     reduction="sum",
     vjp=_kernel_vjp,
-    kernel=kernels.bind_kernel,
+    kernel=floats_on_device(kernels.bind_kernel),
     native=None,
     reference=kernels.kernel_reference,
     flops=lambda node: _flops(node.shape, node.inputs[1].shape),

@@ -28,6 +28,7 @@ from magmath.graph.operation import Gradients, any_memory_order
 from magmath.layout import Split
 from magmath.ops.conv import pooling_kernels as kernels
 from magmath.ops.conv.sliding_windows import Range, reached, seen
+from magmath.ops.host_copies import floats_on_device
 from magmath.ops.infer_rules import LETTERS, require_kind
 
 Numbers = tuple[int, ...]
@@ -181,7 +182,7 @@ def _operation(
         axes=_axes,
         reduction=None,
         vjp=vjp,
-        kernel=kernel,
+        kernel=floats_on_device(kernel),
         native=None,
         reference=reference,
         flops=_flops,

@@ -101,7 +101,8 @@ class _ByElement:
 
     def add_windows(self, g: Any, extents: Space) -> Any:
         lead = g.ndim - len(extents)
-        total = self._xp.zeros((*g.shape[:lead], *extents), dtype=g.dtype)
+        shape = *g.shape[:lead], *extents
+        total = np.zeros(shape, g.dtype) if self._xp is np else g.new_zeros(shape)
         for target in self._elements(total, g.shape[lead:]):
             target += g
         return total

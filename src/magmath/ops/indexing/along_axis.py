@@ -71,7 +71,7 @@ def _take_along_kernel(call: KernelCall) -> Callable[[], object]:
     import torch
 
     (x, indices), out, axis = call.inputs, as_signed(call.out), call.attributes["axis"]
-    picker = Picker(call, (axis,), call.shapes[0], call.tiles[0])
+    picker = Picker(call, (axis,), call.shapes[0], call.tiles[0], reads=True)
     x, fill = as_signed(x), neutral(out)
 
     def run() -> None:

@@ -31,7 +31,7 @@ from magmath.core.index_set import IndexSet, Tile
 from magmath.errors import DTypeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
-from magmath.ops.indexing.local_index import neutral, out_of_range
+from magmath.ops.indexing.local_index import neutral, note_first, out_of_range
 from magmath.ops.infer_rules import LETTERS, as_signed, same_bits_always
 from magmath.ops.leaves import constant
 from magmath.ops.slicing import (
@@ -144,7 +144,9 @@ def _window_kernel(call: KernelCall) -> Callable[[], object]:
     (x, *starts), (held, *_) = call.inputs, call.tiles
     axes, extents, shape = call.attributes["axes"], call.attributes["extents"], call.shapes[0]
     if len(axes) == 1 and starts[0].device.type != "cpu" and held[axes[0]].size == shape[axes[0]]:
-        return _device_window(call)
+        noted = call.context.fault(partial(out_of_range, axis=axes[0], extent=shape[axes[0]]))
+        if noted is not None:
+            return _device_window(call, noted)
     x, out = as_signed(x), _with_single_elements_in(as_signed(call.out), axes, extents)
     part = _window_tile(call)
     full = [range(extent) for extent in x.shape]
@@ -167,19 +169,28 @@ def _window_kernel(call: KernelCall) -> Callable[[], object]:
     return run
 
 
-def _device_window(call: KernelCall) -> Callable[[], object]:
-    """Bind a window whose position stays on the device, so that the host does not wait for it."""
+def _device_window(call: KernelCall, noted: torch.Tensor) -> Callable[[], object]:
+    """Bind a window whose position stays on the device, so that the host does not wait for it.
+
+    A position that is out of range is reported in `noted`, and replaced by one that is not.
+    """
     import torch
 
     x, start = call.inputs
     (axis,), (extent,), (step,) = (call.attributes[name] for name in ("axes", "extents", "steps"))
+    whole, least = call.shapes[0][axis], 0 if extent is not None else -call.shapes[0][axis]
     counted = [0] if extent is None else call.tile[axis].indices()
     offset = torch.as_tensor(counted, device=x.device) * step
     index = torch.empty_like(offset)
+    ends = index[:: max(1, len(index) - 1)]
     out = _with_single_elements_in(as_signed(call.out), (axis,), (extent,))
 
     def run() -> None:
         torch.add(offset, start, out=index)
+        note_first(noted, ends, (ends < least) | (ends >= whole))
+        if least:
+            index.remainder_(whole)  # negative positions count from the end
+        index.clamp_(0, whole - 1)
         torch.index_select(as_signed(x), axis, index, out=out)
 
     return run

@@ -85,11 +85,23 @@ def _picked_letters(ndim: int, letters: str, axes: Axis, at: int) -> str:
 
 
 class Picker:
-    """Converts several index arrays, each along one axis of an array, to local positions."""
+    """Converts several index arrays, each along one axis of an array, to local positions.
 
-    def __init__(self, call: KernelCall, axes: Axis, shape: Shape, tile: Any) -> None:
+    On a GPU, indices of elements that are only read are checked when the program has run.
+    """
+
+    def __init__(
+        self, call: KernelCall, axes: Axis, shape: Shape, tile: Any, *, reads: bool = False
+    ) -> None:
         device = call.out.device
-        self._locators = [Locator(axis, shape[axis], tile[axis], device) for axis in axes]
+        on_device = reads and device.type != "cpu"
+        self._locators = [
+            Locator(
+                axis, shape[axis], tile[axis], device,
+                _record(call, axis, shape[axis]) if on_device else None,
+            )
+            for axis in axes
+        ]  # fmt: skip
         self.empty = any(tile[axis].size == 0 for axis in axes)
         self.whole = all(locator.whole for locator in self._locators)
 
@@ -102,6 +114,11 @@ class Picker:
             for locator, index in zip(self._locators, indices, strict=True)
         ]
         return tuple(place.local for place in places), both(*(place.here for place in places))
+
+
+def _record(call: KernelCall, axis: int, extent: int) -> torch.Tensor | None:
+    """Return the record for indices along an axis that are out of range, if there may be one."""
+    return call.context.fault(partial(picked_out_of_range, axis=axis, extent=extent), axis)
 
 
 def masked_fill(
@@ -134,7 +151,7 @@ def _take_axes(node: Node) -> str:
 def _take_kernel(call: KernelCall) -> Callable[[], object]:
     (x, *indices), out = call.inputs, as_signed(call.out)
     axes, at, x = call.attributes["axes"], call.attributes["at"], as_signed(x)
-    picker = Picker(call, axes, call.shapes[0], call.tiles[0])
+    picker = Picker(call, axes, call.shapes[0], call.tiles[0], reads=True)
     if picker.whole and is_row_choice(axes, at, indices[0].ndim) and x.device.type == "cpu":
         return _select_call(x, indices[0], axes[0], out, picker)
     dims = out.ndim - x.ndim + len(axes)

@@ -30,12 +30,22 @@ class LocalIndices(NamedTuple):
 
 
 class Locator:
-    """Converts global positions of one dimension to positions in the stored indices `held`."""
+    """Converts global positions of one dimension to positions in the stored indices `held`.
 
-    def __init__(self, axis: int, extent: int, held: IndexSet, device: torch.device) -> None:
+    Indices that are out of range are reported in the record `noted`, if there is one.
+    """
+
+    def __init__(
+        self,
+        axis: int,
+        extent: int,
+        held: IndexSet,
+        device: torch.device,
+        noted: torch.Tensor | None = None,
+    ) -> None:
         from magmath.memory.torch_dtypes import as_tensor
 
-        self.axis, self.extent, self.held = axis, extent, held
+        self.axis, self.extent, self.held, self._noted = axis, extent, held, noted
         self.whole = held.size == extent
         if not held.is_range:
             starts, stops = held.segments()
@@ -60,7 +70,13 @@ class Locator:
         return LocalIndices(torch.where(here, local, 0), here)
 
     def wrapped(self, indices: torch.Tensor) -> torch.Tensor:
-        """Return indices as non-negative positions. Raises IndexError for one out of range."""
+        """Return indices as non-negative positions. Raises IndexError for one out of range, or
+        notes it."""
+        if self._noted is not None and self.extent and indices.numel():
+            positions = indices.long()
+            wrong = (positions < -self.extent) | (positions >= self.extent)
+            note_first(self._noted, positions.reshape(-1), wrong.reshape(-1))
+            return positions.remainder(self.extent)
         positions, failure = normalized(indices, self.axis, self.extent)
         if failure is not None:
             raise failure
@@ -82,6 +98,15 @@ def normalized(
         return positions, None
     wrong = int(indices.long()[outside].flatten()[0])
     return positions.masked_fill(outside, 0), picked_out_of_range(wrong, axis, extent)
+
+
+def note_first(noted: torch.Tensor, numbers: torch.Tensor, wrong: torch.Tensor) -> None:
+    """Record the first of a row of numbers that is wrong, if one is; the host does not wait."""
+    import torch
+
+    found = wrong.any().reshape(1)
+    number = numbers.gather(0, wrong.long().argmax(0, keepdim=True))
+    noted.copy_(torch.where(found, torch.cat([found.long(), number]), noted))
 
 
 def _are_positions(indices: torch.Tensor, extent: int) -> bool:

@@ -19,7 +19,7 @@ from magmath.comm.local_group import LocalGroup
 from magmath.comm.local_hosts import LocalHosts
 from magmath.kernels.thread_count import set_threads
 from magmath.runtime.command_loop import CommandLoop, CommandPort
-from magmath.runtime.device import HOST
+from magmath.runtime.device import HOST, may_be_gpu
 from magmath.runtime.failures import exception_from, failure_from
 from magmath.runtime.messages import Command, Failure, Hello, Reply, Stop, decode_reply, encode
 from magmath.runtime.program_port import BindProgram, bind_program
@@ -55,6 +55,7 @@ class ThreadTransport(Transport):
         super().__init__(size)
         self._options = options
         self._bind = bind
+        shares_memory = shares_memory and not may_be_gpu(options.device)
         several = hosts is not None and 0 < max(hosts) < size - 1
         group = LocalHosts(hosts or ()) if several else LocalGroup(size, shares_memory)
         self._communicators = [group.communicator(rank) for rank in range(size)]

@@ -1,0 +1,45 @@
+"""Kernels that compute on copies in host memory, for types that a device does not compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from magmath.graph import KernelCall
+from magmath.graph.operation import Kernel
+
+
+def is_on_host(call: KernelCall) -> bool:
+    """Return True if the result is in host memory."""
+    return call.out.device.type == "cpu"
+
+
+def through_host(bind: Kernel, call: KernelCall) -> Callable[[], object]:
+    """Bind a kernel to copies of the tensors in host memory: each call copies the operands there,
+    and the result back."""
+    import torch
+
+    out = call.out
+    made = torch.empty_like(out, device="cpu")
+    copies = [torch.empty_like(x, device="cpu") for x in call.inputs]
+    compute = bind(replace(call, out=made, inputs=copies))
+
+    def run() -> None:
+        for copy, x in zip(copies, call.inputs, strict=True):
+            copy.copy_(x)
+        compute()
+        out.copy_(made)
+
+    return run
+
+
+def floats_on_device(bind: Kernel) -> Kernel:
+    """Return a kernel that computes integers and booleans in host memory."""
+
+    def bound(call: KernelCall) -> Callable[[], object]:
+        dtype = call.out.dtype
+        if is_on_host(call) or dtype.is_floating_point or dtype.is_complex:
+            return bind(call)
+        return through_host(bind, call)
+
+    return bound
