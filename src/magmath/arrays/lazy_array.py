@@ -27,6 +27,7 @@ from magmath.engine.pending_readers import note_reader
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.errors import TracingError, WorkerLost
 from magmath.graph import Node, Shape, provenance_of, set_handle, set_value, topological
+from magmath.graph.record_chains import nodes_before
 from magmath.layout import Layout
 from magmath.ops import leaves
 
@@ -192,7 +193,7 @@ class LazyArray(ArrayHandle):
             provenance = provenance_of(leaf)
             if provenance is not None:
                 session.engine().forget_failed()
-                _undo_updates(provenance.all_nodes())
+                _undo_updates(nodes_before(provenance))
             raise
 
     def is_known(self) -> bool:
@@ -304,7 +305,7 @@ def note_value_read(node: Node) -> None:
         if isinstance(x.value, Node):
             trace.note_state(x.value)
         elif x.operation is leaves.INPUT and (provenance := provenance_of(x)) is not None:
-            for source in provenance.all_nodes():
+            for source in nodes_before(provenance):
                 trace.note_state(source)
                 if isinstance(source.value, Node):
                     trace.note_state(source.value)

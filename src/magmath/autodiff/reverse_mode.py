@@ -18,8 +18,9 @@ from magmath.graph import Node, provenance_of
 from magmath.graph.dependence import DependenceQuery, depends_on
 from magmath.graph.graph import topological_until
 from magmath.graph.operation import Gradients
-from magmath.graph.provenance import Provenance, RecordedOperand
 from magmath.graph.rebuild import with_expressions
+from magmath.graph.record_chains import nodes_before
+from magmath.graph.recorded_operands import Record, RecordedOperand
 from magmath.ops.creation import full
 from magmath.ops.elementwise import conj, where
 from magmath.ops.leaves import constant
@@ -323,7 +324,7 @@ class _Dependence:
         records = [provenance_of(node) for node in self._known]
         self.least_depth = min([0 if x is None else x.depth for x in records], default=0)
         """The depth of a record below which it depends on no source."""
-        self._answers: dict[Provenance, bool] = {}
+        self._answers: dict[Record, bool] = {}
         self.query: DependenceQuery | None = None
         if len(self._sources) == 1:
             (only,) = self._sources
@@ -411,7 +412,7 @@ def _ancestors(node: Node) -> set[Node]:
         is_end = last.name == "stop_gradient" or last.operation.gradient
         sources = [] if is_end else [last.known, *last.inputs]
         provenance = provenance_of(last)
-        before = provenance.all_nodes(through_gradients=False) if provenance else ()
+        before = nodes_before(provenance, through_gradients=False) if provenance else ()
         for source in [*sources, *before]:
             numbers = source.name in ("parameter", "constant")
             if source.dtype.kind in ("float", "complex") and not numbers and source not in found:

@@ -37,8 +37,8 @@ from magmath.graph import (
     weak_operand,
 )
 from magmath.graph.operation import Line, Operation
-from magmath.graph.provenance import operand_of_array
 from magmath.graph.recipe import Number, NumberStep, RecipeStep, Step
+from magmath.graph.recorded_operands import operand_of_array
 from magmath.graph.signature import Signature
 from magmath.layout import Layout
 from magmath.ops.creation import FULL, IOTA

@@ -13,7 +13,7 @@ from typing import Any, Protocol, final
 from weakref import ref
 
 from magmath.graph import Node, provenance_of, topological
-from magmath.graph.provenance import VersionOperand
+from magmath.graph.recorded_operands import VersionOperand
 
 FEWEST = 1024
 """Number of registered references above which those to released arrays, and to arrays that keep no

@@ -10,8 +10,8 @@ from magmath.engine.live_references import live_intermediates
 from magmath.engine.remote_array import OVERWRITTEN
 from magmath.graph import Node, Provenance, provenance_of, recipe_of, set_provenance, topological
 from magmath.graph.operation import NO_ATTRIBUTES
-from magmath.graph.provenance import operand_of
 from magmath.graph.recipe import Recipe
+from magmath.graph.recorded_operands import operand_of
 from magmath.ops.leaves import PARAMETER, input_leaf
 
 RecipeMemo: TypeAlias = "RecentlyUsed[Hashable, Recipe]"
@@ -121,4 +121,4 @@ def provenance_of_pending(node: Node) -> Provenance:
     known = {node: Node(PARAMETER, (), NO_ATTRIBUTES, node.shape, node.dtype)}
     record_provenance(known, order, live_intermediates(order, (node,)))
     found = provenance_of(known[node])
-    return found if found is not None else Provenance(None, 0, (), node.line)
+    return found if found is not None else Provenance(node.line, ())

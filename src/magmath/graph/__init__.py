@@ -15,15 +15,10 @@ from magmath.graph.operation import (
     set_handle,
     set_value,
 )
-from magmath.graph.provenance import (
-    Provenance,
-    RecordedOperand,
-    provenance_of,
-    recipe_of,
-    set_provenance,
-    weak_operand,
-)
+from magmath.graph.provenance import Provenance, provenance_of
 from magmath.graph.recipe import Recipe
+from magmath.graph.recorded_operands import RecordedOperand, set_provenance, weak_operand
+from magmath.graph.recording import recipe_of
 from magmath.graph.structure import structure_of
 
 __all__ = [

@@ -7,7 +7,7 @@ from typing import Any, final
 from weakref import WeakKeyDictionary
 
 from magmath.graph.operation import Node
-from magmath.graph.provenance import Provenance, RecordedOperand
+from magmath.graph.recorded_operands import Record, RecordedOperand
 
 IsSource = Callable[[RecordedOperand], bool]
 
@@ -35,7 +35,7 @@ class DependenceQuery:
         query: DependenceQuery = found[through_gradients]
         return query
 
-    def recall(self, records: Iterable[Provenance], known: dict[Provenance, bool]) -> None:
+    def recall(self, records: Iterable[Record], known: dict[Record, bool]) -> None:
         """Add the answers that records store."""
         for one in records:
             if one.answer is self.no:
@@ -48,9 +48,9 @@ _queries: WeakKeyDictionary[Node, Any] = WeakKeyDictionary()
 
 
 def depends_on(
-    record: Provenance,
+    record: Record,
     is_source: IsSource,
-    known: dict[Provenance, bool],
+    known: dict[Record, bool],
     *,
     through_gradients: bool = True,
     through_stops: bool = True,
@@ -58,7 +58,7 @@ def depends_on(
     query: DependenceQuery | None = None,
 ) -> bool:
     """Return True if a value was computed, directly or indirectly, from an operand that `is_source`
-    accepts; `through_gradients` and `through_stops` as in `Provenance.direct_operands`.
+    accepts; `through_gradients` and `through_stops` as in `Record.direct_operands`.
 
     `known` caches the answers for records, which also store those to a `query`. Records of a
     smaller depth than `least_depth` do not depend on such an operand.

@@ -39,7 +39,7 @@ class Node(Arithmetic, Struct, eq=False, weakref=True):
     leaf. `signature` holds the properties that the node shares with equal applications, or None.
 
     Four slots are the evaluation state of the node. They change while it is evaluated, and only by
-    `set_value`, `set_result`, `set_handle` and `provenance.set_provenance`:
+    `set_value`, `set_result`, `set_handle` and `recorded_operands.set_provenance`:
 
     value       the data of an `input`, a weak reference to the variable of a `variable`, and the
                 number of a `parameter`; for any other node the leaf that holds the node's value,

@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from magmath.graph.dependence import DependenceQuery, IsSource, depends_on
 from magmath.graph.graph import topological
 from magmath.graph.operation import Node
-from magmath.graph.provenance import Provenance, RecordedOperand, Replace, provenance_of
+from magmath.graph.provenance import Provenance, Replace, provenance_of
+from magmath.graph.recorded_operands import Record, RecordedOperand
 
 
 def as_read(read: RecordedOperand) -> Node | None:
@@ -45,7 +46,7 @@ def with_expressions(
     """
     expressions: dict[Node, Node] = {}
     lost: set[Node] = set()
-    known: dict[Provenance, bool] = {}
+    known: dict[Record, bool] = {}
 
     def depends(provenance: Provenance) -> bool:
         return depends_on(

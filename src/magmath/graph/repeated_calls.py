@@ -20,16 +20,10 @@ from weakref import ref
 from msgspec import Struct
 
 from magmath.graph.operation import Line, Node
-from magmath.graph.provenance import (
-    MAX_LENGTH,
-    UNKNOWN_DEPTH,
-    LeafOperand,
-    Provenance,
-    RecordedOperand,
-    longest,
-    set_provenance,
-)
+from magmath.graph.provenance import Provenance
 from magmath.graph.recipe import Number, Recipe
+from magmath.graph.record_chains import MAX_LENGTH, UNKNOWN_DEPTH, longest, nodes_before
+from magmath.graph.recorded_operands import LeafOperand, RecordedOperand, set_provenance
 
 
 @final
@@ -122,7 +116,7 @@ class RepeatedCalls:
         operands = [LeafOperand(ref(leaf), leaf.provenance) for leaf in existing]
         for operand in operands:
             operand.forget_provenance()
-        forgotten = Provenance(None, 0, operands, self._line, (), 0, depth=UNKNOWN_DEPTH)
+        forgotten = Provenance(self._line, operands, 0, depth=UNKNOWN_DEPTH)
         before = self._operands_of(last, [forgotten for _ in self._outputs])
         for x, fed in zip(before, self._fed, strict=True):
             if fed is not None and self._held(last - 1, fed) is not None:
@@ -169,4 +163,4 @@ class RepeatedCalls:
 
 
 def _nodes_before(operand: RecordedOperand) -> Sequence[Node]:
-    return () if operand.provenance is None else list(operand.provenance.all_nodes())
+    return () if operand.provenance is None else list(nodes_before(operand.provenance))

@@ -26,8 +26,9 @@ from magmath.graph import (
     set_value,
     topological,
 )
-from magmath.graph.provenance import VersionOperand
 from magmath.graph.rebuild import with_expressions
+from magmath.graph.record_chains import operands_before
+from magmath.graph.recorded_operands import VersionOperand
 
 
 @final
@@ -126,7 +127,7 @@ def _newest_values(output: Node) -> dict[Node, int]:
         provenance = provenance_of(node)
         if provenance is None:
             continue
-        for read in provenance.all_operands():
+        for read in operands_before(provenance):
             if isinstance(read, VersionOperand):
                 newest[read.variable] = max(read.number, newest.get(read.variable, 0))
     return newest

@@ -29,7 +29,7 @@ from magmath.engine.result_records import provenance_of_pending
 from magmath.engine.run_numbers import given_back_on_failure
 from magmath.errors import NonFiniteLoss
 from magmath.graph import Graph, Node, Provenance, RecordedOperand, set_provenance, set_value
-from magmath.graph.provenance import VersionOperand
+from magmath.graph.recorded_operands import VersionOperand
 from magmath.ops.leaves import input_leaf, parameter
 from magmath.optim.function_of_variables import FunctionOfVariables
 from magmath.optim.states import ParameterNodes, States, VariableStates

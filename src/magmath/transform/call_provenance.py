@@ -22,7 +22,8 @@ from magmath.graph import (
     set_provenance,
     weak_operand,
 )
-from magmath.graph.provenance import LeafOperand, provenance_of
+from magmath.graph.provenance import provenance_before, provenance_of
+from magmath.graph.recorded_operands import LeafOperand
 from magmath.graph.repeated_calls import CallResult, RepeatedCalls
 
 
@@ -119,19 +120,19 @@ class ProvenanceTemplate:
         if kinds is None:
             return None
         for x in operands:
-            before = x.provenance
-            if before is not None and before.is_of(recipe):
+            before = provenance_before(x)
+            if before is not None and before.recipe is recipe:
                 break
         else:
             return None
         if keeps_expressions():
             return None
         fed: list[int | None] = []
-        for x, former in zip(operands, before.recipe_operands, strict=True):
-            made = x.provenance
+        for x, former in zip(operands, before.operands, strict=True):
+            made = provenance_before(x)
             if x is former or _is_same_leaf(x, former):
                 fed.append(None)
-            elif made is not None and made.is_of(recipe):
+            elif made is not None and made.recipe is recipe:
                 fed.append(self._outputs.index(made.output))
             else:
                 return None
@@ -146,7 +147,7 @@ class ProvenanceTemplate:
             leaf = operand.find()
             if leaf is None:
                 return None
-            given.append((kind, fed[sources[position]], operand.provenance, ref(leaf)))
+            given.append((kind, fed[sources[position]], provenance_before(operand), ref(leaf)))
         return Repetition(calls, given)
 
 
