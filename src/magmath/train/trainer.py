@@ -11,12 +11,12 @@ import os
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 from magmath.api.creation import zeros
 from magmath.api.random import initial_values_from
 from magmath.arrays.array import Array
-from magmath.arrays.tree import flatten
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.dtypes import DType
 from magmath.core.integers import require_integer
@@ -38,16 +38,15 @@ from magmath.parallel.strategy import Strategy, Training, loss_scale_for
 from magmath.train.checkpoint import Checkpoint
 from magmath.train.epoch_loop import EpochLoop
 from magmath.train.feeds import EXAMPLE_ROWS, Feed, ResidentFeed, StreamFeed
+from magmath.train.fit_request import FitRequest
 from magmath.train.history import History
 from magmath.train.inference import Inference
-from magmath.train.listeners import Reporting, as_listener, reports_each_step
+from magmath.train.listeners import reports_each_step
 from magmath.train.metric_choice import Metric, chosen_metrics, metric_functions
-from magmath.train.reporter import console_reporter
 from magmath.train.resident_data import ResidentData
 from magmath.train.restarts import restarted_on_loss
 from magmath.train.step import StepSettings, TrainingStep
-from magmath.train.validation import training_and_validation
-from magmath.train.weighted_loss import ClassWeights, class_weights
+from magmath.train.weighted_loss import ClassWeights
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
@@ -58,7 +57,6 @@ KEPT_STEPS = 8
 KEPT_DATA_SETS = 2  # for training and for validation
 Loss = str | Callable[[Any, Any], Array]
 Metrics = Sequence[str | Metric] | None
-BATCH_SIZE = 32
 
 
 @final
@@ -293,54 +291,58 @@ class Trainer(metaclass=KeywordHints):
         step number, if the loss becomes nan or infinite. Ctrl-C stops between steps: parameters and
         `history` keep the results of the completed steps.
         """
-        epochs = require_integer("fit: epochs", epochs, 0)
-        restarts = require_integer("fit: restarts", restarts, 0)
-        weights = class_weights(class_weight)
-        (x, y, sample_weight), validation = training_and_validation(
-            (x, y, sample_weight), validation, validation_data, validation_split
+        request = FitRequest.of(
+            (x, y, sample_weight),
+            batch_size=batch_size,
+            epochs=epochs,
+            validation=validation,
+            validation_data=validation_data,
+            validation_split=validation_split,
+            class_weight=class_weight,
+            shuffle=shuffle,
+            checkpoint=checkpoint,
+            resume=resume,
+            restarts=restarts,
+            callbacks=(*self.callbacks, *callbacks),
+            verbose=verbose,
         )
-        batch_size, shuffle = _batching(x, batch_size, shuffle)
-        asynchronous = as_strategy(self.strategy).is_asynchronous
         metric_functions(self.metrics or ())
-        if resume and checkpoint is None:
-            raise MagmathError("fit: resume=True needs checkpoint=, the folder to resume from")
-        if restarts and checkpoint is None:
-            raise MagmathError("fit: restarts= needs checkpoint=, the folder to restart from")
-        if restarts and any(isinstance(leaf, Array) for leaf in flatten((x, y, validation))[0]):
-            raise DataError(
-                "fit: restarts= needs data that outlive a pool, was given arrays of magmath; pass "
-                "arrays of NumPy, np.asarray(x), or a Loader, for training and validation"
-            )
-        listeners = [as_listener(c) for c in (*self.callbacks, *callbacks)]
-        listeners += [Reporting(console_reporter())] if verbose else []
-        alone = reports_each_step(listeners) and not asynchronous
+        saved: list[Checkpoint] = []  # with a file of this training
+        return restarted_on_loss(
+            partial(self._train, request, saved),
+            request.restarts,
+            lambda: bool(saved),
+            self._drop_pool_state,
+        )
 
-        checkpoints: list[Checkpoint] = []  # with a file of this training
+    def _train(self, request: FitRequest, saved: list[Checkpoint]) -> History:
+        """Train in the current pool; add the checkpoint to `saved` once it has a file of this
+        training."""
+        x, y, sample_weight = request.samples
+        is_asynchronous = as_strategy(self.strategy).is_asynchronous
+        alone = reports_each_step(request.listeners) and not is_asynchronous
+        rows = request.batch_size
+        feed = self._feed("fit", x, y, rows, request.shuffle, weights=sample_weight, alone=alone)
+        self._checked("fit", feed, rows, training=True)
+        held_out = None if request.validation is None else self._validation(request.validation)
+        checkpoint = request.checkpoint_of(self)
+        resumes = checkpoint is not None and (request.resume or saved)
+        found = checkpoint.restore() if checkpoint is not None and resumes else None
+        history = History() if found is None else found
 
-        def run() -> History:
-            feed = self._feed("fit", x, y, batch_size, shuffle, weights=sample_weight, alone=alone)
-            self._checked("fit", feed, batch_size, training=True)
-            held_out = None if validation is None else self._validation(validation)
-            saved = None if checkpoint is None else Checkpoint(self, checkpoint, listeners)
-            resumes = saved is not None and (resume or checkpoints)
-            found = saved.restore() if saved is not None and resumes else None
-            history = History() if found is None else found
+        def step_now() -> TrainingStep:
+            step = self._step(feed, request.class_weights)
+            history.strategy = ", ".join(f"{k}: {v}" for k, v in step.choice.items())
+            return step
 
-            def step_now() -> TrainingStep:
-                step = self._step(feed, weights)
-                history.strategy = ", ".join(f"{k}: {v}" for k, v in step.choice.items())
-                return step
-
-            self.history, self._last_feed = history, feed
-            loop = EpochLoop(self, step_now, feed, held_out, saved, listeners)
-            if saved is not None and restarts:
-                if found is None:
-                    saved.save(history, epochs)  # a worker may be lost in the first epoch
-                checkpoints.append(saved)
-            loop.run(len(history.records), epochs, history)
-            return history
-
-        return restarted_on_loss(run, restarts, lambda: bool(checkpoints), self._drop_pool_state)
+        self.history, self._last_feed = history, feed
+        loop = EpochLoop(self, step_now, feed, held_out, checkpoint, request.listeners)
+        if checkpoint is not None and request.restarts:
+            if found is None:
+                checkpoint.save(history, request.epochs)  # a worker may be lost in the first epoch
+            saved.append(checkpoint)
+        loop.run(len(history.records), request.epochs, history)
+        return history
 
     def _drop_pool_state(self) -> None:
         """Drop what belongs to the pool that was lost; give variables a place in the current one,
@@ -497,20 +499,6 @@ def _rows_of_call(operation: str, x: Any, batch_size: int | None) -> int | None:
     if isinstance(x, Loader):
         raise DataError(f"{operation}: a Loader has its own batch_size; pass it to the Loader")
     return require_integer(f"{operation}: batch_size", batch_size, 1)
-
-
-def _batching(x: Any, batch_size: int | None, shuffle: bool | None) -> tuple[int, bool]:
-    """Return the batch size and whether `fit` shuffles. Raises DataError if they are given in
-    addition to a loader."""
-    if isinstance(x, Loader):
-        if batch_size is not None or shuffle is not None:
-            raise DataError(
-                "fit: a Loader has its own batch_size and shuffle; pass them to the Loader and not "
-                "to fit"
-            )
-        return x.batch_size, x.shuffle
-    size = BATCH_SIZE if batch_size is None else batch_size
-    return require_integer("fit: batch_size", size, 1), shuffle is None or shuffle
 
 
 def _named(name: object) -> Optimizer:

@@ -1,0 +1,217 @@
+"""Element-wise operations as nodes of ONNX."""
+
+from __future__ import annotations
+
+from math import log
+
+import numpy as np
+
+import magmath as mm
+from magmath.interop.writing_onnx.onnx_emitter import Emitter, same_as
+from magmath.interop.writing_onnx.onnx_trace import TracedNode
+from magmath.interop.writing_onnx.onnx_writer import OnnxWriter
+
+
+def _not_equal(w: OnnxWriter, node: TracedNode, *names: str) -> str:
+    return w.add("Not", w.add("Equal", *names))
+
+
+def _divide(w: OnnxWriter, node: TracedNode, x: str, y: str) -> str:
+    kind = node.first.dtype
+    if node.inputs[0].first.dtype != kind:
+        x, y = w.cast(x, kind), w.cast(y, kind)
+    return w.add("Div", x, y)
+
+
+def _logarithm(base: float) -> Emitter:
+    def emit(w: OnnxWriter, node: TracedNode, x: str) -> str:
+        return w.add("Mul", w.add("Log", x), w.number(1.0 / log(base), node))
+
+    return emit
+
+
+def _expm1(w: OnnxWriter, node: TracedNode, x: str) -> str:
+    """Write eˣ - 1 = 2 · e^(x/2) · sinh(x/2), which does not cancel."""
+    half = w.add("Mul", w.add("Max", x, w.number(-100.0, node)), w.number(0.5, node))
+    return w.add("Mul", w.add("Mul", w.add("Exp", half), w.number(2.0, node)), w.add("Sinh", half))
+
+
+def _log1p(w: OnnxWriter, node: TracedNode, x: str) -> str:
+    """Write log(1 + x) = x · log(u) / (u - 1) with u = 1 + x, which is exact for small x."""
+    one = w.number(1.0, node)
+    u = w.add("Add", x, one)
+    log_u, rest = w.add("Log", u), w.add("Sub", u, one)
+    ratio = w.add("Div", w.add("Mul", x, log_u), rest)
+    usual = w.add("Or", w.add("IsInf", x), w.add("Less", x, w.number(-0.5, node)))
+    exact = w.add("Where", w.add("Equal", u, one), x, ratio)
+    return w.add("Where", usual, log_u, exact)
+
+
+def _erfc(w: OnnxWriter, node: TracedNode, x: str) -> str:
+    return w.add("Sub", w.number(1.0, node), w.add("Erf", x))
+
+
+def _truncated(w: OnnxWriter, node: TracedNode, x: str) -> str:
+    return w.add("Mul", w.add("Sign", x), w.add("Floor", w.add("Abs", x)))
+
+
+def _log_of_sum(w: OnnxWriter, node: TracedNode, x: str, y: str) -> str:
+    largest = w.add("Max", x, y)
+    difference = w.add("Where", w.add("Equal", x, y), w.number(0.0, node), w.add("Sub", x, y))
+    below = w.add("Neg", w.add("Abs", difference))
+    return w.add(
+        "Add", largest, w.add("Log", w.add("Add", w.add("Exp", below), w.number(1.0, node)))
+    )
+
+
+def _hypotenuse(w: OnnxWriter, node: TracedNode, x: str, y: str) -> str:
+    return w.add("Sqrt", w.add("Add", w.add("Mul", x, x), w.add("Mul", y, y)))
+
+
+def _affine(w: OnnxWriter, node: TracedNode, x: str, mean: str, factor: str, shift: str) -> str:
+    channels = (1, node.first.shape[1], *[1] * (node.ndim - 2)) if node.ndim > 1 else None
+    moments = [w.values.get(name) for name in (mean, factor, shift)]
+    if channels is not None and all(v is not None and v.shape == channels for v in moments):
+        m, a, b = [w.store(v.reshape(-1)) for v in moments if v is not None]
+        one = w.store(np.ones(channels[1], moments[0].dtype))  # type: ignore[union-attr]
+        return w.add("BatchNormalization", x, a, b, m, one, epsilon=0.0)
+    return w.add("Add", w.add("Mul", w.add("Sub", x, mean), factor), shift)
+
+
+def _largest(w: OnnxWriter, node: TracedNode, x: str, y: str) -> str:
+    zero = node.inputs[1].name == "constant" and node.inputs[1].first.attributes["value"] == 0
+    return w.add("Relu", x) if zero else w.add("Max", x, y)
+
+
+def _chosen(w: OnnxWriter, node: TracedNode, condition: str, x: str, y: str) -> str:
+    """Write a choice; one between x and a limit is an extremum, as in relu6."""
+    if node.first.dtype == mm.bool:
+        return w.add("Or", w.add("And", condition, x), w.add("And", w.add("Not", condition), y))
+    comparison, limit, other = node.inputs
+    operator = {"greater_equal": "Min", "less_equal": "Max"}.get(comparison.name)
+    if operator is not None and _is_equal_number(comparison.inputs[1], limit):
+        compared = comparison.inputs[0]
+        if other is compared or (operator == "Max" and _is_below(compared, limit, other)):
+            return w.add(operator, y, x)
+    return w.add("Where", condition, x, y)
+
+
+def _is_equal_number(x: TracedNode, y: TracedNode) -> bool:
+    numbers = x.name == y.name == "parameter"
+    return x is y or (
+        numbers and not x.varies() and not y.varies() and x.first.value == y.first.value
+    )
+
+
+def _is_below(compared: TracedNode, limit: TracedNode, other: TracedNode) -> bool:
+    """Return True if `other` is the smaller one of `compared` and a number above the limit."""
+    if other.name != "where" or other.inputs[0].name != "greater_equal":
+        return False
+    high, numbers = other.inputs[1], limit.name == other.inputs[1].name == "parameter"
+    return (
+        other.inputs[2] is compared
+        and other.inputs[0].inputs[0] is compared
+        and _is_equal_number(other.inputs[0].inputs[1], high)
+        and numbers
+        and limit.first.value <= high.first.value
+    )
+
+
+def _bitwise(of_truths: str, of_integers: str) -> Emitter:
+    def emit(w: OnnxWriter, node: TracedNode, *names: str) -> str:
+        return w.add(of_truths if node.first.dtype == mm.bool else of_integers, *names)
+
+    return emit
+
+
+def _finite(w: OnnxWriter, node: TracedNode, x: str) -> str:
+    return w.add("Not", w.add("Or", w.add("IsInf", x), w.add("IsNaN", x)))
+
+
+def _astype(w: OnnxWriter, node: TracedNode, x: str) -> str:
+    return w.cast(x, node.first.dtype)
+
+
+def _remainder(w: OnnxWriter, node: TracedNode, x: str, y: str) -> str:
+    if not node.first.dtype.is_floating:
+        return w.add("Mod", x, y)
+    return w.add("Sub", x, w.add("Mul", w.add("Floor", w.add("Div", x, y)), y))
+
+
+def _floor_divide(w: OnnxWriter, node: TracedNode, x: str, y: str) -> str:
+    if mm.isdtype(node.first.dtype, "real floating"):
+        return w.add("Floor", w.add("Div", x, y))
+    return w.add("Div", w.add("Sub", x, w.add("Mod", x, y)), y)
+
+
+ELEMENTWISE: dict[str, Emitter] = {
+    "abs": same_as("Abs"),
+    "acos": same_as("Acos"),
+    "acosh": same_as("Acosh"),
+    "add": same_as("Add"),
+    "asin": same_as("Asin"),
+    "asinh": same_as("Asinh"),
+    "atan": same_as("Atan"),
+    "atanh": same_as("Atanh"),
+    "ceil": same_as("Ceil"),
+    "cos": same_as("Cos"),
+    "cosh": same_as("Cosh"),
+    "equal": same_as("Equal"),
+    "erf": same_as("Erf"),
+    "exp": same_as("Exp"),
+    "floor": same_as("Floor"),
+    "greater": same_as("Greater"),
+    "greater_equal": same_as("GreaterOrEqual"),
+    "isnan": same_as("IsNaN"),
+    "isinf": same_as("IsInf"),
+    "isfinite": _finite,
+    "less": same_as("Less"),
+    "less_equal": same_as("LessOrEqual"),
+    "log": same_as("Log"),
+    "logical_and": same_as("And"),
+    "logical_not": same_as("Not"),
+    "logical_or": same_as("Or"),
+    "logical_xor": same_as("Xor"),
+    "maximum": _largest,
+    "minimum": same_as("Min"),
+    "multiply": same_as("Mul"),
+    "negative": same_as("Neg"),
+    "power": same_as("Pow"),
+    "reciprocal": same_as("Reciprocal"),
+    "relu": same_as("Relu"),
+    "round": same_as("Round"),
+    "sign": same_as("Sign"),
+    "sin": same_as("Sin"),
+    "sinh": same_as("Sinh"),
+    "sqrt": same_as("Sqrt"),
+    "root": same_as("Sqrt"),
+    "subtract": same_as("Sub"),
+    "tan": same_as("Tan"),
+    "tanh": same_as("Tanh"),
+    "where": _chosen,
+    "stop_gradient": same_as("Identity"),
+    "clamp_max": same_as("Min"),
+    "clamp_min": same_as("Max"),
+    "remainder": _remainder,
+    "fmod": same_as("Mod", fmod=1),
+    "bitwise_and": _bitwise("And", "BitwiseAnd"),
+    "bitwise_or": _bitwise("Or", "BitwiseOr"),
+    "bitwise_xor": _bitwise("Xor", "BitwiseXor"),
+    "bitwise_invert": _bitwise("Not", "BitwiseNot"),
+    "bitwise_left_shift": same_as("BitShift", direction="LEFT"),
+    "bitwise_right_shift": same_as("BitShift", direction="RIGHT"),
+    "square": lambda w, node, x: w.add("Mul", x, x),
+    "not_equal": _not_equal,
+    "divide": _divide,
+    "floor_divide": _floor_divide,
+    "log2": _logarithm(2.0),
+    "log10": _logarithm(10.0),
+    "expm1": _expm1,
+    "log1p": _log1p,
+    "erfc": _erfc,
+    "trunc": _truncated,
+    "logaddexp": _log_of_sum,
+    "hypot": _hypotenuse,
+    "affine": _affine,
+    "astype": _astype,
+}
