@@ -9,9 +9,9 @@ import numpy as np
 
 import magmath as mm
 from magmath.interop.reading_onnx.onnx_call import OnnxCall, Operator, Value
+from magmath.nn.recurrence import State, lstm_step
 
-States = tuple[mm.Array, ...]
-Step = Callable[[States, mm.Array], States]
+Step = Callable[[State, mm.Array], State]
 
 
 def _recurrent(kind: str) -> Operator:
@@ -41,13 +41,17 @@ def _recurrent(kind: str) -> Operator:
         first = [zeros if s is None else s for s in states]
         ends, outputs = [], []
         for d in range(directions):
-            bias = mm.zeros((2 * gates * units,), dtype=x.dtype) if b is None else b[d]
-            added = x @ mm.matrix_transpose(w[d]) + bias[: gates * units]
+            width = gates * units
+            both = mm.zeros((2 * width,), dtype=x.dtype) if b is None else b[d]
+            of_input, of_hidden, bias, own = (
+                _in_order(kind, rows) for rows in (w[d], r[d], both[:width], both[width:])
+            )
+            added = x @ mm.matrix_transpose(of_input) + bias
             p = None if peepholes is None else peepholes[d]
-            step = _CELLS[kind](call, mm.matrix_transpose(r[d]), bias[gates * units :], p, d)
+            step = _CELLS[kind](call, mm.matrix_transpose(of_hidden), own, p, d)
             backwards = d == 1 or call.get("direction") == "reverse"
 
-            def scanned(states: States, row: mm.Array, step: Step = step) -> Any:
+            def scanned(states: State, row: mm.Array, step: Step = step) -> Any:
                 following = step(states, row)
                 return following, following[0]
 
@@ -64,6 +68,16 @@ def _recurrent(kind: str) -> Operator:
         return (whole, *last)
 
     return operator
+
+
+def _in_order(kind: str, rows: mm.Array) -> mm.Array:
+    """Return the rows of all gates in PyTorch's order for an LSTM; ONNX has those that let in, let
+    out, keep, and are new."""
+    if kind != "LSTM":
+        return rows
+    units = rows.shape[0] // 4
+    enter, leave, keep, new = (rows[i * units : (i + 1) * units] for i in range(4))
+    return mm.concat([enter, keep, new, leave])
 
 
 def _check(call: OnnxCall, x: mm.Array, lengths: Value, kind: str) -> None:
@@ -96,7 +110,7 @@ def _gru(call: OnnxCall, r: mm.Array, bias: mm.Array, peepholes: Any, direction:
     two = slice(0, 2 * units)
     late = slice(2 * units, None)
 
-    def step(states: States, row: mm.Array) -> States:
+    def step(states: State, row: mm.Array) -> State:
         (hidden,) = states
         gates = mm.sigmoid(row[..., two] + hidden @ r[:, two] + bias[two])
         update, reset = gates[..., :units], gates[..., units:]
@@ -111,21 +125,10 @@ def _gru(call: OnnxCall, r: mm.Array, bias: mm.Array, peepholes: Any, direction:
 
 
 def _lstm(call: OnnxCall, r: mm.Array, bias: mm.Array, peepholes: Any, direction: int) -> Step:
-    units = r.shape[0]
-
-    def seen(cell: mm.Array, gate: int) -> Any:
-        """Return what a gate sees of the cell: entering, leaving, forgetting."""
-        return 0.0 if peepholes is None else peepholes[gate * units : (gate + 1) * units] * cell
-
-    def step(states: States, row: mm.Array) -> States:
-        hidden, cell = states
-        gates = row + hidden @ r + bias
-        enter, leave, forget, new = (gates[..., i * units : (i + 1) * units] for i in range(4))
-        following = mm.sigmoid(forget + seen(cell, 2)) * cell
-        following = following + mm.sigmoid(enter + seen(cell, 0)) * mm.tanh(new)
-        return mm.sigmoid(leave + seen(following, 1)) * mm.tanh(following), following
-
-    return step
+    units, seen = r.shape[0], None
+    if peepholes is not None:
+        seen = [peepholes[i * units : (i + 1) * units] for i in (0, 2, 1)]
+    return lambda state, row: lstm_step(row, state[0] @ r + bias, state, seen)
 
 
 _CELLS: dict[str, Callable[..., Step]] = {"RNN": _rnn, "GRU": _gru, "LSTM": _lstm}

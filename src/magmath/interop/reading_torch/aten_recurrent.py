@@ -7,35 +7,9 @@ from typing import Any
 
 import magmath as mm
 from magmath.nn import functional as f
+from magmath.nn.recurrence import STEPS, State
 
-States = tuple[mm.Array, ...]
 Weights = Sequence[mm.Array]
-
-
-def _lstm(added: mm.Array, of_hidden: mm.Array, states: States) -> States:
-    enter, keep, new, leave = _gates(added + of_hidden, 4)
-    cell = mm.sigmoid(keep) * states[1] + mm.sigmoid(enter) * mm.tanh(new)
-    return mm.sigmoid(leave) * mm.tanh(cell), cell
-
-
-def _gru(added: mm.Array, of_hidden: mm.Array, states: States) -> States:
-    (reset, update, new), own = _gates(added, 3), _gates(of_hidden, 3)
-    update = mm.sigmoid(update + own[1])
-    new = mm.tanh(new + mm.sigmoid(reset + own[0]) * own[2])
-    return ((1.0 - update) * new + update * states[0],)
-
-
-_CELLS: dict[str, Callable[[mm.Array, mm.Array, States], States]] = {
-    "lstm": _lstm,
-    "gru": _gru,
-    "tanh": lambda added, of_hidden, states: (mm.tanh(added + of_hidden),),
-    "relu": lambda added, of_hidden, states: (mm.relu(added + of_hidden),),
-}
-
-
-def _gates(values: mm.Array, count: int) -> list[mm.Array]:
-    units = values.shape[-1] // count
-    return [values[..., i * units : (i + 1) * units] for i in range(count)]
 
 
 def recurrent(cell: str) -> Callable[..., Any]:
@@ -59,7 +33,7 @@ def recurrent(cell: str) -> Callable[..., Any]:
         elif batch_first:
             x = mm.swapaxes(x, 0, 1)
         directions, each = 1 + bidirectional, 4 if has_biases else 2
-        ends: list[States] = []
+        ends: list[State] = []
         for layer in range(layers):
             outputs = []
             for direction in range(directions):
@@ -81,8 +55,8 @@ def recurrent(cell: str) -> Callable[..., Any]:
 
 
 def _run(
-    cell: str, x: mm.Array, first: States, weights: Weights, *, reverse: bool
-) -> tuple[States, mm.Array]:
+    cell: str, x: mm.Array, first: State, weights: Weights, *, reverse: bool
+) -> tuple[State, mm.Array]:
     """Return the last states of one layer in one direction, and its outputs for all times."""
     from_input, from_hidden = (mm.matrix_transpose(w) for w in weights[:2])
     added = x @ from_input
@@ -90,9 +64,10 @@ def _run(
     if len(weights) > 2:
         added, bias = added + weights[2], weights[3]
 
-    def step(states: States, row: mm.Array) -> tuple[States, mm.Array]:
+    def step(states: State, row: mm.Array) -> tuple[State, mm.Array]:
         of_hidden = states[0] @ from_hidden
-        following = _CELLS[cell](row, of_hidden if bias is None else of_hidden + bias, states)
+        added = of_hidden if bias is None else of_hidden + bias
+        following = STEPS[cell](row, added, states)
         return following, following[0]
 
     end, outputs = mm.scan(step, first, added, reverse=reverse)

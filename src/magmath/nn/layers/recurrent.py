@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from typing import Any, ClassVar, final
 
-from magmath.api.activations import sigmoid
 from magmath.api.creation import DTypeLike, zeros
-from magmath.api.elementwise import tanh
 from magmath.api.manipulation import concat, flip, stack
 from magmath.api.products import matmul
 from magmath.arrays.array import Array
@@ -18,10 +16,8 @@ from magmath.graph import Shape
 from magmath.nn.initializers import Uniform
 from magmath.nn.layers.dropout import Dropout
 from magmath.nn.module import Module
+from magmath.nn.recurrence import STEPS, State
 from magmath.nn.variables import Parameter, deferred
-
-State = tuple[Array, ...]
-"""The hidden values (N, units), and for an LSTM its cell values."""
 
 
 class Direction(Module):
@@ -63,6 +59,8 @@ class _Recurrent(Module, ABC):
 
     gates: ClassVar[int]
     states: ClassVar[int] = 1
+    kind: ClassVar[str]
+    """The name of the step in `STEPS`."""
 
     def __init__(
         self, units: int, *, layers: int = 1, bidirectional: bool = False, dropout: float = 0.0
@@ -128,15 +126,10 @@ class _Recurrent(Module, ABC):
         found = stack(outputs, axis=1)
         return (flip(found, 1) if backwards else found), state
 
-    @staticmethod
-    @abstractmethod
-    def next_state(direction: Direction, added: Array, state: State) -> State:
+    @classmethod
+    def next_state(cls, direction: Direction, added: Array, state: State) -> State:
         """Return the next state, given what the inputs add to the gates (N, gates · units)."""
-
-
-def _parts(x: Array, units: int) -> list[Array]:
-    """Return the parts of gates (N, gates · units)."""
-    return [x[:, i : i + units] for i in range(0, x.shape[-1], units)]
+        return STEPS[cls.kind](added, direction.of_hidden(state[0]), state)
 
 
 @final
@@ -150,10 +143,7 @@ class RNN(_Recurrent):
     """
 
     gates = 1
-
-    @staticmethod
-    def next_state(direction: Direction, added: Array, state: State) -> State:
-        return (tanh(added + direction.of_hidden(state[0])),)
+    kind = "tanh"
 
 
 @final
@@ -164,15 +154,7 @@ class GRU(_Recurrent):
     """
 
     gates = 3
-
-    @staticmethod
-    def next_state(direction: Direction, added: Array, state: State) -> State:
-        (hidden,) = state
-        reset, update, new = _parts(added, direction.units)
-        of_reset, of_update, of_new = _parts(direction.of_hidden(hidden), direction.units)
-        update = sigmoid(update + of_update)
-        new = tanh(new + sigmoid(reset + of_reset) * of_new)
-        return ((1.0 - update) * new + update * hidden,)
+    kind = "gru"
 
 
 @final
@@ -185,14 +167,7 @@ class LSTM(_Recurrent):
 
     gates = 4
     states = 2
-
-    @staticmethod
-    def next_state(direction: Direction, added: Array, state: State) -> State:
-        hidden, cell = state
-        gates = added + direction.of_hidden(hidden)
-        enter, keep, new, leave = _parts(gates, direction.units)
-        cell = sigmoid(keep) * cell + sigmoid(enter) * tanh(new)
-        return sigmoid(leave) * tanh(cell), cell
+    kind = "lstm"
 
 
 # single steps -----------------------------------------------------------------------------------
