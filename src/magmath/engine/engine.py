@@ -17,11 +17,11 @@ from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
 from magmath.engine.abandoned_run import AbandonedRun
 from magmath.engine.asynchronous_build import AsynchronousDivision
-from magmath.engine.companions import Companions, Pending
 from magmath.engine.data_failures import any_can_fail
 from magmath.engine.donation import donate, is_small_write, with_former_values
 from magmath.engine.eager_arrays import EagerArrays
 from magmath.engine.found_program import FoundProgram
+from magmath.engine.joint_evaluation import JointEvaluation, Pending
 from magmath.engine.kept_intermediates import KeptIntermediates
 from magmath.engine.live_references import is_unobservable, live_intermediates
 from magmath.engine.pending_arrays import note_bytes
@@ -106,7 +106,7 @@ class Engine:
         self._found: RecentlyUsed[Hashable, FoundProgram] = RecentlyUsed(MAX_STRUCTURES)
         self._recipes: RecipeMemo = RecentlyUsed(MAX_STRUCTURES)
         self._intermediates = KeptIntermediates(pool)
-        self._companions = Companions()
+        self._joint = JointEvaluation()
         self._last: RunHandle | None = None
         self._uncertain: RunHandle | None = None  # the last run that can fail for some data
         self.recorder: Callable[[RunHandle], object] | None = None  # receives runs to profile
@@ -337,7 +337,7 @@ class Engine:
     def _expression_of(self, requested: tuple[Node, ...]) -> _Expression:
         """Return the expression of requested nodes and of those that are computed with them."""
         outputs, order = requested, topological(requested, cut=True)
-        results, updates = self._companions.of(order)
+        results, updates = self._joint.nodes_with(order)
         if results or updates:
             outputs = (*outputs, *results, *updates)
             order = topological(outputs, cut=True)
@@ -471,13 +471,13 @@ class Engine:
         compute it in the same program. Small arrays are computed when they are read."""
         signature = node.signature
         if signature is not None and signature.nbytes > self.at_once_bytes:
-            self._companions.note_update(array)
+            self._joint.note_update(array)
 
     def note_gradients(self, gradients: Sequence[Pending], value: Pending) -> None:
         """Register the gradients of a function and its value: an evaluation of one gradient
         computes the others and the value in the same program."""
         if self.pool.memory_limit is None:
-            self._companions.note_gradients(gradients, value)
+            self._joint.note_gradients(gradients, value)
 
     @property
     def _can_execute_eagerly(self) -> bool:

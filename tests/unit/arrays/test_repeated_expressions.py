@@ -201,7 +201,7 @@ def test_a_value_that_fails_does_not_fail_with_a_gradient() -> None:
             np.asarray(gradient)
 
 
-def test_a_gradient_that_was_updated_in_place_is_no_companion() -> None:
+def test_a_gradient_that_was_updated_in_place_is_not_evaluated_with_others() -> None:
     with current("inline"):
         w, b = mm.variable("w", np.ones(3)), mm.variable("b", np.ones(3))
         for _ in range(3):

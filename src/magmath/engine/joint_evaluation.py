@@ -1,4 +1,4 @@
-"""Companions: pending arrays that an evaluation of others computes in the same program.
+"""Joint evaluation: pending arrays that an evaluation of others computes in the same program.
 
 The gradients of a function and its value are computed from the same intermediate results. A loop
 reads them by several statements: it updates one variable after the other, and then prints the
@@ -15,8 +15,7 @@ evaluates an expression of r in each step, while the update of x stays pending. 
 when it is read, after the loop, every p would be kept until then or be computed once more. So an
 evaluation also computes the pending updates that read arrays which it computes anyway.
 
-Arrays are companions only for evaluations of their own thread, since other threads may be updating
-theirs.
+Only evaluations of their own thread join them, since other threads may be updating theirs.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ class _OfThread(local):
 
 
 @final
-class Companions:
+class JointEvaluation:
     """The latest arrays that were updated in place, and the latest gradients."""
 
     def __init__(self) -> None:
@@ -102,9 +101,9 @@ class Companions:
         """Register the gradients that a call returns, and the value that it differentiated."""
         self._own.calls.append(_Call([_Noted.of(x) for x in gradients], _Noted.of(value)))
 
-    def of(self, order: Sequence[Node]) -> tuple[list[Node], list[Node]]:
-        """Return the companions of the nodes in `order`, which are computed: gradients and values,
-        and updates in place."""
+    def nodes_with(self, order: Sequence[Node]) -> tuple[list[Node], list[Node]]:
+        """Return what is computed with the nodes in `order`: gradients and values, and updates in
+        place."""
         own = self._own
         if not (own.updates or own.calls):
             return [], []
