@@ -177,13 +177,16 @@ def _interpolate(d: Draw) -> Case:
     space = d.space()
     size = [d.integer(1, 9) for _ in space]
     x = d.numbers(2, d.integer(1, 2), *space)
-    if d.of([True, False]):
-        return [x], lambda x: F.interpolate(x, size), lambda x: T.interpolate(x, size)
-    mode, corners = ["linear", "bilinear", "trilinear"][len(space) - 1], d.of([True, False])
+    linear = ["linear", "bilinear", "trilinear"][len(space) - 1]
+    modes = ["nearest", "nearest-exact", "area", linear] + ["bicubic"] * (len(space) == 2)
+    options: dict[str, Any] = {"mode": d.of(modes)}
+    if options["mode"] in (linear, "bicubic"):
+        options["align_corners"] = d.of([True, False])
+        options["antialias"] = len(space) == 2 and d.of([True, False])
     return (
         [x],
-        lambda x: F.interpolate(x, size, mode=mode, align_corners=corners),
-        lambda x: T.interpolate(x, size, mode=mode, align_corners=corners),
+        lambda x: F.interpolate(x, size, **options),
+        lambda x: T.interpolate(x, size, **options),
     )
 
 

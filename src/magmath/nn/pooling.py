@@ -108,11 +108,13 @@ def _window(
                 "; use a smaller padding or a larger kernel"
             )
     if ceil_mode:
-        padded = _with_last(image, padded, extents, strides, dilations)
+        padded = with_last_window(image, padded, extents, strides, dilations)
     return {"kernel": extents, "stride": strides, "padding": padded, "dilation": dilations}
 
 
-def _with_last(image: Shape, padded: Pads, kernel: Shape, stride: Shape, dilation: Shape) -> Pads:
+def with_last_window(
+    image: Shape, padded: Pads, kernel: Shape, stride: Shape, dilation: Shape
+) -> Pads:
     """Return padding for a last window that begins within the image or the padding before it."""
     found = []
     for n, (low, high), k, s, d in zip(image, padded, kernel, stride, dilation, strict=True):

@@ -4,7 +4,6 @@ channels (pixel shuffle)."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from math import floor
 from typing import Any
 
@@ -18,6 +17,8 @@ from magmath.api.products import tensordot
 from magmath.arrays.array import Array, as_array, floating
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import Shape
+from magmath.nn.interpolation_weights import CUBIC, SMOOTH_CUBIC, interpolation_weights
+from magmath.nn.pooling import adaptive_avg_pool
 from magmath.nn.windows import Size, check_images, sizes
 
 
@@ -26,44 +27,65 @@ def interpolate(
     size: Size | None = None,
     scale_factor: float | Sequence[float] | None = None,
     mode: str = "nearest",
-    align_corners: bool = False,
-    recompute_scale_factor: bool = False,
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
 ) -> Array:
     """Return images (N, channels, *space) of another size.
 
     size           the new extents of space; or
     scale_factor   their ratio to the present ones, rounded down
-    mode           "nearest"; or "linear" ("bilinear", "trilinear"): between the neighbours along
-                   each dimension
-    align_corners  for "linear": True if the first and last elements keep their values; otherwise
-                   elements are squares, and the corners of images coincide
+    mode           "nearest"; "nearest-exact", which rounds at the centres of elements; "linear"
+                   ("bilinear", "trilinear"), between the neighbours along each dimension;
+                   "bicubic", between four of them; "area", the means of the elements that a new one
+                   covers
+    align_corners  for "linear" and "bicubic": True if the first and last elements keep their
+                   values; otherwise elements are squares, and the corners of images coincide
     recompute_scale_factor   with `scale_factor`: True if the elements are placed by the ratio of
                    the rounded extents; by default, by the given factor
+    antialias      for "bilinear" and "bicubic": True if new elements that are larger than the
+                   present ones are means over their surroundings
 
     As PyTorch's `interpolate`.
     """
     x = as_array("interpolate", x)
     check_images("interpolate", x.shape, None)
-    linear = mode in ("linear", "bilinear", "trilinear")
-    if not linear and mode != "nearest":
+    kind = _KINDS.get(mode)
+    if kind is None:
         raise OptionError(
-            f'interpolate: mode must be "nearest" or "linear" ("bilinear", "trilinear"), was given '
-            f"{mode!r}"
+            f"interpolate: mode must be one of {', '.join(map(repr, _KINDS))}, was given {mode!r}"
         )
-    space = x.shape[2:]
-    for d, new in enumerate(_new_space(space, size, scale_factor), 2):
-        extent = x.shape[d]
-        step = extent / new  # between neighbours of the result, in elements
-        if scale_factor is not None and not recompute_scale_factor:
-            step = 1.0 / (
-                scale_factor[d - 2] if isinstance(scale_factor, Sequence) else scale_factor
-            )
-        if linear:
-            x = _blended(floating("interpolate", x), d, new, align_corners, step)
-        elif new != extent or step != 1.0:
-            places = np.minimum(np.floor(np.arange(new) * step + 1e-9), extent - 1)
-            x = take(x, asarray(places.astype(np.int64)), axis=d)
+    if antialias and kind not in ("linear", "cubic"):
+        raise OptionError(f"interpolate: antialias has no meaning for mode {mode!r}; leave it out")
+    new = _new_space(x.shape[2:], size, scale_factor)
+    if kind == "area":
+        return adaptive_avg_pool(x, new, name="interpolate")
+    factors = None if recompute_scale_factor else scale_factor
+    for d, extent in enumerate(new, 2):
+        step = x.shape[d] / extent  # between neighbours of the result, in elements
+        if factors is not None:
+            step = 1.0 / (factors[d - 2] if isinstance(factors, Sequence) else factors)
+        if kind in ("linear", "cubic"):
+            x = floating("interpolate", x)
+            x = _blended(x, d, extent, step, kind == "cubic", bool(align_corners), antialias)
+        elif extent != x.shape[d] or step != 1.0:
+            middle = 0.5 if kind == "nearest-exact" else 0.0
+            places = np.floor((np.arange(extent) + middle) * step + 1e-9)
+            chosen = np.minimum(places, x.shape[d] - 1).astype(np.int64)
+            x = take(x, asarray(chosen), axis=d)
     return x
+
+
+_KINDS: dict[str, str] = {
+    "nearest": "nearest",
+    "nearest-exact": "nearest-exact",
+    "linear": "linear",
+    "bilinear": "linear",
+    "trilinear": "linear",
+    "bicubic": "cubic",
+    "area": "area",
+}
+"""The modes of PyTorch, and what they do along each dimension."""
 
 
 def _new_space(
@@ -86,24 +108,31 @@ def _new_space(
     return new
 
 
-def _blended(x: Array, axis: int, new: int, align_corners: bool, step: float) -> Array:
-    weights = constant(_blend(x.shape[axis], new, align_corners, step), dtype=x.dtype)
-    return moveaxis(tensordot(x, weights, axes=((axis,), (1,))), -1, axis)
-
-
-@lru_cache(maxsize=256)
-def _blend(extent: int, new: int, align_corners: bool, step: float) -> Any:
-    """Return the matrix (new, extent) of linear interpolation along one dimension."""
+def _blended(
+    x: Array, axis: int, new: int, step: float, cubic: bool, align_corners: bool, antialias: bool
+) -> Array:
+    """Return x with interpolated elements along one axis."""
+    extent = x.shape[axis]
     if align_corners:
-        position = np.arange(new) * ((extent - 1) / max(new - 1, 1))
-    else:
-        position = np.maximum((np.arange(new) + 0.5) * step - 0.5, 0)
-    low = np.minimum(position.astype(int), extent - 1)
-    high, share = np.minimum(low + 1, extent - 1), position - low
-    weights = np.zeros((new, extent))
-    np.add.at(weights, (np.arange(new), low), 1 - share)
-    np.add.at(weights, (np.arange(new), high), share)
-    return weights
+        step = (extent - 1) / (new - 1) if new > 1 else 0.0
+    positions = np.arange(new) * step
+    if antialias or not align_corners:
+        positions += 0.5 * step - 0.5
+    constant_of = SMOOTH_CUBIC if antialias else CUBIC
+    weights = interpolation_weights(
+        tuple(positions),
+        extent,
+        cubic=constant_of if cubic else None,
+        width=max(step, 1.0) if antialias else 1.0,
+        only_inside=antialias,
+    )
+    return weighted_along(x, axis, weights)
+
+
+def weighted_along(x: Array, axis: int, weights: Any) -> Array:
+    """Return the sums of elements along one axis with the rows of a matrix of weights."""
+    products = tensordot(x, constant(weights, dtype=x.dtype), axes=((axis,), (1,)))
+    return moveaxis(products, -1, axis)
 
 
 PAD_MODES: dict[str, str] = {

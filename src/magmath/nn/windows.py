@@ -50,7 +50,7 @@ def pads(
                 f'{operation}: padding must be numbers, "same" or "valid", was given {padding!r}'
             )
         parts = zip(space, kernel, stride, dilation, strict=True)
-        return tuple([_same(n, d * (k - 1) + 1, s) for n, k, s, d in parts])
+        return tuple([same_pads(n, d * (k - 1) + 1, s) for n, k, s, d in parts])
     name, count = f"{operation}: padding", len(space)
     given = (padding,) * count if isinstance(padding, int) else tuple(padding)
     if len(given) != count:
@@ -64,7 +64,9 @@ def pads(
     return tuple(found)
 
 
-def _same(extent: int, reach: int, stride: int) -> tuple[int, int]:
+def same_pads(extent: int, reach: int, stride: int) -> tuple[int, int]:
+    """Return the padding with which windows that reach over so many elements give ⌈extent / stride⌉
+    results; an odd number has its larger half at the end."""
     missing = max((-(-extent // stride) - 1) * stride + reach - extent, 0)
     return missing // 2, missing - missing // 2
 

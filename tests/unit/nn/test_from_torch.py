@@ -404,7 +404,15 @@ def test_elements_and_padding_that_removes_some() -> None:
 
 @pytest.mark.parametrize("factor", [1.5, 0.7, 1.3, 2, (2, 1.7)], ids=str)
 @pytest.mark.parametrize(
-    ("mode", "corners"), [("nearest", None), ("bilinear", False), ("bilinear", True)]
+    ("mode", "corners"),
+    [
+        ("nearest", None),
+        ("nearest-exact", None),
+        ("bilinear", False),
+        ("bilinear", True),
+        ("bicubic", False),
+        ("bicubic", True),
+    ],
 )
 def test_interpolation_by_factors(factor: Any, mode: str, corners: bool | None) -> None:
     x = torch.randn(2, 3, 6, 5)

@@ -11,6 +11,8 @@ import numpy as np
 import magmath as mm
 from magmath.interop.reading_onnx.onnx_call import OnnxCall, Operator, Value
 from magmath.nn import functional as f
+from magmath.nn.pooling import with_last_window
+from magmath.nn.windows import same_pads
 
 Pairs = list[tuple[int, int]]
 
@@ -25,11 +27,9 @@ def _pads(call: OnnxCall, image: Sequence[int], kernel: Sequence[int]) -> Pairs:
     if mode == "VALID":
         return [(0, 0)] * space
     strides, dilations = _each(call, "strides", space), _each(call, "dilations", space)
-    found = []
-    for n, k, s, d in zip(image, kernel, strides, dilations, strict=True):
-        total = max((-(-n // s) - 1) * s + d * (k - 1) + 1 - n, 0)
-        found.append(_halves(total, mode))
-    return found
+    parts = zip(image, kernel, strides, dilations, strict=True)
+    found = [same_pads(n, d * (k - 1) + 1, s) for n, k, s, d in parts]
+    return [(high, low) for low, high in found] if mode == "SAME_LOWER" else found
 
 
 def _halves(total: int, mode: str) -> tuple[int, int]:
@@ -98,13 +98,7 @@ def _window(call: OnnxCall, x: Value) -> tuple[tuple[int, ...], dict[str, Any], 
     stride, dilation = _each(call, "strides", len(kernel)), _each(call, "dilations", len(kernel))
     pads = _pads(call, x.shape[2:], kernel)
     if call.get("ceil_mode", 0) and call.get("auto_pad", "NOTSET") == "NOTSET":
-        ends = []
-        for n, k, s, d, (low, high) in zip(
-            x.shape[2:], kernel, stride, dilation, pads, strict=True
-        ):
-            last = -(-(n + low + high - d * (k - 1) - 1) // s)
-            last -= last * s >= n + low
-            ends.append((low, max(high, last * s + d * (k - 1) + 1 - n - low)))
+        ends = [*with_last_window(x.shape[2:], tuple(pads), kernel, stride, dilation)]
     else:
         ends = pads
     return kernel, {"stride": stride, "dilation": dilation}, ends, pads

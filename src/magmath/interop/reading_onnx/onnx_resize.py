@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Callable
 from math import floor
 from typing import Any
 
@@ -13,6 +12,8 @@ import magmath as mm
 from magmath.interop.reading_onnx.onnx_call import OnnxCall, Operator, Value, axes_of
 from magmath.nn import functional as f
 from magmath.nn import grid_sampling
+from magmath.nn.interpolation_weights import CUBIC, interpolation_weights
+from magmath.nn.resampling import weighted_along
 
 
 def _resize(
@@ -50,13 +51,14 @@ def _along(call: OnnxCall, x: mm.Array, axis: int, factor: float, new: int, mode
         rounding = call.get("nearest_mode", "round_prefer_floor" if call.opset >= 11 else "floor")
         chosen = np.clip(_ROUNDINGS[rounding](positions), 0, x.shape[axis] - 1)
         return mm.take(x, chosen.astype(np.int64), axis=axis)
-    smaller = min(factor, 1.0) if call.get("antialias", 0) else 1.0
-    weights = _weights(
-        tuple(positions), x.shape[axis], mode == "cubic", call.get("cubic_coeff_a", -0.75),
-        bool(call.get("exclude_outside", 0)), smaller,
-    )  # fmt: skip
-    products = mm.tensordot(x, mm.asarray(weights, dtype=x.dtype), axes=((axis,), (1,)))
-    return mm.moveaxis(products, -1, axis)
+    weights = interpolation_weights(
+        tuple(positions),
+        x.shape[axis],
+        cubic=call.get("cubic_coeff_a", CUBIC) if mode == "cubic" else None,
+        width=1.0 / min(factor, 1.0) if call.get("antialias", 0) else 1.0,
+        only_inside=bool(call.get("exclude_outside", 0)),
+    )
+    return weighted_along(x, axis, weights)
 
 
 def _positions(extent: int, new: int, factor: float, transformation: str) -> Any:
@@ -80,32 +82,6 @@ _ROUNDINGS: dict[str, Callable[[Any], Any]] = {
     "floor": np.floor,
     "ceil": np.ceil,
 }
-
-
-@lru_cache(maxsize=64)
-def _weights(
-    positions: Sequence[float], extent: int, cubic: bool, a: float, exclude: bool, smaller: float
-) -> Any:
-    """Return the matrix (new, extent) of linear or cubic interpolation; with a factor `smaller`
-    than 1, its filter is wider by the inverse."""
-    reach = (2 if cubic else 1) / smaller
-    weights = np.zeros((len(positions), extent))
-    for row, position in enumerate(positions):
-        near = np.arange(np.floor(position - reach) + 1, np.floor(position + reach) + 1)
-        values = _filter(np.abs(near - position) * smaller, cubic, a)
-        inside = np.clip(near, 0, extent - 1).astype(int)
-        if exclude:
-            values = np.where(inside == near, values, 0.0)
-        np.add.at(weights[row], inside, values / values.sum())
-    return weights
-
-
-def _filter(distance: Any, cubic: bool, a: float) -> Any:
-    if not cubic:
-        return np.maximum(1.0 - distance, 0.0)
-    near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
-    far = (((distance - 5) * distance + 8) * distance - 4) * a
-    return np.where(distance <= 1, near, np.where(distance < 2, far, 0.0))
 
 
 def _grid_sampled(call: OnnxCall, x: Value, grid: Value) -> mm.Array:

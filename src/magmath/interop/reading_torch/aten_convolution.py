@@ -139,18 +139,17 @@ def _adaptive(function: Callable[..., Any]) -> Callable[..., Any]:
     return pooled
 
 
-def _upsample(mode: str, space: int) -> Callable[..., Any]:
-    """Return an interpolation to a size, or by factors, of `space` dimensions."""
-    takes_corners = mode == "linear"
+def _upsample(mode: str, *, antialias: bool = False) -> Callable[..., Any]:
+    """Return an interpolation to a size, or by factors."""
+    takes_corners = not mode.startswith("nearest")
 
     def resized(x: mm.Array, size: Any, *rest: Any) -> mm.Array:
         corners = bool(rest[0]) if takes_corners and rest else False
         factors = next((r for r in rest if isinstance(r, (list, tuple))), None)
         if factors is None:  # or the factors one by one, which are None without a scale_factor
             factors = [r for r in rest[takes_corners:] if r is not None] or None
-        if factors is None:
-            return f.interpolate(x, tuple(size), mode=mode, align_corners=corners)
-        return f.interpolate(x, None, tuple(factors), mode=mode, align_corners=corners)
+        extents, scale = (tuple(size), None) if factors is None else (None, tuple(factors))
+        return f.interpolate(x, extents, scale, mode, corners, antialias=antialias)
 
     return resized
 
@@ -186,8 +185,12 @@ CONVOLUTION: dict[str, Operator] = {
         f"adaptive_max_pool{n}d": first_of_several(_pool(_adaptive(f.adaptive_max_pool), n))
         for n in (1, 2, 3)
     },
-    **{f"upsample_nearest{n}d": _upsample("nearest", n) for n in (1, 2, 3)},
-    "upsample_linear1d": _upsample("linear", 1),
-    "upsample_bilinear2d": _upsample("linear", 2),
-    "upsample_trilinear3d": _upsample("linear", 3),
+    **{f"upsample_nearest{n}d": _upsample("nearest") for n in (1, 2, 3)},
+    **{f"_upsample_nearest_exact{n}d": _upsample("nearest-exact") for n in (1, 2, 3)},
+    "upsample_linear1d": _upsample("linear"),
+    "upsample_bilinear2d": _upsample("linear"),
+    "upsample_trilinear3d": _upsample("linear"),
+    "upsample_bicubic2d": _upsample("bicubic"),
+    "_upsample_bilinear2d_aa": _upsample("linear", antialias=True),
+    "_upsample_bicubic2d_aa": _upsample("bicubic", antialias=True),
 }

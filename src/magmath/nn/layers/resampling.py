@@ -25,8 +25,8 @@ class Upsample(Module):
 
     size           the new extents of space; or
     scale_factor   their ratio to the present ones
-    mode           "nearest"; or "linear" ("bilinear", "trilinear")
-    align_corners  for "linear": True if the first and last elements keep their values
+    mode           as in `functional.interpolate`
+    align_corners  for "linear" and "bicubic": True if the first and last elements keep their values
     """
 
     def __init__(
