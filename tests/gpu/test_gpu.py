@@ -5,7 +5,9 @@ Run with `make gpu` (or `pytest tests/gpu`) on a machine that has one.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 
 import magmath as mm
 from engines import engine_of
+from magmath.executor.fused_kernels import FusedKernel
 from operation_bodies import check_close, computed, reference
 from operation_table import FOLDED, ROWS, cases
 
@@ -208,3 +211,35 @@ def test_networks_train_as_on_the_cpu(name: str) -> None:
             trainer = mm.train.Trainer(TWINS[name](), optimizer=mm.optim.Adam(1e-3), seed=4)
             losses[device] = trainer.fit(x, y, batch_size=16, epochs=4).loss
     np.testing.assert_allclose(losses["cpu"], losses["cuda"], rtol=5e-3)
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_fused_kernels_give_equal_bits(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the kernels that torch has for single operations; only such kernels are used."""
+    rng = np.random.default_rng(1)
+
+    def chain(x: mm.Array, y: mm.Array) -> mm.Array:
+        a = mm.sqrt(x * x + y * y) / (mm.abs(y) + 1.5)
+        return mm.tanh(mm.exp(-a) * x - mm.relu(y)) + mm.maximum(x, 0.25) * mm.where(x > y, x, a)
+
+    checked: list[bool] = []
+
+    def noted(self: FusedKernel, compute: Callable[[], object]) -> bool:
+        checked.append(original(self, compute))
+        assert checked[-1], self.source
+        return checked[-1]
+
+    original = FusedKernel.checked
+    monkeypatch.setattr(FusedKernel, "checked", noted)
+    arrays = [mm.asarray(rng.standard_normal((300, 70)), dtype=dtype) for _ in range(2)]
+    compiled = mm.compile(chain)
+    first = compiled(*arrays).numpy()
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not checked:
+        np.testing.assert_array_equal(compiled(*arrays).numpy(), first)
+        time.sleep(0.02)
+    assert checked
+    for _ in range(3):
+        np.testing.assert_array_equal(compiled(*arrays).numpy(), first)

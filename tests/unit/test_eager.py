@@ -17,7 +17,7 @@ from magmath.engine import session
 from magmath.engine.eager_arrays import MAX_READ
 from magmath.engine.engine import EAGER_BYTES, Engine
 from magmath.errors import MagmathError, MemoryLimitError
-from magmath.graph import Provenance, provenance
+from magmath.graph import Provenance, provenance, record_chains, repeated_calls
 from magmath.runtime import Pool
 
 LARGEST = EAGER_BYTES // 4
@@ -149,7 +149,8 @@ def test_endless_loops_take_no_more_memory(pool: Pool) -> None:
 def test_loops_remember_a_bounded_past(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each value is computed from a former one, which is gone, and from an array that stays. Of the
     last operations gradients are known, of others it is known that there are some."""
-    monkeypatch.setattr(provenance, "MAX_LENGTH", 200)
+    for module in (record_chains, provenance, repeated_calls):
+        monkeypatch.setattr(module, "MAX_LENGTH", 200)
     x, y = mm.zeros(4), mm.asarray(np.ones(4, np.float32))
     step = mm.compile(lambda x, y: x + y)
     kept = []

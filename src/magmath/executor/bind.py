@@ -257,10 +257,9 @@ class Binding:
     former: Former | None = None
     compiled: Calls | None = None
     """The calls of a step with compiled segments; None before they are compiled."""
-    runs: int = 0
-    """Runs of one step on a GPU."""
-    watched: int = 0
-    """Steps on a GPU that were watched before they were recorded."""
+    recording: Any = 0
+    """On a GPU: the number of runs of one step, then its recording, a
+    `cuda_graphs.Recording`."""
 
     @cached_property
     def prologue(self) -> Calls:

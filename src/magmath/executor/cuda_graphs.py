@@ -4,16 +4,18 @@ A kernel of a GPU takes a few microseconds to start from Python, often longer th
 first steps are ready calls, watched one by one for whether they let the host wait for the device
 or measure candidates. Once none measures, the runs of instructions that only start work on the
 device are recorded; those that wait, compute in host memory, or communicate remain ready calls
-between the graphs.
+between the graphs. When fused kernels are compiled for them, one step checks these, and the graphs
+are recorded again with those that give equal results.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
-from typing import Any, Final, final
+from functools import cache, partial
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final, final
 
 import torch
 
@@ -23,6 +25,9 @@ from magmath.executor.ready_calls import Ready
 from magmath.executor.select import Executor
 from magmath.kernels.dispatch.tuner import Measuring
 from magmath.program.instructions import Call
+
+if TYPE_CHECKING:
+    from magmath.executor.fused_kernels import FusedKernel
 
 MIN_RUNS: Final = 3
 """Runs of a binding, one step each, before its step is recorded."""
@@ -40,6 +45,7 @@ class RecordedSteps(Executor):
 
     def __init__(self, binding: Binding) -> None:
         self._binding = binding
+        self._recording = Recording(binding)
 
     def is_ready(self) -> bool:
         return True
@@ -48,18 +54,15 @@ class RecordedSteps(Executor):
         self._binding.start()
 
     def replay(self, steps: int) -> list[float]:
-        binding, values = self._binding, list[float]()
-        while binding.compiled is None and steps:
-            watched_step(binding)
-            values += binding.emitted_now()
+        values = list[float]()
+        while steps and not self._recording.is_settled():
+            self._recording.step()
+            values += self._binding.emitted_now()
             steps -= 1
-        if steps:
-            assert binding.compiled is not None
-            values += binding.replay(steps, binding.compiled)
-        return values
+        return values + self._binding.replay(steps, self._recording.calls) if steps else values
 
     def close(self) -> None:
-        self._binding.compiled = None
+        pass
 
 
 @final
@@ -69,40 +72,148 @@ class RecordedRuns:
     def run(self, binding: Binding) -> list[float]:
         """Run one step; return the scalars that it emits. Must be called in
         `without_fp_warnings`."""
-        binding.runs += 1
-        if binding.compiled is None and binding.runs > MIN_RUNS:
+        recording = binding.recording
+        if isinstance(recording, Recording):
+            if recording.is_settled():
+                return binding.once(recording.calls)
             binding.prologue.run()
-            watched_step(binding)
+            recording.step()
             return binding.emitted_now()
-        return binding.once(binding.compiled or binding.step)
+        binding.recording = Recording(binding) if recording == MIN_RUNS else recording + 1
+        return binding.once(binding.step)
 
     def close(self) -> None:
         """Do nothing: graphs end with their bindings."""
 
 
-def watched_step(binding: Binding) -> None:
-    """Run one step by ready calls, and record it if no call has measured anything."""
-    waiting: set[int] = set()
-    measuring: set[int] = set()
+@final
+class Recording:
+    """The recording of a binding's step, in the steps that run meanwhile."""
 
-    @contextmanager
-    def watched(position: int) -> Iterator[None]:
-        with warnings.catch_warnings(record=True) as found:
-            warnings.simplefilter("always")
-            yield
-        if found:
-            waiting.add(position)
-        if any(issubclass(one.category, Measuring) for one in found):
-            measuring.add(position)
+    def __init__(self, binding: Binding) -> None:
+        self._binding = binding
+        self._watched = 0
+        self._runs: list[range] = []
+        """The instructions that can be recorded."""
+        self._fused: Sequence[FusedKernel] | None = None
+        """The kernels that are being compiled; None before that, and after they were checked."""
+        self._is_recorded = False
+        self.calls = binding.step
+        """The calls of a step: with graphs once it is recorded."""
 
-    binding.watched += 1
-    step = binding.step
-    with _warnings_of_waits():
-        without_fp_warnings(step.run_each, watched)
-    if not measuring:
-        binding.compiled = _with_graphs(binding, waiting)
-    elif binding.watched == WATCHED:
-        binding.compiled = binding.step
+    def is_settled(self) -> bool:
+        """Return True if the next step is to be run by `calls`."""
+        if not self._is_recorded:
+            return False
+        return self._fused is None or not all(kernel.is_ready() for kernel in self._fused)
+
+    def step(self) -> None:
+        """Run one step by ready calls; record it, or check the fused kernels."""
+        if self._fused is None:
+            self._watch()
+        else:
+            self._check(self._fused)
+
+    def _watch(self) -> None:
+        waiting: set[int] = set()
+        is_measuring = False
+
+        @contextmanager
+        def watched(position: int) -> Iterator[None]:
+            nonlocal is_measuring
+            with warnings.catch_warnings(record=True) as found:
+                warnings.simplefilter("always")
+                yield
+            if found:
+                waiting.add(position)
+            is_measuring |= any(issubclass(one.category, Measuring) for one in found)
+
+        self._watched += 1
+        step = self._binding.step
+        with _warnings_of_waits():
+            without_fp_warnings(step.run_each, watched)
+        if is_measuring:
+            self._is_recorded = self._watched == WATCHED
+            return
+        self._is_recorded = True
+        self._runs = _runs(self._binding, waiting)
+        self.calls = _with_graphs(self._binding, self._runs, {})
+        if find_spec("triton") is not None:
+            from magmath.executor.fused_kernels import fused_kernels
+
+            self._fused = fused_kernels(self._binding.tensors, self._runs) or None
+
+    def _check(self, kernels: Sequence[FusedKernel]) -> None:
+        step, position = self._binding.step, self._binding.tensors.program.prologue
+        equal: dict[range, Ready] = {}
+        for kernel in kernels:
+            without_fp_warnings(step.run_some, range(position, kernel.positions.start))
+            if kernel.checked(partial(without_fp_warnings, step.run_some, kernel.positions)):
+                equal[kernel.positions] = kernel.call
+            position = kernel.positions.stop
+        last = len(self._binding.tensors.program.instructions)
+        without_fp_warnings(step.run_some, range(position, last))
+        self._fused = None
+        if equal:
+            self.calls = _with_graphs(self._binding, self._runs, equal)
+
+
+def _runs(binding: Binding, waiting: set[int]) -> list[range]:
+    """Return the runs of instructions that only start work on the device."""
+    program = binding.tensors.program
+    instructions, begin = program.instructions, program.prologue
+    found = []
+    for position in range(begin, len(instructions) + 1):
+        one = instructions[position] if position < len(instructions) else None
+        if isinstance(one, Call) and one.workspace is None and position not in waiting:
+            continue
+        if position - begin >= MIN_CALLS:
+            found.append(range(begin, position))
+        begin = position + 1
+    return found
+
+
+def _with_graphs(
+    binding: Binding, runs: Sequence[range], fused: Mapping[range, Callable[[], object]]
+) -> Calls:
+    """Return the calls of a step with a graph for each run, which has fused kernels for some of its
+    instructions. If one cannot be recorded, the step has none."""
+    calls = _with_segments(binding, fused) if fused else binding.step
+    graphs: dict[range, Ready] = {}
+    for run in runs:
+        graph = _recorded(calls, run)
+        if graph is None:
+            return binding.step
+        graphs[run] = graph
+    return _with_segments(binding, graphs) if graphs else binding.step
+
+
+def _with_segments(binding: Binding, segments: Mapping[range, Ready]) -> Calls:
+    program = binding.tensors.program
+    first = program.prologue
+    return Calls(first, program.instructions[first:], binding.tensors, segments)
+
+
+def _recorded(calls: Calls, positions: range) -> Ready | None:
+    """Return the call that starts the recorded kernels of some instructions, or None."""
+    graph = torch.cuda.CUDAGraph()
+    stream, pool = _stream_and_pool()
+    try:
+        with torch.cuda.graph(graph, pool, stream, capture_error_mode="thread_local"):
+            without_fp_warnings(calls.run_some, positions)
+    except Exception:  # a kernel that waits only now: the step continues by ready calls
+        return None
+    ready = partial(graph.replay)
+    ready.__dict__["calls"] = calls  # whose memory the graph accesses
+    return ready
+
+
+@cache
+def _stream_and_pool() -> tuple[torch.cuda.Stream, Any]:
+    """Return the stream on which graphs are recorded, of which libraries keep their memory, and the
+    memory of their temporaries, which they share: one graph runs after another."""
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    return stream, torch.cuda.graph_pool_handle()
 
 
 @contextmanager
@@ -121,42 +232,3 @@ def _set_mode(mode: int | str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.cuda.set_sync_debug_mode(mode)
-
-
-def _with_graphs(binding: Binding, waiting: set[int]) -> Calls:
-    """Return the calls of a step with graphs for the runs of instructions that do not wait."""
-    program = binding.tensors.program
-    instructions, first = program.instructions, program.prologue
-    graphs: dict[range, Ready] = {}
-    begin = first
-    for position in range(first, len(instructions) + 1):
-        one = instructions[position] if position < len(instructions) else None
-        if isinstance(one, Call) and one.workspace is None and position not in waiting:
-            continue
-        if position - begin >= MIN_CALLS:
-            graph = _recorded(binding.step, range(begin, position))
-            if graph is None:
-                return binding.step
-            graphs[range(begin, position)] = graph
-        begin = position + 1
-    return Calls(first, instructions[first:], binding.tensors, graphs) if graphs else binding.step
-
-
-def _recorded(calls: Calls, positions: range) -> Ready | None:
-    """Return the call that starts the recorded kernels of some instructions, or None."""
-    graph = torch.cuda.CUDAGraph()
-    stream, pool = _stream_and_pool()
-    try:
-        with torch.cuda.graph(graph, pool, stream, capture_error_mode="thread_local"):
-            without_fp_warnings(calls.run_some, positions)
-    except Exception:  # a kernel that waits only now: the step continues by ready calls
-        return None
-    return graph.replay
-
-
-@cache
-def _stream_and_pool() -> tuple[torch.cuda.Stream, Any]:
-    """Return the stream on which graphs are recorded, of which libraries keep their memory, and the
-    memory of their temporaries, which they share: one graph runs after another."""
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    return stream, torch.cuda.graph_pool_handle()

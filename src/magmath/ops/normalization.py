@@ -125,11 +125,8 @@ def _bind_affine(call: KernelCall) -> Callable[[], object]:
     import torch
 
     (x, m, a, b), y = call.inputs, call.out
-    on_cpu = y.device.type == "cpu"
-    if not on_cpu and b.device == y.device:
-        return lambda: torch.addcmul(b, torch.sub(x, m), a, out=y)
     in_place = any(v.data_ptr() == y.data_ptr() for v in (m, a, b))
-    if not on_cpu or x.shape != y.shape or in_place:
+    if y.device.type != "cpu" or x.shape != y.shape or in_place:
         return lambda: torch.add(torch.sub(x, m).mul(a), b, out=y)
 
     def of_block(v: torch.Tensor, block: Any) -> torch.Tensor:
