@@ -116,7 +116,8 @@ class Executable:
         poll: Poll | None,
     ) -> list[float]:
         """Run the program `steps` times; return the scalars emitted in every step."""
-        if self.program.training and self.context.flush_denormals:
+        on_cpu = self.context.device.type == "cpu"
+        if on_cpu and self.program.training and self.context.flush_denormals:
             from magmath.kernels.denormals import flushed
 
             with flushed():
