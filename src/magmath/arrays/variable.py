@@ -22,6 +22,7 @@ from magmath.arrays.masked_elements import with_item
 from magmath.arrays.number_list import holds, is_number
 from magmath.arrays.pickling import restored_leaf, values_of
 from magmath.core.dtypes import DType
+from magmath.core.foreign_names import VARIABLES, hint, missing_attribute
 from magmath.engine import session, tracing
 from magmath.engine.captured_arrays import note_update
 from magmath.engine.data_failures import any_can_fail
@@ -40,6 +41,16 @@ if TYPE_CHECKING:
     from magmath.runtime.run_handle import RunHandle
 
 
+def _replaced(name: str) -> property:
+    """Return the property of a name of PyTorch's parameters: reading or assigning it raises
+    AttributeError, which says what to write."""
+
+    def refuse(variable: Variable, value: object = None) -> None:
+        raise missing_attribute(f"{type(variable).__name__!r} object", name, hint(VARIABLES, name))
+
+    return property(refuse, refuse)
+
+
 class Variable(Array):
     """A named array that can be assigned, and that optimizers update.
 
@@ -47,8 +58,10 @@ class Variable(Array):
     layout.
     """
 
-    __slots__ = ("_value", "_version", "data", "leaf", "name", "number")
+    __slots__ = ("_value", "_version", "leaf", "name", "number", "stored")
     is_variable = True
+    data = _replaced("data")
+    requires_grad = _replaced("requires_grad")
 
     def __init__(self, name: str, data: RemoteArray) -> None:
         self.name = name
@@ -79,7 +92,8 @@ class Variable(Array):
         self._hold(data)
 
     def _hold(self, data: RemoteArray) -> None:
-        self.data = data
+        self.stored = data
+        """The value on the workers."""
         self._value: Node = leaf_of(data)
         self._version: Node | None = None
 
@@ -229,7 +243,7 @@ def assign(pairs: Sequence[tuple[Variable, Node]]) -> None:
     pool = session.engine().pool
     placed = []
     for v, node in converted:
-        if v.data.pool is pool:
+        if v.stored.pool is pool:
             placed.append((v, redistributed(Array(node), v.leaf.layout).node))
         else:
             v._move_to_current_pool(node)
@@ -338,12 +352,12 @@ def overwrite(
 @contextmanager
 def restored_on_failure(variables: Sequence[Variable]) -> Iterator[None]:
     """Give variables their former values, which must not be overwritten, if this block fails."""
-    former = [(v, v.data, v._value, v._version, v.number) for v in variables]
+    former = [(v, v.stored, v._value, v._version, v.number) for v in variables]
     try:
         yield
     except Exception:
         for v, data, value, read, number in former:
-            v.data, v._value, v._version, v.number = data, value, read, number
+            v.stored, v._value, v._version, v.number = data, value, read, number
         raise
 
 

@@ -8,14 +8,20 @@ functions that torch's own kernels use, so that results have the bits of these.
 from __future__ import annotations
 
 import linecache
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import cache, partial
 from hashlib import sha256
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any, Final, final
 
 import torch
 
+logger = logging.getLogger(__name__)
+THREADS: Final = 2
+"""Threads that compile."""
 BLOCK: Final = 1024
 """Elements that one program of the grid computes."""
 
@@ -41,7 +47,7 @@ TYPES: Final[Mapping[str, str]] = {
 """The types that kernels compute, in Triton."""
 
 _FLOATS: Final[Mapping[str, str]] = {
-    "negative": "(-{0})",
+    "negative": "({0} * -1.0)",
     "abs": "tl.abs({0})",
     "square": "({0} * {0})",
     "exp": "libdevice.exp({0})",
@@ -134,7 +140,8 @@ class Kernel:
     def build(self, tensors: Sequence[torch.Tensor], count: int) -> None:
         """Start the compilation for tensors of these types."""
         if self._built is None:
-            self._built = _builders().submit(_compiled, self.source, [*tensors], count)
+            self._built = Future()
+            _jobs().put((self._built, partial(_compiled, self.source, [*tensors], count)))
 
     def is_ready(self) -> bool:
         """Return True once it is compiled, or has failed."""
@@ -144,10 +151,7 @@ class Kernel:
         """Compute `count` elements. Raises the error of the compiler if it has failed."""
         assert self._built is not None
         function = self._built.result()
-        function[(-(-count // BLOCK),)](*tensors, count, BLOCK=BLOCK, **_OPTIONS)
-
-
-_OPTIONS: Final[dict[str, Any]] = {"num_warps": 4, "enable_fp_fusion": False}
+        function[(-(-count // BLOCK),)](*tensors, count, BLOCK=BLOCK, **_options())
 
 
 def _compiled(source: str, tensors: Sequence[torch.Tensor], count: int) -> Any:
@@ -158,11 +162,41 @@ def _compiled(source: str, tensors: Sequence[torch.Tensor], count: int) -> Any:
     exec(compile(source, name, "exec", dont_inherit=True), names)
     function = names["kernel"]
     if tensors[0].is_cuda:
-        function.warmup(*tensors, count, BLOCK=BLOCK, grid=(1,), **_OPTIONS)
+        with torch.cuda.device(tensors[0].device):
+            function.warmup(*tensors, count, BLOCK=BLOCK, grid=(1,), **_options())
     return function
 
 
 @cache
-def _builders() -> ThreadPoolExecutor:
-    """Return the threads that compile."""
-    return ThreadPoolExecutor(max_workers=2, thread_name_prefix="magmath-triton")
+def _options() -> dict[str, Any]:
+    """Return the options of kernels that round as torch's do: no contraction, and denormal numbers
+    in the functions of libdevice."""
+    found: dict[str, Any] = {"num_warps": 4, "enable_fp_fusion": False}
+    try:
+        from triton.backends.nvidia.compiler import CUDAOptions
+    except ImportError:
+        return found
+    if "enable_reflect_ftz" in getattr(CUDAOptions, "__dataclass_fields__", {}):
+        found["enable_reflect_ftz"] = False
+    return found
+
+
+@cache
+def _jobs() -> SimpleQueue[tuple[Future[Any], Callable[[], Any]]]:
+    """Return the queue of compilations, which threads take that end with the process."""
+    jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
+    for number in range(THREADS):
+        name = f"magmath-triton-{number}"
+        Thread(target=_build, args=(jobs,), name=name, daemon=True).start()
+    return jobs
+
+
+def _build(jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]]]) -> None:
+    while True:
+        future, job = jobs.get()
+        try:
+            future.set_result(job())
+        except BaseException as error:  # whose frames hold tensors
+            logger.info("a fused kernel is not compiled: %s", error)
+            future.set_exception(error.with_traceback(None))
+        del future, job

@@ -268,6 +268,40 @@ METHODS: Final[Mapping[str, str]] = {
 """Attributes that arrays lack."""
 
 
+_TYPES = "module.astype(dtype), or mm.set_default_dtype(dtype) before it is built"
+_HOOK = "a class with a __call__ of its own that calls the layer"
+MODULES: Final[Mapping[str, str]] = {
+    "register_buffer": "self.name = mm.nn.Buffer(value)",
+    "register_parameter": "self.name = mm.nn.Parameter(value)",
+    "register_module": "self.name = module",
+    "add_module": "self.name = module",
+    "register_forward_hook": _HOOK,
+    "register_forward_pre_hook": _HOOK,
+    "forward": "__call__",
+    "to": f"{_TYPES}; the device is chosen once, by mm.init(device=…)",
+    "cuda": 'mm.init(device="cuda"), once; variables are stored by the workers',
+    "cpu": "p.numpy() for the values of a parameter in this process",
+    "float": _TYPES,
+    "double": _TYPES,
+    "half": _TYPES,
+    "bfloat16": _TYPES,
+    "children": "module.modules(), which also has the modules in modules",
+    "named_children": "module.named_modules(), which also has the modules in modules",
+    "get_submodule": "dict(module.named_modules())[path]",
+    "get_parameter": "dict(module.named_parameters())[path]",
+    "zero_grad": "mm.grad(loss, parameters), which returns new gradients in each call",
+    "requires_grad_": "module.freeze() or module.unfreeze()",
+    "share_memory": "mm.init(workers=n)",
+}
+"""Attributes that modules lack."""
+
+VARIABLES: Final[Mapping[str, str]] = {
+    "data": "v.assign(x), v += x or v[i] = x for a new value, and v.numpy() for the present one",
+    "requires_grad": "module.freeze(path), or mm.nn.Parameter(…, trainable=False)",
+}
+"""Attributes that variables lack."""
+
+
 _FIRST_CALL = "the number of inputs follows from the first call"
 _DEVICE = 'the device is chosen once, by mm.init(device="cuda")'
 _GRADIENTS = "mm.grad(loss, x) differentiates with respect to any array"

@@ -125,7 +125,7 @@ def remote_array_of(leaf: Node) -> RemoteArray:
     variable = value() if isinstance(value, ref) else None
     if variable is None:
         raise no_value_error()
-    data: RemoteArray = variable.data
+    data: RemoteArray = variable.stored
     return data
 
 

@@ -202,6 +202,15 @@ class Calls:
             if position in positions:
                 call()
 
+    def run_range(self, positions: range) -> None:
+        """Make the calls of these instructions, like `run`."""
+        for i, position in enumerate(self._positions):
+            if position in positions:
+                try:
+                    self._ready[i]()
+                except Exception as error:
+                    self._fail(error, i)
+
     def run_each(self, around: Callable[[int], AbstractContextManager[object]]) -> None:
         """Make all calls, each in the context that `around` returns for its instruction."""
         for i, call in enumerate(self._ready):

@@ -70,7 +70,7 @@ class Context:
         """The memory of blocks, this worker's and its peers'."""
         return self.heap if self.lanes is None else self.lanes
 
-    def operands(self, found: list[torch.Tensor]) -> list[torch.Tensor]:
+    def on_device(self, found: list[torch.Tensor]) -> list[torch.Tensor]:
         """Return operands as kernels of the device take them: those of a GPU take at most one
         number in host memory, beside tensors of the device."""
         if self.device.type == "cpu":

@@ -10,6 +10,7 @@ are recorded again with those that give equal results.
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ from magmath.program.instructions import Call
 if TYPE_CHECKING:
     from magmath.executor.fused_kernels import FusedKernel
 
+logger = logging.getLogger(__name__)
 MIN_RUNS: Final = 3
 """Runs of a binding, one step each, before its step is recorded."""
 MIN_CALLS: Final = 2
@@ -72,15 +74,17 @@ class RecordedRuns:
     def run(self, binding: Binding) -> list[float]:
         """Run one step; return the scalars that it emits. Must be called in
         `without_fp_warnings`."""
+        if binding.recording == MIN_RUNS:
+            binding.recording = Recording(binding)
         recording = binding.recording
-        if isinstance(recording, Recording):
-            if recording.is_settled():
-                return binding.once(recording.calls)
-            binding.prologue.run()
-            recording.step()
-            return binding.emitted_now()
-        binding.recording = Recording(binding) if recording == MIN_RUNS else recording + 1
-        return binding.once(binding.step)
+        if not isinstance(recording, Recording):
+            binding.recording += 1
+            return binding.once(binding.step)
+        if recording.is_settled():
+            return binding.once(recording.calls)
+        binding.prologue.run()
+        recording.step()
+        return binding.emitted_now()
 
     def close(self) -> None:
         """Do nothing: graphs end with their bindings."""
@@ -97,65 +101,95 @@ class Recording:
         """The instructions that can be recorded."""
         self._fused: Sequence[FusedKernel] | None = None
         """The kernels that are being compiled; None before that, and after they were checked."""
-        self._is_recorded = False
+        self._is_watched = False
         self.calls = binding.step
         """The calls of a step: with graphs once it is recorded."""
 
     def is_settled(self) -> bool:
         """Return True if the next step is to be run by `calls`."""
-        if not self._is_recorded:
+        if not self._is_watched:
             return False
         return self._fused is None or not all(kernel.is_ready() for kernel in self._fused)
 
     def step(self) -> None:
         """Run one step by ready calls; record it, or check the fused kernels."""
-        if self._fused is None:
-            self._watch()
-        else:
-            self._check(self._fused)
-
-    def _watch(self) -> None:
-        waiting: set[int] = set()
-        is_measuring = False
-
-        @contextmanager
-        def watched(position: int) -> Iterator[None]:
-            nonlocal is_measuring
-            with warnings.catch_warnings(record=True) as found:
-                warnings.simplefilter("always")
-                yield
-            if found:
-                waiting.add(position)
-            is_measuring |= any(issubclass(one.category, Measuring) for one in found)
-
-        self._watched += 1
-        step = self._binding.step
-        with _warnings_of_waits():
-            without_fp_warnings(step.run_each, watched)
-        if is_measuring:
-            self._is_recorded = self._watched == WATCHED
+        if self._fused is not None:
+            kernels, self._fused = self._fused, None
+            self._check(kernels)
             return
-        self._is_recorded = True
-        self._runs = _runs(self._binding, waiting)
-        self.calls = _with_graphs(self._binding, self._runs, {})
+        self._watched += 1
+        watch = Watch()
+        watch.run(self._binding.step)
+        if not watch.is_measuring:
+            self._record(_runs(self._binding, watch.waiting))
+        self._is_watched = not watch.is_measuring or self._watched == WATCHED
+
+    def _record(self, runs: list[range]) -> None:
+        """Record these runs of instructions; start the compilation of fused kernels for them."""
+        self._runs = runs
+        self.calls = _with_graphs(self._binding, runs, {}) or self.calls
         if find_spec("triton") is not None:
             from magmath.executor.fused_kernels import fused_kernels
 
-            self._fused = fused_kernels(self._binding.tensors, self._runs) or None
+            self._fused = fused_kernels(self._binding.tensors, runs) or None
 
     def _check(self, kernels: Sequence[FusedKernel]) -> None:
         step, position = self._binding.step, self._binding.tensors.program.prologue
         equal: dict[range, Ready] = {}
         for kernel in kernels:
-            without_fp_warnings(step.run_some, range(position, kernel.positions.start))
-            if kernel.checked(partial(without_fp_warnings, step.run_some, kernel.positions)):
+            without_fp_warnings(step.run_range, range(position, kernel.positions.start))
+            if kernel.checked(partial(without_fp_warnings, step.run_range, kernel.positions)):
                 equal[kernel.positions] = kernel.call
             position = kernel.positions.stop
         last = len(self._binding.tensors.program.instructions)
-        without_fp_warnings(step.run_some, range(position, last))
-        self._fused = None
+        without_fp_warnings(step.run_range, range(position, last))
         if equal:
-            self.calls = _with_graphs(self._binding, self._runs, equal)
+            self.calls = _with_graphs(self._binding, self._runs, equal) or self.calls
+
+
+class Watch:
+    """What the calls of one step do that no graph can do.
+
+    waiting       the positions of the instructions that let the host wait for the device
+    is_measuring  True if one of them has measured candidates
+    """
+
+    def __init__(self) -> None:
+        self.waiting: set[int] = set()
+        self.is_measuring = False
+
+    def run(self, calls: Calls) -> None:
+        """Run the calls of a step, one by one."""
+        former = torch.cuda.get_sync_debug_mode()
+        _set_mode("warn")
+        try:
+            without_fp_warnings(calls.run_each, self._watched)
+        finally:
+            _set_mode(former)
+
+    @contextmanager
+    def _watched(self, position: int) -> Iterator[None]:
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            yield
+        for one in found:
+            measures = issubclass(one.category, Measuring)
+            if measures or _WAIT in str(one.message):
+                self.waiting.add(position)
+                self.is_measuring |= measures
+            else:
+                warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+
+
+_WAIT = "synchronizing CUDA operation"
+"""What torch's warning of a call that waits contains."""
+
+
+def _set_mode(mode: int | str) -> None:
+    """Set what torch does at calls that wait for the device; it warns that this is a prototype."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.cuda.set_sync_debug_mode(mode)
 
 
 def _runs(binding: Binding, waiting: set[int]) -> list[range]:
@@ -175,17 +209,17 @@ def _runs(binding: Binding, waiting: set[int]) -> list[range]:
 
 def _with_graphs(
     binding: Binding, runs: Sequence[range], fused: Mapping[range, Callable[[], object]]
-) -> Calls:
+) -> Calls | None:
     """Return the calls of a step with a graph for each run, which has fused kernels for some of its
-    instructions. If one cannot be recorded, the step has none."""
+    instructions; None if there is no run, or if one cannot be recorded."""
     calls = _with_segments(binding, fused) if fused else binding.step
     graphs: dict[range, Ready] = {}
     for run in runs:
-        graph = _recorded(calls, run)
+        graph = _recorded(calls, run, binding.tensors.context.device)
         if graph is None:
-            return binding.step
+            return None
         graphs[run] = graph
-    return _with_segments(binding, graphs) if graphs else binding.step
+    return _with_segments(binding, graphs) if graphs else None
 
 
 def _with_segments(binding: Binding, segments: Mapping[range, Ready]) -> Calls:
@@ -194,41 +228,40 @@ def _with_segments(binding: Binding, segments: Mapping[range, Ready]) -> Calls:
     return Calls(first, program.instructions[first:], binding.tensors, segments)
 
 
-def _recorded(calls: Calls, positions: range) -> Ready | None:
+def _recorded(calls: Calls, positions: range, device: torch.device) -> Ready | None:
     """Return the call that starts the recorded kernels of some instructions, or None."""
     graph = torch.cuda.CUDAGraph()
-    stream, pool = _stream_and_pool()
+    recorder = _recorder(device)
     try:
-        with torch.cuda.graph(graph, pool, stream, capture_error_mode="thread_local"):
+        with (
+            torch.cuda.stream(torch.cuda.current_stream()),  # again, also after a failure
+            torch.cuda.graph(
+                graph, recorder.pool, recorder.stream, capture_error_mode="thread_local"
+            ),
+        ):
             without_fp_warnings(calls.run_some, positions)
-    except Exception:  # a kernel that waits only now: the step continues by ready calls
+    except RuntimeError as error:  # a kernel that waits only now: the step keeps its ready calls
+        logger.info("a step is not recorded: %s", error)
         return None
     ready = partial(graph.replay)
     ready.__dict__["calls"] = calls  # whose memory the graph accesses
     return ready
 
 
-@cache
-def _stream_and_pool() -> tuple[torch.cuda.Stream, Any]:
-    """Return the stream on which graphs are recorded, of which libraries keep their memory, and the
-    memory of their temporaries, which they share: one graph runs after another."""
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    return stream, torch.cuda.graph_pool_handle()
+@final
+class _Recorder:
+    """The stream of a device on which graphs are recorded, of which libraries keep their memory,
+    and the memory of their temporaries, which they share: one graph runs after another."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self.pool: Any = torch.cuda.graph_pool_handle()
+        self._graph = torch.cuda.CUDAGraph()  # torch gives the pool back with its last graph
+        with torch.cuda.graph(
+            self._graph, self.pool, self.stream, capture_error_mode="thread_local"
+        ):
+            torch.zeros(1, device=device)
 
 
-@contextmanager
-def _warnings_of_waits() -> Iterator[None]:
-    """Let torch warn of calls that let the host wait for the device."""
-    former = torch.cuda.get_sync_debug_mode()
-    _set_mode("warn")
-    try:
-        yield
-    finally:
-        _set_mode(former)
-
-
-def _set_mode(mode: int | str) -> None:
-    """Set what torch does at calls that wait for the device; it warns that this is a prototype."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.cuda.set_sync_debug_mode(mode)
+_recorder = cache(_Recorder)
+"""Return the recorder of a device."""

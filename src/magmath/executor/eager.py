@@ -193,7 +193,7 @@ def _call(node: Node, whole: _WholeTile, views: Mapping[Node, View], context: Co
     shapes = [source.shape for source in node.inputs]
     local = KernelCall(
         views[node].tensor,
-        context.operands([views[source].tensor for source in node.inputs]),
+        context.on_device([views[source].tensor for source in node.inputs]),
         node.attributes,
         whole.tile,
         [_whole_tile(source.shape, source.dtype).tile for source in node.inputs],

@@ -77,6 +77,7 @@ class Executable:
         self._bindings: RecentlyUsed[Hashable, Binding] = RecentlyUsed(KEPT_BINDINGS)
         self._rebinding = Rebinding(program, context)
         self._selectors: RecentlyUsed[Hashable, ExecutorSelector] = RecentlyUsed(KEPT_BINDINGS)
+        self._has_unread_faults = False
         self._chunk = 1
         self._patience = WORTH_SECONDS
         self._apart: Executable | None = None
@@ -182,13 +183,25 @@ class Executable:
 
     def _raise_failures(self) -> None:
         """Raise the first recorded failure of a completed run on this worker."""
-        if self.context.faults:
-            self.context.failures += found_by(self.context.faults.values())
+        self._read_faults()
+        self._has_unread_faults = False
         if self.context.failures:
             first = self.context.failures[0]
             self.context.failures.clear()
             first.is_in_step = True  # type: ignore[attr-defined]
             raise first
+
+    def _read_faults(self) -> None:
+        """Record the failures that kernels of a GPU have noted."""
+        if self.context.faults:
+            self.context.failures += found_by(self.context.faults.values())
+
+    def _drop_unread_faults(self) -> None:
+        """Before a run, clear what an earlier run that has failed otherwise has noted."""
+        if self._has_unread_faults:
+            for fault in (self.context.faults or {}).values():
+                fault.noted.zero_()
+        self._has_unread_faults = bool(self.context.faults)
 
     def prepare_replay(
         self, inputs: Sequence[LocalArray], outputs: Sequence[LocalArray]
@@ -205,6 +218,7 @@ class Executable:
         new = [stored.block for stored in outputs if stored.block not in kept] if heap.fills else []
 
         def replay(parameters: Sequence[Number]) -> None:
+            self._drop_unread_faults()
             if parameters is not self._numbers:
                 self._set(parameters)
             for block in new:
@@ -274,6 +288,7 @@ class Executable:
     ) -> Binding:
         """Return the binding to these arrays, with these numbers set."""
         self.context.failures.clear()
+        self._drop_unread_faults()
         self._set(parameters)
         return self._bound(key, inputs, outputs)
 
@@ -318,6 +333,7 @@ class Executable:
             seconds = time.perf_counter() - start
             values += fresh
             done += chunk
+            self._read_faults()
             stop = poll is not None and poll(done, fresh)
             if comm.allreduce_max(int(stop or bool(self.context.failures))):
                 break

@@ -8,6 +8,7 @@ depend on how often a program has run.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import final
@@ -22,6 +23,9 @@ from magmath.memory.torch_dtypes import from_torch
 from magmath.ops import OPERATIONS
 from magmath.program.instructions import Call
 
+logger = logging.getLogger(__name__)
+ALIGNMENT = 16
+"""Bytes by which Triton distinguishes aligned pointers; what is written is aligned."""
 MIN_CALLS = 2
 """Minimum instructions of a kernel."""
 
@@ -59,20 +63,34 @@ class FusedKernel:
         self._kernel.launch([*self._read, *self._written], self._count)
 
     def checked(self, compute: Callable[[], object]) -> bool:
-        """Compute the results by `compute`; return True if the kernel gives the same for the same
-        operands."""
-        made = [
-            torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
-            for x in self._written
-        ]
+        """Compute the results by `compute`; return True if the kernel gives the same bits for the
+        same operands."""
+        made: list[torch.Tensor] = []
         try:
+            for x in self._written:
+                made.append(
+                    torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
+                )
             self._kernel.launch([*self._read, *made], self._count)
-        except Exception:  # of the compiler
-            compute()
-            return False
+        except Exception as error:  # of the compiler, or too little memory
+            logger.info("a fused kernel is not used: %s", error)
+            made = []
         compute()
-        pairs = zip(made, self._written, strict=True)
-        return all(torch.allclose(x, y, rtol=0, atol=0, equal_nan=True) for x, y in pairs)
+        if not made or any(x.data_ptr() % ALIGNMENT for x in self._written):
+            return False
+        try:
+            return all(_are_equal(x, y) for x, y in zip(made, self._written, strict=True))
+        except torch.cuda.OutOfMemoryError:
+            return False
+
+
+def _are_equal(x: torch.Tensor, y: torch.Tensor) -> bool:
+    """Return True if all elements have the same bits, or are nan in both."""
+    if not x.is_floating_point():
+        return torch.equal(x, y)
+    bits = torch.int32 if x.itemsize == 4 else torch.int64
+    same = (x.view(bits) == y.view(bits)) | (x.isnan() & y.isnan())
+    return bool(same.all())
 
 
 def fused_kernels(tensors: Tensors, runs: Sequence[range]) -> list[FusedKernel]:
@@ -180,7 +198,7 @@ class _Group:
         neighbouring threads access neighbouring elements."""
         strides = x.expand(shape).stride()
         pairs = [(shape[d], strides[d]) for d in self.order]
-        return _offset(pairs)
+        return _index_expression(pairs)
 
     def kernel(self) -> FusedKernel | None:
         """Return the kernel, which stores what is read after it; None if nothing is."""
@@ -197,7 +215,9 @@ class _Group:
             return None
         read = list(self.loaded.values())
         names = [f"a{i}" for i in range(len(read))] + [f"b{i}" for i in range(len(written))]
-        key = (*names, *[str(x.dtype) for x in (*read, *written)]), tuple(lines)
+        kinds = [(x.dtype, x.data_ptr() % ALIGNMENT == 0) for x in (*read, *written)]
+        count = shape.numel()
+        key = tuple(lines), tuple(kinds), count == 1, count % ALIGNMENT == 0
         kernel = _kernels.find(key)
         if kernel is None:
             kernel = Kernel(names, lines)
@@ -238,10 +258,12 @@ def _literal(x: torch.Tensor) -> str:
         text = f'float("{value}")'
     else:
         text = repr(int(value)) if isinstance(value, bool) else repr(value)
+    if text == "-0.0":  # which Triton takes for 0
+        return f"(tl.full([BLOCK], 0.0, {triton_kernels.TYPES[kind]}) * -1.0)"
     return f"tl.full([BLOCK], {text}, {triton_kernels.TYPES[kind]})"
 
 
-def _offset(dimensions: Sequence[tuple[int, int]]) -> str | None:
+def _index_expression(dimensions: Sequence[tuple[int, int]]) -> str | None:
     """Return the place of element i of these dimensions, each an extent and a stride, outermost
     first; None if it is the first one for all."""
     terms, step = list[tuple[int, int, int]](), 1  # (elements behind, extent, stride)

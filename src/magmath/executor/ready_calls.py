@@ -84,7 +84,7 @@ def _local_calls(call: Call, tensors: Tensors) -> list[Ready]:
         return []
     local = KernelCall(
         out=tensors.own(call.out),
-        inputs=context.operands([tensors.own(i) for i in call.inputs]),
+        inputs=context.on_device([tensors.own(i) for i in call.inputs]),
         attributes=_local_attributes(call, tiles[0]),
         tile=tiles[0],
         tiles=[program.slots[i].layout.tiles(rank)[0] for i in call.inputs],

@@ -9,7 +9,7 @@ import numpy as np
 
 CUBIC = -0.75
 """The constant of cubic convolution (Keys 1981) in PyTorch and ONNX."""
-SMOOTH_CUBIC = -0.5
+CATMULL_ROM = -0.5
 """That of Pillow, which PyTorch has for antialiased images."""
 
 
@@ -19,24 +19,25 @@ def interpolation_weights(
     extent: int,
     *,
     cubic: float | None = None,
-    width: float = 1.0,
+    scale: float = 1.0,
     only_inside: bool = False,
 ) -> Any:
     """Return the matrix (new, extent) of the interpolation at positions among `extent` elements.
 
     cubic        the constant of cubic convolution; None for linear interpolation
-    width        the factor by which the filter is wider than the elements, against aliases
+    scale        the factor by which the filter is wider than the elements, against aliases
     only_inside  True if elements outside have no share; otherwise those at the ends have it
     """
-    reach = (1 if cubic is None else 2) * width
+    reach = (1 if cubic is None else 2) * scale
     weights = np.zeros((len(positions), extent))
     for row, position in zip(weights, positions, strict=True):
         near = np.arange(np.floor(position - reach) + 1, np.floor(position + reach) + 1)
-        shares = _filter(np.abs(near - position) / width, cubic)
+        shares = _filter(np.abs(near - position) / scale, cubic)
         inside = np.clip(near, 0, extent - 1).astype(int)
         if only_inside:
             shares = np.where(inside == near, shares, 0.0)
         np.add.at(row, inside, shares / shares.sum())
+    weights.setflags(write=False)
     return weights
 
 

@@ -23,6 +23,7 @@ from magmath.arrays.array import Array
 from magmath.arrays.number_list import is_number_table
 from magmath.arrays.variable import Variable
 from magmath.core.dtypes import as_dtype, compute_dtype, float32
+from magmath.core.foreign_names import MODULES, hint, missing_attribute
 from magmath.core.keyword_hints import KeywordHints
 from magmath.core.precision_state import PRECISION
 from magmath.engine import tracing
@@ -162,6 +163,12 @@ class Module(metaclass=KeywordHints):
             note_update(vars(self).get("_mode"))
         elif not (_running or tracing.current() is not None or _is_equal(former, value)):
             note_update(self)  # compiled functions have read the former value
+
+    if not TYPE_CHECKING:  # otherwise type checkers would accept any name
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise AttributeError; for a name of PyTorch's modules it says what to write."""
+            raise missing_attribute(f"{type(self).__name__!r} object", name, hint(MODULES, name))
 
     def __delattr__(self, name: str) -> None:
         object.__delattr__(self, name)

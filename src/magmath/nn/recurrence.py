@@ -31,26 +31,27 @@ def simple_step(activation: Callable[[Array], Array]) -> Step:
 
 
 def gru_step(added: Array, of_hidden: Array, state: State) -> State:
-    """Return the next hidden values; the gates reset, update, and are new."""
+    """Return the next hidden values; the gates are reset, update and new."""
     (hidden,) = state
-    (reset, update, new), own = parts(added, 3), parts(of_hidden, 3)
-    update = sigmoid(update + own[1])
-    new = tanh(new + sigmoid(reset + own[0]) * own[2])
+    reset, update, new = parts(added, 3)
+    hidden_reset, hidden_update, hidden_new = parts(of_hidden, 3)
+    update = sigmoid(update + hidden_update)
+    new = tanh(new + sigmoid(reset + hidden_reset) * hidden_new)
     return ((1.0 - update) * new + update * hidden,)
 
 
 def lstm_step(
     added: Array, of_hidden: Array, state: State, peepholes: Sequence[Array] | None = None
 ) -> State:
-    """Return the next hidden and cell values; the gates let in, keep, are new, and let out.
+    """Return the next hidden and cell values; the gates are input, forget, cell and output.
 
-    `peepholes`: factors (units,) with which the first, the second and the last gate see the cell.
+    `peepholes`: factors (units,) with which the input, forget and output gates see the cell.
     """
     _, cell = state
-    enter, keep, new, leave = parts(added + of_hidden, 4)
+    enter, forget, new, leave = parts(added + of_hidden, 4)
     if peepholes is not None:
-        enter, keep = enter + peepholes[0] * cell, keep + peepholes[1] * cell
-    cell = sigmoid(keep) * cell + sigmoid(enter) * tanh(new)
+        enter, forget = enter + peepholes[0] * cell, forget + peepholes[1] * cell
+    cell = sigmoid(forget) * cell + sigmoid(enter) * tanh(new)
     if peepholes is not None:
         leave = leave + peepholes[2] * cell
     return sigmoid(leave) * tanh(cell), cell

@@ -17,7 +17,7 @@ from magmath.api.products import tensordot
 from magmath.arrays.array import Array, as_array, floating
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import Shape
-from magmath.nn.interpolation_weights import CUBIC, SMOOTH_CUBIC, interpolation_weights
+from magmath.nn.interpolation_weights import CATMULL_ROM, CUBIC, interpolation_weights
 from magmath.nn.pooling import adaptive_avg_pool
 from magmath.nn.windows import Size, check_images, sizes
 
@@ -118,12 +118,12 @@ def _blended(
     positions = np.arange(new) * step
     if antialias or not align_corners:
         positions += 0.5 * step - 0.5
-    constant_of = SMOOTH_CUBIC if antialias else CUBIC
+    constant_of = CATMULL_ROM if antialias else CUBIC
     weights = interpolation_weights(
         tuple(positions),
         extent,
         cubic=constant_of if cubic else None,
-        width=max(step, 1.0) if antialias else 1.0,
+        scale=max(step, 1.0) if antialias else 1.0,
         only_inside=antialias,
     )
     return weighted_along(x, axis, weights)

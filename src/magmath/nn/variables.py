@@ -120,7 +120,7 @@ class RngState(Variable, Distributions):
 
     def __init__(self, seed: int | None = None) -> None:
         with tracing.suspended():
-            super().__init__("rng_state", variable("", _seed_and_stream(seed), dtype=int64).data)
+            super().__init__("rng_state", variable("", _seed_and_stream(seed), dtype=int64).stored)
 
     @property
     def _state(self) -> RngState:
@@ -172,7 +172,7 @@ def _first_value(
             made = variable("", value, dtype=dtype, layout=layout)
     if extents is not None and made.shape != extents:
         raise ShapeError(f"{kind}: needs a value of shape {extents}, was given {made.shape}")
-    return made.data
+    return made.stored
 
 
 def is_layer(kind: type) -> bool:
@@ -201,6 +201,7 @@ class Deferred:
         self.kind = kind
         self._owner: type | None = None
         self._attribute = ""
+        self._made: Parameter | Buffer | None = None
 
     def __repr__(self) -> str:
         return f"Deferred({self.kind.__name__})"
@@ -245,8 +246,15 @@ class Deferred:
     __len__ = _refused("length")
 
     def make(self, shape: Shape, dtype: DTypeLike = None) -> Parameter | Buffer:
-        """Return the variable with this shape."""
-        return self.kind(self.initial, shape, dtype=dtype)
+        """Return the variable with this shape: one for all attributes that share this object."""
+        if self._made is None:
+            self._made = self.kind(self.initial, shape, dtype=dtype)
+        elif self._made.shape != tuple(shape):
+            raise ShapeError(
+                f"module: {self._attribute or 'a variable'} is shared by layers that need the "
+                f"shapes {self._made.shape} and {tuple(shape)}; share layers of equal sizes"
+            )
+        return self._made
 
 
 def deferred(initial: Initial, kind: type[Parameter] | type[Buffer] = Parameter) -> Any:

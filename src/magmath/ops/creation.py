@@ -113,8 +113,6 @@ def _random_kernel(fill: str) -> Kernel:
         function = getattr(philox, fill)
         if seed.is_cuda:  # the host does not wait for the numbers
             return lambda: function(out, tile, shape, seed, stream)
-        if out.is_cuda:  # the host does not wait for the numbers
-            return lambda: function(out, tile, shape, seed, stream)
         return lambda: function(out, tile, shape, int(seed), int(stream))
 
     return bind

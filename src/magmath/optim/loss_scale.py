@@ -189,7 +189,7 @@ def _times(x: Node, factor: float) -> Node:
 
 def _is_usable(v: Variable) -> bool:
     """False for a variable of an earlier pool."""
-    return v.data.pool is session.engine().pool
+    return v.stored.pool is session.engine().pool
 
 
 def _made(numbers: Mapping[str, float]) -> dict[str, Variable]:

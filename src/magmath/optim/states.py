@@ -253,4 +253,4 @@ class States:
 
 def _is_on_its_pool(entry: VariableStates, v: Variable) -> bool:
     """Return False for states of an earlier pool, whose arrays no longer exist."""
-    return all(state.data.pool is v.data.pool for state in entry.variables())
+    return all(state.stored.pool is v.stored.pool for state in entry.variables())

@@ -108,14 +108,14 @@ class Asynchronous(Averaging):
             _check_pool(environment)
             return
         pool = session.engine().pool
-        if self._counts is None or self._counts[0].data.pool is not pool:
+        if self._counts is None or self._counts[0].stored.pool is not pool:
             schedule = variable("delays", self.schedule, dtype=int64)
             self._counts = variable("updates", 0, dtype=int64), schedule
         changed = False
         for v in training.parameters:
             past, shape = self._past.find(v), (self.staleness + 1, *v.shape)
             current = broadcast_to(Array(v.node), shape)
-            if past is None or past.values.data.pool is not pool:
+            if past is None or past.values.stored.pool is not pool:
                 made = variable(f"{v.name}.past", current, dtype=v.dtype)
                 self._past[v] = _Past(made, made.number - v.number)
             elif past.values.number - v.number != past.ahead:

@@ -123,7 +123,7 @@ class DataParallel(Averaging):
         for v in training.parameters:
             known = self._residuals.find(v)
             fits = known is not None and (known.shape[1], known.dtype) == (v.size, v.dtype)
-            if known is None or known.data.pool is not pool or not fits:
+            if known is None or known.stored.pool is not pool or not fits:
                 value = zeros((count, v.size), dtype=v.dtype)
                 self._residuals[v] = variable(f"{v.name}.residual", value, dtype=v.dtype)
 

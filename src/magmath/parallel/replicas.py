@@ -98,7 +98,7 @@ class Replicas(Strategy):
             copies = self._copies.get(id(v))
             layout = self.layout((self.replicas, *v.shape), environment)
             value = broadcast_to(Array(v.node), layout.shape)
-            is_new = copies is None or copies.stacked.data.pool is not pool
+            is_new = copies is None or copies.stacked.stored.pool is not pool
             if copies is None or is_new or copies.stacked.dtype is not v.dtype:
                 made = variable(v.name, value, dtype=v.dtype, layout=layout)
                 self._copies[id(v)] = _Copies(made, v.number)

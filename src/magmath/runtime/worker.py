@@ -73,6 +73,8 @@ class Worker:
         self.rank = comm.rank
         self.options = options
         self.device = choose_device(options.device)
+        if self.device.type == "cuda":  # of this thread, for libraries that use the current one
+            torch.cuda.set_device(self.device)
         windows = self.device.type == "cpu" and comm.shares_memory and comm.size > 1
         source = WindowSource(comm) if windows else PrivateSource(self.device, self.rank, comm.size)
         self.memory_bound = self._common_memory_bound()

@@ -52,6 +52,7 @@ from magmath.train.feeds import Feed
 from magmath.train.metric_choice import Metric
 from magmath.train.resident_data import Batch
 from magmath.train.weighted_loss import ClassWeights, WeightedLoss
+from magmath.transform.read_names import ReadNames
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
@@ -143,6 +144,7 @@ class TrainingStep:
         self._updated = self._updated_variables()
         self._leaves = self._leaves_of_module()
         self._captured = Captured(self.full.graph, self.full.placeholders, moves=False)
+        self.full.trace.note_structure(ReadNames(loss, module, *settings.metrics.values()))
         self._captured.add_state(self.full.trace)
         for traced in self._programs.values():
             traced.graph = self.engine.cut(traced.graph)

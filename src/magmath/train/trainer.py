@@ -99,7 +99,7 @@ class Trainer(metaclass=KeywordHints):
         loss_scale: LossScale | None = None,
         seed: int | None = None,
     ) -> None:
-        self.module = check_module("Trainer", module)
+        self._module = check_module("Trainer", module)
         self._loss = loss_function(loss)
         self.optimizer = optimizer if isinstance(optimizer, Optimizer) else _named(optimizer)
         self.metrics = metrics
@@ -122,6 +122,18 @@ class Trainer(metaclass=KeywordHints):
         self._shapes: dict[Hashable, Any] = {}
         self._last_feed: Feed | None = None
         self.stop_requested = False
+
+    @property
+    def module(self) -> Module:
+        """The module that is trained; another one may be assigned."""
+        return self._module
+
+    @module.setter
+    def module(self, module: Module) -> None:
+        self._module = check_module("Trainer", module)
+        stream = self._stream
+        self._start_anew()
+        self._stream = stream
 
     @property
     def loss(self) -> Callable[..., Any]:

@@ -102,6 +102,7 @@ class _CompiledFunction:
             def method(*args: Any, **kwargs: Any) -> Any:
                 return function(owner(), *args, **kwargs)
 
+            method.method_of = owner  # type: ignore[attr-defined]
             self._methods[number] = _CompiledFunction(method)
         return self._methods[number]
 

@@ -18,6 +18,7 @@ from magmath.errors import MagmathError
 from magmath.graph import Graph, Node, apply, recording_nodes, topological
 from magmath.ops import elementwise as e
 from magmath.transform.call_arguments import placeholder_of, traced_arguments
+from magmath.transform.read_names import ReadNames
 
 
 @final
@@ -60,6 +61,7 @@ class TracedCall:
         del given
         self.nodes, self.tree, self.updated = found
         self.trace.check_updates("compile")
+        self.trace.note_structure(ReadNames(function))
         self.outside = _outside(self.outputs, made)
 
     @property

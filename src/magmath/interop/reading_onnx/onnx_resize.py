@@ -55,7 +55,7 @@ def _along(call: OnnxCall, x: mm.Array, axis: int, factor: float, new: int, mode
         tuple(positions),
         x.shape[axis],
         cubic=call.get("cubic_coeff_a", CUBIC) if mode == "cubic" else None,
-        width=1.0 / min(factor, 1.0) if call.get("antialias", 0) else 1.0,
+        scale=1.0 / min(factor, 1.0) if call.get("antialias", 0) else 1.0,
         only_inside=bool(call.get("exclude_outside", 0)),
     )
     return weighted_along(x, axis, weights)

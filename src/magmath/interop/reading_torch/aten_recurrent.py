@@ -66,8 +66,8 @@ def _run(
 
     def step(states: State, row: mm.Array) -> tuple[State, mm.Array]:
         of_hidden = states[0] @ from_hidden
-        added = of_hidden if bias is None else of_hidden + bias
-        following = STEPS[cell](row, added, states)
+        recurrent = of_hidden if bias is None else of_hidden + bias
+        following = STEPS[cell](row, recurrent, states)
         return following, following[0]
 
     end, outputs = mm.scan(step, first, added, reverse=reverse)

@@ -7,7 +7,7 @@ from abc import ABC
 from typing import Any, ClassVar, final
 
 from magmath.api.creation import DTypeLike, zeros
-from magmath.api.manipulation import concat, flip, stack
+from magmath.api.manipulation import concat, stack, swapaxes
 from magmath.api.products import matmul
 from magmath.arrays.array import Array
 from magmath.core.integers import require_integer
@@ -18,6 +18,7 @@ from magmath.nn.layers.dropout import Dropout
 from magmath.nn.module import Module
 from magmath.nn.recurrence import STEPS, State
 from magmath.nn.variables import Parameter, deferred
+from magmath.transform.loops import scan
 
 
 class Direction(Module):
@@ -118,13 +119,14 @@ class _Recurrent(Module, ABC):
         self, direction: Direction, x: Array, state: State, *, backwards: bool
     ) -> tuple[Array, State]:
         """Return the outputs of one direction at all times, and its last state."""
-        added = direction(flip(x, 1) if backwards else x)
-        outputs = []
-        for t in range(x.shape[1]):
-            state = self.next_state(direction, added[:, t], state)
-            outputs.append(state[0])
-        found = stack(outputs, axis=1)
-        return (flip(found, 1) if backwards else found), state
+        added = swapaxes(direction(x), 0, 1)
+
+        def step(state: State, row: Array) -> tuple[State, Array]:
+            following = self.next_state(direction, row, state)
+            return following, following[0]
+
+        last, outputs = scan(step, state, added, reverse=backwards)
+        return swapaxes(outputs, 0, 1), last
 
     @classmethod
     def next_state(cls, direction: Direction, added: Array, state: State) -> State:

@@ -1,0 +1,148 @@
+"""The names by which a function reads objects from outside: globals, variables of enclosing
+functions, and attributes of plain objects.
+
+A function that is traced reads their objects during tracing. After one of the names is bound to
+another object, such as a new network or a new optimizer, it must be traced again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any, final
+from weakref import ref
+
+OWN = __name__.split(".", maxsplit=1)[0]
+_MISSING = object()
+_COMPARED = (bool, int, float, complex, str)
+"""Types of which equal values are the same."""
+
+
+@final
+class ReadNames:
+    """The names that functions read, and their objects, which are not kept alive."""
+
+    def __init__(self, *functions: Any) -> None:
+        self._names: list[tuple[Mapping[str, Any], str, _Held]] = []
+        self._cells: list[tuple[CellType, _Held]] = []
+        self._seen: set[tuple[int, object]] = set()
+        for function in functions:
+            self._read(function)
+        self._seen.clear()
+
+    def is_unchanged(self) -> bool:
+        """Return True if all names are bound to the same objects."""
+        for names, name, former in self._names:
+            if not former.is_same(names.get(name, _MISSING)):
+                return False
+        return all(former.is_same(_content(cell)) for cell, former in self._cells)
+
+    def _read(self, called: Any) -> None:
+        """Add the names that a call of an object reads."""
+        owner = getattr(called, "method_of", None)
+        if owner is not None:  # a compiled method
+            self._read_function(called.__wrapped__, owner())
+        elif isinstance(called, partial):
+            self._read(called.func)
+        elif isinstance(called, MethodType):
+            self._read_function(called.__func__, called.__self__)
+        elif isinstance(called, FunctionType):
+            self._read_function(called, None)
+        elif callable(inner := getattr(called, "__wrapped__", None)):
+            self._read(inner)
+        elif isinstance(call := _method(type(called), "__call__"), FunctionType):
+            self._read_function(call, called)
+
+    def _read_function(self, function: Any, owner: object) -> None:
+        while callable(inner := getattr(function, "__wrapped__", None)):
+            function = inner
+        key = id(function), id(owner)
+        if not isinstance(function, FunctionType) or key in self._seen:
+            return
+        self._seen.add(key)
+        if _is_of_library(function.__module__):
+            return
+        used = {name for code in _codes(function.__code__) for name in code.co_names}
+        names = function.__globals__
+        for name in sorted(used & names.keys()):
+            self._note(names, name, used)
+        for cell in function.__closure__ or ():
+            content = _content(cell)
+            self._cells.append((cell, _Held(content)))
+            self._follow(content, used)
+        if owner is not None:
+            self._follow(owner, used)
+
+    def _note(self, names: Mapping[str, Any], name: str, used: set[str]) -> None:
+        value, key = names[name], (id(names), name)
+        if key not in self._seen and not isinstance(value, ModuleType | type):
+            self._seen.add(key)
+            self._names.append((names, name, _Held(value)))
+            self._follow(value, used)
+
+    def _follow(self, value: Any, used: set[str]) -> None:
+        """Add what a function reads that may call a value, or read attributes of it."""
+        if isinstance(value, FunctionType | MethodType | partial) or hasattr(value, "__wrapped__"):
+            self._read(value)
+        elif not isinstance(value, type) and not _is_of_library(type(value).__module__):
+            if not hasattr(type(value), "named_parameters"):  # modules note their own state
+                self._read_attributes(value, used)
+            self._read(value)
+
+    def _read_attributes(self, owner: Any, used: set[str]) -> None:
+        """Add the attributes of a plain object, and its methods, that have these names."""
+        attributes = getattr(owner, "__dict__", None)
+        if not isinstance(attributes, dict):
+            return
+        for name in sorted(used & attributes.keys()):
+            self._note(attributes, name, used)
+        for name in sorted(used):
+            method = _method(type(owner), name)
+            if isinstance(method, FunctionType):
+                self._read_function(method, owner)
+
+
+@final
+class _Held:
+    """An object, by a weak reference if it can have one."""
+
+    __slots__ = ("_reference", "_value")
+
+    def __init__(self, value: object) -> None:
+        self._value: object = None
+        try:
+            self._reference: Callable[[], object] | None = ref(value)
+        except TypeError:
+            self._value, self._reference = value, None
+
+    def is_same(self, now: object) -> bool:
+        """Return True if `now` is this object, or an equal number or text."""
+        former = self._value if self._reference is None else self._reference()
+        if now is former:
+            return True
+        return type(now) is type(former) and isinstance(now, _COMPARED) and bool(now == former)
+
+
+def _method(kind: type, name: str) -> object:
+    return getattr(kind, name, None)
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """Yield the code of a function and of the functions in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+def _content(cell: CellType) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not assigned yet
+        return _MISSING
+
+
+def _is_of_library(module: str | None) -> bool:
+    """Return True for modules whose functions read nothing that a user binds anew."""
+    return (module or "").split(".", maxsplit=1)[0] in {OWN, "builtins", "numpy", "torch", "scipy"}

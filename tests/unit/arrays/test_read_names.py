@@ -1,0 +1,186 @@
+"""Compiled functions and training steps read what names are bound to at the time of the call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import magmath as mm
+from engines import current
+from magmath.transform import traced_call
+
+X = np.random.default_rng(0).normal(size=(16, 4)).astype(np.float32)
+Y = (X[:, 0] > 0).astype(np.int64)
+scale: Any = 1.0
+network: Any = None
+optimizer: Any = None
+
+
+@pytest.fixture(params=[("inline", 1), ("shared", 2)], autouse=True)
+def pool(request: pytest.FixtureRequest) -> Iterator[None]:
+    with current(*request.param):
+        yield
+
+
+@pytest.fixture
+def traces(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list that gets an item with each trace."""
+    made: list[int] = []
+    original = traced_call.TracedCall.__init__
+
+    def counted(self: Any, *args: Any) -> None:
+        made.append(1)
+        original(self, *args)
+
+    monkeypatch.setattr(traced_call.TracedCall, "__init__", counted)
+    return made
+
+
+def new_network() -> mm.nn.Module:
+    return mm.nn.Dense(2).build((1, 4))
+
+
+def test_another_network_and_optimizer_are_trained() -> None:
+    """As in cross-validation, or from a new start."""
+    global network, optimizer
+
+    @mm.compile
+    def step(x: Any, y: Any) -> mm.Array:
+        loss, gradients = mm.value_and_grad(
+            lambda: mm.nn.cross_entropy(network(x), y), network.trainable()
+        )
+        optimizer.update(gradients)
+        return loss
+
+    kept = []
+    for make in (partial(mm.optim.GradientDescent, 0.5), partial(mm.optim.Adam, 0.1)) * 2:
+        network, optimizer = new_network(), make()
+        twin = float(mm.nn.cross_entropy(network(X), Y))
+        kept.append(network)
+        losses = [float(step(X, Y)) for _ in range(3)]
+        assert losses[0] == pytest.approx(twin, rel=1e-6)
+        assert losses[2] < losses[0]
+    optimizer = mm.optim.GradientDescent(0.0)  # the former one is gone
+    assert float(step(X, Y)) == pytest.approx(float(step(X, Y)))
+
+
+def test_numbers_arrays_and_functions(traces: list[int]) -> None:
+    global scale
+    array = mm.ones(3)
+
+    def scaled(x: mm.Array) -> mm.Array:
+        return x * scale
+
+    helper = scaled
+
+    @mm.compile
+    def f(x: mm.Array) -> mm.Array:
+        return helper(x) + array
+
+    x = mm.ones(3)
+    for scale in (1.0, 2.0, 2.0, 3.0, 1.0):
+        assert f(x).tolist() == [scale + 1] * 3
+    count = len(traces)
+    scale = 0.5 + 0.5  # an equal number
+    for _ in range(5):
+        f(x)
+    assert len(traces) == count
+    array = mm.ones(3) * 5
+    assert f(x).tolist() == [6.0] * 3
+
+    helper = partial(mm.multiply, 100.0)
+    assert f(x).tolist() == [105.0] * 3
+
+
+class Owner:
+    """A plain object with a network and a number."""
+
+    def __init__(self) -> None:
+        self.network, self.factor = new_network(), 1.0
+        self.own = mm.compile(self.call)
+
+    def call(self, x: Any) -> mm.Array:
+        return self._scaled(self.network(x))
+
+    def _scaled(self, x: mm.Array) -> mm.Array:
+        return x * self.factor
+
+    @mm.compile
+    def decorated(self, x: Any) -> mm.Array:
+        return self.call(x)
+
+
+@pytest.mark.parametrize("name", ["own", "decorated"])
+def test_attributes_of_plain_objects(name: str) -> None:
+    owner = Owner()
+    call: Callable[..., Any] = getattr(owner, name)
+    for _ in range(2):
+        np.testing.assert_allclose(call(X), owner.call(X), rtol=1e-6)
+        owner.network = new_network()
+        np.testing.assert_allclose(call(X), owner.call(X), rtol=1e-6)
+        owner.factor += 1
+        np.testing.assert_allclose(call(X), owner.call(X), rtol=1e-6)
+
+
+def test_fit_reads_numbers_of_the_loss() -> None:
+    """As in annealing of a term of the loss."""
+    global scale
+
+    class Anneal(mm.train.Callback):
+        def on_epoch_begin(self, *_: Any) -> None:
+            global scale
+            scale += 1.0
+
+    scale = 0.0
+    trainer = mm.train.Trainer(
+        new_network(), lambda outputs, _: 0 * mm.sum(outputs) + scale, "adam", metrics=[]
+    )
+    found = trainer.fit(X, Y, epochs=4, batch_size=8, callbacks=[Anneal()])
+    assert found.loss == [1.0, 2.0, 3.0, 4.0]
+    scale = 7.0
+    assert trainer.fit(X, Y, epochs=1, batch_size=8).loss == [7.0]
+
+
+def test_another_module_of_a_trainer() -> None:
+    trainer = mm.train.Trainer(new_network(), optimizer=mm.optim.GradientDescent(0.5))
+    trainer.fit(X, Y, epochs=1)
+    former, trainer.module = trainer.module, new_network()
+    before, old = trainer.module.weight.numpy(), former.weight.numpy()  # type: ignore[attr-defined]
+    trainer.fit(X, Y, epochs=3)
+    assert np.abs(trainer.module.weight.numpy() - before).max() > 0  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(former.weight.numpy(), old)  # type: ignore[attr-defined]
+
+
+def test_weights_that_are_tied_before_they_exist() -> None:
+    class Tied(mm.nn.Module):
+        def __init__(self, units: int = 4) -> None:
+            self.a, self.b = mm.nn.Dense(4), mm.nn.Dense(units)
+            self.b.weight = self.a.weight
+
+        def __call__(self, x: Any) -> mm.Array:
+            return self.b(self.a(x))
+
+    tied = Tied().build((1, 4))
+    assert tied.a.weight is tied.b.weight
+    assert len(tied.parameters()) == 3
+    with pytest.raises(mm.errors.ShapeError, match=r"shared by layers that need the shapes"):
+        Tied(5).build((1, 4))
+
+
+@pytest.mark.parametrize("name", ["data", "requires_grad"])
+def test_attributes_of_parameters_of_pytorch(name: str) -> None:
+    weight = mm.nn.Parameter([1.0, 2.0])
+    with pytest.raises(AttributeError, match="write "):
+        setattr(weight, name, mm.ones(2))
+    assert weight.tolist() == [1.0, 2.0]
+
+
+def test_names_of_modules_of_pytorch() -> None:
+    with pytest.raises(AttributeError, match=r"register_buffer'; write self.name = mm.nn.Buffer"):
+        new_network().register_buffer("x", None)  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"no attribute 'nothing'$"):
+        new_network().nothing  # type: ignore[attr-defined]  # noqa: B018
