@@ -392,3 +392,14 @@ def missing_attribute(owner: str, name: str, hint: str) -> AttributeError:
     if hint:
         error.name = name
     return error
+
+
+def check_assigned_name(owner: object, name: str) -> None:
+    """Raise AttributeError for an attribute that `owner` lacks and has under another name."""
+    if name in vars(owner) or hasattr(type(owner), name):
+        return
+    for own in KEYWORDS.get(name, ()):
+        if own in vars(owner):
+            raise AttributeError(
+                f"{type(owner).__name__!r} object has no attribute {name!r}; write .{own} = value"
+            )

@@ -23,7 +23,13 @@ from magmath.arrays.array import Array
 from magmath.arrays.number_list import is_number_table
 from magmath.arrays.variable import Variable
 from magmath.core.dtypes import as_dtype, compute_dtype, float32
-from magmath.core.foreign_names import MODULES, hint, missing_attribute
+from magmath.core.foreign_names import (
+    KEYWORDS,
+    MODULES,
+    check_assigned_name,
+    hint,
+    missing_attribute,
+)
 from magmath.core.keyword_hints import KeywordHints
 from magmath.core.precision_state import PRECISION
 from magmath.engine import tracing
@@ -148,6 +154,8 @@ class Module(metaclass=KeywordHints):
                 f"{type(self).__name__}: {name} is a method of mm.nn.Module, which this attribute "
                 f"would replace; choose another name"
             )
+        if name in KEYWORDS and is_layer(type(self)):
+            check_assigned_name(self, name)
         former = self.__dict__.get(name)
         if isinstance(value, Deferred):
             value.note_owner(type(self), name)

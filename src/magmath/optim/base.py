@@ -23,7 +23,7 @@ from magmath.arrays.variable import Variable, assign
 from magmath.arrays.variable_list import checked_variables
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.dtypes import compute_dtype, float64, int64
-from magmath.core.foreign_names import UPDATES, hint
+from magmath.core.foreign_names import UPDATES, check_assigned_name, hint
 from magmath.core.integers import require_integer
 from magmath.core.keyword_hints import KeywordHints
 from magmath.engine import tracing
@@ -108,6 +108,7 @@ class Optimizer(metaclass=KeywordHints):
                 f"compiled steps; make another optimizer: "
                 f"dataclasses.replace(optimizer, {name}={value!r})"
             )
+        check_assigned_name(self, name)
         super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> NoReturn:

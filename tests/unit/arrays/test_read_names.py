@@ -184,3 +184,15 @@ def test_names_of_modules_of_pytorch() -> None:
         new_network().register_buffer("x", None)  # type: ignore[attr-defined]
     with pytest.raises(AttributeError, match=r"no attribute 'nothing'$"):
         new_network().nothing  # type: ignore[attr-defined]  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "words"),
+    [
+        (lambda: mm.optim.Adam(0.1), "lr", r"no attribute 'lr'; write .learning_rate = value"),
+        (lambda: mm.nn.Dropout(0.1), "p", r"no attribute 'p'; write .rate = value"),
+    ],
+)
+def test_attributes_under_another_name(owner: Callable[[], Any], name: str, words: str) -> None:
+    with pytest.raises(AttributeError, match=words):
+        setattr(owner(), name, 0.5)
