@@ -13,8 +13,12 @@ from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, final
 from weakref import ref
 
+import numpy as np
+
 OWN = __name__.split(".", maxsplit=1)[0]
 _MISSING = object()
+MAX_ITEMS, MAX_BYTES = 64, 1 << 10
+"""Sizes up to which the content of containers and of NumPy's arrays is compared at each call."""
 _COMPARED = (bool, int, float, complex, str)
 """Types of which equal values are the same."""
 
@@ -86,8 +90,7 @@ class ReadNames:
         if isinstance(value, FunctionType | MethodType | partial) or hasattr(value, "__wrapped__"):
             self._read(value)
         elif not isinstance(value, type) and not _is_of_library(type(value).__module__):
-            if not hasattr(type(value), "named_parameters"):  # modules note their own state
-                self._read_attributes(value, used)
+            self._read_attributes(value, used)
             self._read(value)
 
     def _read_attributes(self, owner: Any, used: set[str]) -> None:
@@ -95,8 +98,10 @@ class ReadNames:
         attributes = getattr(owner, "__dict__", None)
         if not isinstance(attributes, dict):
             return
+        notes_own = hasattr(type(owner), "named_parameters")  # a module
         for name in sorted(used & attributes.keys()):
-            self._note(attributes, name, used)
+            if not notes_own or _is_compared(attributes[name]):
+                self._note(attributes, name, used)
         for name in sorted(used):
             method = _method(type(owner), name)
             if isinstance(method, FunctionType):
@@ -105,23 +110,40 @@ class ReadNames:
 
 @final
 class _Held:
-    """An object, by a weak reference if it can have one."""
+    """An object, by a weak reference if it can have one; small containers of numbers and small
+    arrays of NumPy with their content."""
 
-    __slots__ = ("_reference", "_value")
+    __slots__ = ("_content", "_reference", "_value")
 
     def __init__(self, value: object) -> None:
         self._value: object = None
+        self._content = _copied(value) if _is_compared(value) else None
         try:
             self._reference: Callable[[], object] | None = ref(value)
         except TypeError:
             self._value, self._reference = value, None
 
     def is_same(self, now: object) -> bool:
-        """Return True if `now` is this object, or an equal number or text."""
+        """Return True if `now` is this object with this content, or an equal number or text."""
         former = self._value if self._reference is None else self._reference()
         if now is former:
-            return True
+            return self._content is None or _copied(now) == self._content
         return type(now) is type(former) and isinstance(now, _COMPARED) and bool(now == former)
+
+
+def _is_compared(value: object) -> bool:
+    """Return True for small lists and dictionaries of numbers and text, and small arrays."""
+    if isinstance(value, np.ndarray):
+        return value.nbytes <= MAX_BYTES and value.dtype.kind != "O"
+    if not isinstance(value, list | dict) or len(value) > MAX_ITEMS:
+        return False
+    items = value.values() if isinstance(value, dict) else value
+    return all(isinstance(item, _COMPARED) for item in items)
+
+
+def _copied(value: Any) -> object:
+    """Return the content of a small container or array."""
+    return (value.shape, value.tobytes()) if isinstance(value, np.ndarray) else value.copy()
 
 
 def _method(kind: type, name: str) -> object:

@@ -126,6 +126,29 @@ def test_attributes_of_plain_objects(name: str) -> None:
         np.testing.assert_allclose(call(X), owner.call(X), rtol=1e-6)
 
 
+def test_small_containers_and_arrays() -> None:
+    class Configured(mm.nn.Module):
+        def __init__(self) -> None:
+            self.settings, self.steps, self.factors = {"k": 1.0}, [1, 2], np.ones(4, np.float32)
+
+        def __call__(self, x: Any) -> mm.Array:
+            return x * self.settings["k"] * self.steps[1] * self.factors
+
+    module, outside = Configured(), {"a": 1.0}
+    f = mm.compile(lambda x: module(x) * outside["a"])
+    x = mm.ones(4)
+    f(x)
+    module.settings["k"] = 5.0
+    np.testing.assert_array_equal(f(x), module(x))
+    module.steps.append(3)
+    module.steps[1] = 7
+    np.testing.assert_array_equal(f(x), module(x))
+    module.factors[0] = 3.0
+    np.testing.assert_array_equal(f(x), module(x))
+    outside["a"] = 2.0
+    np.testing.assert_array_equal(f(x), module(x) * 2)
+
+
 def test_fit_reads_numbers_of_the_loss() -> None:
     """As in annealing of a term of the loss."""
     global scale
