@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -421,3 +422,57 @@ def test_copies_to_fewer_dimensions() -> None:
     assert x.tolist() == [1] * 6
     with pytest.raises(ValueError, match="cannot be stretched"):
         mm.copyto(x, mm.ones((2, 6)))
+
+
+SMALL_INTEGERS = """
+polyval(a, 2); polyval([100, 100], a); polyval(a, 200); convolve(u, [1, 1]); kron(a, [2]); polyadd(a, [100])
+left_shift(a, [7, 8]); diff(a, prepend=-100); histogram(u, bins=[0, 64, 256])[0]; digitize(u, [0, 64, 256])
+digitize(u, [-1, 0, 1]); interp(u, [0, 64, 256], [0.0, 1, 2]); cov(u, [1, 2, 300]); trapezoid(u, [0, 1, 300])
+array_equal(u, [1, 2, 300]); allclose(u, [1, 2, 300]); setdiff1d(u, [1, 2, 300]); intersect1d(u, [1, 300])
+union1d(u, [1, 300]); add(u, [1, 2, 3]); multiply(a, [2, 3]); equal(u, [1, 2, 300]); maximum(u, [1, 2, 300])
+where(u > 3, u, [1, 2, 300]); clip(u, [2, 2, 2], 250); isin(u, [1, 300]); searchsorted(u, [0, 300])
+concatenate([u, [300]]); subtract([1, 2], a); gcd(12, 18); lcm(4, 6); meshgrid(ones((2, 2)), [1])[0]
+"""
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("call", [x.strip() for x in SMALL_INTEGERS.replace("\n", ";").split(";")])
+def test_small_integers_with_lists_of_integers(call: str) -> None:
+    """Lists of integers have 64 bits, so that nothing wraps."""
+    if not call:
+        return
+    values = {"a": np.array([100, 100], np.int8), "u": np.array([1, 200, 255], np.uint8)}
+    former = mm.get_default_dtype()
+    mm.set_default_dtype("float64")
+    try:
+        found = eval(
+            call, vars(mm) | dict(mm_names()) | {k: mm.asarray(v) for k, v in values.items()}
+        )
+        wanted = eval(call, {**vars(np), **values})
+    finally:
+        mm.set_default_dtype(former)
+    np.testing.assert_array_equal(np.asarray(found), wanted)
+    assert np.asarray(found).dtype == np.asarray(wanted).dtype
+
+
+def mm_names() -> list[tuple[str, Any]]:
+    """The functions of magmath that the calls use."""
+    return [(name, getattr(mm, name)) for name in re.findall(r"(\w+)\(", SMALL_INTEGERS)]
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (3, 3), (2, 4)])
+@pytest.mark.parametrize("columns", [(), (2,)])
+def test_residuals_of_least_squares(shape: tuple[int, int], columns: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal(shape), rng.standard_normal((shape[0], *columns))
+    found = mm.linalg.lstsq(mm.asarray(a, dtype="float64"), mm.asarray(b, dtype="float64"))
+    wanted = np.linalg.lstsq(a, b, rcond=None)
+    assert found[1].shape == wanted[1].shape
+    np.testing.assert_allclose(found[1], wanted[1], atol=1e-12)
+
+
+def test_seeds_of_generators() -> None:
+    rng = mm.random.default_rng(3)
+    assert mm.random.default_rng(rng) is rng
+    first, second = (mm.random.default_rng([1, 2]).random(3).tolist() for _ in range(2))
+    assert first == second != mm.random.default_rng([2, 1]).random(3).tolist()

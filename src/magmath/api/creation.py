@@ -20,6 +20,7 @@ from magmath.arrays.views import Reshaped, Stretched
 from magmath.core.dtypes import (
     DType,
     as_dtype,
+    convert_number,
     float64,
     int64,
     uint64,
@@ -363,6 +364,9 @@ def arange(
         else max(0, math.ceil((last - first) / step))
     )
     element = as_dtype(dtype) if dtype is not None else natural
+    if integer and element.is_integer and extent:
+        for number in (first, first + (extent - 1) * step):  # the ends of the values
+            convert_number(number, element, "arange")
     exact = (uint64 if element == uint64 else int64) if integer else float64
     count = creation.iota((extent,), 0, exact)
     values = e.add(e.multiply(count, parameter(step, exact)), parameter(first, exact))
@@ -445,7 +449,8 @@ def _triangle(name: str, x: Array, comparison: str, k: int) -> Array:
 def meshgrid(
     *arrays: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy"
 ) -> tuple[Array, ...]:
-    """Return coordinate arrays of a grid from 1-D arrays, one for each, of a dimension for each.
+    """Return coordinate arrays of a grid from 1-D arrays, one for each, of a dimension for each;
+    arrays of other dimensions are flattened.
 
     indexing: "ij" orders the dimensions as the arrays, "xy" exchanges the first two. With `sparse`
     an array has an extent of 1 in the dimensions of the others. Without `copy` they are views,
@@ -454,12 +459,7 @@ def meshgrid(
     if indexing not in ("xy", "ij"):
         raise ValueError(f'meshgrid: indexing must be "xy" or "ij", was given {indexing!r}')
     given = [as_array("meshgrid", x) for x in arrays]
-    given = [x if x.ndim else rearranged(x, Reshaped((1,))) for x in given]
-    if bad := [x.shape for x in given if x.ndim != 1]:
-        raise ShapeError(
-            f"meshgrid: needs 1-D arrays, was given shape {bad[0]}"
-            "; flatten it with mm.reshape(x, (-1,))"
-        )
+    given = [x if x.ndim == 1 else rearranged(x, Reshaped((x.size,))) for x in given]
     dims = list(range(len(given)))
     if indexing == "xy" and len(given) > 1:
         dims[:2] = [1, 0]

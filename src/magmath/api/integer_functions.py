@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from magmath.api.creation import zeros
@@ -46,6 +47,8 @@ def _integers(name: str, x1: Any, x2: Any) -> tuple[Array, Array]:
 def gcd(x1: Any, x2: Any, /) -> Array:
     """Return the greatest common divisor of |x1| and |x2|. The number of steps depends on the
     values, so these are computed."""
+    if isinstance(x1, int) and isinstance(x2, int):
+        return math.gcd(x1, x2)  # type: ignore[return-value]  # as other functions of numbers
     a, b = _integers("gcd", x1, x2)
     while any(not_equal(b, 0)):
         for _ in range(STEPS):
@@ -58,6 +61,8 @@ def gcd(x1: Any, x2: Any, /) -> Array:
 @takes_out
 def lcm(x1: Any, x2: Any, /) -> Array:
     """Return the least common multiple of |x1| and |x2|; 0 where one of them is 0."""
+    if isinstance(x1, int) and isinstance(x2, int):
+        return math.lcm(x1, x2)  # type: ignore[return-value]
     a, b = _integers("lcm", x1, x2)
     common = gcd(a, b)
     return multiply(floor_divide(a, where(not_equal(common, 0), common, 1)), b)

@@ -137,14 +137,20 @@ def lstsq(
     x1: Array, x2: Array, /, rcond: Any = None, *, rtol: float | Array | None = None
 ) -> LstsqResult:
     """Return the least-squares solution x of x1·x = x2, the one of smallest norm; `rtol` as for
-    `pinv`."""
+    `pinv`.
+
+    The sums of squared residuals are one number for each right-hand side; none if a matrix has at
+    most as many rows as columns.
+    """
     a, b, vector = _system("lstsq", x1, x2)
     tolerance = _tolerance("lstsq", a, rcond if rtol is None else rtol)
     x = apply(least_squares.LSTSQ, a, b, tolerance, line=user_line())
     distance = e.call("abs", e.subtract(product(a, x), b))
     residuals = sum_(e.call("square", distance), (a.ndim - 2,))
     s = apply(eigen.SVDVALS, a, line=user_line())
-    if vector:
+    if a.ndim == 2 and a.shape[0] <= a.shape[1]:  # as in NumPy, also for one right-hand side
+        residuals = slice_along(residuals, 0, 0, 0)
+    elif vector and a.ndim > 2:
         residuals = reshape(residuals, residuals.shape[:-1])
     return LstsqResult(_solution(x, vector), Array(residuals), Array(_rank(s, tolerance)), Array(s))
 

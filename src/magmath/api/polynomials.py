@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from magmath.api.complex_functions import sort_complex
-from magmath.api.creation import arange, asarray, eye, ones, zeros, zeros_like
+from magmath.api.creation import arange, asarray, eye, ones, zeros
 from magmath.api.data_types import astype, finfo, result_type
 from magmath.api.diagonals import vander
 from magmath.api.elementwise import add, conj, divide, imag, real, sqrt, subtract
@@ -33,9 +33,10 @@ def _coefficients(name: str, p: Any) -> Array:
 
 def polyval(p: Any, x: Any) -> Array:
     """Return the values of a polynomial at each element of x, by Horner's scheme."""
-    p, at = as_arrays("polyval", p, x)
+    at = asarray(x) if isinstance(x, int) else x  # of 64 bits, as in NumPy
+    p, at = as_arrays("polyval", p, at)
     coefficients = _coefficients("polyval", p)
-    value = zeros_like(at)
+    value = zeros(at.shape, dtype=result_type(at, coefficients))
     for i in range(coefficients.size):
         value = value * at + coefficients[i]
     return value

@@ -8,7 +8,7 @@ the same sequence as uncompiled code.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import final
 
@@ -73,11 +73,16 @@ class Generator(Distributions):
         return f"Generator(seed={self._state.seed}, drawn={self._state.next - OWN_STREAMS})"
 
 
-def default_rng(seed: int | None = None) -> Generator:
-    """Return a generator with this seed, by default one from the system's entropy.
+def default_rng(seed: int | Sequence[int] | Generator | None = None) -> Generator:
+    """Return a generator with this seed, by default one from the system's entropy; a generator is
+    returned as it is.
 
     The name is NumPy's.
     """
+    if isinstance(seed, Generator):
+        return seed
+    if isinstance(seed, Sequence):
+        seed = int(SeedSequence(seed).generate_state(1, uint64)[0]) >> 2
     return Generator(secrets.randbits(62) if seed is None else seed)
 
 

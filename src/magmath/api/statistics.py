@@ -10,7 +10,7 @@ import warnings
 from typing import Any
 
 from magmath.api.complex_order import complex_extremum
-from magmath.api.creation import full
+from magmath.api.creation import asarray, full
 from magmath.api.data_types import astype
 from magmath.api.elementwise import (
     abs,
@@ -455,7 +455,8 @@ def diff(
     x = as_array("diff", x)
     d = normalize_axis("diff", axis, x.ndim)
     line = (*x.shape[:d], 1, *x.shape[d + 1 :])
-    given = as_arrays("diff", *[part for part in (prepend, x, append) if part is not None])
+    ends = [asarray(end) if isinstance(end, int) else end for end in (prepend, append)]
+    given = as_arrays("diff", *[part for part in (ends[0], x, ends[1]) if part is not None])
     parts = [part if part.ndim else Array(broadcast_to(part.node, line)) for part in given]
     node = concat(parts, axis=d).node if len(parts) > 1 else x.node
     difference = "not_equal" if x.dtype.kind == "bool" else "subtract"

@@ -12,7 +12,7 @@ from magmath.arrays.conversion import as_node, leaf_of_values
 from magmath.arrays.integer_compare import comparable_operands
 from magmath.arrays.lazy_array import LazyArray
 from magmath.arrays.number_list import NumberList, holds, is_number, number_list
-from magmath.core.dtypes import PYTHON_NUMBERS, DType, bool_, float64, int8
+from magmath.core.dtypes import PYTHON_NUMBERS, DType, bool_, float64, int8, int64, uint64
 from magmath.core.promotion import DEFAULT, common_dtype, floating_dtype
 from magmath.engine import session
 from magmath.engine.user_line import user_line
@@ -92,11 +92,20 @@ def operands(operation: str, *values: Any) -> tuple[Node, ...]:
             f"{operation}: needs an array, was given {numbers}; make one with mm.asarray(x)"
         )
     dtype = _operand_type(DEFAULT.floating, operation, *kinds)
+    if dtype.is_integer and operation not in _COMPARING:
+        dtype = _with_lists(dtype, found)
     if operation == "power" and dtype.is_integer and is_number(found[1]) and found[1] < 0:
         raise negative_power(found[1])
     if operation in _COMPARING and dtype.is_integer:
         dtype, found = comparable_operands(operation, dtype, found, kinds)
     return tuple([node_of(operation, value, dtype) for value in found])
+
+
+def _with_lists(dtype: DType, operands: Sequence[Any]) -> DType:
+    """Return the type of integers that are combined with lists of integers: these have 64 bits, as
+    in NumPy, so that sums and products with them do not wrap."""
+    lists = [x for x in operands if isinstance(x, NumberList) and x.kind is int]
+    return common_dtype(dtype, int64) if lists and dtype is not uint64 else dtype
 
 
 def operand(operation: str, value: Any) -> tuple[Any, DType | type]:
@@ -126,11 +135,13 @@ def unpromoted_nodes(operation: str, *values: Any) -> list[Node]:
     own = [kind for _, kind in pairs if isinstance(kind, DType)]
     if not own or len(own) == len(pairs):
         return [node_of_value(operation, value) for value in values]
+    types = [
+        kind if isinstance(kind, DType) else _operand_type(DEFAULT.floating, operation, *own, kind)
+        for _, kind in pairs
+    ]
     return [
-        value
-        if isinstance(kind, DType)
-        else node_of(operation, value, _operand_type(DEFAULT.floating, operation, *own, kind))
-        for value, kind in pairs
+        node_of(operation, value, _with_lists(dtype, [value]) if dtype.is_integer else dtype)
+        for (value, _), dtype in zip(pairs, types, strict=True)
     ]
 
 

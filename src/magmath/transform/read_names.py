@@ -35,6 +35,19 @@ class ReadNames:
             self._read(function)
         self._seen.clear()
 
+    def since(self, before: ReadNames) -> ReadNames:
+        """Return these names, without the content of what the function itself has changed since
+        `before`, such as a list to which it appends."""
+        contents = {id(held.value()): held for held in before._all_held()}
+        for held in self._all_held():
+            former = contents.get(id(held.value()))
+            if former is not None and former.content != held.content:
+                held.content = None
+        return self
+
+    def _all_held(self) -> list[_Held]:
+        return [held for *_, held in self._names] + [held for _, held in self._cells]
+
     def is_unchanged(self) -> bool:
         """Return True if all names are bound to the same objects."""
         for names, name, former in self._names:
@@ -113,21 +126,25 @@ class _Held:
     """An object, by a weak reference if it can have one; small containers of numbers and small
     arrays of NumPy with their content."""
 
-    __slots__ = ("_content", "_reference", "_value")
+    __slots__ = ("_reference", "_value", "content")
 
     def __init__(self, value: object) -> None:
         self._value: object = None
-        self._content = _copied(value) if _is_compared(value) else None
+        self.content = _copied(value) if _is_compared(value) else None
         try:
             self._reference: Callable[[], object] | None = ref(value)
         except TypeError:
             self._value, self._reference = value, None
 
+    def value(self) -> object:
+        """Return the object; None if it exists no more."""
+        return self._value if self._reference is None else self._reference()
+
     def is_same(self, now: object) -> bool:
         """Return True if `now` is this object with this content, or an equal number or text."""
-        former = self._value if self._reference is None else self._reference()
+        former = self.value()
         if now is former:
-            return self._content is None or _copied(now) == self._content
+            return self.content is None or _copied(now) == self.content
         return type(now) is type(former) and isinstance(now, _COMPARED) and bool(now == former)
 
 

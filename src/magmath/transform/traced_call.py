@@ -49,6 +49,7 @@ class TracedCall:
         self.position = {leaf: i for i, leaf in enumerate(self.placeholders) if leaf}
         self.trace = Trace(can_loop=True)
         self.needed: set[int] = set()
+        names = ReadNames(function)
         try:
             with tracing.tracing(self.trace), recording_nodes() as made:
                 given = traced_arguments(self.placeholders, values, same)
@@ -61,7 +62,7 @@ class TracedCall:
         del given
         self.nodes, self.tree, self.updated = found
         self.trace.check_updates("compile")
-        self.trace.note_structure(ReadNames(function))
+        self.trace.note_structure(ReadNames(function).since(names))
         self.outside = _outside(self.outputs, made)
 
     @property

@@ -255,8 +255,12 @@ def test_lists_are_operands_everywhere() -> None:
     y = mm.zeros((2, 2))
     y[0] = one_two
     assert y.tolist() == [[1, 2], [0, 0]]
+    check(mm.asarray([1], dtype="int8") * [300], np.array([300]))
+    check(mm.convolve(mm.asarray([200, 255], dtype="uint8"), [1, 1]), np.array([200, 455, 255]))
     with pytest.raises(RangeError, match="300 does not fit int8"):
-        mm.asarray([1], dtype="int8") * [300]
+        mm.asarray([1], dtype="int8") * 300
+    with pytest.raises(RangeError, match="200 does not fit int8"):
+        mm.arange(np.int8(100), 300, 100)
 
 
 def test_nothing_equals_none_and_text() -> None:
