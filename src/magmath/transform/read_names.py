@@ -50,10 +50,14 @@ class ReadNames:
 
     def is_unchanged(self) -> bool:
         """Return True if all names are bound to the same objects."""
-        for names, name, former in self._names:
-            if not former.is_same(names.get(name, _MISSING)):
+        for names, name, held in self._names:
+            now, reference = names.get(name, _MISSING), held.reference
+            # without a call for what is the same object, as nearly always
+            if held.content is None and now is (held.strong if reference is None else reference()):
+                continue
+            if not held.is_same(now):
                 return False
-        return all(former.is_same(_content(cell)) for cell, former in self._cells)
+        return all(held.is_same(_content(cell)) for cell, held in self._cells)
 
     def _read(self, called: Any) -> None:
         """Add the names that a call of an object reads."""
@@ -126,19 +130,19 @@ class _Held:
     """An object, by a weak reference if it can have one; small containers of numbers and small
     arrays of NumPy with their content."""
 
-    __slots__ = ("_reference", "_value", "content")
+    __slots__ = ("content", "reference", "strong")
 
     def __init__(self, value: object) -> None:
-        self._value: object = None
+        self.strong: object = None
         self.content = _copied(value) if _is_compared(value) else None
         try:
-            self._reference: Callable[[], object] | None = ref(value)
+            self.reference: Callable[[], object] | None = ref(value)
         except TypeError:
-            self._value, self._reference = value, None
+            self.strong, self.reference = value, None
 
     def value(self) -> object:
         """Return the object; None if it exists no more."""
-        return self._value if self._reference is None else self._reference()
+        return self.strong if self.reference is None else self.reference()
 
     def is_same(self, now: object) -> bool:
         """Return True if `now` is this object with this content, or an equal number or text."""
