@@ -51,6 +51,11 @@ class Captured:
             return not self.is_stale
         return all(structure.is_unchanged() for structure in self._structures)
 
+    def changed_name(self) -> str | None:
+        """Return a name that the function reads and that is bound to another object, if one is."""
+        names = [structure.changed_name() for structure in self._structures]
+        return next((name for name in names if name is not None), None)
+
     def add(self, node: object) -> None:
         """Record that the function reads a node, or the state of a Python object."""
         self._nodes.append(node)

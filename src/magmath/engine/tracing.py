@@ -37,6 +37,9 @@ class Structure(Protocol):
     def is_unchanged(self) -> bool:
         """Return True if it consists of the same parts."""
 
+    def changed_name(self) -> str | None:
+        """Return the name of a part that a user has bound anew, if there is such a one."""
+
 
 NumberSource = Callable[[int], float]
 """A function that returns a number for the next run, which has the given number of steps."""

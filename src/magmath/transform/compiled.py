@@ -32,6 +32,7 @@ from magmath.transform.traced_call import TracedCall
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
+    from magmath.engine.captured_arrays import Captured
 
 
 def compile(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -72,6 +73,7 @@ class _CompiledFunction:
         self._needed: dict[Hashable, set[int]] = {}
         """By the structure of the arguments, the positions of numbers that tracing needs."""
         self._known_numbers = 0  # traces for values of such numbers
+        self._rebound = 0  # traces after a name was bound to another object
         self._last_undivided: Specialization | None = None
         self._last_used: Specialization | DividedSpecialization | None = None
         self._methods: dict[int, _CompiledFunction] = {}  # by the instances' identities
@@ -151,8 +153,10 @@ class _CompiledFunction:
             signatures = tuple([argument_signature(value) for value in given])
             form = id(engine), DEFAULT.floating, PRECISION.key, tree, same, signatures
             found = self._specializations.find(form)
-            if found is not None and found.captured.is_current:
-                return found, given
+            if found is not None:
+                if found.captured.is_current:
+                    return found, given
+                self._note_change(found.captured)
             call = TracedCall(self._function, tree, same, given)
             if call.needed:
                 self._needed.setdefault(tree, set()).update(call.needed)
@@ -175,6 +179,20 @@ class _CompiledFunction:
                 f"needs the value of a number among its arguments (in a shape, an axis, a range, "
                 f"an if), which takes a trace for each value; choose with mm.where or mm.cond, "
                 f"repeat with mm.fori_loop, or pass few different values",
+                stacklevel=4,
+            )
+
+    def _note_change(self, captured: Captured) -> None:
+        """Count a trace because a name is bound to another object; warn if there are many."""
+        name = captured.changed_name()
+        if name is None:
+            return
+        self._rebound += 1
+        if self._rebound == MANY_KNOWN_NUMBERS:
+            warnings.warn(
+                f"compile: {self._function!r} was traced {MANY_KNOWN_NUMBERS} times because "
+                f"{name!r}, which it reads from outside, was bound to another object between its "
+                f"calls, which takes a trace each time; pass it as an argument",
                 stacklevel=4,
             )
 

@@ -30,6 +30,7 @@ class ReadNames:
     def __init__(self, *functions: Any) -> None:
         self._names: list[tuple[Mapping[str, Any], str, _Held]] = []
         self._cells: list[tuple[CellType, _Held]] = []
+        self._cell_names: list[str] = []
         self._seen: set[tuple[int, object]] = set()
         for function in functions:
             self._read(function)
@@ -58,6 +59,18 @@ class ReadNames:
             if not held.is_same(now):
                 return False
         return all(held.is_same(_content(cell)) for cell, held in self._cells)
+
+    def changed_name(self) -> str | None:
+        """Return a name that is bound to another object; None if none is."""
+        for names, name, held in self._names:
+            if not held.is_same(names.get(name, _MISSING)):
+                return name
+        changed = [
+            name
+            for name, (cell, held) in zip(self._cell_names, self._cells, strict=True)
+            if not held.is_same(_content(cell))
+        ]
+        return next(iter(changed), None)
 
     def _read(self, called: Any) -> None:
         """Add the names that a call of an object reads."""
@@ -88,9 +101,11 @@ class ReadNames:
         names = function.__globals__
         for name in sorted(used & names.keys()):
             self._note(names, name, used)
-        for cell in function.__closure__ or ():
+        variables = function.__code__.co_freevars
+        for name, cell in zip(variables, function.__closure__ or (), strict=True):
             content = _content(cell)
             self._cells.append((cell, _Held(content)))
+            self._cell_names.append(name)
             self._follow(content, used)
         if owner is not None:
             self._follow(owner, used)

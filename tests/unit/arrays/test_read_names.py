@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -94,6 +95,20 @@ def test_numbers_arrays_and_functions(traces: list[int]) -> None:
 
     helper = partial(mm.multiply, 100.0)
     assert f(x).tolist() == [105.0] * 3
+
+
+def test_a_name_that_changes_in_each_call_is_warned_of() -> None:
+    global scale
+    f = mm.compile(lambda x: x * scale)
+    x = mm.ones(2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for step in range(40):
+            scale = float(step)
+            assert f(x).tolist() == [scale] * 2
+    (warning,) = caught
+    assert "because 'scale', which it reads from outside, was bound" in str(warning.message)
+    assert warning.filename == __file__
 
 
 class Owner:
