@@ -39,6 +39,7 @@ from magmath.errors import (
     MagmathError,
     MissingDataError,
     MissingPackageError,
+    OptionError,
     ShapeError,
 )
 from magmath.files import csv, npy
@@ -536,6 +537,42 @@ def test_moving_into_place_can_fail_too(tmp_path: Path, monkeypatch: pytest.Monk
         Path(aside).mkdir()
     assert (store / "zarr.json").read_text() == "former"
     assert os.listdir(tmp_path) == ["a.zarr"]
+
+
+def test_file_objects_hold_arrays_in_the_formats_of_numpy() -> None:
+    x = mm.reshape(mm.arange(6.0), (2, 3))
+    file = io.BytesIO()
+    mm.save(file, x)
+    assert np.load(io.BytesIO(file.getvalue())).tolist() == x.tolist()
+    back = mm.load(io.BytesIO(file.getvalue()), dtype=mm.float32, layout=mm.Layout.split(0))
+    assert back.dtype is mm.float32
+    assert back.tolist() == x.tolist()
+    several = io.BytesIO()
+    mm.savez(several, x, total=7)
+    found = mm.load(io.BytesIO(several.getvalue()), allow_pickle=True)
+    assert {name: array.tolist() for name, array in found.items()} == {
+        "arr_0": x.tolist(),
+        "total": 7,
+    }
+    assert mm.load(io.BytesIO(several.getvalue()), "total").item() == 7
+    with pytest.raises(DataError, match="has no array 'weights'"):
+        mm.load(io.BytesIO(several.getvalue()), "weights")
+    objects = io.BytesIO()
+    np.save(objects, np.array([object()]))
+    for content in (b"", b"no array", objects.getvalue(), several.getvalue()[:40]):
+        with pytest.raises(DataError, match="has no array of numbers"):
+            mm.load(io.BytesIO(content), allow_pickle=True)
+    with pytest.raises(DTypeError, match="bfloat16"):
+        mm.save(io.BytesIO(), mm.ones(2, dtype=mm.bfloat16))
+
+
+def test_a_path_without_a_suffix_is_of_an_npy_file(tmp_path: Path) -> None:
+    x = mm.arange(3)
+    mm.save(tmp_path / "numbers", x)
+    assert np.load(tmp_path / "numbers.npy").tolist() == [0, 1, 2]
+    assert mm.load(tmp_path / "numbers.npy", mmap_mode="r").tolist() == [0, 1, 2]
+    with pytest.raises(OptionError, match="not written back"):
+        mm.load(tmp_path / "numbers.npy", mmap_mode="r+")
 
 
 def test_a_file_never_replaces_a_folder(tmp_path: Path) -> None:

@@ -144,11 +144,14 @@ def eigvals(x: Array, /) -> Array:
     return Array(apply(eigen.EIGVALS, floating("eigvals", x).node, line=user_line()))
 
 
-def svd(x: Array, /, full_matrices: bool = True, compute_uv: bool = True) -> Any:
+def svd(
+    x: Array, /, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False
+) -> Any:
     """Return U, the singular values, descending, and Vᴴ; the singular values alone without
     `compute_uv`.
 
     With `full_matrices` U and Vᴴ are square, otherwise (…, m, k) and (…, k, n) with k = min(m, n).
+    `hermitian` is not needed.
     """
     if not compute_uv:
         return svdvals(x)

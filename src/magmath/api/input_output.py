@@ -1,19 +1,21 @@
 """Arrays in files: `load`, `save`, `savez`. Each worker reads and writes its own part.
 
 The suffix determines the format: .npy, .npz, .safetensors, .csv, .h5 or .hdf5 (with h5py), .zarr
-(with zarr). File contents are never executed or unpickled.
+(with zarr). The controller reads and writes file objects. File contents are never executed or
+unpickled.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, Final, overload
+from typing import IO, Any, Final, overload
 
 import numpy as np
 
 from magmath.api.creation import DTypeLike
 from magmath.api.data_types import astype
+from magmath.api.file_objects import load_object, save_object
 from magmath.arrays.array import Array, Operand, as_array
 from magmath.arrays.conversion import LayoutLike, bind_layout, default_layout
 from magmath.core.atomic_replace import atomic_replace
@@ -21,7 +23,7 @@ from magmath.core.dtypes import as_dtype, bfloat16, float32
 from magmath.diagnostics.progress import transfer_progress
 from magmath.engine import session
 from magmath.engine.remote_array import RemoteArray, remote_array_of
-from magmath.errors import DataError, MissingDataError
+from magmath.errors import DataError, MissingDataError, OptionError
 from magmath.files import safetensors
 from magmath.files.csv import DEFAULT_OPTIONS, CsvOptions, read_table_spec
 from magmath.files.formats import StorageSpec, StoredArray, format_of
@@ -57,23 +59,44 @@ def missing(operation: str, location: str) -> MissingDataError:
 
 
 @overload
-def load(path: Path, name: str, *, dtype: DTypeLike = None, layout: LayoutLike = None) -> Array: ...
+def load(
+    path: Path | IO[bytes],
+    name: str,
+    *,
+    dtype: DTypeLike = None,
+    layout: LayoutLike = None,
+    mmap_mode: str | None = None,
+    allow_pickle: bool = False,
+) -> Array: ...
 @overload
 def load(
-    path: Path, name: None = None, *, dtype: DTypeLike = None, layout: LayoutLike = None
+    path: Path | IO[bytes],
+    name: None = None,
+    *,
+    dtype: DTypeLike = None,
+    layout: LayoutLike = None,
+    mmap_mode: str | None = None,
+    allow_pickle: bool = False,
 ) -> Any: ...
 def load(
-    path: Path,
+    path: Path | IO[bytes],
     name: str | None = None,
     *,
     dtype: DTypeLike = None,
     layout: LayoutLike = None,
+    mmap_mode: str | None = None,
+    allow_pickle: bool = False,
 ) -> Any:
     """Return the array in a file, or a dictionary of the arrays in a file with named arrays.
 
     name     the one array to read from a file with named arrays
     dtype    the element type to convert to; by default that of the file
     layout   the layout of the array, as for `asarray`; each worker reads only its own part
+    path     of a file, or a file object with NumPy's formats, .npy or .npz
+
+    NumPy's options have no effect: with `mmap_mode` "r" or "c" too, each worker reads its own part,
+    and Python objects are not read with `allow_pickle` either. Other modes, which write into the
+    file, raise OptionError.
 
     Shape and element type are those in the file. A text table is int64 if all of its numbers are
     integers, otherwise float64 (`data.read_csv` has more details, and other delimiters). Raises
@@ -82,6 +105,13 @@ def load(
     not numbers (Python objects are never read), MissingPackageError if a package is missing,
     LayoutError for a layout that does not fit.
     """
+    if mmap_mode not in (None, "r", "c"):
+        raise OptionError(
+            f"load: arrays are not written back into their file, was given mmap_mode={mmap_mode!r}"
+            f"; load the array, change it, and save it with mm.save"
+        )
+    if hasattr(path, "read"):
+        return load_object(path, name, dtype, layout)
     location = absolute("load", path)
     if not os.path.exists(location):
         raise missing("load", location)
@@ -98,8 +128,18 @@ def load(
     return found[""] if found.keys() == {""} else found
 
 
-def save(path: Path, array: Operand | Mapping[str, Operand], /) -> None:
+def save(
+    path: Path | IO[bytes],
+    array: Operand | Mapping[str, Operand],
+    /,
+    *,
+    allow_pickle: bool = False,
+) -> None:
     """Write an array, or several by name, in the format of the path's suffix.
+
+    An array without a suffix is saved as .npy, which is added to the path, as in NumPy. To file
+    objects, one array is written as .npy, several as .npz. `allow_pickle` has no effect: arrays
+    have no objects.
 
     .npy and .csv store one array; .npz, .safetensors and .h5 store named arrays; .zarr stores
     either. The workers write concurrently, each its own part. The complete file replaces an earlier
@@ -110,10 +150,14 @@ def save(path: Path, array: Operand | Mapping[str, Operand], /) -> None:
     folder does not exist or a worker on another host does not see it, OSError if the disk is full
     or the path is not writable.
     """
+    if hasattr(path, "write"):
+        return save_object(path, _as_arrays(array))
     location = absolute("save", path)
+    if not (isinstance(array, Mapping) or os.path.splitext(location)[1]):
+        location += ".npy"
     format = format_of("save", location)
     if isinstance(array, Mapping):
-        arrays = {name: as_array("save", value) for name, value in array.items()}
+        arrays = _as_arrays(array)
         if not format.named:
             raise DataError(
                 f"save: {format.suffixes[0]} files hold one array without a name; save each to a "
@@ -139,6 +183,13 @@ def save(path: Path, array: Operand | Mapping[str, Operand], /) -> None:
         for name, x in arrays.items():
             _write(draft, storages[name], x)
         format.finish(draft, specs)
+
+
+def _as_arrays(given: Any) -> Any:
+    """Return an array, or a dictionary of arrays."""
+    if isinstance(given, Mapping):
+        return {name: as_array("save", value) for name, value in given.items()}
+    return as_array("save", given)
 
 
 def save_on_controller(
@@ -170,7 +221,7 @@ def _check_target(path: str) -> None:
         raise DataError(f"save: {path} is a folder with other content; choose another path")
 
 
-def savez(path: Path, /, *arrays: Operand, **named: Operand) -> None:
+def savez(path: Path | IO[bytes], /, *arrays: Operand, **named: Operand) -> None:
     """Write several arrays to an .npz file, as numpy.savez; unnamed ones are arr_0, arr_1, …
 
     Adds the suffix if it is missing. Raises as `save`.
@@ -179,6 +230,8 @@ def savez(path: Path, /, *arrays: Operand, **named: Operand) -> None:
     twice = sorted(numbered.keys() & named.keys())
     if twice:
         raise DataError(f"savez: {', '.join(twice)} would be in the file twice; choose other names")
+    if hasattr(path, "write"):
+        return save(path, {**numbered, **named})
     location = absolute("savez", path)
     save(location if location.endswith(".npz") else f"{location}.npz", {**numbered, **named})
 

@@ -123,10 +123,13 @@ def slogdet(x: Array, /) -> SlogdetResult:
     return SlogdetResult(Array(sign), Array(log))
 
 
-def pinv(x: Array, /, rcond: Any = None, *, rtol: float | Array | None = None) -> Array:
+def pinv(
+    x: Array, /, rcond: Any = None, hermitian: bool = False, *, rtol: float | Array | None = None
+) -> Array:
     """Return the Moore-Penrose inverse; singular values up to rtol times the largest count as zero.
 
     rtol: a number, or one for each matrix; max(m, n) · eps by default. NumPy also names it rcond.
+    `hermitian` is not needed.
     """
     a = floating("pinv", x).node
     given = rcond if rtol is None else rtol

@@ -1,0 +1,55 @@
+"""Arrays in file objects, such as io.BytesIO or a member of a zip archive, in NumPy's formats.
+
+The controller reads and writes them: workers have no access to its objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from magmath.api.creation import DTypeLike, asarray
+from magmath.arrays.array import Array
+from magmath.arrays.conversion import LayoutLike
+from magmath.core.dtypes import bfloat16
+from magmath.errors import DataError, DTypeError
+
+
+def load_object(file: Any, name: str | None, dtype: DTypeLike, layout: LayoutLike) -> Any:
+    """Return the array in a file object, or a dictionary of its arrays; arguments as for `load`."""
+    try:
+        found = np.load(file, allow_pickle=False)
+        if isinstance(found, np.ndarray):
+            contents = {"": found}
+        else:
+            contents = {key: found[key] for key in found.files if name in (None, key)}
+    except (ValueError, EOFError, BadZipFile) as error:
+        raise DataError(
+            f"load: {file!r} has no array of numbers in NumPy's format ({error}); "
+            f"give the path of a file for other formats"
+        ) from None
+    if name is not None and name not in contents:
+        raise DataError(f"load: {file!r} has no array {name!r}; leave the name out to read all")
+    arrays = {key: asarray(value, dtype=dtype, layout=layout) for key, value in contents.items()}
+    if name is not None:
+        return arrays[name]
+    return arrays[""] if arrays.keys() == {""} else arrays
+
+
+def save_object(file: Any, array: Array | Mapping[str, Array]) -> None:
+    """Write an array as .npy, or several by name as .npz, to a file object."""
+    named = dict(array) if isinstance(array, Mapping) else {"": array}
+    for x in named.values():
+        if x.dtype is bfloat16:
+            raise DTypeError(
+                "save: NumPy's formats have no bfloat16; convert the array with "
+                "mm.astype(x, mm.float32), or give a path that ends in .safetensors"
+            )
+    contents = {name: x.numpy() for name, x in named.items()}
+    if isinstance(array, Mapping):
+        np.savez(file, **contents)  # type: ignore[arg-type]
+    else:
+        np.save(file, contents[""], allow_pickle=False)
