@@ -143,8 +143,8 @@ def _window_tile(call: KernelCall) -> Tile:
 def _window_kernel(call: KernelCall) -> Callable[[], object]:
     (x, *starts), (held, *_) = call.inputs, call.tiles
     axes, extents, shape = call.attributes["axes"], call.attributes["extents"], call.shapes[0]
-    on_device = starts[0].device.type != "cpu"
-    if len(axes) == 1 and on_device and held[axes[0]].size == shape[axes[0]] > 0:
+    on_device = len(axes) == 1 and starts[0].device.type != "cpu"
+    if on_device and held[axes[0]].size == shape[axes[0]] > 0:
         noted = call.context.fault(partial(out_of_range, axis=axes[0], extent=shape[axes[0]]))
         if noted is not None:
             return _device_window(call, noted)
