@@ -42,10 +42,11 @@ _NAMES = {
     ),
     "magmath.api.distances": "cdist",
     "magmath.api.elementwise": (
-        "abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_invert "
-        "bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor ceil clip conj copysign "
-        "cos cosh digamma divide equal erf erfc exp expm1 floor floor_divide fmod greater "
-        "greater_equal hypot imag isfinite isinf isnan less less_equal lgamma log log10 log1p "
+        "abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_count bitwise_invert "
+        "bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor cbrt ceil clip conj "
+        "copysign cos cosh digamma divide equal erf erfc exp expm1 floor floor_divide fmod gcd "
+        "greater greater_equal hypot imag isfinite isinf isnan lcm less less_equal lgamma log "
+        "log10 log1p "
         "log2 logaddexp logical_and logical_not logical_or logical_xor maximum minimum multiply "
         "negative nextafter not_equal polygamma positive pow real reciprocal remainder round sign "
         "signbit sin sinh sqrt square subtract tan tanh trunc"
@@ -92,7 +93,7 @@ _NAMES = {
         "vander"
     ),
     "magmath.api.float_functions": (
-        "cbrt deg2rad divmod exp2 fabs float_power fmax fmin frexp heaviside i0 isneginf "
+        "deg2rad divmod exp2 fabs float_power fmax fmin frexp heaviside i0 isneginf "
         "isposinf ldexp logaddexp2 modf nan_to_num rad2deg sinc spacing unwrap"
     ),
     "magmath.api.histograms": (
@@ -103,7 +104,7 @@ _NAMES = {
         "put_along_axis putmask ravel_multi_index select trim_zeros unravel_index"
     ),
     "magmath.api.index_grids": "c_ mgrid ogrid r_",
-    "magmath.api.integer_functions": "bitwise_count gcd lcm packbits unpackbits",
+    "magmath.api.packed_bits": "packbits unpackbits",
     "magmath.api.nan_reductions": (
         "nanargmax nanargmin nancumprod nancumsum nanmax nanmean nanmin nanprod nanstd nansum "
         "nanvar"
@@ -219,7 +220,8 @@ if TYPE_CHECKING:
     from magmath.api.elementwise import (
         abs as abs, acos as acos, acosh as acosh, add as add, asin as asin, asinh as asinh,
         atan as atan, atan2 as atan2, atanh as atanh, bitwise_and as bitwise_and,
-        bitwise_invert as bitwise_invert, bitwise_left_shift as bitwise_left_shift,
+        bitwise_count as bitwise_count, bitwise_invert as bitwise_invert, cbrt as cbrt,
+        gcd as gcd, lcm as lcm, bitwise_left_shift as bitwise_left_shift,
         bitwise_or as bitwise_or, bitwise_right_shift as bitwise_right_shift,
         bitwise_xor as bitwise_xor, ceil as ceil, clip as clip, conj as conj, copysign as copysign,
         cos as cos, cosh as cosh, digamma as digamma, divide as divide, equal as equal, erf as erf,
@@ -322,7 +324,7 @@ if TYPE_CHECKING:
         triu_indices as triu_indices, triu_indices_from as triu_indices_from, vander as vander,
     )  # fmt: skip
     from magmath.api.float_functions import (
-        cbrt as cbrt, deg2rad as deg2rad, divmod as divmod, exp2 as exp2, fabs as fabs,
+        deg2rad as deg2rad, divmod as divmod, exp2 as exp2, fabs as fabs,
         float_power as float_power, fmax as fmax, fmin as fmin, frexp as frexp,
         heaviside as heaviside, i0 as i0, isneginf as isneginf, isposinf as isposinf,
         ldexp as ldexp, logaddexp2 as logaddexp2, modf as modf, nan_to_num as nan_to_num,
@@ -341,10 +343,7 @@ if TYPE_CHECKING:
         trim_zeros as trim_zeros, unravel_index as unravel_index,
     )  # fmt: skip
     from magmath.api.index_grids import c_ as c_, mgrid as mgrid, ogrid as ogrid, r_ as r_
-    from magmath.api.integer_functions import (
-        bitwise_count as bitwise_count, gcd as gcd, lcm as lcm, packbits as packbits,
-        unpackbits as unpackbits,
-    )  # fmt: skip
+    from magmath.api.packed_bits import packbits as packbits, unpackbits as unpackbits
     from magmath.api.nan_reductions import (
         nanargmax as nanargmax, nanargmin as nanargmin, nancumprod as nancumprod,
         nancumsum as nancumsum, nanmax as nanmax, nanmean as nanmean, nanmin as nanmin,

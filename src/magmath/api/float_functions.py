@@ -87,17 +87,6 @@ def rint(x: Any, /) -> Array:
     return round(floating("rint", x))
 
 
-@takes_out
-def cbrt(x: Any, /) -> Array:
-    """Return the cube root, also of negative numbers."""
-    x = floating("cbrt", x)
-    size = abs(x)
-    root = pow(size, 1.0 / 3.0)
-    better = root - (root - size / (root * root)) / 3.0
-    usable = logical_and(isfinite(better), root != 0)
-    return copysign(where(usable, better, root), x)
-
-
 def _pair(name: str, x1: Any, x2: Any) -> tuple[Array, Array]:
     """Return two operands as arrays of one type, which numbers take from arrays."""
     first = as_array(name, x1) if is_number(x1) and is_number(x2) else x1

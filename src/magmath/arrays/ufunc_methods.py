@@ -44,7 +44,17 @@ REDUCTIONS = {
 }
 SCANS = {"add": CUMULATIVE_SUM, "multiply": CUMULATIVE_PROD}
 ASSOCIATIVE = frozenset(
-    (*REDUCTIONS, "bitwise_and", "bitwise_or", "bitwise_xor", "logical_xor", "logaddexp", "hypot")
+    (
+        *REDUCTIONS,
+        "bitwise_and",
+        "bitwise_or",
+        "bitwise_xor",
+        "logical_xor",
+        "logaddexp",
+        "hypot",
+        "gcd",
+        "lcm",
+    )
 )
 
 

@@ -168,7 +168,7 @@ FUNCTION_OPERATORS: Mapping[type[ast.operator], str] = {
 _INTRINSICS = {"sqrt", "log", "log2", "log10", "sin", "cos", "copysign"}
 _ROUNDINGS = {"floor", "ceil", "trunc", "rint"}
 _C_NAMES = {
-    **{name: name for name in ("expm1", "log1p", "tan", "sinh", "cosh", "erfc")},
+    **{name: name for name in ("cbrt", "expm1", "log1p", "tan", "sinh", "cosh", "erfc")},
     **{f"arc{name}": f"a{name}" for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh", "tan2")},
     "hypot": "hypot",
     "nextafter": "nextafter",

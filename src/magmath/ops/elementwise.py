@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from magmath.core.dtypes import DType, bool_, complex_dtype, compute_dtype, real_dtype
+from magmath.core.dtypes import DType, bool_, complex_dtype, compute_dtype, real_dtype, uint8
 from magmath.core.shapes import broadcast
 from magmath.errors import DTypeError
 from magmath.graph import KernelCall, Node, Operation, Shape, applied, apply
@@ -38,6 +38,7 @@ from magmath.ops.torch_gaps import (
     exact_complex_kernel,
     expm1,
     flag_kernel,
+    host_kernel,
     nextafter_kernel,
     part_kernel,
     parts_kernel,
@@ -84,6 +85,7 @@ VECTORIZED = frozenset(
 
 UFUNC_KERNELS = (
     torch_kernel, parts_kernel, root_kernel, flag_kernel, absolute_kernel, square_kernel,
+    host_kernel,
 )  # fmt: skip
 """Kernels that compute what NumPy's function of the name computes, for the types that have one."""
 
@@ -389,6 +391,8 @@ UNARY = (
          bits=same_bits_of_full_floats),
     _row("root", "real floating", "np.sqrt({0})", _root_vjp, torch="sqrt", numpy=np.sqrt, flops=4,
          kernel=root_kernel, bits=same_bits_of_full_floats),
+    _row("cbrt", "real floating", "np.cbrt({0})", lambda n, g: (g / (3 * _square(n)),),
+         kernel=host_kernel, flops=20),
     _row("exp", "floating", "np.exp({0})", _scaled(lambda n: n), flops=10),
     _row("expm1", "floating", "np.expm1({0})", _scaled(lambda n: n + 1),
          numpy=expm1, kernel=exact_complex_kernel, flops=12),
@@ -452,6 +456,8 @@ UNARY = (
          bits=same_bits_always),
     _row("bitwise_invert", "integer or bool", "(~{0})", no_gradient,
          torch="bitwise_not", numpy=np.invert, bits=same_bits_always),
+    _row("bitwise_count", "integer", None, no_gradient, kernel=host_kernel, result=uint8,
+         bits=same_bits_always),
 )  # fmt: skip
 
 BINARY = (
@@ -516,6 +522,10 @@ BINARY = (
     _row("bitwise_and", "integer or bool", "({0} & {1})", no_gradient, bits=same_bits_always),
     _row("bitwise_or", "integer or bool", "({0} | {1})", no_gradient, bits=same_bits_always),
     _row("bitwise_xor", "integer or bool", "({0} ^ {1})", no_gradient, bits=same_bits_always),
+    _row("gcd", "integer", None, no_gradient, kernel=host_kernel, flops=60,
+         bits=same_bits_always),
+    _row("lcm", "integer", None, no_gradient, kernel=host_kernel, flops=60,
+         bits=same_bits_always),
     _row("bitwise_left_shift", "integer", "({0} << {1})", no_gradient, numpy=np.left_shift,
          bits=same_bits_always),
     _row("bitwise_right_shift", "integer", "({0} >> {1})", no_gradient, numpy=np.right_shift,

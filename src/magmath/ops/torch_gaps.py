@@ -330,3 +330,23 @@ def nextafter_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
         return reference_call(call, reference) if half else torch_kernel(name, reference)(call)
 
     return bind
+
+
+def host_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
+    """Return a kernel that computes by NumPy, for functions that torch lacks or computes with
+    other results: its gcd and lcm of the least integers have other signs."""
+
+    def bind(call: KernelCall) -> Callable[[], object]:
+        import torch
+
+        out = call.out
+        if out.dtype == torch.bfloat16:  # which NumPy lacks
+
+            def run() -> None:
+                floats = [x.float().numpy(force=True) for x in call.inputs]
+                out.copy_(torch.from_numpy(np.asarray(reference(*floats))))
+
+            return run
+        return reference_call(call, reference)
+
+    return bind

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from magmath.api.data_types import astype
 from magmath.api.elementwise import greater_equal, maximum, not_equal
-from magmath.api.integer_functions import packbits, unpackbits
 from magmath.api.manipulation import reshape
+from magmath.api.packed_bits import packbits, unpackbits
 from magmath.api.searching import where
 from magmath.api.statistics import sum
 from magmath.arrays.array import Array
