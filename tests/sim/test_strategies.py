@@ -106,7 +106,7 @@ def test_a_moved_variable_has_the_layout_of_its_data(kind: str) -> None:
         v = mm.variable("residual", mm.zeros((1, 45)))
         for _ in range(2):
             v.move(mm.Layout.whole((1, 45), pool.mesh))
-            assert v.data.layout == v.leaf.layout
+            assert v.stored.layout == v.leaf.layout
             assert float(mm.sum(v * 1.0 + 1.0)) == 45.0
 
 

@@ -12,7 +12,8 @@ from magmath.api.linalg import trace as matrix_trace
 from magmath.api.manipulation import broadcast_to, flip, moveaxis, ravel, reshape
 from magmath.api.searching import nonzero, where
 from magmath.api.statistics import cumulative_prod
-from magmath.arrays.array import Array, as_array, as_arrays
+from magmath.arrays.array import Array, as_array
+from magmath.arrays.operands import written_operand
 from magmath.arrays.output import stored, target
 from magmath.core.dtypes import bool_, int64
 from magmath.core.promotion import get_default_dtype
@@ -150,7 +151,7 @@ def fill_diagonal(a: Array, val: Any, wrap: bool = False) -> None:
 
 def _cycled(target: Array, values: Any, count: int) -> Any:
     """Return `count` values for an array, repeated cyclically."""
-    x = ravel(as_arrays("fill_diagonal", target, values)[1])
+    x = ravel(Array(written_operand(target.dtype, values)))
     if x.size == 1:
         return x[0]
     return x[arange(count) % x.size]

@@ -224,7 +224,7 @@ def copyto(dst: Array, src: Any, casting: str = "same_kind", where: Any = True) 
     dst = target("copyto", dst)
     values = (
         Array(written_operand(dst.dtype, src))
-        if is_number(src)
+        if is_number(src) or isinstance(src, (list, tuple))
         else as_arrays("copyto", dst, src)[1]
     )
     leading = max(values.ndim - dst.ndim, 0)
@@ -272,7 +272,7 @@ def _cycled(target: Array, values: Any, size: int) -> Array:
     """Return `size` values for an array, repeated cyclically; a single value as a 0-d array."""
     if target.dtype is bool_ and not isinstance(values, Array):  # as in NumPy: 1 is true
         values = np.asarray(values, bool)
-    x = ravel(as_arrays("put", target, values)[1])
+    x = ravel(Array(written_operand(target.dtype, values)))
     if x.size == 1:
         return x[0]
     if not x.size:

@@ -33,8 +33,9 @@ def _coefficients(name: str, p: Any) -> Array:
 
 def polyval(p: Any, x: Any) -> Array:
     """Return the values of a polynomial at each element of x, by Horner's scheme."""
-    at = asarray(x) if isinstance(x, int) else x  # of 64 bits, as in NumPy
-    p, at = as_arrays("polyval", p, at)
+    single = isinstance(x, int)
+    p, at = as_arrays("polyval", p, [x] if single else x)  # integers have 64 bits, as in NumPy
+    at = at[0] if single else at
     coefficients = _coefficients("polyval", p)
     value = zeros(at.shape, dtype=result_type(at, coefficients))
     for i in range(coefficients.size):

@@ -37,6 +37,7 @@ from magmath.core.dtypes import (
     float64,
     int64,
     real_dtype,
+    uint64,
 )
 from magmath.core.integers import require_integer
 from magmath.core.keyword_hints import keyword_hints
@@ -455,11 +456,12 @@ def diff(
     x = as_array("diff", x)
     d = normalize_axis("diff", axis, x.ndim)
     line = (*x.shape[:d], 1, *x.shape[d + 1 :])
-    ends = [asarray(end) if isinstance(end, int) else end for end in (prepend, append)]
+    wide = x.dtype is not uint64  # numbers have 64 bits, as in NumPy
+    ends = [asarray(end) if wide and isinstance(end, int) else end for end in (prepend, append)]
     given = as_arrays("diff", *[part for part in (ends[0], x, ends[1]) if part is not None])
     parts = [part if part.ndim else Array(broadcast_to(part.node, line)) for part in given]
     node = concat(parts, axis=d).node if len(parts) > 1 else x.node
-    difference = "not_equal" if x.dtype.kind == "bool" else "subtract"
+    difference = "not_equal" if node.dtype.kind == "bool" else "subtract"
     for _ in range(require_integer("diff: n", n, 0)):
         last = node.shape[d] - 1 if node.shape[d] else 0
         upper, lower = slice_along(node, d, 1, last + 1), slice_along(node, d, 0, last)

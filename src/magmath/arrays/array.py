@@ -52,7 +52,7 @@ from magmath.arrays.views import (
     prepare_shared_write,
 )
 from magmath.core.calling_instruction import BINARY, ITEM_WRITES, calling_instruction
-from magmath.core.dtypes import DType, as_dtype, bool_, float64, int8, real_dtype
+from magmath.core.dtypes import DType, as_dtype, bool_, float64, int8, int64, real_dtype
 from magmath.core.foreign_names import METHODS, hint, missing_attribute
 from magmath.core.missing_numpy_names import alias_hint
 from magmath.core.promotion import floating_dtype
@@ -452,7 +452,11 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         if has_no_name and calling_instruction(2) == BINARY:
             self.view_of = None  # the x[i] of x[i] += v, which Python writes into x itself
         node = self._combined(operation, other)
-        return self._updated(node) if isinstance(node, Node) else node
+        if not isinstance(node, Node):
+            return node  # type: ignore[no-any-return]
+        if isinstance(other, (list, tuple)) and node.dtype is int64 and self.dtype.is_integer:
+            node = e.astype(node, self.dtype)  # the lists' integers have 64 bits
+        return self._updated(node)
 
     def _combined(self, operation: str, other: Any) -> Any:
         """Return the node of an operation on this array and an operand.

@@ -145,6 +145,39 @@ def test_integers_take_the_type_of_arrays(name: str, dtype: str) -> None:
         assert found.dtype == known.dtype
 
 
+def added_to(np: Any, x: Any) -> None:
+    x += [1, 2, 3]
+
+
+WRITTEN = {
+    "put": lambda np, x: np.put(x, [0, 1], [4, 5]),
+    "place": lambda np, x: np.place(x, x > 1, [4, 5]),
+    "putmask": lambda np, x: np.putmask(x, x > 1, [4, 5, 6]),
+    "copyto": lambda np, x: np.copyto(x, [4, 5, 6]),
+    "fill_diagonal": lambda np, x: np.fill_diagonal(np.reshape(x[:1], (1, 1)), [4, 5]),
+    "rows": lambda np, x: x.__setitem__([0, 1], [4, 5]),
+    "a mask": lambda np, x: x.__setitem__(x > 1, [4, 5]),
+    "a slice": lambda np, x: x.__setitem__(slice(None), [4, 5, 6]),
+    "an update in place": added_to,
+    "add.at": lambda np, x: np.add.at(x, [0, 0], [1, 2]),
+}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "float32", "float64"])
+@pytest.mark.parametrize("name", WRITTEN)
+def test_integers_of_lists_are_written_into_narrower_arrays(name: str, dtype: str) -> None:
+    x = np.array([1, 2, 3]).astype(dtype)
+    found = written(WRITTEN[name])(mm, mm.asarray(x))
+    np.testing.assert_array_equal(found.numpy(), written(WRITTEN[name])(np, x))
+    assert found.dtype.name == dtype
+
+
+def test_differences_of_truth_values_and_a_number_are_integers() -> None:
+    x = np.array([True, False])
+    known = np.diff(x, prepend=0, append=5)
+    assert mm.diff(mm.asarray(x), prepend=0, append=5).tolist() == known.tolist()
+
+
 def test_fill_diagonal_takes_numbers() -> None:
     for dtype, value in (("float64", 0.1), ("float32", 4), ("int8", 4), ("uint64", 7)):
         x, y = np.zeros((3, 3), dtype), mm.zeros((3, 3), dtype=getattr(mm, dtype))
