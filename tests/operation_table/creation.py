@@ -31,6 +31,12 @@ def _permutation(draws: Draws) -> Case:
     return Case((seed, stream), {"shape": draws.shape(1, 1), "dtype": draws.dtype})
 
 
+def _distinct(draws: Draws) -> Case:
+    case = _permutation(draws)
+    below = 2 * case.attributes["shape"][0] + int(draws.random.integers(1, 100))
+    return Case(case.operands, {**case.attributes, "below": below})
+
+
 def _sampled(high: float, *more: float, low: float = 0.0) -> Callable[[Draws], Case]:
     """Numbers of a distribution, whose parameters are below these: numbers, or one an element."""
 
@@ -65,4 +71,5 @@ ROWS: dict[str, Row] = {
     "random_vonmises_cosine": Row(_sampled(9.0), REAL_FLOATS),
     "random_bits": Row(_random, ("int64",)),
     "random_permutation": Row(_permutation, ("int64",)),
+    "random_distinct": Row(_distinct, ("int64",)),
 }

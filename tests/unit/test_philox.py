@@ -172,6 +172,24 @@ def test_a_permutation_depends_on_seed_and_stream() -> None:
     assert len(set(map(tuple, drawn))) == 3
 
 
+@given(count=st.integers(0, 200), more=st.integers(0, 100), seed=words)
+def test_distinct_numbers_are_all_different(count: int, more: int, seed: int) -> None:
+    numbers = philox.distinct(count, count + more or 1, seed, 5)
+    assert numbers.dtype == torch.int64
+    assert len(set(numbers.tolist())) == count
+    assert all(0 <= number < count + more for number in numbers.tolist())
+
+
+def test_distinct_numbers_are_equally_frequent_at_each_place() -> None:
+    drawn = torch.stack([philox.distinct(3, 6, 7, stream) for stream in range(6000)])
+    for place in drawn.T:
+        assert all(850 < int((place == number).sum()) < 1150 for number in range(6))
+    pairs = drawn[:, 0] * 6 + drawn[:, 1]
+    assert all(
+        130 < int((pairs == a * 6 + b).sum()) < 270 for a in range(6) for b in range(6) if a != b
+    )
+
+
 def test_a_type_that_is_not_made_is_refused() -> None:
     with pytest.raises(DTypeError, match=r"float32.*given torch\.int32"):
         philox.fill_uniform(torch.empty(3, dtype=torch.int32), whole((3,)), (3,), 0, 0)

@@ -24,6 +24,10 @@ from magmath.errors import OptionError, ShapeError
 from magmath.graph import apply
 from magmath.ops import creation
 
+FEW = 16
+"""One position of so many is few: these are drawn by every worker in the time in which as many
+workers sort all positions."""
+
 
 def permutation(state: State, x: Any, axis: int) -> Array:
     """Return 0 … x-1, or the entries of an array along an axis, in random order."""
@@ -38,6 +42,15 @@ def _order(state: State, extent: int) -> Array:
     operands = state.draw()
     record = creation.PERMUTATION
     return Array(apply(record, *operands, shape=(extent,), dtype=int64, line=user_line()))
+
+
+def _several(state: State, count: int, extent: int) -> Array:
+    """Return `count` different positions in random order. A few are drawn one after the other, so
+    that the extent costs nothing; of many, all positions are sorted, by all workers."""
+    if FEW * count > extent:
+        return _order(state, extent)[:count]
+    attributes = {"shape": (count,), "dtype": int64, "below": extent}
+    return Array(apply(creation.DISTINCT, *state.draw(), **attributes, line=user_line()))
 
 
 def permuted(state: State, x: Any, axis: int | None) -> Array:
@@ -89,7 +102,7 @@ def choice(state: State, a: Any, size: Size, replace: bool, p: Any, axis: int) -
         drawn = Array(draw.standard(creation.UNIFORM))
         positions = searchsorted(limits / limits[-1], drawn, "right")
     elif p is None:
-        positions = reshape(_order(state, extent)[:count], shape)
+        positions = reshape(_several(state, count, extent), shape)
     else:  # the largest of log p plus noise of Gumbel's distribution
         noise = -log(Array(Draw(state, "choice", extent, None).standard(creation.EXPONENTIAL)))
         order = argsort(log(p) + noise, descending=True)

@@ -323,13 +323,15 @@ def _correlated(node: Node, operands: BatchOperands) -> Node:
 def drawn(node: Node, operands: BatchOperands) -> Node:
     """Draw numbers for all examples from one stream, as one array with the batch in front."""
     size, inputs = operands[0].size, [x.node for x in operands[:2]]
-    if node.name != "random_permutation":
+    if node.name not in ("random_permutation", "random_distinct"):
         parameters = [x.stacked if x.ndim else _of_examples(x, node) for x in operands[2:]]
         return _apply(node, [*inputs, *parameters], shape=(size, *node.shape))
-    attributes = {"shape": (size, *node.shape), "dtype": int64}
+    (count,) = node.shape
+    attributes = {"shape": (size, node.attributes.get("below", count)), "dtype": int64}
     bits = applied(OPERATIONS["random_bits"], tuple(inputs), node.line, attributes)
     order = {"axis": 1, "descending": False}
-    return applied(OPERATIONS["argsort"], (bits,), node.line, order)
+    orders = applied(OPERATIONS["argsort"], (bits,), node.line, order)
+    return slice_along(orders, 1, 0, count)
 
 
 def _of_examples(x: BatchOperand, node: Node) -> Node:
@@ -345,6 +347,7 @@ DRAWN = (
     "random_exponential",
     "random_bits",
     "random_permutation",
+    "random_distinct",
     "random_gamma",
     "random_log_gamma",
     "random_poisson",

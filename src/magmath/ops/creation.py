@@ -197,7 +197,35 @@ PERMUTATION = Operation(
     flops=lambda node: 40.0 * node.size,
 )
 
+
+def _distinct_kernel(call: KernelCall) -> Callable[[], object]:
+    from magmath.kernels.random import philox
+
+    (seed, stream), out = call.inputs, call.out
+    count, below = call.shape[0], call.attributes["below"]
+    return lambda: out.copy_(philox.distinct(count, below, int(seed), int(stream)))
+
+
+def _distinct_reference(seed: Any, stream: Any, *, shape: Shape, dtype: DType, below: int) -> Any:
+    from magmath.kernels.random import philox
+
+    return philox.distinct(shape[0], below, int(seed), int(stream)).numpy()
+
+
+DISTINCT = Operation(  # a few different numbers of 0 … below-1
+    name="random_distinct",
+    infer=_created,
+    axes=lambda node: ",->.",
+    reduction=None,
+    vjp=no_gradient,
+    kernel=_distinct_kernel,
+    native=None,
+    reference=_distinct_reference,
+    random=True,
+    flops=lambda node: 60.0 * node.size,
+)
+
 OPERATIONS = {
     operation.name: operation
-    for operation in (FULL, IOTA, UNIFORM, NORMAL, EXPONENTIAL, BITS, PERMUTATION)
+    for operation in (FULL, IOTA, UNIFORM, NORMAL, EXPONENTIAL, BITS, PERMUTATION, DISTINCT)
 }

@@ -359,6 +359,24 @@ def test_permuted_orders_each_row_on_its_own() -> None:
     assert (everything // 20 != x // 20).mean() > 0.9
 
 
+@pytest.mark.parametrize("count", [0, 1, 60, 63, 500, 1000])
+def test_choice_without_replacement(count: int) -> None:
+    source = mm.random.Generator(1)
+    found = source.choice(1000, count, replace=False).tolist()
+    assert len(set(found)) == count
+    assert all(0 <= x < 1000 for x in found)
+    entries = source.choice(np.arange(1000) * 7, (count, 1), replace=False)
+    assert entries.shape == (count, 1)
+    assert len(set((entries // 7).numpy().reshape(-1).tolist())) == count
+
+
+def test_each_entry_is_as_likely_to_be_among_a_few() -> None:
+    source = mm.random.Generator(1)
+    drawn = mm.stack([source.choice(48, 3, replace=False) for _ in range(800)]).numpy()
+    assert stats.chisquare(np.bincount(drawn.reshape(-1), minlength=48)).pvalue > 1e-3
+    assert (np.diff(drawn) > 0).mean() == pytest.approx(0.5, abs=0.06)  # in random order
+
+
 def test_choice_by_probabilities() -> None:
     source, p = mm.random.Generator(1), np.asarray([0.1, 0.0, 0.6, 0.3])
     for given in (p, p.tolist(), mm.asarray(p)):

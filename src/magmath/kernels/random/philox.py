@@ -84,6 +84,21 @@ def permutation(n: int, seed: int, stream: int) -> torch.Tensor:
     return torch.argsort(keys, stable=True)
 
 
+def distinct(count: int, below: int, seed: int, stream: int) -> torch.Tensor:
+    """Return `count` different numbers of 0 … below-1 in random order, int64: those of a random
+    sequence, each at its first place."""
+    size = count + count // 8 + 8
+    while True:
+        drawn = torch.empty(size, dtype=torch.int64)
+        begin, end = np.zeros(1, np.int64), np.full(1, size, np.int64)
+        _fill_runs(drawn, begin, begin, end, seed, stream, _BITS, 63)
+        numbers = drawn.numpy() % below
+        first = np.unique(numbers, return_index=True)[1]
+        if len(first) >= count:
+            return torch.from_numpy(numbers[np.sort(first)[:count]])
+        size *= 2
+
+
 # compiled code ------------------------------------------------------------------------------------
 
 BLOCK = (
