@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from magmath.api.creation import zeros
-from magmath.api.elementwise import (
-    not_equal,
-)
+from magmath.api.elementwise import not_equal
 from magmath.api.manipulation import concat, moveaxis, reshape
 from magmath.arrays.array import Array, as_array
 from magmath.core.dtypes import bool_, uint8
