@@ -114,7 +114,7 @@ ROWS: dict[str, Row] = {
     "isfinite": _unary(NUMERIC, slope=False),
     "logical_not": _unary(BOOL, slope=False),
     "bitwise_invert": _unary((*BOOL, *INTEGERS), slope=False),
-    "bitwise_count": _unary(INTEGERS, slope=False),
+    "bitwise_count": _unary((*BOOL, *INTEGERS), slope=False),
     "add": _binary(NUMERIC),
     "subtract": _binary(NUMERIC),
     "multiply": _binary(NUMERIC),

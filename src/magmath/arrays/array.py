@@ -52,7 +52,7 @@ from magmath.arrays.views import (
     prepare_shared_write,
 )
 from magmath.core.calling_instruction import BINARY, ITEM_WRITES, calling_instruction
-from magmath.core.dtypes import DType, as_dtype, bool_, float64, int8, int64, real_dtype
+from magmath.core.dtypes import DType, as_dtype, bool_, int8, is_same_kind, real_dtype
 from magmath.core.foreign_names import METHODS, hint, missing_attribute
 from magmath.core.missing_numpy_names import alias_hint
 from magmath.core.promotion import floating_dtype
@@ -434,7 +434,7 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         return _product(other, self) if isinstance(other, _MATRICES) else NotImplemented
 
     def __imatmul__(self, other: Any) -> Array:
-        return self._updated((self @ other).node)
+        return self._updated(self._in_own_type((self @ other).node))
 
     def converted(self) -> Array:
         """Return this array; a weakly typed number becomes one of its class's default type."""
@@ -454,9 +454,7 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         node = self._combined(operation, other)
         if not isinstance(node, Node):
             return node  # type: ignore[no-any-return]
-        if isinstance(other, (list, tuple)) and node.dtype is int64 and self.dtype.is_integer:
-            node = e.astype(node, self.dtype)  # the lists' integers have 64 bits
-        return self._updated(node)
+        return self._updated(self._in_own_type(node))
 
     def _combined(self, operation: str, other: Any) -> Any:
         """Return the node of an operation on this array and an operand.
@@ -484,6 +482,13 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         As in NumPy, it is the same truth value for every element.
         """
         return full(self.shape, leaves.constant(differs, bool_))
+
+    def _in_own_type(self, node: Node) -> Node:
+        """Return the new value of an update in place in the type of this array, if it is of the
+        same kind or a more general one."""
+        own = self.dtype
+        is_other = node.dtype is not own
+        return e.astype(node, own) if is_other and is_same_kind(node.dtype, own) else node
 
     def _updated(self, node: Node) -> Array:
         """Make this a handle on another value of the same shape and type, as `a += b` does."""
@@ -592,12 +597,9 @@ def _update_error(old: Node, new: Node) -> MagmathError:
             f"update in place: the array has shape {old.shape}, its new value would have "
             f"{new.shape}; write a = a + b for an array of another shape"
         )
-    reason = ""
-    if old.dtype.is_floating and new.dtype is float64:
-        reason = " (so are products of 64- or 32-bit integers with floats)"
     return DTypeError(
         f"update in place: the array is {old.dtype}, which must not change, and with this operand "
-        f"its new value would be {new.dtype}{reason}; convert the operand, as in "
+        f"its new value would be {new.dtype}; convert the operand, as in "
         f"a += b.astype(mm.{old.dtype}), or write a = a + b for an array of another type"
     )
 

@@ -12,14 +12,12 @@ from typing import Any
 
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.masked_elements import takes_selected
-from magmath.core.dtypes import DType, as_dtype
+from magmath.core.dtypes import DType, as_dtype, is_same_kind
 from magmath.core.shapes import broadcast
 from magmath.errors import DTypeError, ShapeError
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
 from magmath.ops.sums import broadcast_to
-
-_KINDS = ("bool", "uint", "int", "float", "complex")
 
 
 def target(operation: str, x: Any) -> Array:
@@ -55,7 +53,7 @@ def stored(operation: str, result: Array, out: Any = None) -> Array:
 
 
 def _as_kind_allows(operation: str, result: Array, dtype: DType) -> Any:
-    if _KINDS.index(result.dtype.kind) > _KINDS.index(dtype.kind):
+    if not is_same_kind(result.dtype, dtype):
         raise DTypeError(
             f"{operation}: out has type {dtype}, the result is {result.dtype} and would lose "
             f"information; give an out of that type"

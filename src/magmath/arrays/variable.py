@@ -21,7 +21,7 @@ from magmath.arrays.lazy_array import LazyArray, evaluate
 from magmath.arrays.masked_elements import with_item
 from magmath.arrays.number_list import holds, is_number
 from magmath.arrays.pickling import restored_leaf, values_of
-from magmath.core.dtypes import DType
+from magmath.core.dtypes import DType, is_same_kind
 from magmath.core.foreign_names import VARIABLES, hint, missing_attribute
 from magmath.engine import session, tracing
 from magmath.engine.captured_arrays import note_update
@@ -270,16 +270,13 @@ def _shape_of(name: str, value: Any) -> tuple[int, ...]:
         ) from None
 
 
-_KINDS = ("bool", "uint", "int", "float", "complex")
-
-
 def is_convertible(given: DType, own: DType) -> bool:
     """Return True if values of the type `given` may be assigned to a variable of the type `own`.
 
     Integers must not overflow, and fractions and imaginary parts must not be lost.
     """
     wider = given.is_integer and own.is_integer and given.itemsize > own.itemsize
-    return _KINDS.index(given.kind) <= _KINDS.index(own.kind) and not wider
+    return is_same_kind(given, own) and not wider
 
 
 def conversion_remedy(given: DType, own: DType) -> str:

@@ -456,7 +456,7 @@ UNARY = (
          bits=same_bits_always),
     _row("bitwise_invert", "integer or bool", "(~{0})", no_gradient,
          torch="bitwise_not", numpy=np.invert, bits=same_bits_always),
-    _row("bitwise_count", "integer", None, no_gradient, kernel=host_kernel, result=uint8,
+    _row("bitwise_count", "integer or bool", None, no_gradient, kernel=host_kernel, result=uint8,
          bits=same_bits_always),
 )  # fmt: skip
 

@@ -3,6 +3,7 @@ double precision is another value, and have the type of an array of integers."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -170,6 +171,34 @@ def test_integers_of_lists_are_written_into_narrower_arrays(name: str, dtype: st
     found = written(WRITTEN[name])(mm, mm.asarray(x))
     np.testing.assert_array_equal(found.numpy(), written(WRITTEN[name])(np, x))
     assert found.dtype.name == dtype
+
+
+TYPES = ["uint8", "int8", "int32", "uint32", "int64", "float16", "float32", "float64", "complex64"]
+UPDATES: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.iadd,
+    "subtract": operator.isub,
+    "multiply": operator.imul,
+    "divide": operator.itruediv,
+    "a view": lambda x, y: operator.iadd(x[1:], y[1:]),
+    "matrices": lambda x, y: operator.imatmul(x.reshape(3, 1)[:1], y.reshape(3, 1)[:1]),
+}
+
+
+@pytest.mark.parametrize("name", UPDATES)
+@pytest.mark.parametrize("dtype", TYPES)
+def test_updates_in_place_convert_as_numpy_does(dtype: str, name: str) -> None:
+    for other in TYPES:
+        x, y = np.array([7, 200, 31]).astype(dtype), np.array([3, 5, 2]).astype(other)
+        ours, theirs = mm.asarray(x), mm.asarray(y)
+        try:
+            UPDATES[name](x, y)
+        except TypeError:
+            with pytest.raises(mm.errors.DTypeError, match="update in place"):
+                UPDATES[name](ours, theirs)
+        else:
+            UPDATES[name](ours, theirs)
+            assert ours.dtype.name == dtype
+        np.testing.assert_allclose(ours.numpy(), x, rtol=1e-3, err_msg=other)
 
 
 def test_differences_of_truth_values_and_a_number_are_integers() -> None:
