@@ -302,11 +302,7 @@ def test_unknown_keywords_have_hints() -> None:
 
 def test_a_type_that_would_change() -> None:
     x, counts = mm.ones(2), mm.asarray([1, 2])
-    with pytest.raises(
-        TypeError, match=r"array is float32.*be float64 \(so are products.*a \+= b\.as"
-    ):
-        x += counts * 1.0
-    with pytest.raises(TypeError, match=r"array is int64.*be float64; convert the operand"):
+    with pytest.raises(TypeError, match=r"array is int64.*be float64; convert.*a \+= b\.astype"):
         counts += 0.5
     with pytest.raises(ValueError, match=r"has shape \(2,\), its new value would have \(3, 2\)"):
         x += mm.ones((3, 2))
