@@ -28,13 +28,9 @@ def _random(draws: Draws) -> Case:
 
 def _permutation(draws: Draws) -> Case:
     seed, stream = (torch.tensor(int(n)) for n in draws.random.integers(0, 1 << 40, 2))
-    return Case((seed, stream), {"shape": draws.shape(1, 1), "dtype": draws.dtype})
-
-
-def _distinct(draws: Draws) -> Case:
-    case = _permutation(draws)
-    below = 2 * case.attributes["shape"][0] + int(draws.random.integers(1, 100))
-    return Case(case.operands, {**case.attributes, "below": below})
+    shape = draws.shape(1, 1)
+    below = shape[0] + int(draws.random.choice([0, 1, 100]))
+    return Case((seed, stream), {"shape": shape, "dtype": draws.dtype, "below": below})
 
 
 def _sampled(high: float, *more: float, low: float = 0.0) -> Callable[[Draws], Case]:
@@ -71,5 +67,4 @@ ROWS: dict[str, Row] = {
     "random_vonmises_cosine": Row(_sampled(9.0), REAL_FLOATS),
     "random_bits": Row(_random, ("int64",)),
     "random_permutation": Row(_permutation, ("int64",)),
-    "random_distinct": Row(_distinct, ("int64",)),
 }

@@ -159,35 +159,33 @@ def test_bits_use_all_63() -> None:
     assert all(1800 < count < 2300 for count in set_often)
 
 
-@given(n=st.integers(0, 300), seed=words)
-def test_a_permutation_holds_each_number_once(n: int, seed: int) -> None:
-    order = philox.permutation(n, seed, 5)
+@given(count=st.integers(0, 300), more=st.integers(0, 2000), seed=words)
+def test_a_permutation_holds_each_number_once(count: int, more: int, seed: int) -> None:
+    order = philox.permutation(count, count, seed, 5)
     assert order.dtype == torch.int64
-    assert order.sort().values.tolist() == list(range(n))
+    assert order.sort().values.tolist() == list(range(count))
+    first = philox.permutation(count, count + more, seed, 5).tolist()
+    assert len(set(first)) == count
+    assert set(first) <= set(range(count + more))
 
 
 def test_a_permutation_depends_on_seed_and_stream() -> None:
-    drawn = [philox.permutation(50, *key).tolist() for key in ((1, 2), (1, 2), (2, 2), (1, 3))]
+    drawn = [philox.permutation(50, 50, *key).tolist() for key in ((1, 2), (1, 2), (2, 2), (1, 3))]
     assert drawn[0] == drawn[1]
     assert len(set(map(tuple, drawn))) == 3
 
 
-@given(count=st.integers(0, 200), more=st.integers(0, 100), seed=words)
-def test_distinct_numbers_are_all_different(count: int, more: int, seed: int) -> None:
-    numbers = philox.distinct(count, count + more or 1, seed, 5)
-    assert numbers.dtype == torch.int64
-    assert len(set(numbers.tolist())) == count
-    assert all(0 <= number < count + more for number in numbers.tolist())
-
-
-def test_distinct_numbers_are_equally_frequent_at_each_place() -> None:
-    drawn = torch.stack([philox.distinct(3, 6, 7, stream) for stream in range(6000)])
+@pytest.mark.parametrize("below", [6, 12])
+def test_each_number_is_as_frequent_at_each_place(below: int) -> None:
+    drawn = torch.stack([philox.permutation(3, below, 7, stream) for stream in range(1000 * below)])
     for place in drawn.T:
-        assert all(850 < int((place == number).sum()) < 1150 for number in range(6))
-    pairs = drawn[:, 0] * 6 + drawn[:, 1]
-    assert all(
-        130 < int((pairs == a * 6 + b).sum()) < 270 for a in range(6) for b in range(6) if a != b
-    )
+        assert all(850 < int((place == number).sum()) < 1150 for number in range(below))
+    pairs = torch.bincount(drawn[:, 0] * below + drawn[:, 1], minlength=below * below)
+    counts = pairs.reshape(below, below)
+    assert int(counts.diagonal().sum()) == 0
+    expected = 1000 / (below - 1)
+    others = counts[~torch.eye(below, dtype=torch.bool)]
+    assert 0.4 * expected < int(others.min()) < int(others.max()) < 1.6 * expected
 
 
 def test_a_type_that_is_not_made_is_refused() -> None:

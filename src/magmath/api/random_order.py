@@ -24,33 +24,20 @@ from magmath.errors import OptionError, ShapeError
 from magmath.graph import apply
 from magmath.ops import creation
 
-FEW = 16
-"""One position of so many is few: these are drawn by every worker in the time in which as many
-workers sort all positions."""
-
 
 def permutation(state: State, x: Any, axis: int) -> Array:
     """Return 0 … x-1, or the entries of an array along an axis, in random order."""
     if isinstance(x, (int, np.integer)):
-        return _order(state, int(x))
+        return _order(state, int(x), int(x))
     x = as_array("random.permutation", x)
     axis = normalize_axis("random.permutation", axis, x.ndim)
-    return take(x, _order(state, x.shape[axis]), axis=axis)
+    return take(x, _order(state, x.shape[axis], x.shape[axis]), axis=axis)
 
 
-def _order(state: State, extent: int) -> Array:
-    operands = state.draw()
-    record = creation.PERMUTATION
-    return Array(apply(record, *operands, shape=(extent,), dtype=int64, line=user_line()))
-
-
-def _several(state: State, count: int, extent: int) -> Array:
-    """Return `count` different positions in random order. A few are drawn one after the other, so
-    that the extent costs nothing; of many, all positions are sorted, by all workers."""
-    if FEW * count > extent:
-        return _order(state, extent)[:count]
-    attributes = {"shape": (count,), "dtype": int64, "below": extent}
-    return Array(apply(creation.DISTINCT, *state.draw(), **attributes, line=user_line()))
+def _order(state: State, count: int, below: int) -> Array:
+    """Return the first `count` of the positions 0 … below-1 in random order."""
+    attributes = {"shape": (count,), "dtype": int64, "below": below}
+    return Array(apply(creation.PERMUTATION, *state.draw(), **attributes, line=user_line()))
 
 
 def permuted(state: State, x: Any, axis: int | None) -> Array:
@@ -102,7 +89,7 @@ def choice(state: State, a: Any, size: Size, replace: bool, p: Any, axis: int) -
         drawn = Array(draw.standard(creation.UNIFORM))
         positions = searchsorted(limits / limits[-1], drawn, "right")
     elif p is None:
-        positions = reshape(_several(state, count, extent), shape)
+        positions = reshape(_order(state, count, extent), shape)
     else:  # the largest of log p plus noise of Gumbel's distribution
         noise = -log(Array(Draw(state, "choice", extent, None).standard(creation.EXPONENTIAL)))
         order = argsort(log(p) + noise, descending=True)

@@ -323,15 +323,14 @@ def _correlated(node: Node, operands: BatchOperands) -> Node:
 def drawn(node: Node, operands: BatchOperands) -> Node:
     """Draw numbers for all examples from one stream, as one array with the batch in front."""
     size, inputs = operands[0].size, [x.node for x in operands[:2]]
-    if node.name not in ("random_permutation", "random_distinct"):
+    if node.name != "random_permutation":
         parameters = [x.stacked if x.ndim else _of_examples(x, node) for x in operands[2:]]
         return _apply(node, [*inputs, *parameters], shape=(size, *node.shape))
-    (count,) = node.shape
-    attributes = {"shape": (size, node.attributes.get("below", count)), "dtype": int64}
+    attributes = {"shape": (size, node.attributes["below"]), "dtype": int64}
     bits = applied(OPERATIONS["random_bits"], tuple(inputs), node.line, attributes)
     order = {"axis": 1, "descending": False}
     orders = applied(OPERATIONS["argsort"], (bits,), node.line, order)
-    return slice_along(orders, 1, 0, count)
+    return slice_along(orders, 1, 0, node.shape[0])
 
 
 def _of_examples(x: BatchOperand, node: Node) -> Node:
@@ -347,7 +346,6 @@ DRAWN = (
     "random_exponential",
     "random_bits",
     "random_permutation",
-    "random_distinct",
     "random_gamma",
     "random_log_gamma",
     "random_poisson",

@@ -174,17 +174,19 @@ def _permutation_kernel(call: KernelCall) -> Callable[[], object]:
     from magmath.kernels.random import philox
 
     (seed, stream), out = call.inputs, call.out
-    extent = call.shape[0]
-    return lambda: out.copy_(philox.permutation(extent, int(seed), int(stream)))
+    count, below = call.shape[0], call.attributes["below"]
+    return lambda: out.copy_(philox.permutation(count, below, int(seed), int(stream)))
 
 
-def _permutation_reference(seed: Any, stream: Any, *, shape: Shape, dtype: DType) -> Any:
+def _permutation_reference(
+    seed: Any, stream: Any, *, shape: Shape, dtype: DType, below: int
+) -> Any:
     from magmath.kernels.random import philox
 
-    return philox.permutation(shape[0], int(seed), int(stream)).numpy()
+    return philox.permutation(shape[0], below, int(seed), int(stream)).numpy()
 
 
-PERMUTATION = Operation(
+PERMUTATION = Operation(  # the first of 0 … below-1 in random order; each worker draws all of them
     name="random_permutation",
     infer=_created,
     axes=lambda node: ",->.",
@@ -197,35 +199,7 @@ PERMUTATION = Operation(
     flops=lambda node: 40.0 * node.size,
 )
 
-
-def _distinct_kernel(call: KernelCall) -> Callable[[], object]:
-    from magmath.kernels.random import philox
-
-    (seed, stream), out = call.inputs, call.out
-    count, below = call.shape[0], call.attributes["below"]
-    return lambda: out.copy_(philox.distinct(count, below, int(seed), int(stream)))
-
-
-def _distinct_reference(seed: Any, stream: Any, *, shape: Shape, dtype: DType, below: int) -> Any:
-    from magmath.kernels.random import philox
-
-    return philox.distinct(shape[0], below, int(seed), int(stream)).numpy()
-
-
-DISTINCT = Operation(  # a few different numbers of 0 … below-1
-    name="random_distinct",
-    infer=_created,
-    axes=lambda node: ",->.",
-    reduction=None,
-    vjp=no_gradient,
-    kernel=_distinct_kernel,
-    native=None,
-    reference=_distinct_reference,
-    random=True,
-    flops=lambda node: 60.0 * node.size,
-)
-
 OPERATIONS = {
     operation.name: operation
-    for operation in (FULL, IOTA, UNIFORM, NORMAL, EXPONENTIAL, BITS, PERMUTATION, DISTINCT)
+    for operation in (FULL, IOTA, UNIFORM, NORMAL, EXPONENTIAL, BITS, PERMUTATION)
 }

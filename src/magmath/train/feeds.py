@@ -86,7 +86,7 @@ def sample_order(count: int, *, epoch: int = 0, seed: int = 0) -> Array:
 
 def _order(count: int, epoch: Node, seed: Node) -> Node:
     stream = e.add(epoch, constant(ORDER_STREAM, int64))
-    return apply(creation.PERMUTATION, seed, stream, shape=(count,), dtype=int64)
+    return apply(creation.PERMUTATION, seed, stream, shape=(count,), dtype=int64, below=count)
 
 
 @final

@@ -34,6 +34,9 @@ _UNIFORM, _NORMAL, _BITS, _EXPONENTIAL = 0, 1, 2, 3
 _CHUNK_BLOCKS = 256  # the words of a chunk fit into the first-level cache
 _TENSOR_CHUNK = 1 << 22  # elements computed at once on other devices: bounds the temporaries
 
+FEW: Final = 4
+"""One number of so many is few: it costs less to draw them than to sort all."""
+
 _FLOAT_BITS = {torch.float32: 24, torch.float64: 53, torch.float16: 11, torch.bfloat16: 8}
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -76,27 +79,29 @@ def fill_bits(
     _fill(out, tile, shape, seed, stream, _BITS)
 
 
-def permutation(n: int, seed: int, stream: int) -> torch.Tensor:
-    """Return 0 … n-1 in random order, int64: the stable sorting order of n random 63-bit keys."""
-    keys = torch.empty(n, dtype=torch.int64)
-    begin, end = np.zeros(1, np.int64), np.full(1, n, np.int64)
-    _fill_runs(keys, begin, begin, end, seed, stream, _BITS, 63)
-    return torch.argsort(keys, stable=True)
+def permutation(count: int, below: int, seed: int, stream: int) -> torch.Tensor:
+    """Return the first `count` of the numbers 0 … below-1 in random order, int64.
 
-
-def distinct(count: int, below: int, seed: int, stream: int) -> torch.Tensor:
-    """Return `count` different numbers of 0 … below-1 in random order, int64: those of a random
-    sequence, each at its first place."""
-    size = count + count // 8 + 8
+    A few are those of a random sequence, each at its first place, so that the others cost nothing;
+    many are taken from the stable sorting order of 63-bit keys, one for each number.
+    """
+    if FEW * count >= below:
+        return torch.argsort(_keys(below, seed, stream), stable=True)[:count]
+    drawn = count + count // 4 + 8
     while True:
-        drawn = torch.empty(size, dtype=torch.int64)
-        begin, end = np.zeros(1, np.int64), np.full(1, size, np.int64)
-        _fill_runs(drawn, begin, begin, end, seed, stream, _BITS, 63)
-        numbers = drawn.numpy() % below
+        numbers = _keys(drawn, seed, stream).numpy() % below
         first = np.unique(numbers, return_index=True)[1]
         if len(first) >= count:
             return torch.from_numpy(numbers[np.sort(first)[:count]])
-        size *= 2
+        drawn *= 2
+
+
+def _keys(count: int, seed: int, stream: int) -> torch.Tensor:
+    """Return the first random integers of a stream, from [0, 2^63)."""
+    keys = torch.empty(count, dtype=torch.int64)
+    begin, end = np.zeros(1, np.int64), np.full(1, count, np.int64)
+    _fill_runs(keys, begin, begin, end, seed, stream, _BITS, 63)
+    return keys
 
 
 # compiled code ------------------------------------------------------------------------------------
