@@ -46,10 +46,9 @@ _NAMES = {
         "bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor cbrt ceil clip conj "
         "copysign cos cosh digamma divide equal erf erfc exp expm1 floor floor_divide fmod gcd "
         "greater greater_equal hypot imag isfinite isinf isnan lcm less less_equal lgamma log "
-        "log10 log1p "
-        "log2 logaddexp logical_and logical_not logical_or logical_xor maximum minimum multiply "
-        "negative nextafter not_equal polygamma positive pow real reciprocal remainder round sign "
-        "signbit sin sinh sqrt square subtract tan tanh trunc"
+        "log10 log1p log2 logaddexp logical_and logical_not logical_or logical_xor maximum "
+        "minimum multiply negative nextafter not_equal polygamma positive pow real reciprocal "
+        "remainder round sign signbit sin sinh sqrt square subtract tan tanh trunc"
     ),
     "magmath.api.statistics": (
         "all any count_nonzero cumprod cumsum cumulative_prod cumulative_sum diff max mean min "

@@ -7,13 +7,13 @@ from typing import Any
 from magmath.api.creation import DTypeLike, arange, asarray, eye, ones, tril, zeros
 from magmath.api.data_types import astype
 from magmath.api.elementwise import not_equal
+from magmath.api.index_functions import cycled
 from magmath.api.linalg import diagonal as matrix_diagonal
 from magmath.api.linalg import trace as matrix_trace
 from magmath.api.manipulation import broadcast_to, flip, moveaxis, ravel, reshape
 from magmath.api.searching import nonzero, where
 from magmath.api.statistics import cumulative_prod
 from magmath.arrays.array import Array, as_array
-from magmath.arrays.operands import written_operand
 from magmath.arrays.output import stored, target
 from magmath.core.dtypes import bool_, int64
 from magmath.core.promotion import get_default_dtype
@@ -146,15 +146,7 @@ def fill_diagonal(a: Array, val: Any, wrap: bool = False) -> None:
         0, rows * columns if wrap else min(rows, columns) * (columns + 1), columns + 1
     )
     positions = positions[: -(-rows * columns // (columns + 1))]
-    a[positions // columns, positions % columns] = _cycled(a, val, positions.size)
-
-
-def _cycled(target: Array, values: Any, count: int) -> Any:
-    """Return `count` values for an array, repeated cyclically."""
-    x = ravel(Array(written_operand(target.dtype, values)))
-    if x.size == 1:
-        return x[0]
-    return x[arange(count) % x.size]
+    a[positions // columns, positions % columns] = cycled("fill_diagonal", a, val, positions.size)
 
 
 def identity(n: int, dtype: DTypeLike = None, *, layout: Any = None) -> Array:

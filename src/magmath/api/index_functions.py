@@ -243,32 +243,27 @@ def put(a: Array, ind: Any, v: Any, mode: str = "raise") -> None:
     a = target("put", a)
     positions = ravel(within("put", as_array("put", ind), a.size, mode))
     flat = a.flat
-    flat[positions] = _cycled(a, v, positions.size)
+    flat[positions] = cycled("put", a, v, positions.size)
 
 
 def putmask(a: Array, mask: Any, values: Any) -> None:
     """Write values where a mask is true: to each such position the value at the same position of
     the flattened values, which are repeated to the length of the array."""
     a = target("putmask", a)
-    wide = broadcast_to(
-        reshape(_cycled(a, values, a.size), a.shape if _has_several(values) else ()), a.shape
-    )
-    chosen = choice(as_array("putmask", mask), Array(written_operand(a.dtype, wide)), a)
-    stored("putmask", chosen, a)
+    given = cycled("putmask", a, values, a.size)
+    wide = reshape(given, a.shape) if given.ndim else broadcast_to(given, a.shape)
+    stored("putmask", choice(as_array("putmask", mask), wide, a), a)
 
 
 def place(arr: Array, mask: Any, vals: Any) -> None:
     """Write values where a mask is true: the n-th value to the n-th such position; fewer values are
     repeated."""
     arr, chosen = target("place", arr), as_array("place", mask)
-    arr[astype(chosen, bool_)] = _cycled(arr, vals, count_mask(astype(chosen, bool_).node).total)
+    chosen = astype(chosen, bool_)
+    arr[chosen] = cycled("place", arr, vals, count_mask(chosen.node).total)
 
 
-def _has_several(values: Any) -> bool:
-    return as_array("put", values).size != 1
-
-
-def _cycled(target: Array, values: Any, size: int) -> Array:
+def cycled(operation: str, target: Array, values: Any, size: int) -> Array:
     """Return `size` values for an array, repeated cyclically; a single value as a 0-d array."""
     if target.dtype is bool_ and not isinstance(values, Array):  # as in NumPy: 1 is true
         values = np.asarray(values, bool)
@@ -276,7 +271,9 @@ def _cycled(target: Array, values: Any, size: int) -> Array:
     if x.size == 1:
         return x[0]
     if not x.size:
-        raise ShapeError("put: needs at least one value; pass one number, or as many as indices")
+        raise ShapeError(
+            f"{operation}: needs at least one value; pass one number, or as many as are written"
+        )
     return x if x.size == size else take(x, remainder(arange(size), x.size), 0)
 
 

@@ -62,10 +62,10 @@ class Trace:
         self.numbers: dict[Node, NumberSource] = {}
         """Leaves for numbers, and the functions that return the numbers of each run."""
         self.states: list[object] = []
-        self._noted: set[int] = set()
         """Python objects on whose state the function depends, such as modules."""
         self.structures: list[Structure] = []
         """What these modules consist of, as far as lists and dictionaries can change it."""
+        self._noted: set[int] = set()  # the identities of `states`
         self._step = step
         self._draws: dict[int, Draws] = {}
         self._updates = Updates()

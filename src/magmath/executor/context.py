@@ -72,7 +72,7 @@ class Context:
 
     def on_device(self, found: list[torch.Tensor]) -> list[torch.Tensor]:
         """Return operands as kernels of the device take them: those of a GPU take at most one
-        number in host memory, beside tensors of the device."""
+        number in host memory; all others are on the device."""
         if self.device.type == "cpu":
             return found
         numbers = [x.device.type == "cpu" for x in found].count(True)

@@ -168,7 +168,7 @@ class _Group:
         return next(iter(self.stored.values()))[0].shape
 
     def _is_independent(self, out: torch.Tensor, operands: Sequence[torch.Tensor]) -> bool:
-        """Return True if each element depends on the same element of what the group computes."""
+        """Return True if each element depends on the same element of the results of the group."""
         written = [x for x, _ in self.stored.values()]
         for x in operands:
             if any(_overlaps(x, y) and not _is_same(x, y, out.shape) for y in written):

@@ -57,8 +57,9 @@ def compile(function: Callable[..., Any]) -> Callable[..., Any]:
     return _CompiledFunction(function)
 
 
-MANY_KNOWN_NUMBERS = 32
-"""Traces for values of numbers from which a function warns."""
+MANY_TRACES = 32
+"""Traces for values of numbers, and for names bound to other objects, from which a function
+warns."""
 MAX_SPECIALIZATIONS = 256
 """Specializations of a function: those used least recently are traced again."""
 
@@ -173,9 +174,9 @@ class _CompiledFunction:
     def _note_known_number(self) -> None:
         """Count a trace for values of numbers; warn if there are many."""
         self._known_numbers += 1
-        if self._known_numbers == MANY_KNOWN_NUMBERS:
+        if self._known_numbers == MANY_TRACES:
             warnings.warn(
-                f"compile: {self._function!r} was traced {MANY_KNOWN_NUMBERS} times because it "
+                f"compile: {self._function!r} was traced {MANY_TRACES} times because it "
                 f"needs the value of a number among its arguments (in a shape, an axis, a range, "
                 f"an if), which takes a trace for each value; choose with mm.where or mm.cond, "
                 f"repeat with mm.fori_loop, or pass few different values",
@@ -188,9 +189,9 @@ class _CompiledFunction:
         if name is None:
             return
         self._rebound += 1
-        if self._rebound == MANY_KNOWN_NUMBERS:
+        if self._rebound == MANY_TRACES:
             warnings.warn(
-                f"compile: {self._function!r} was traced {MANY_KNOWN_NUMBERS} times because "
+                f"compile: {self._function!r} was traced {MANY_TRACES} times because "
                 f"{name!r}, which it reads from outside, was bound to another object between its "
                 f"calls, which takes a trace each time; pass it as an argument",
                 stacklevel=4,

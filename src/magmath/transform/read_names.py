@@ -16,7 +16,8 @@ from weakref import ref
 import numpy as np
 
 OWN = __name__.split(".", maxsplit=1)[0]
-_MISSING = object()
+_MISSING, _GONE = object(), object()
+"""The values of a name that is not bound, and of an object that exists no more."""
 MAX_ITEMS, MAX_BYTES = 64, 1 << 10
 """Sizes up to which the content of containers and of NumPy's arrays is compared at each call."""
 _COMPARED = (bool, int, float, complex, str)
@@ -29,16 +30,15 @@ class ReadNames:
 
     def __init__(self, *functions: Any) -> None:
         self._names: list[tuple[Mapping[str, Any], str, _Held]] = []
-        self._cells: list[tuple[CellType, _Held]] = []
-        self._cell_names: list[str] = []
+        self._cells: list[tuple[CellType, str, _Held]] = []
         self._seen: set[tuple[int, object]] = set()
         for function in functions:
             self._read(function)
         self._seen.clear()
 
     def since(self, before: ReadNames) -> ReadNames:
-        """Return these names, without the content of what the function itself has changed since
-        `before`, such as a list to which it appends."""
+        """Return these names, without the content of the objects that the function itself has
+        changed since `before`, such as a list to which it appends."""
         contents = {id(held.value()): held for held in before._all_held()}
         for held in self._all_held():
             former = contents.get(id(held.value()))
@@ -47,30 +47,25 @@ class ReadNames:
         return self
 
     def _all_held(self) -> list[_Held]:
-        return [held for *_, held in self._names] + [held for _, held in self._cells]
+        return [held for *_, held in self._names] + [held for *_, held in self._cells]
 
     def is_unchanged(self) -> bool:
         """Return True if all names are bound to the same objects."""
         for names, name, held in self._names:
             now, reference = names.get(name, _MISSING), held.reference
             # without a call for what is the same object, as nearly always
-            if held.content is None and now is (held.strong if reference is None else reference()):
+            former = held.strong if reference is None else reference()
+            if now is former and now is not None and held.content is None:
                 continue
             if not held.is_same(now):
                 return False
-        return all(held.is_same(_content(cell)) for cell, held in self._cells)
+        return all(held.is_same(_content(cell)) for cell, _, held in self._cells)
 
     def changed_name(self) -> str | None:
         """Return a name that is bound to another object; None if none is."""
-        for names, name, held in self._names:
-            if not held.is_same(names.get(name, _MISSING)):
-                return name
-        changed = [
-            name
-            for name, (cell, held) in zip(self._cell_names, self._cells, strict=True)
-            if not held.is_same(_content(cell))
-        ]
-        return next(iter(changed), None)
+        bound = [(name, names.get(name, _MISSING), held) for names, name, held in self._names]
+        bound += [(name, _content(cell), held) for cell, name, held in self._cells]
+        return next((name for name, now, held in bound if not held.is_same(now)), None)
 
     def _read(self, called: Any) -> None:
         """Add the names that a call of an object reads."""
@@ -85,8 +80,8 @@ class ReadNames:
             self._read_function(called, None)
         elif callable(inner := getattr(called, "__wrapped__", None)):
             self._read(inner)
-        elif isinstance(call := _method(type(called), "__call__"), FunctionType):
-            self._read_function(call, called)
+        else:
+            self._read_function(getattr(type(called), "__call__", None), called)  # noqa: B004
 
     def _read_function(self, function: Any, owner: object) -> None:
         while callable(inner := getattr(function, "__wrapped__", None)):
@@ -104,8 +99,7 @@ class ReadNames:
         variables = function.__code__.co_freevars
         for name, cell in zip(variables, function.__closure__ or (), strict=True):
             content = _content(cell)
-            self._cells.append((cell, _Held(content)))
-            self._cell_names.append(name)
+            self._cells.append((cell, name, _Held(content)))
             self._follow(content, used)
         if owner is not None:
             self._follow(owner, used)
@@ -135,7 +129,7 @@ class ReadNames:
             if not notes_own or _is_compared(attributes[name]):
                 self._note(attributes, name, used)
         for name in sorted(used):
-            method = _method(type(owner), name)
+            method = getattr(type(owner), name, None)
             if isinstance(method, FunctionType):
                 self._read_function(method, owner)
 
@@ -156,8 +150,11 @@ class _Held:
             self.strong, self.reference = value, None
 
     def value(self) -> object:
-        """Return the object; None if it exists no more."""
-        return self.strong if self.reference is None else self.reference()
+        """Return the object; `_GONE` if it exists no more."""
+        if self.reference is None:
+            return self.strong
+        value = self.reference()
+        return _GONE if value is None else value
 
     def is_same(self, now: object) -> bool:
         """Return True if `now` is this object with this content, or an equal number or text."""
@@ -180,10 +177,6 @@ def _is_compared(value: object) -> bool:
 def _copied(value: Any) -> object:
     """Return the content of a small container or array."""
     return (value.shape, value.tobytes()) if isinstance(value, np.ndarray) else value.copy()
-
-
-def _method(kind: type, name: str) -> object:
-    return getattr(kind, name, None)
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

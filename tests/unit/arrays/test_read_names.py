@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -95,6 +96,23 @@ def test_numbers_arrays_and_functions(traces: list[int]) -> None:
 
     helper = partial(mm.multiply, 100.0)
     assert f(x).tolist() == [105.0] * 3
+
+
+def test_a_name_that_is_bound_to_none() -> None:
+    mask, owner = mm.asarray([1.0, 0.0]), Owner()
+
+    def masked(x: mm.Array) -> mm.Array:
+        return x if mask is None else x * mask
+
+    def owned(x: mm.Array) -> mm.Array:
+        return x if owner is None else x * 2
+
+    f, g, x = mm.compile(masked), mm.compile(owned), mm.ones(2)
+    assert f(x).tolist() == [1, 0]
+    assert g(x).tolist() == [2, 2]
+    mask = owner = None
+    gc.collect()
+    assert f(x).tolist() == g(x).tolist() == [1, 1]
 
 
 def test_a_name_that_changes_in_each_call_is_warned_of() -> None:

@@ -201,6 +201,16 @@ def test_updates_in_place_convert_as_numpy_does(dtype: str, name: str) -> None:
         np.testing.assert_allclose(ours.numpy(), x, rtol=1e-3, err_msg=other)
 
 
+def test_writing_no_values_is_an_error() -> None:
+    for write in (
+        lambda: mm.put(mm.zeros(3), [0, 1], []),
+        lambda: mm.fill_diagonal(mm.zeros((2, 2)), []),
+        lambda: mm.putmask(mm.zeros(3), [True] * 3, []),
+    ):
+        with pytest.raises(mm.errors.ShapeError, match="at least one value"):
+            write()
+
+
 def test_differences_of_truth_values_and_a_number_are_integers() -> None:
     x = np.array([True, False])
     known = np.diff(x, prepend=0, append=5)
