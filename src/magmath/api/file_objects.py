@@ -26,10 +26,10 @@ def load_object(file: Any, name: str | None, dtype: DTypeLike, layout: LayoutLik
             contents = {"": found}
         else:
             contents = {key: found[key] for key in found.files if name in (None, key)}
-    except (ValueError, EOFError, BadZipFile) as error:
+    except (ValueError, EOFError, BadZipFile):  # whose texts advise to read objects
         raise DataError(
-            f"load: {file!r} has no array of numbers in NumPy's format ({error}); "
-            f"give the path of a file for other formats"
+            f"load: {file!r} has no array of numbers in NumPy's formats, .npy and .npz, or is "
+            f"incomplete; give the path of a file for other formats"
         ) from None
     if name is not None and name not in contents:
         raise DataError(f"load: {file!r} has no array {name!r}; leave the name out to read all")
