@@ -293,11 +293,33 @@ def test_an_index_that_was_computed_is_checked_when_it_is_used() -> None:
             x[bad].numpy()
 
 
+_TYPES = ("bool", "uint8", "uint64", "int8", "int64", "float16", "float32", "float64", "complex64")
+
+
+@pytest.mark.parametrize("given", _TYPES)
+@pytest.mark.parametrize("own", _TYPES)
+def test_written_values_are_converted_as_in_place(own: str, given: str) -> None:
+    """Elements, slices, positions and masks accept the types that `x += y` accepts, by NumPy's rule
+    "same_kind"."""
+    values = np.array([3, 1, 2]).astype(given)
+    known = np.zeros(6, own)
+    writes: list[Any] = [slice(1, 4), [0, 5, 2], np.arange(6) % 2 == 0]
+    for key in writes:
+        x = mm.asarray(known)
+        if np.can_cast(given, own, "same_kind"):
+            known[key] = values
+            x[key] = mm.asarray(values)
+            assert x.dtype.name == own
+            np.testing.assert_array_equal(x.numpy(), known)
+        else:
+            with pytest.raises(DTypeError, match=f"cannot put {given} into an array of {own}"):
+                x[key] = values
+
+
 @pytest.mark.parametrize(
     ("value", "kind", "words"),
     [
         (1j, DTypeError, "cannot put complex64 into an array of float32"),
-        (np.zeros(3), DTypeError, "cannot put float64 into an array of float32"),
         ([1, 2j, 3], DTypeError, "cannot put complex64 into an array of float32"),
         (mm.zeros((2, 3)), ShapeError, r"values of shape \(2, 3\) do not broadcast to .* \(4, 3\)"),
     ],

@@ -12,7 +12,16 @@ from magmath.arrays.conversion import as_node, leaf_of_values
 from magmath.arrays.integer_compare import comparable_operands
 from magmath.arrays.lazy_array import LazyArray
 from magmath.arrays.number_list import NumberList, holds, is_number, number_list
-from magmath.core.dtypes import PYTHON_NUMBERS, DType, bool_, float64, int8, int64, uint64
+from magmath.core.dtypes import (
+    PYTHON_NUMBERS,
+    DType,
+    bool_,
+    float64,
+    int8,
+    int64,
+    is_same_kind,
+    uint64,
+)
 from magmath.core.promotion import DEFAULT, common_dtype, floating_dtype
 from magmath.engine import session
 from magmath.engine.user_line import user_line
@@ -180,14 +189,15 @@ def node_of(operation: str, value: Any, dtype: DType) -> Node:
 def written_operand(dtype: DType, value: Any) -> Node:
     """Return the node of a value to write into an array of this type.
 
-    Raises DTypeError if the common type of value and array is not the array's type.
+    As in an update in place, values of the same kind, or of a less general one, are converted.
+    Raises DTypeError for others.
     """
     given = value if isinstance(value, OPERANDS) else leaf_of_values(value)
     if dtype is bool_ and is_number(given):
         given = bool(given)  # as in NumPy: visited[i] = 1
     value, kind = operand("indexing", given)
-    if (common := common_dtype(dtype, kind)) is not dtype:
-        offered = kind if isinstance(kind, DType) else common
+    offered = kind if isinstance(kind, DType) else common_dtype(dtype, kind)
+    if not is_same_kind(offered, dtype):
         loses_part = offered.kind == "complex"
         remedy = "mm.real(value) or mm.abs(value)" if loses_part else "mm.astype(value, …)"
         raise DTypeError(

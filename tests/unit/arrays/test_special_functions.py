@@ -100,10 +100,12 @@ def test_products_of_truth_values(kind: Any, data: st.DataObject) -> None:
             assert found.dtype.name == known.dtype.name
 
 
-def test_halves_have_no_complex_type() -> None:
+def test_parts_of_complex_numbers_keep_their_type() -> None:
     x = mm.ones(2, dtype=mm.complex64)
-    with pytest.raises(DTypeError, match="cannot put float64"):
-        x.real = np.ones(2)
+    x.real = np.full(2, 3.0)
+    assert (x.dtype, x.tolist()) == (mm.complex64, [3, 3])
+    with pytest.raises(DTypeError, match="cannot put complex64"):
+        x.imag = x
 
 
 @given(data=st.data())
