@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
-from magmath.program.instructions import Call, Instruction, Program, Redistribute
+from magmath.program.instructions import Program
 
 
 def layers_of(program: Program, owners: Mapping[int, str]) -> list[str]:
@@ -17,14 +17,19 @@ def layers_of(program: Program, owners: Mapping[int, str]) -> list[str]:
     """
     names = list(dict.fromkeys(owners.values()))
     own = {slot: names.index(name) for slot, name in owners.items()}
-    written = {_written(instruction) for instruction in program.instructions}
-    accesses = [_accesses(program, instruction, written) for instruction in program.instructions]
+    targets = [next(iter(instruction.writes), -1) for instruction in program.instructions]
+    written = set(targets)
+    reads = [
+        [_nearest(program, slot, written) for slot in instruction.reads]
+        for instruction in program.instructions
+    ]
+    accesses = list(zip(reads, targets, strict=True))
     needs = dict(own)
     for sources, target in accesses:
         needed = max([needs.get(slot, -1) for slot in sources], default=-1)
         for slot in _wholes(program, target, written, own):
             needs[slot] = max(needed, needs.get(slot, -1)) if slot != target else needed
-    roots = {slot: _root(program, slot, ()) for slot in written if slot >= 0}
+    roots = {slot: program.root(slot) for slot in written if slot >= 0}
     last_update = {slot: own[root] for slot, root in roots.items() if root in own}
     for sources, target in reversed(accesses):
         wholes = _wholes(program, target, written, own)
@@ -42,21 +47,6 @@ def layers_of(program: Program, owners: Mapping[int, str]) -> list[str]:
     return found
 
 
-def _accesses(
-    program: Program, instruction: Instruction, written: Collection[int]
-) -> tuple[list[int], int]:
-    """Return the slots that an instruction reads, those of views in the slots that are written, and
-    the slot that it writes."""
-    match instruction:
-        case Call(inputs=inputs):
-            sources: Sequence[int] = inputs
-        case Redistribute(source=source):
-            sources = (source,)
-        case _:
-            sources = ()
-    return [_root(program, slot, written) for slot in sources], _written(instruction)
-
-
 def _wholes(
     program: Program, slot: int, written: Collection[int], own: Collection[int]
 ) -> list[int]:
@@ -69,18 +59,8 @@ def _wholes(
     return found
 
 
-def _written(instruction: Instruction) -> int:
-    """Return the slot that an instruction writes, -1 for none."""
-    match instruction:
-        case Call(out=out):
-            return out
-        case Redistribute(target=target):
-            return target
-        case _:
-            return -1
-
-
-def _root(program: Program, slot: int, written: Collection[int]) -> int:
+def _nearest(program: Program, slot: int, written: Collection[int]) -> int:
     """Return the slot in whose memory a slot is stored, or the first such slot in `written`."""
-    alias = program.slots[slot].alias
-    return slot if alias is None or slot in written else _root(program, alias, written)
+    while slot not in written and (alias := program.slots[slot].alias) is not None:
+        slot = alias
+    return slot

@@ -205,7 +205,7 @@ class _Group:
         program, shape = self.tensors.program, self._shape
         lines, written = list(self.lines), list[torch.Tensor]()
         for place, (out, slot) in self.stored.items():
-            base = program.slots[program.stored(slot)]
+            base = program.slots[program.root(slot)]
             if base.kind == "temporary" and base.last <= self.positions[-1]:
                 continue
             where = self._offset(out, shape) or "i"
