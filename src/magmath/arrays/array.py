@@ -56,6 +56,7 @@ from magmath.core.dtypes import DType, as_dtype, bool_, int8, is_same_kind, real
 from magmath.core.foreign_names import METHODS, hint, missing_attribute
 from magmath.core.missing_numpy_names import alias_hint
 from magmath.core.promotion import floating_dtype
+from magmath.core.type_aliases import Number
 from magmath.diagnostics.explain import explain_node
 from magmath.engine import session, tracing
 from magmath.engine.devices import check_device
@@ -74,7 +75,6 @@ from magmath.ops.redistribute import redistribute
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
 
-Number = bool | int | float | complex
 Operand: TypeAlias = (
     "Array | Number | np.ndarray[Any, Any] | np.generic | list[Any] | tuple[Any, ...]"
 )

@@ -21,6 +21,7 @@ import numpy as np
 
 from magmath.core.bounded_memo import store_bounded
 from magmath.core.dtypes import DTYPES, bfloat16
+from magmath.core.type_aliases import Number
 from magmath.engine import tracing
 from magmath.engine.kept_expressions import keeps_expressions
 from magmath.engine.remote_array import RemoteArray
@@ -37,7 +38,7 @@ from magmath.graph import (
     weak_operand,
 )
 from magmath.graph.operation import Line, Operation
-from magmath.graph.recipe import Number, NumberStep, RecipeStep, Step
+from magmath.graph.recipe import NumberStep, RecipeStep, Step
 from magmath.graph.recorded_operands import operand_of_array
 from magmath.graph.signature import Signature
 from magmath.layout import Layout

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 
 from magmath.comm.communicator import Communicator
+from magmath.core.type_aliases import ReadyCall
 from magmath.executor.fault import Fault
 from magmath.memory.heap import Block, Heap
 from magmath.memory.temporaries import Temporaries
@@ -115,7 +116,7 @@ class Context:
         activation: str = "none",
         alpha: torch.Tensor | None = None,
         accumulate: bool = False,
-    ) -> Callable[[], object]:
+    ) -> ReadyCall:
         """Return a ready call of a product: out = activation(a·b + bias), or out += alpha·a·b."""
         from magmath.kernels.gemm.deterministic_gemm import bind_deterministic
         from magmath.kernels.gemm.gemm import bind_gemm, tuner_for
@@ -148,7 +149,7 @@ class Context:
         bias: torch.Tensor | None = None,
         residual: torch.Tensor | None = None,
         activation: str = "none",
-    ) -> Callable[[], object]:
+    ) -> ReadyCall:
         """Return a ready call of one pass of a convolution: "forward" computes y, "data" x, and
         "filter" w (`kernels/conv/convolution_problem.py`).
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from magmath.core.block_cyclic import panel_ring_bytes, round_to_cache_lines
 from magmath.core.index_set import Tile
 from magmath.core.shapes import Shape
+from magmath.core.type_aliases import ReadyCall
 from magmath.layout import Layout
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class KernelContext(Protocol):
         activation: str = "none",
         alpha: torch.Tensor | None = None,
         accumulate: bool = False,
-    ) -> Callable[[], object]:
+    ) -> ReadyCall:
         """Return a ready call of a product: out = activation(a·b + bias), or out += alpha·a·b."""
 
     def convolution(
@@ -65,7 +66,7 @@ class KernelContext(Protocol):
         bias: torch.Tensor | None = None,
         residual: torch.Tensor | None = None,
         activation: str = "none",
-    ) -> Callable[[], object]:
+    ) -> ReadyCall:
         """Return a ready call of one pass of a convolution: "forward" computes y, "data" x, and
         "filter" w (`kernels/conv/convolution_problem.py`). `repeated`: other workers compute the
         same."""

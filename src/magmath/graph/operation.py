@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from magmath.core.dtypes import DType
 from magmath.core.shapes import Shape
+from magmath.core.type_aliases import ReadyCall
 from magmath.graph.arithmetic import Arithmetic
 from magmath.graph.index_notation import IndexNotation
 from magmath.graph.kernel_call import CollectiveCall, KernelCall, Workspace
@@ -271,7 +272,7 @@ Infer = Callable[..., Inference]
 Axes = Callable[[Node], str]
 Gradients = tuple[Node | None, ...]
 Vjp = Callable[[Node, Node], Gradients]
-Kernel = Callable[[KernelCall], Callable[[], object]]
+Kernel = Callable[[KernelCall], ReadyCall]
 NumpyFunction = Callable[[Node], Callable[..., object] | None]
 MemoryOrder = tuple[int, ...]
 """The dimensions of an array from the outermost in memory to the innermost."""
@@ -335,7 +336,7 @@ class CollectiveKernel:
     """
 
     layouts: Callable[[Node, Mesh], tuple[tuple[Layout, ...], Layout] | None]
-    kernel: Callable[[CollectiveCall], Callable[[], object]]
+    kernel: Callable[[CollectiveCall], ReadyCall]
     workspace: Callable[[Node, int], Workspace]
     traffic: Callable[[Node, int], tuple[int, int]]
     touched: Callable[[Node, int], int] = no_traffic

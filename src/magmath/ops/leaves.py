@@ -10,19 +10,17 @@ that line. A gradient with respect to the variable includes all of its versions.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from magmath.core.dtypes import DType, convert_number
+from magmath.core.type_aliases import Number, ReadyCall
 from magmath.graph import KernelCall, Node, Operation, Shape, apply, make_node
 from magmath.graph.operation import NO_ATTRIBUTES
 from magmath.layout import Layout
 from magmath.ops.infer_rules import LETTERS, no_gradient
-
-Number = bool | int | float | complex
 
 
 def _unreachable(*_: Any, **__: Any) -> Any:
@@ -64,7 +62,7 @@ VERSION = Operation(
 )
 
 
-def _constant_kernel(call: KernelCall) -> Callable[[], object]:
+def _constant_kernel(call: KernelCall) -> ReadyCall:
     value = call.attributes["value"]
     return lambda: call.out.fill_(value)
 

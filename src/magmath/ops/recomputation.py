@@ -9,10 +9,10 @@ starts after the cotangent that needs it is known.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from magmath.core.dtypes import DType
+from magmath.core.type_aliases import ReadyCall
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.ops.infer_rules import LETTERS, whole_letters
@@ -58,7 +58,7 @@ def _recompute_vjp(node: Node, cotangent: Node) -> Gradients:
     return cotangent, None
 
 
-def _recompute_kernel(call: KernelCall) -> Callable[[], object]:
+def _recompute_kernel(call: KernelCall) -> ReadyCall:
     out, x = call.out, call.inputs[0]
     return lambda: out.copy_(x)
 

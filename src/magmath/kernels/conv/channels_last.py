@@ -6,7 +6,7 @@ take rows of windows, or whole images, from a counter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +15,7 @@ import torch
 
 from magmath.codegen.aot_cache import AotModule
 from magmath.codegen.vectors import ITEMSIZE
+from magmath.core.type_aliases import ReadyCall
 from magmath.kernels.parallel_region import run_on_threads
 
 JOB: Final = (
@@ -64,7 +65,7 @@ def bind(
     y: torch.Tensor,
     result: torch.Tensor,
     windows: Windows,
-) -> Callable[[], object]:
+) -> ReadyCall:
     """Return a ready call of an exported function on images x and windows y (see `JOB`)."""
     images, channels, *extents = x.shape
     job = np.array([

@@ -7,7 +7,6 @@ the first one in row-major order; NaN counts as the maximum.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import Final
 
@@ -15,6 +14,7 @@ import torch
 
 from magmath.codegen.aot_cache import AotModule
 from magmath.codegen.vectors import ITEMSIZE
+from magmath.core.type_aliases import ReadyCall
 from magmath.kernels.conv.channels_last import CONSTANTS, Windows, bind, number_name
 
 _SOURCE: Final = '''
@@ -120,14 +120,14 @@ def _code(number: str) -> AotModule:
     )
 
 
-def bind_maxima(x: torch.Tensor, windows: Windows, out: torch.Tensor) -> Callable[[], object]:
+def bind_maxima(x: torch.Tensor, windows: Windows, out: torch.Tensor) -> ReadyCall:
     """Return a ready call that stores the maximum of each window of x in `out`."""
     return bind(_code(number_name(x)), "maxima", x, out, out, windows)
 
 
 def bind_scatter(
     g: torch.Tensor, x: torch.Tensor, windows: Windows, out: torch.Tensor
-) -> Callable[[], object]:
+) -> ReadyCall:
     """Return a ready call that adds g, a number for each window, at the position of its maximum in
     x, and stores the sums in `out`, an array like x."""
     return bind(_code(number_name(x)), "scatter", x, g, out, windows)

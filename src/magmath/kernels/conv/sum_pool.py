@@ -7,7 +7,6 @@ threads take rows of the result from a counter (`kernels/conv/channels_last.py`)
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import Final
 
@@ -16,6 +15,7 @@ import torch
 
 from magmath.codegen.aot_cache import AotModule
 from magmath.codegen.vectors import ITEMSIZE
+from magmath.core.type_aliases import ReadyCall
 from magmath.kernels.conv.channels_last import CONSTANTS, Windows, bind, number_name
 from magmath.kernels.parallel_region import run_on_threads
 
@@ -111,18 +111,18 @@ def _code(number: str) -> AotModule:
     )
 
 
-def bind_sums(x: torch.Tensor, windows: Windows, out: torch.Tensor) -> Callable[[], object]:
+def bind_sums(x: torch.Tensor, windows: Windows, out: torch.Tensor) -> ReadyCall:
     """Return a ready call that stores the sum of each window of x in `out`."""
     return bind(_code(number_name(x)), "sums", x, out, out, windows)
 
 
-def bind_spread(g: torch.Tensor, windows: Windows, out: torch.Tensor) -> Callable[[], object]:
+def bind_spread(g: torch.Tensor, windows: Windows, out: torch.Tensor) -> ReadyCall:
     """Return a ready call that stores in each element of `out` the sum of g, a number for each
     window, over the windows that contain the element."""
     return bind(_code(number_name(g)), "spread", out, g, out, windows)
 
 
-def bind_lines(x: torch.Tensor, window: int, first: int, out: torch.Tensor) -> Callable[[], object]:
+def bind_lines(x: torch.Tensor, window: int, first: int, out: torch.Tensor) -> ReadyCall:
     """Return a ready call that stores the sums of neighbours along the second axis of x, the
     channels of channels-last images: element c of `out` is the sum of the elements c + first …
     c + first + window - 1 of x that exist."""

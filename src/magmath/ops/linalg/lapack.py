@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from magmath.core.type_aliases import ReadyCall
 from magmath.errors import DTypeError, MatrixShapeError, ShapeError
 from magmath.graph import KernelCall, Node
 from magmath.ops.infer_rules import LETTERS, whole_letters
@@ -67,16 +68,14 @@ def columns_axes(node: Node) -> str:
     return f"{batch}..,{batch}.{column}->{batch}.{column}"
 
 
-def lapack(
-    name: str, *keys: str, tuned: bool = True
-) -> Callable[[KernelCall], Callable[[], object]]:
+def lapack(name: str, *keys: str, tuned: bool = True) -> Callable[[KernelCall], ReadyCall]:
     """Return the kernel `magmath.kernels.linalg.lapack.<name>` with these attributes.
 
     With `tuned`, the autotuner selects a library for it. Workers that compute the same matrix
     select the same library, because factors are unique only up to signs.
     """
 
-    def bind(call: KernelCall) -> Callable[[], object]:
+    def bind(call: KernelCall) -> ReadyCall:
         from magmath.kernels.dispatch.tuner import tuner_for
         from magmath.kernels.linalg import lapack
 

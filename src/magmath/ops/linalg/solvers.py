@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from magmath.core.dtypes import DType, real_dtype
+from magmath.core.type_aliases import ReadyCall
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.layout import Layout
@@ -38,7 +39,7 @@ from magmath.ops.slicing import slice_along
 from magmath.ops.sums import broadcast_to, sum_
 
 
-def no_kernel(call: KernelCall) -> Callable[[], object]:
+def no_kernel(call: KernelCall) -> ReadyCall:
     """Raise AssertionError: the kernel of operations that the passes expand."""
     raise AssertionError("the passes expand this operation")
 

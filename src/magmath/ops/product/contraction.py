@@ -20,6 +20,7 @@ import numpy as np
 from magmath.codegen.emit import NativeCall, NativeOperand, Writer
 from magmath.core.dtypes import DType, bool_, compute_dtype, float32
 from magmath.core.shapes import broadcast
+from magmath.core.type_aliases import ReadyCall
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, applied, apply
 from magmath.graph.operation import Gradients, Line
@@ -144,7 +145,7 @@ def _efficiency(node: Node, local: Shape) -> float:
     return product_efficiency(rows, columns)
 
 
-def _kernel(call: KernelCall) -> Callable[[], object]:
+def _kernel(call: KernelCall) -> ReadyCall:
     """Bind a matrix product, or a batch of them, on the local tensors viewed as matrices."""
     letters = Subscripts.parsed(call.attributes["subscripts"])
     rows, columns, summed = letters.rows, letters.columns, letters.summed
@@ -160,7 +161,7 @@ def _kernel(call: KernelCall) -> Callable[[], object]:
     return calls[0] if len(calls) == 1 else partial(_each, calls)
 
 
-def _each(calls: list[Callable[[], object]]) -> None:
+def _each(calls: list[ReadyCall]) -> None:
     for call in calls:
         call()
 
@@ -171,7 +172,7 @@ def _ordered(x: torch.Tensor, own: str, wanted: str) -> torch.Tensor:
 
 def _matrices(
     x: torch.Tensor, own: str, batch: str, rows: str, columns: str
-) -> tuple[torch.Tensor, Callable[[], object] | None]:
+) -> tuple[torch.Tensor, ReadyCall | None]:
     """Return x as (batch …, rows, columns) and the call that fills it, or None.
 
     The tensor is a view of x if the strides allow one; otherwise it is new memory, and the call

@@ -7,13 +7,13 @@ third operand (`c + alpha·a·b`, the weight update) folded in. User code never 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from magmath.codegen.emit import NativeCall, NativeOperand, Writer, literal
 from magmath.core.dtypes import DType
+from magmath.core.type_aliases import ReadyCall
 from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
@@ -73,7 +73,7 @@ def _no_vjp(node: Node, g: Node) -> Gradients:
     raise AssertionError("gemm is made by the passes, after gradients")
 
 
-def _gemm_kernel(call: KernelCall) -> Callable[[], object]:
+def _gemm_kernel(call: KernelCall) -> ReadyCall:
     attributes, (a, b, *rest) = call.attributes, call.inputs
     a = a.T if attributes["transpose_a"] else a
     b = b.T if attributes["transpose_b"] else b
