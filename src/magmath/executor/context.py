@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 
 from magmath.comm.communicator import Communicator
-from magmath.core.type_aliases import ReadyCall
 from magmath.executor.fault import Fault
 from magmath.memory.heap import Block, Heap
 from magmath.memory.temporaries import Temporaries
@@ -105,67 +104,3 @@ class Context:
         from magmath.kernels.thread_count import more_threads
 
         return more_threads(self.comm.size if self.comm.shares_memory else 1)
-
-    def gemm(
-        self,
-        out: torch.Tensor,
-        a: torch.Tensor,
-        b: torch.Tensor,
-        *,
-        bias: torch.Tensor | None = None,
-        activation: str = "none",
-        alpha: torch.Tensor | None = None,
-        accumulate: bool = False,
-    ) -> ReadyCall:
-        """Return a ready call of a product: out = activation(a·b + bias), or out += alpha·a·b."""
-        from magmath.kernels.gemm.deterministic_gemm import bind_deterministic
-        from magmath.kernels.gemm.gemm import bind_gemm, tuner_for
-        from magmath.kernels.gemm.gemm_candidates import sequence
-
-        tuner = tuner_for(self.deterministic)
-        ready = bind_deterministic if self.deterministic else bind_gemm
-        if accumulate:
-            assert alpha is not None
-            if alpha.is_cuda:  # the host does not wait for the number
-                product = torch.empty_like(out)
-                compute = ready(product, a, b, tuner=tuner)
-                return sequence(compute, lambda: out.addcmul_(product, alpha))
-            return ready(out, a, b, alpha=alpha.item, beta=1.0, tuner=tuner)
-        return ready(out, a, b, bias=bias, activation=activation, tuner=tuner)
-
-    def convolution(
-        self,
-        direction: str,
-        x: torch.Tensor,
-        w: torch.Tensor,
-        y: torch.Tensor,
-        *,
-        offset: tuple[int, ...],
-        stride: tuple[int, ...],
-        dilation: tuple[int, ...],
-        groups: int,
-        repeated: bool,
-        version: torch.Tensor | None = None,
-        bias: torch.Tensor | None = None,
-        residual: torch.Tensor | None = None,
-        activation: str = "none",
-    ) -> ReadyCall:
-        """Return a ready call of one pass of a convolution: "forward" computes y, "data" x, and
-        "filter" w (`kernels/conv/convolution_problem.py`).
-
-        y = activation(y + bias + residual); `version` is the same number as long as w is the same.
-
-        Results that several workers compute must have the same bits, so only the default candidate
-        computes them.
-        """
-        from magmath.kernels.conv.convolution import bind_convolution
-        from magmath.kernels.conv.convolution_problem import ConvolutionProblem
-        from magmath.kernels.dispatch.tuner import tuner_for
-        from magmath.kernels.epilogue import Epilogue
-
-        epilogue = Epilogue(bias, residual, activation)
-        problem = ConvolutionProblem(
-            direction, x, w, y, offset, stride, dilation, groups, epilogue, version
-        )
-        tuner = tuner_for(self.deterministic or repeated)
-        return bind_convolution(problem, tuner=tuner, winograd=self.winograd)

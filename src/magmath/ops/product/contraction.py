@@ -29,7 +29,7 @@ from magmath.ops.elementwise import astype
 from magmath.ops.infer_rules import LETTERS, require_kind
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import permute, reshape
-from magmath.ops.product.gemm import emit_gemm, product_efficiency
+from magmath.ops.product.gemm import bind_product, emit_gemm, product_efficiency
 from magmath.ops.product.panel_products import in_panels
 from magmath.ops.sums import sum_
 
@@ -154,7 +154,7 @@ def _kernel(call: KernelCall) -> ReadyCall:
     b, take_b = _matrices(b, letters.b, letters.batch, summed, columns)
     out, take_out = _matrices(call.out, letters.out, letters.batch, rows, columns)
     calls = [take for take in (take_a, take_b) if take is not None]
-    calls.append(call.context.gemm(out, a, b))
+    calls.append(bind_product(call, out, a, b))
     if take_out is not None:
         target = _ordered(call.out, letters.out, letters.batch + rows + columns)
         calls.append(partial(target.copy_, out.view(target.shape)))
