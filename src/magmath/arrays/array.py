@@ -82,6 +82,10 @@ Operand: TypeAlias = (
 
 NAMED = sys.maxsize
 """A number of references that only an array with a name has."""
+BINARY_FRAMES = 4
+"""Frames from `user_line` to the user's: `_combined`, `_binary` or `_update`, and the operator."""
+REFLECTED_FRAMES = 3
+"""The same from `_reflected`."""
 
 
 class Array(LazyArray, Operators["Array"], Methods["Array"]):
@@ -467,14 +471,14 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
             return NotImplemented
         if operation == "power" and type(other) is int and other == 2 and self.dtype is not bool_:
             square = e.OPERATIONS["square"]  # rounded exactly
-            return elementwise(square, (self._node,), user_line(4))
-        return combined(operation, operands(operation, self, other), user_line(4))
+            return elementwise(square, (self._node,), user_line(BINARY_FRAMES))
+        return combined(operation, operands(operation, self, other), user_line(BINARY_FRAMES))
 
     def _reflected(self, operation: str, other: Any) -> Array:
         if not isinstance(other, OPERANDS):
             return NotImplemented  # type: ignore[no-any-return]
         inputs = operands(operation, other, self)
-        return Array(combined(operation, inputs, user_line(3)))
+        return Array(combined(operation, inputs, user_line(REFLECTED_FRAMES)))
 
     def _compared_to_non_number(self, differs: bool) -> Node:
         """Return the node of `==` or `!=` with None or text, which no number equals.

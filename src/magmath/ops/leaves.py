@@ -21,22 +21,19 @@ from magmath.graph import KernelCall, Node, Operation, Shape, apply, make_node
 from magmath.graph.operation import NO_ATTRIBUTES
 from magmath.layout import Layout
 from magmath.ops.infer_rules import LETTERS, no_gradient
-
-
-def _unreachable(*_: Any, **__: Any) -> Any:
-    raise AssertionError("a leaf is data, it is never computed")
+from magmath.ops.marks import unreachable
 
 
 def _leaf(name: str) -> Operation:
     return Operation(
         name=name,
-        infer=_unreachable,
+        infer=unreachable,
         axes=lambda node: f"->{LETTERS[: node.ndim]}",
         reduction=None,
         vjp=no_gradient,
-        kernel=_unreachable,
+        kernel=unreachable,
         native=None,
-        reference=_unreachable,
+        reference=unreachable,
         flops=lambda node: 0.0,
         leaf=True,
     )
@@ -50,10 +47,10 @@ PARAMETER = _leaf("parameter")
 VERSION = Operation(
     name="version",
     infer=lambda variable, value, *, number: (value.shape, value.dtype),
-    axes=_unreachable,
+    axes=unreachable,
     reduction=None,
     vjp=lambda node, cotangent: (cotangent, None),
-    kernel=_unreachable,
+    kernel=unreachable,
     native=None,
     reference=lambda variable, value, *, number: value,
     flops=lambda node: 0.0,

@@ -9,35 +9,20 @@ starts after the cotangent that needs it is known.
 
 from __future__ import annotations
 
-from typing import Any
-
 from magmath.core.dtypes import DType
 from magmath.core.type_aliases import ReadyCall
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.ops.infer_rules import LETTERS, whole_letters
+from magmath.ops.marks import mark
 
 
 def _checkpoint_infer(value: Node, *inputs: Node, recomputed: int) -> tuple[Shape, DType]:
     return value.shape, value.dtype
 
 
-def _unreachable(*_: Any, **__: Any) -> Any:
-    raise AssertionError("a checkpoint is differentiated by autodiff and expanded by the passes")
-
-
-CHECKPOINT = Operation(
-    name="checkpoint",
-    infer=_checkpoint_infer,
-    axes=_unreachable,
-    reduction=None,
-    vjp=_unreachable,
-    kernel=_unreachable,
-    native=None,
-    reference=lambda value, *inputs, recomputed: value,
-    flops=lambda node: 0.0,
-    lower_to=lambda node: node.inputs[0],
-    mark=True,
+CHECKPOINT = mark(
+    "checkpoint", infer=_checkpoint_infer, reference=lambda value, *inputs, recomputed: value
 )
 
 

@@ -18,6 +18,7 @@ from magmath.core.dtypes import DType, bool_
 from magmath.errors import MagmathError
 from magmath.graph import Node, Operation, Shape, make_node
 from magmath.graph.operation import Line
+from magmath.ops.marks import unreachable
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,10 +39,6 @@ class LoopBody:
     goes_on: Node
     streams: int
     drawn: Sequence[Node]
-
-
-def _unreachable(*_: Any, **__: Any) -> Any:
-    raise AssertionError("a loop is no operation of a program; functions are divided at it")
 
 
 def _no_gradient(node: Node, cotangent: Node) -> Any:
@@ -65,12 +62,12 @@ def _operation(name: str, infer: Any) -> Operation:
     return Operation(
         name=name,
         infer=infer,
-        axes=_unreachable,
+        axes=unreachable,
         reduction=None,
         vjp=_no_gradient,
-        kernel=_unreachable,
+        kernel=unreachable,
         native=None,
-        reference=_unreachable,
+        reference=unreachable,
         flops=lambda node: 0.0,
     )
 

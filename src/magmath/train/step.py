@@ -35,7 +35,6 @@ from magmath.engine.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.rng_state import RngState
 from magmath.engine.tracing import Trace
-from magmath.errors import ShapeError
 from magmath.graph import Graph, Node
 from magmath.nn.abstract import call
 from magmath.nn.mixed_precision import in_compute_type, precision
@@ -45,6 +44,7 @@ from magmath.ops.leaves import constant, parameter
 from magmath.optim import LossScale, Optimizer
 from magmath.optim.minimizing import rate_dtype
 from magmath.optim.rates import EpochRates
+from magmath.parallel.scalar_loss import scalar_loss
 from magmath.parallel.strategy import STALENESS, Strategy, Training, trainable_parameters
 from magmath.program.instructions import Program
 from magmath.train.epoch_metrics import epoch_metric
@@ -232,12 +232,7 @@ class TrainingStep:
             outputs = call(self._module, inputs)
             operands = (in_compute_type(outputs), targets)
             loss = self._loss(*operands) if weights is None else self._loss(*operands, weights)
-        if not isinstance(loss, Array) or loss.shape != ():
-            given = f"shape {loss.shape}" if isinstance(loss, Array) else type(loss).__name__
-            raise ShapeError(
-                f"fit: the loss must be a 0-d array, was given {given}; reduce it with mm.mean"
-            )
-        return loss, outputs
+        return scalar_loss("fit", loss), outputs
 
     def _number(self, batch: int) -> Node:
         """Return the number of this step in the epoch, from 0."""

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from magmath.core.dtypes import DType
 from magmath.core.type_aliases import ReadyCall
 from magmath.errors import DTypeError, MatrixShapeError, ShapeError
-from magmath.graph import KernelCall, Node
+from magmath.graph import KernelCall, Node, Shape
+from magmath.graph.operation import Infer
 from magmath.ops.infer_rules import LETTERS, whole_letters
 
 TYPES = ("float32", "float64", "complex64", "complex128")
@@ -39,6 +41,21 @@ def check_matrix(name: str, a: Node, *, square: bool = False) -> None:
         raise MatrixShapeError(
             f"{name}: needs {needed}, was given {a.shape}; reshape or cut the array"
         )
+
+
+def square_infer(
+    name: str,
+    shape: Callable[[Shape], Shape] = lambda shape: shape,
+    dtype: Callable[[DType], DType] = lambda dtype: dtype,
+) -> Infer:
+    """Return the inference of an operation on square matrices, from their shape and their type."""
+
+    def infer(a: Node) -> tuple[Shape, DType]:
+        check_type(name, a)
+        check_matrix(name, a, square=True)
+        return shape(a.shape), dtype(a.dtype)
+
+    return infer
 
 
 def check_system(name: str, a: Node, b: Node) -> None:

@@ -1,0 +1,40 @@
+"""Records of marks: operations that autodiff and batching read, and that the passes replace by the
+value of their first operand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from magmath.graph import Operation
+from magmath.graph.operation import Infer, Vjp
+
+
+def unreachable(*_: Any, **__: Any) -> Any:
+    """Raise AssertionError: a function of a record whose operation no program computes."""
+    raise AssertionError("no program computes this operation")
+
+
+def mark(
+    name: str,
+    infer: Infer,
+    reference: Callable[..., Any],
+    vjp: Vjp = unreachable,
+    *,
+    gradient: bool = False,
+) -> Operation:
+    """Return the record of a mark."""
+    return Operation(
+        name=name,
+        infer=infer,
+        axes=unreachable,
+        reduction=None,
+        vjp=vjp,
+        kernel=unreachable,
+        native=None,
+        reference=reference,
+        flops=lambda node: 0.0,
+        lower_to=lambda node: node.inputs[0],
+        mark=True,
+        gradient=gradient,
+    )
