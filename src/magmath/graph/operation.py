@@ -382,6 +382,8 @@ class Operation:
     grows_operand     its only operand may be stored at the beginning of its memory, in row-major
                       order, and is overwritten there
     overwrites_first  is its first operand with a part overwritten: may be computed in its storage
+    is_view           its result may be stored in the memory of its first operand, as a view
+    is_move           its elements are those of its first operand, maybe in another layout
     elementwise       computes each element from the corresponding elements of its operands
     leaf              gets its value from a run: an input, a variable or a parameter
     lower_to          node → the same in simpler operations, by which the passes replace it; such a
@@ -423,6 +425,8 @@ class Operation:
     in_place: bool = False
     grows_operand: bool = False
     overwrites_first: bool = False
+    is_view: bool = False
+    is_move: bool = False
     elementwise: bool = False
     leaf: bool = False
     lower_to: Callable[[Node], Node] | None = None

@@ -60,6 +60,8 @@ RECOMPUTE = Operation(  # a view of x if the passes see the whole graph; `after`
     native=None,
     reference=lambda x, after: x,
     flops=lambda node: 0.0,
+    is_view=True,
+    is_move=True,
 )
 
 

@@ -261,6 +261,7 @@ SLICE = Operation(
     same_bits=same_bits_always,
     derived_split=_slice_follow,
     reads_subset=True,
+    is_view=True,
     memory_orders=any_memory_order,
 )
 
