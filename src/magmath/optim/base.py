@@ -8,7 +8,6 @@ the variable, independently of the expression of the loss.
 
 from __future__ import annotations
 
-import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
@@ -16,13 +15,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from weakref import ref
 
-from magmath.api.creation import asarray, constant
 from magmath.arrays.array import Array
 from magmath.arrays.lazy_array import evaluate
 from magmath.arrays.variable import Variable, assign
 from magmath.arrays.variable_list import checked_variables
 from magmath.core.bounded_memo import RecentlyUsed
-from magmath.core.dtypes import compute_dtype, float64, int64
+from magmath.core.dtypes import compute_dtype, float64
 from magmath.core.foreign_names import UPDATES, check_assigned_name, hint
 from magmath.core.integers import require_integer
 from magmath.core.keyword_hints import KeywordHints
@@ -40,6 +38,7 @@ from magmath.optim.groups import Groups
 from magmath.optim.loss_scale import LossScale, is_finite
 from magmath.optim.minimizing import Minimizer, check_finite_losses, rate_dtype
 from magmath.optim.rates import LearningRate, check_learning_rate, rate_at
+from magmath.optim.saved_state import decoded_state, encoded_state
 from magmath.optim.schedules import Monitoring, Schedule, StatefulSchedule, after_warm_up
 from magmath.optim.states import MASTER, ParameterNodes, RequiredStates, States
 from magmath.transform.compiled import compile
@@ -418,10 +417,7 @@ class Optimizer(metaclass=KeywordHints):
         The values are snapshots, 0-d for counts. Of several variables with the name "w", such as
         parameters of two networks, the second one to be updated has "w#2.velocity", and so on.
         """
-        state = self.variable_states.state_dict()
-        for i, found in self.schedule_states().items():
-            state |= {f"{_RATE}.{i}.{name}": _as_array(x) for name, x in found.items()}
-        return {**state, "steps": constant(self._steps, dtype=int64)}
+        return encoded_state(self.variable_states.state_dict(), self.schedule_states(), self._steps)
 
     def load_state_dict(self, state: Any) -> None:
         """Load states that `state_dict` returned; the values may be arrays of any library.
@@ -430,44 +426,9 @@ class Optimizer(metaclass=KeywordHints):
         which raises ShapeError if the shapes differ; of several variables with one name, in the
         order of their first updates. Variables without a loaded state start from zero states.
         """
-        if not isinstance(state, Mapping):
-            own = "; give x.state_dict()" if hasattr(state, "state_dict") else ""
-            raise TypeError(
-                f"load_state_dict: needs the dictionary that state_dict returned, was given "
-                f"{type(state).__name__}{own}"
-            )
-        given = dict(state)
-        if "steps" not in given:
-            raise MagmathError(
-                "load_state_dict: needs the result of state_dict, with the entry 'steps'; was "
-                f"given the entries {sorted(given)}"
-            )
-        steps = given.pop("steps")
-        if isinstance(steps, str):
-            raise TypeError(
-                f"load_state_dict: the entry 'steps' is a number of steps, was given {steps!r}"
-                "; load the result of state_dict"
-            )
-        self._steps = int(steps)
-        schedules: dict[str, dict[str, Any]] = {}
-        for name in list(given):
-            if match := re.fullmatch(rf"{_RATE}\.(\d+)\.(.+)", name):
-                schedules.setdefault(match[1], {})[match[2]] = _as_number(given.pop(name))
+        given, schedules, self._steps = decoded_state(state)
         self.load_schedule_states(schedules)
         self.variable_states.load_state_dict(given)
-
-
-_RATE = "learning_rate"
-
-
-def _as_array(value: Any) -> Array:
-    """Return a value of a schedule's state as an array, a number as a 0-d one."""
-    return constant(value, dtype=float64) if isinstance(value, float) else asarray(value)
-
-
-def _as_number(value: Any) -> Any:
-    """Return a 0-d array of any library as a Python number; other values unchanged."""
-    return value.item() if getattr(value, "shape", None) == () else value
 
 
 def _check_expression(expression: Array) -> None:

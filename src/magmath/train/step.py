@@ -134,26 +134,13 @@ class TrainingStep:
         self.strategy = settings.strategy
         self._programs: dict[tuple[int, bool], _TracedStep] = {}
         self._place_variables()
-        self.full = self._program(self.batch_size, True)
-        rest = self.count % self.batch_size
-        for batch in filter(None, (self.batch_size, rest)):
-            for exchanges in (True, False)[: 1 + (self.strategy.every > 1)]:
-                self._program(batch, exchanges)
-        if self.strategy.is_asynchronous:
-            self._share_assigned()
+        self._trace_programs()
         self._updated = self._updated_variables()
         self._leaves = self._leaves_of_module()
         self._captured = Captured(self.full.graph, self.full.placeholders, moves=False)
         self.full.trace.note_structure(ReadNames(loss, module, *settings.metrics.values()))
         self._captured.add_state(self.full.trace)
-        for traced in self._programs.values():
-            traced.graph = self.engine.cut(traced.graph)
-            traced.compiled = self.engine.compile(
-                traced.graph,
-                training=True,
-                division=traced.division,
-                in_range=[self._counter.leaf],
-            )
+        self._compile_programs()
         del self._feed  # the data are operands of each run
 
     @property
@@ -185,6 +172,27 @@ class TrainingStep:
         ]
 
     # tracing ------------------------------------------------------------------------------------
+
+    def _trace_programs(self) -> None:
+        """Trace the programs of an epoch: for full batches and for the last one, with an exchange
+        of the replicas and, if some steps have none, without."""
+        self.full = self._program(self.batch_size, True)
+        rest = self.count % self.batch_size
+        for batch in filter(None, (self.batch_size, rest)):
+            for exchanges in (True, False)[: 1 + (self.strategy.every > 1)]:
+                self._program(batch, exchanges)
+        if self.strategy.is_asynchronous:
+            self._share_assigned()
+
+    def _compile_programs(self) -> None:
+        for traced in self._programs.values():
+            traced.graph = self.engine.cut(traced.graph)
+            traced.compiled = self.engine.compile(
+                traced.graph,
+                training=True,
+                division=traced.division,
+                in_range=[self._counter.leaf],
+            )
 
     def _program(self, batch: int, exchanges: bool) -> _TracedStep:
         """Return the program of a step with `batch` samples; traces it if there is none."""
