@@ -37,9 +37,14 @@ from magmath.optim.clip import check_limits, clipped
 from magmath.optim.groups import Groups
 from magmath.optim.loss_scale import LossScale, is_finite
 from magmath.optim.minimizing import Minimizer, check_finite_losses, rate_dtype
-from magmath.optim.rates import LearningRate, check_learning_rate, rate_at
+from magmath.optim.rates import (
+    LearningRate,
+    check_learning_rate,
+    load_schedule_states,
+    rate_at,
+    schedule_states,
+)
 from magmath.optim.saved_state import decoded_state, encoded_state
-from magmath.optim.schedules import Monitoring, Schedule, StatefulSchedule, after_warm_up
 from magmath.optim.states import MASTER, ParameterNodes, RequiredStates, States
 from magmath.transform.compiled import compile
 
@@ -217,13 +222,12 @@ class Optimizer(metaclass=KeywordHints):
         `epoch` is the epoch number in `fit`, where schedules and functions count epochs unless they
         are schedules per step.
         """
-        return [rate_at(one, step, epoch) for one in self._groups.learning_rates]
+        return [rate_at(one, step, epoch) for one in self.learning_rates]
 
     @property
-    def varies_within_epochs(self) -> bool:
-        """True if a learning rate is a schedule that counts steps in `fit`."""
-        rates = self._groups.learning_rates
-        return any(isinstance(one, Schedule) and one.per == "step" for one in rates)
+    def learning_rates(self) -> list[LearningRate]:
+        """The learning rate, and those of groups with their own rates."""
+        return self._groups.learning_rates
 
     def advance(self, steps: int) -> None:
         """Count steps that used `next_values`."""
@@ -233,24 +237,6 @@ class Optimizer(metaclass=KeywordHints):
     def steps(self) -> int:
         """The number of steps that the optimizer has taken."""
         return self._steps
-
-    def end_epoch(self, figures: Mapping[str, float | None]) -> None:
-        """Pass an epoch's metrics, such as `loss`, to schedules that monitor them (`Plateau`)."""
-        rates = {id(one): one for one in map(after_warm_up, self._groups.learning_rates)}
-        for one in rates.values():  # groups may have the same schedule
-            if isinstance(one, Monitoring):
-                one.observe_metrics(figures)
-
-    def schedule_states(self) -> dict[str, Mapping[str, Any]]:
-        """Return the states of learning rates that have one, by the index of the rate."""
-        rates = enumerate(map(after_warm_up, self._groups.learning_rates))
-        return {str(i): one.state_dict() for i, one in rates if isinstance(one, StatefulSchedule)}
-
-    def load_schedule_states(self, states: Mapping[str, Mapping[str, Any]]) -> None:
-        """Load what `schedule_states` returned. Rates without a state in it do not change."""
-        for i, one in enumerate(map(after_warm_up, self._groups.learning_rates)):
-            if isinstance(one, StatefulSchedule) and str(i) in states:
-                one.load_state_dict(states[str(i)])
 
     # steps ------------------------------------------------------------------------------------
 
@@ -330,7 +316,7 @@ class Optimizer(metaclass=KeywordHints):
     def rates_of_update(self, variables: Sequence[Variable]) -> list[Node]:
         """Return the learning rates of the next update as nodes, in the order of `rates`."""
         dtype, trace = rate_dtype(variables), tracing.current()
-        learning_rates = self._groups.learning_rates
+        learning_rates = self.learning_rates
         if trace is not None and trace.is_loop and any(map(callable, learning_rates)):
             raise MagmathError(
                 "fori_loop: a loop on the workers cannot call a learning rate that is a function "
@@ -355,7 +341,7 @@ class Optimizer(metaclass=KeywordHints):
             assert optimizer is not None
             if index == 0:
                 take_for_run(optimizer, "_steps", steps)
-            return rate_at(optimizer._groups.learning_rates[index], optimizer._steps - steps)
+            return rate_at(optimizer.learning_rates[index], optimizer._steps - steps)
 
         return source
 
@@ -389,7 +375,7 @@ class Optimizer(metaclass=KeywordHints):
                 "minimize: returns a number, which does not exist while a compiled function is "
                 "traced; take the step with optimizer.update({v: mm.grad(loss, v), …}) in it"
             )
-        if any(map(callable, self._groups.learning_rates)):
+        if any(map(callable, self.learning_rates)):
             rates, each = [self.rates(self._steps + i) for i in range(steps)], 1
         else:
             rates, each = [self.rates(0)], steps
@@ -417,7 +403,9 @@ class Optimizer(metaclass=KeywordHints):
         The values are snapshots, 0-d for counts. Of several variables with the name "w", such as
         parameters of two networks, the second one to be updated has "w#2.velocity", and so on.
         """
-        return encoded_state(self.variable_states.state_dict(), self.schedule_states(), self._steps)
+        return encoded_state(
+            self.variable_states.state_dict(), schedule_states(self.learning_rates), self._steps
+        )
 
     def load_state_dict(self, state: Any) -> None:
         """Load states that `state_dict` returned; the values may be arrays of any library.
@@ -427,7 +415,7 @@ class Optimizer(metaclass=KeywordHints):
         order of their first updates. Variables without a loaded state start from zero states.
         """
         given, schedules, self._steps = decoded_state(state)
-        self.load_schedule_states(schedules)
+        load_schedule_states(self.learning_rates, schedules)
         self.variable_states.load_state_dict(given)
 
 
