@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from magmath.graph import Graph, Node
+from magmath.graph import Graph, Node, topological
+from magmath.ops.counted_loops import SCAN
 from magmath.ops.leaves import PARAMETER
 from magmath.passes.expand import expand
 
@@ -26,6 +27,8 @@ def any_can_fail(order: Iterable[Node]) -> bool:
 def may_fail(node: Node) -> bool:
     """Return True for an operation, pending or not, that fails for some values of its operands."""
     operation = node.operation
+    if operation is SCAN:
+        return any_can_fail(topological(node.attributes["body"].outputs, cut=True))
     if operation.elementwise or operation.leaf or operation.version or operation.mark:
         return False
     if operation.lapack or operation.lower_to is not None:

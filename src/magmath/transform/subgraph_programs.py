@@ -1,5 +1,5 @@
-"""Functions that contain loops, run as several programs: the controller repeats the program of a
-step until its truth value is false."""
+"""Functions that contain loops, run as several programs. The controller repeats the program of a
+step of `while_loop` until its truth value is false; all steps of other loops are one run."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, final
 
 from magmath.arrays.array import Array
+from magmath.arrays.lazy_array import evaluate
+from magmath.engine import session
 from magmath.graph import Node
 from magmath.graph.rebuild import rebuilt
-from magmath.ops.while_loops import LoopBody
-from magmath.transform.subgraphs import Subgraph, subgraphs
+from magmath.ops.counted_loops import scan_results
+from magmath.ops.while_loops import WHILE, LoopBody
+from magmath.passes.subgraphs import Subgraph, subgraphs, with_shared_loops
 
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 Program = Callable[..., list[Array]]
@@ -26,7 +29,7 @@ class SubgraphPrograms:
     def __init__(
         self, outputs: Sequence[Node], outside: Collection[Node], compile: Compile
     ) -> None:
-        self._outputs = outputs
+        outputs = self._outputs = with_shared_loops(outputs)
         self._parts = [_Part(subgraph, compile) for subgraph in subgraphs(outputs, outside)]
         needed = set(outputs)
         for part in reversed(self._parts):
@@ -65,13 +68,14 @@ class _Part:
         self._step: Program | None = None
         self.reads = list(subgraph.inputs)
         if subgraph.loop is not None:
-            body: LoopBody = subgraph.loop.attributes["body"]
             self.reads += subgraph.loop.inputs
+        if subgraph.loop is not None and subgraph.loop.operation is WHILE:
+            body: LoopBody = subgraph.loop.attributes["body"]
             read = (*body.states, *body.captured)
             self._step = compile(_function(read, (body.goes_on, *body.following)))
 
     def run(self, known: Mapping[Node, Array]) -> dict[Node, Array]:
-        """Return the values of the subgraph's outputs, and of the final states of its loop."""
+        """Return the values of the subgraph's outputs, and the results of its loop."""
         subgraph, found = self._subgraph, dict[Node, Array]()
         self.called.clear()
         if subgraph.outputs:
@@ -80,8 +84,11 @@ class _Part:
             found = dict(zip(subgraph.outputs, values, strict=True))
         if subgraph.loop is not None:
             read = [_value(x, found, known) for x in subgraph.loop.inputs]
-            states = self._final_states(read, len(subgraph.loop.attributes["body"].states))
-            found |= {x: states[x.attributes["index"]] for x in subgraph.finals}
+            if self._step is None:
+                results = _results_of_all_steps(subgraph.loop, read)
+            else:
+                results = self._final_states(read, len(subgraph.loop.attributes["body"].states))
+            found |= {x: results[x.attributes["index"]] for x in subgraph.results}
         return found
 
     def _final_states(self, read: list[Array], count: int) -> list[Array]:
@@ -94,6 +101,17 @@ class _Part:
         while goes_on:
             goes_on, *states = self._step(*states, *captured)
         return states
+
+
+def _results_of_all_steps(loop: Node, read: Sequence[Array]) -> list[Array]:
+    """Run a loop with a fixed number of steps, for the values of its inputs."""
+    engine = session.engine()
+    evaluate(*read)
+    results = scan_results(
+        loop.attributes["body"], loop.attributes["steps"], [x.node for x in read], loop.line,
+        reverse=loop.attributes["reverse"],
+    )  # fmt: skip
+    return [Array(leaf) for leaf in engine.loops.recorded_results(results)]
 
 
 def _value(node: Node, *known: Mapping[Node, Array]) -> Array:
