@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from magmath.graph import Operation
+from magmath.graph import Node, Operation
 from magmath.graph.operation import Infer, Vjp
 
 
@@ -15,12 +15,18 @@ def unreachable(*_: Any, **__: Any) -> Any:
     raise AssertionError("no program computes this operation")
 
 
+def first_operand(node: Node) -> Node:
+    """Return the first operand of a node."""
+    return node.inputs[0]
+
+
 def mark(
     name: str,
     infer: Infer,
     reference: Callable[..., Any],
     vjp: Vjp = unreachable,
     *,
+    lower_to: Callable[[Node], Node] = first_operand,
     gradient: bool = False,
 ) -> Operation:
     """Return the record of a mark."""
@@ -34,7 +40,7 @@ def mark(
         native=None,
         reference=reference,
         flops=lambda node: 0.0,
-        lower_to=lambda node: node.inputs[0],
+        lower_to=lower_to,
         mark=True,
         gradient=gradient,
     )
