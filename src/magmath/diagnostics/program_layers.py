@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from magmath.passes.parameter_layouts import layer_of
 from magmath.program.instructions import Program
 
 
@@ -11,9 +12,7 @@ def layers_of(program: Program, owners: Mapping[int, str]) -> list[str]:
     """Return the layer of each instruction, "" for those that depend on no parameter.
 
     `owners` has the layer of each slot of a parameter or of its optimizer states, in the order of
-    the layers. An instruction that reads parameters belongs to their layer. Any other instruction
-    of the forward pass belongs to the last layer on which it depends, and one of the backward pass
-    to the last layer whose update depends on it, as in `passes/parameter_layouts.py`.
+    the layers.
     """
     names = list(dict.fromkeys(owners.values()))
     own = {slot: names.index(name) for slot, name in owners.items()}
@@ -40,9 +39,7 @@ def layers_of(program: Program, owners: Mapping[int, str]) -> list[str]:
     found = []
     for sources, target in accesses:
         direct = max([own.get(slot, -1) for slot in sources], default=-1)
-        after = last_update.get(target, -1)
-        needed = needs.get(target, -1)
-        number = max(direct, needed if after < 0 else min(needed, after))
+        number = layer_of(direct, needs.get(target, -1), last_update.get(target, -1))
         found.append(names[number] if number >= 0 else "")
     return found
 
