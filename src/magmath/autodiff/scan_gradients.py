@@ -12,6 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import final
 
+from magmath.autodiff.scan_residuals import Residuals, depending
+from magmath.autodiff.step_sums import is_summed_later, operands_of_sum, summed_over_steps
+from magmath.core.dtypes import DType
 from magmath.graph import Node, Shape
 from magmath.graph.graph import topological_until
 from magmath.graph.operation import Gradients
@@ -96,6 +99,7 @@ class _BackwardLoop:
             if count + i in reached
         }
         """The placeholders for the cotangents of collected values, by their numbers."""
+        self._given = [*self._states.values(), *self._rows.values()]
         self._cotangents: dict[Node, Node] = {}
         following = dict(zip(body.states, body.following, strict=True))
         for state, given in self._states.items():
@@ -111,21 +115,26 @@ class _BackwardLoop:
     def _found(self, leaves: Iterable[Node]) -> dict[Node, Node]:
         """Return the cotangents of the wanted ones of these leaves that have one."""
         found = {x: self._cotangents.get(x) for x in leaves if x in self._wanted}
-        return {x: _of_shape(part, x.shape) for x, part in found.items() if part is not None}
+        return {
+            x: _of_shape(part, x.shape, x.dtype) for x, part in found.items() if part is not None
+        }
 
     def cotangents(self) -> Gradients:
         """Return the cotangents of the loop's inputs."""
         body, loop = self._body, self._loop
         rows, captured = self._found(body.rows), self._found(body.captured)
-        sums = {x: placeholder(x.shape, x.dtype) for x in captured}
-        following = [
-            _of_shape(self._cotangents.get(x) or constant(0, x.dtype), x.shape)
-            for x in self._states
+        varying = depending([*captured.values()], self._given)
+        varying |= depending([*captured.values()], [*body.states, *body.rows])
+        late = {x: part for x, part in captured.items() if is_summed_later(part, varying)}
+        sums = {x: placeholder(x.shape, x.dtype) for x in captured if x not in late}
+        following = [_of_shape(self._cotangents.get(x), x.shape, x.dtype) for x in self._states] + [
+            add(sums[x], captured[x]) for x in sums
         ]
-        following += [add(sums[x], part) for x, part in captured.items()]
-        collected = list(rows.values())
-        given = (*self._states.values(), *self._rows.values(), *sums.values())
-        read = _Residuals(body, [*following, *collected], given)
+        read_later = [x for part in late.values() for x in operands_of_sum(part)]
+        stacked = dict.fromkeys([*rows.values(), *read_later])
+        read = Residuals(body, [*following, *stacked], [*self._given, *sums.values()])
+        known = {*read.residuals, *read.rows, *self._rows.values()}
+        collected = [x for x in stacked if x not in known or x in rows.values()]
         _, scanned, arrays = body.divided(loop.inputs)
         outer = dict(zip((*body.rows, *body.captured), (*scanned, *arrays), strict=True))
         backward = ScanBody(
@@ -136,21 +145,24 @@ class _BackwardLoop:
             read.replaced(following),
             read.replaced(collected),
         )
-        reached = [self._reached.get(i) for i, x in enumerate(body.states) if x in self._states]
         count, steps = len(body.states), loop.attributes["steps"]
+        last = {x: self._reached.get(i) for i, x in enumerate(body.states) if x in self._states}
+        table = dict(zip(read.residuals, self._residuals(list(read.residuals)), strict=True))
+        table |= {x: outer[x] for x in read.rows}
+        for i, x in self._rows.items():
+            table[x] = _of_shape(self._reached[count + i], (steps, *x.shape), x.dtype)
         inputs = [
-            *[_of_shape(x or constant(0, s.dtype), s.shape)
-              for x, s in zip(reached, self._states, strict=True)],
+            *[_of_shape(x, state.shape, state.dtype) for state, x in last.items()],
             *[full(x.shape, constant(0, x.dtype)) for x in sums],
-            *self._residuals(list(read.residuals)),
-            *[outer[x] for x in read.rows],
-            *[_of_shape(self._reached[count + i], (steps, *x.shape))
-              for i, x in self._rows.items()],
+            *table.values(),
             *rebuilt(list(read.invariant), outer),
-        ]  # fmt: skip
+        ]
         reverse = not loop.attributes["reverse"]
         results = iter(scan_results(backward, steps, inputs, loop.line, reverse=reverse))
-        found = {x: next(results) for x in (*self._states, *sums, *rows)}
+        found = {x: next(results) for x in (*self._states, *sums)}
+        table |= {x: next(results) for x in collected}
+        found |= {x: table[part] for x, part in rows.items()}
+        found |= {x: summed_over_steps(part, table) for x, part in late.items()}
         leaves = (*body.states, *body.rows, *body.captured)
         return tuple([found.get(x) if x in self._wanted else None for x in leaves])
 
@@ -167,48 +179,11 @@ class _BackwardLoop:
         return found[len(body.outputs) :]
 
 
-@final
-class _Residuals:
-    """What the backward step reads of the forward step.
-
-    residuals  the nodes that differ between steps, and their placeholders in the backward step
-    rows       the rows of the forward step
-    invariant  the nodes that are the same in all steps, and their placeholders
-    """
-
-    def __init__(self, body: ScanBody, outputs: Sequence[Node], given: Iterable[Node]) -> None:
-        leaves = [*body.states, *body.rows, body.number, *body.captured]
-        backward = _depending(outputs, given)
-        varying = _depending(outputs, leaves[: -len(body.captured) or None])
-        dependent = varying | _depending(outputs, body.captured)
-        self.residuals: dict[Node, Node] = {}
-        self.rows: dict[Node, None] = {}
-        self.invariant: dict[Node, Node] = {}
-        seen, stack = {body.number, *given}, list(outputs)
-        while stack:
-            node = stack.pop()
-            if node in seen:
-                continue
-            seen.add(node)
-            if node in backward or node not in dependent:
-                stack += node.inputs
-            elif node in body.rows:
-                self.rows[node] = None
-            elif node in varying:
-                self.residuals[node] = placeholder(node.shape, node.dtype)
-            else:
-                self.invariant[node] = placeholder(node.shape, node.dtype)
-
-    def replaced(self, nodes: Sequence[Node]) -> list[Node]:
-        """Return expressions of the backward step, with placeholders for what it reads."""
-        return rebuilt(nodes, {**self.residuals, **self.invariant})
-
-
 def _active(body: ScanBody, order: Sequence[Node], wanted: Collection[Node]) -> dict[Node, None]:
     """Return the wanted leaves of a step, and the states that depend on them in some step."""
     active = dict.fromkeys(wanted)
     while True:
-        dependent = _depending(order, active)
+        dependent = depending(order, active)
         more = [
             state for state, following in zip(body.states, body.following, strict=True)
             if following in dependent and state not in active and _is_differentiable(state)
@@ -218,18 +193,11 @@ def _active(body: ScanBody, order: Sequence[Node], wanted: Collection[Node]) -> 
         active |= dict.fromkeys(more)
 
 
-def _depending(roots: Iterable[Node], sources: Iterable[Node]) -> set[Node]:
-    """Return the sources, and the nodes of expressions that depend on them."""
-    found = set(sources)
-    for node in topological_until(roots, tuple(found)):
-        if not found.isdisjoint(node.inputs):
-            found.add(node)
-    return found
-
-
 def _is_differentiable(node: Node) -> bool:
     return node.dtype.is_floating or node.dtype.kind == "complex"
 
 
-def _of_shape(cotangent: Node, shape: Shape) -> Node:
-    return cotangent if cotangent.shape == shape else broadcast_to(cotangent, shape)
+def _of_shape(cotangent: Node | None, shape: Shape, dtype: DType) -> Node:
+    if cotangent is None:
+        return full(shape, constant(0, dtype))
+    return broadcast_to(cotangent, shape)

@@ -29,6 +29,7 @@ from magmath.passes.subgraphs import subgraphs, with_shared_loops
 if TYPE_CHECKING:
     from magmath.engine.program_build import Compiled
     from magmath.engine.remote_array import RemoteArray
+    from magmath.program.instructions import Program
     from magmath.runtime.messages import Number
     from magmath.runtime.run_handle import RunHandle
 
@@ -76,6 +77,8 @@ class LoopPrograms:
     def __init__(self, engine: ProgramEngine) -> None:
         self._engine = engine
         self._programs: RecentlyUsed[Hashable, _LoopProgram] = RecentlyUsed(MAX_PROGRAMS)
+        self.last: Program | None = None
+        """The program of the loop that ran last."""
 
     def clear(self) -> None:
         """Drop all programs."""
@@ -96,6 +99,7 @@ class LoopPrograms:
         if program is None:
             program = _LoopProgram(engine, body, steps, layouts, reverse=reverse)
             self._programs.store(key, program)
+        self.last = program.program
         return program.run(start, [*scanned, *captured])
 
     def without_loops(self, outputs: Sequence[Node]) -> list[Node]:
@@ -174,6 +178,11 @@ class _LoopProgram:
         counted = e.add(index, constant(1, int64))
         self._graph = engine.cut(Graph((*following, *written, counted), tuple(places[: self._own])))
         self._compiled = engine.compile(self._graph)
+
+    @property
+    def program(self) -> Program:
+        """The program that the workers run."""
+        return self._compiled.program
 
     def run(self, own: Sequence[Node], read: Sequence[Node]) -> list[Node]:
         """Return leaves with the final states and the collected values; `own` are leaves that

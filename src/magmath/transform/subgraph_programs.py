@@ -4,10 +4,12 @@ step of `while_loop` until its truth value is false; all steps of other loops ar
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
 
 from magmath.arrays.array import Array
 from magmath.arrays.lazy_array import evaluate
+from magmath.diagnostics.explain import explain_program
 from magmath.engine import session
 from magmath.graph import Node
 from magmath.graph.rebuild import rebuilt
@@ -15,8 +17,12 @@ from magmath.ops.counted_loops import scan_results
 from magmath.ops.while_loops import WHILE, LoopBody
 from magmath.passes.subgraphs import Subgraph, subgraphs, with_shared_loops
 
+if TYPE_CHECKING:
+    from magmath.diagnostics.explanation import Explanation
+    from magmath.program.instructions import Program
+
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
-Program = Callable[..., list[Array]]
+CompiledPart = Callable[..., list[Array]]
 
 
 @final
@@ -65,7 +71,7 @@ class _Part:
         self.kept: set[Node] = set()
         self.called: list[Any] = []
         self._program = compile(_function(subgraph.inputs, subgraph.outputs))
-        self._step: Program | None = None
+        self._step: CompiledPart | None = None
         self.reads = list(subgraph.inputs)
         if subgraph.loop is not None:
             self.reads += subgraph.loop.inputs
@@ -86,6 +92,7 @@ class _Part:
             read = [_value(x, found, known) for x in subgraph.loop.inputs]
             if self._step is None:
                 results = _results_of_all_steps(subgraph.loop, read)
+                self.called.append(_ExplainedLoop(session.engine().loops.last))
             else:
                 results = self._final_states(read, len(subgraph.loop.attributes["body"].states))
             found |= {x: results[x.attributes["index"]] for x in subgraph.results}
@@ -101,6 +108,18 @@ class _Part:
         while goes_on:
             goes_on, *states = self._step(*states, *captured)
         return states
+
+
+@dataclass(frozen=True)
+class _ExplainedLoop:
+    """The program of a loop with a fixed number of steps, for explanations."""
+
+    program: Program | None
+
+    def explain(self) -> Explanation:
+        """Return the explanation of the program."""
+        assert self.program is not None
+        return explain_program(self.program, session.engine().environment)
 
 
 def _results_of_all_steps(loop: Node, read: Sequence[Array]) -> list[Array]:
@@ -120,7 +139,7 @@ def _value(node: Node, *known: Mapping[Node, Array]) -> Array:
     return found[0] if found else Array(node)
 
 
-def _function(inputs: Sequence[Node], outputs: Sequence[Node]) -> Program:
+def _function(inputs: Sequence[Node], outputs: Sequence[Node]) -> CompiledPart:
     """Return the function of arrays that computes the outputs from the inputs."""
 
     def function(*arrays: Array) -> list[Array]:
