@@ -25,7 +25,7 @@ from magmath.core.options import DEBUG
 from magmath.cost import GemmRate, Machine
 from magmath.engine import session
 from magmath.engine.engine import Engine
-from magmath.runtime import Pool, start_pool
+from magmath.runtime import Pool, PoolOptions, start_pool
 from magmath.runtime.transport.threads import ThreadTransport
 from magmath.runtime.transport_interface import WorkerOptions
 
@@ -53,15 +53,17 @@ def _adjust(engine: Engine, kind: str) -> None:
 def start(kind: str, workers: int) -> Pool:
     """A new pool of a kind."""
     if kind in ("inline", "planned"):
-        return start_pool(0, device="cpu")
+        return start_pool(PoolOptions(0, device="cpu"))
     if kind == "gpu":
-        return start_pool(0, device="cuda")
+        return start_pool(PoolOptions(0, device="cuda"))
     threads = max(1, PROCESSORS // workers)  # plans depend on them
     if kind in ("shared", "eager"):
-        return start_pool(workers, launcher="threads", device="cpu", threads=threads)
+        return start_pool(PoolOptions(workers, launcher="threads", device="cpu", threads=threads))
     if kind == "exact":
         return start_pool(
-            workers, launcher="threads", device="cpu", threads=threads, deterministic=True
+            PoolOptions(
+                workers, launcher="threads", device="cpu", threads=threads, deterministic=True
+            )
         )
     if kind in ("hosts", "exact hosts"):
         hosts = [2 * rank // workers for rank in range(workers)]
@@ -72,7 +74,7 @@ def start(kind: str, workers: int) -> Pool:
         return Pool(ThreadTransport(workers, WorkerOptions("cpu", 1), shares_memory=False))
     with warnings.catch_warnings():  # more workers than processors: slow, and meant
         warnings.simplefilter("ignore", RuntimeWarning)
-        return start_pool(workers, device="cpu", threads=1)
+        return start_pool(PoolOptions(workers, device="cpu", threads=1))
 
 
 @contextmanager

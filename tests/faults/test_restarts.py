@@ -16,7 +16,7 @@ import magmath as mm
 from magmath.engine.session import _smaller_pools
 from magmath.errors import DataError, MagmathError, WorkerError, WorkerLost
 from magmath.parallel import DataParallel, WeightAveraging
-from magmath.runtime import start_pool
+from magmath.runtime import PoolOptions, start_pool
 
 RANDOM = np.random.default_rng(0)
 X, Y = RANDOM.normal(size=(192, 8)).astype(np.float32), np.arange(192) % 4
@@ -120,10 +120,10 @@ def test_fewer_workers_go_on_if_the_same_do_not_start(
     history, weights, _ = _trained(tmp_path / "whole", "data")
     _start()
 
-    def started(workers: int, **options: Any) -> Any:
-        if workers > 1:
+    def started(options: PoolOptions) -> Any:
+        if options.workers > 1:
             raise WorkerError("init: the workers do not start")
-        return start_pool(workers, **options)
+        return start_pool(options)
 
     monkeypatch.setattr("magmath.runtime.start_pool", started)
     again, found, _ = _trained(tmp_path / "part", "data", 1, restarts=1)
@@ -229,8 +229,8 @@ def test_expressions_of_the_former_pool_do_not_block_a_variable() -> None:
 def test_a_pool_that_does_not_start_again_leaves_the_lost_one_current(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def started(*_: Any, **options: Any) -> Any:
-        raise WorkerError(f"init: {options.get('workers')} workers do not start")
+    def started(options: PoolOptions) -> Any:
+        raise WorkerError(f"init: {options.workers} workers do not start")
 
     _start()
     monkeypatch.setattr("magmath.runtime.start_pool", started)
@@ -241,7 +241,6 @@ def test_a_pool_that_does_not_start_again_leaves_the_lost_one_current(
 
 
 def test_smaller_pools_have_fewer_workers_or_hosts() -> None:
-    options = {"workers": 3, "hosts": None}
-    assert [one["workers"] for one in _smaller_pools(options)] == [3, 2, 1]
-    listed = {"workers": 0, "hosts": "a:2,b:2"}
-    assert [one["hosts"] for one in _smaller_pools(listed)] == ["a:2,b:2", ["b:2"], ["a:2"]]
+    assert [one.workers for one in _smaller_pools(PoolOptions(3))] == [3, 2, 1]
+    listed = PoolOptions(hosts="a:2,b:2")
+    assert [one.hosts for one in _smaller_pools(listed)] == ["a:2,b:2", ["b:2"], ["a:2"]]

@@ -26,7 +26,7 @@ from magmath.core.dtypes import DTYPES
 from magmath.errors import DeviceError, WorkerLost
 from magmath.layout import Layout
 from magmath.memory.torch_dtypes import to_torch
-from magmath.runtime import Pool, start_pool
+from magmath.runtime import Pool, PoolOptions, start_pool
 from magmath.runtime.launch import worker_environment
 from magmath.runtime.messages import Done, encode
 from magmath.runtime.transport.processes import ProcessTransport
@@ -374,7 +374,9 @@ def test_workers_have_the_threads_that_they_are_given_and_wait_as_the_controller
 
 
 def test_workers_of_the_real_program_start_by_default(no_litter: None) -> None:
-    pool = start_pool(1, device="cpu", deterministic=True, memory_limit=1 << 20, seed=5)
+    pool = start_pool(
+        PoolOptions(1, device="cpu", deterministic=True, memory_limit=1 << 20, seed=5)
+    )
     assert (pool.deterministic, pool.seed) == (True, 5)
     assert torch.equal(pool.get(put_ones(pool)), torch.ones(6))
     with pytest.raises(MemoryError):

@@ -17,7 +17,7 @@ import torch
 
 from magmath.errors import OptionError, WorkerLost
 from magmath.layout import Layout
-from magmath.runtime import Pool, start_pool
+from magmath.runtime import Pool, PoolOptions, start_pool
 from magmath.runtime.health import ProcessWatch
 from magmath.runtime.transport.processes import ProcessTransport
 from magmath.runtime.transport_interface import WorkerOptions
@@ -149,4 +149,4 @@ def test_a_stopped_time_is_counted_while_it_is_looked_at(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("timeout", [0, -1.0, float("inf"), float("nan"), "5", True])
 def test_a_timeout_is_a_positive_number_or_none(timeout: Any) -> None:
     with pytest.raises(OptionError, match="heartbeat_timeout must be a positive number"):
-        start_pool(0, heartbeat_timeout=timeout)
+        start_pool(PoolOptions(0, heartbeat_timeout=timeout))

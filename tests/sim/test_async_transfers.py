@@ -28,7 +28,7 @@ from magmath.ops.redistribute import REDISTRIBUTE, redistribute
 from magmath.passes.place import place
 from magmath.passes.schedule import schedule
 from magmath.program.instructions import Call, Redistribute
-from magmath.runtime import Pool, start_pool
+from magmath.runtime import Pool, PoolOptions, start_pool
 from magmath.runtime.async_transfers import MAX_TRANSFERS
 
 POOLS = [("shared", 2), ("shared", 3), ("messages", 2), ("messages", 3)]
@@ -196,7 +196,7 @@ def test_what_goes_wrong_is_raised_at_first_use(kind: str, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("kind", ["shared", "messages"])
 def test_a_pool_may_end_while_data_are_under_way(kind: str) -> None:
-    pool = start_pool(2, launcher="threads", device="cpu")
+    pool = start_pool(PoolOptions(2, launcher="threads", device="cpu"))
     session.use(pool)
     for seed in range(3):
         rows(seed, 512).replicate(wait=False)

@@ -23,7 +23,7 @@ from magmath.layout import Layout
 from magmath.ops.linalg.block_cyclic import block_cyclic_layout
 from magmath.ops.linalg.lu import lu, lu_solve
 from magmath.ops.linalg.qr import qr
-from magmath.runtime import Pool, start_pool
+from magmath.runtime import Pool, PoolOptions, start_pool
 from matrices import TYPES, adjoint, bound, check_lu, check_qr, check_zero, normal
 from operation_bodies import check_any_layout
 from operation_table import FOLDED, ROWS, cases
@@ -271,7 +271,7 @@ def test_under_a_memory_limit_no_worker_gets_all_of_a_matrix() -> None:
     """4 MB hold the matrix of 1.8 MB in shares three times, but not two whole copies in
     addition."""
     former = session._engine
-    pool = start_pool(2, launcher="threads", device="cpu", memory_limit=4_000_000)
+    pool = start_pool(PoolOptions(2, launcher="threads", device="cpu", memory_limit=4_000_000))
     session.use(pool)
     try:
         x = definite(N, "float64")

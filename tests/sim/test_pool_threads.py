@@ -27,7 +27,7 @@ from magmath.errors import (
 )
 from magmath.layout import Layout, Mesh
 from magmath.memory.torch_dtypes import to_torch
-from magmath.runtime import Pool, command_queue, start_pool
+from magmath.runtime import Pool, PoolOptions, command_queue, start_pool
 from magmath.runtime.messages import decode_reply
 from magmath.runtime.transport.inline import InlineTransport
 from magmath.runtime.transport.threads import ThreadTransport
@@ -512,9 +512,9 @@ def test_a_handler_of_ones_own_is_called_and_decides() -> None:
 
 def test_start_pool_within_the_process_and_as_threads() -> None:
     with pytest.raises(MagmathError, match="workers must be an integer of at least 0"):
-        start_pool(-1)
+        start_pool(PoolOptions(-1))
     for workers, launcher in ((0, "mpiexec"), (2, "threads")):
-        pool = start_pool(workers, device="cpu", launcher=launcher, seed=3)
+        pool = start_pool(PoolOptions(workers, device="cpu", launcher=launcher, seed=3))
         assert pool.workers == pool.mesh.size == max(1, workers)
         assert pool.topology.hosts == (0,) * pool.workers
         assert (pool.topology.device, pool.seed, pool.deterministic) == ("cpu", 3, False)
@@ -524,7 +524,7 @@ def test_start_pool_within_the_process_and_as_threads() -> None:
 def test_a_device_that_is_not_there_is_refused_at_the_start() -> None:
     for workers in (0, 2):
         with pytest.raises(RuntimeError, match="device must be"):
-            start_pool(workers, device="abacus", launcher="threads")
+            start_pool(PoolOptions(workers, device="abacus", launcher="threads"))
 
 
 def test_messages_that_nothing_waits_for_are_dropped(

@@ -36,7 +36,7 @@ from magmath.layout import plan
 from magmath.nn import Dense, Dropout, Flatten, NeuralNetwork
 from magmath.optim import Adam, GradientDescent, Momentum
 from magmath.program.instructions import Program, Redistribute
-from magmath.runtime import Pool, start_pool
+from magmath.runtime import Pool, PoolOptions, start_pool
 from magmath.runtime.transport.threads import ThreadTransport
 from magmath.runtime.transport_interface import WorkerOptions
 
@@ -516,7 +516,7 @@ def test_ctrl_c_keeps_what_was_learnt(kind: str, workers: int) -> None:
 
 
 def test_network_of_a_pool_that_is_gone_says_so() -> None:
-    pool = start_pool(0, device="cpu")
+    pool = start_pool(PoolOptions(0, device="cpu"))
     session.use(pool)
     net = network()
     net.build((64,))
@@ -775,7 +775,7 @@ def _images(seed: int) -> Any:
 @pytest.mark.timeout(300)
 def test_team_agrees_with_replay_for_convolutions(monkeypatch: pytest.MonkeyPatch) -> None:
     """The lanes of a program without a native loop execute native segments and ready calls."""
-    pool = start_pool(0, device="cpu", threads=2)
+    pool = start_pool(PoolOptions(0, device="cpu", threads=2))
     session.use(pool)
     try:
         found = []
@@ -823,7 +823,7 @@ def test_training_continues_after_a_team_has_failed(
             teams = [i for i, e in enumerate(self._executors) if e.name == "team" and ready[i]]
             return teams[0] if teams else 0
 
-    pool = start_pool(0, device="cpu", threads=3)
+    pool = start_pool(PoolOptions(0, device="cpu", threads=3))
     session.use(pool)
     try:
         use_native_code(monkeypatch, TeamFirst)
@@ -853,7 +853,7 @@ def test_teams_share_memory_and_native_forms(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(native_forms, "write_segments", counted)
     selector = only(1)
-    pool = start_pool(0, device="cpu", threads=3)
+    pool = start_pool(PoolOptions(0, device="cpu", threads=3))
     session.use(pool)
     try:
         use_native_code(monkeypatch, selector)
@@ -878,7 +878,7 @@ def test_teams_share_memory_and_native_forms(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.timeout(300)
 def test_team_agrees_with_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     selector = only(1)
-    pool = start_pool(0, device="cpu", threads=2)
+    pool = start_pool(PoolOptions(0, device="cpu", threads=2))
     session.use(pool)
     try:
         replayed, team = network(Adam(1e-2)), network(Adam(1e-2))

@@ -13,6 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from magmath.core.type_aliases import ReadyCall
 from magmath.kernels.conv import depthwise, winograd
 from magmath.kernels.conv.convolution import bind_convolution, candidates_for
 from magmath.kernels.conv.convolution_candidates import CANDIDATES
@@ -22,7 +23,7 @@ from magmath.kernels.conv.winograd_transforms import ALGORITHMS, TAPS, WinogradA
 from magmath.kernels.dispatch.measurements import ROUNDS
 from magmath.kernels.dispatch.online import OnlineCall, Option
 from magmath.kernels.dispatch.registry import Candidate, candidates, is_always_ready
-from magmath.kernels.dispatch.tuner import Call, Tuner
+from magmath.kernels.dispatch.tuner import Tuner
 from magmath.kernels.gemm.gemm import bind_gemm
 
 OFF = Tuner(enabled=False)
@@ -279,7 +280,7 @@ def test_depthwise_with_several_outputs_a_channel(direction: str) -> None:
         assert _error(problem, expected) < 5e-6
 
 
-def _product(*operands: torch.Tensor, **factors: Any) -> Call:
+def _product(*operands: torch.Tensor, **factors: Any) -> ReadyCall:
     return bind_gemm(*operands, tuner=OFF, **factors)
 
 
@@ -376,12 +377,12 @@ def test_the_program_decides_while_it_runs() -> None:
     assert tuner.known_choice(key(problem), names) in names
 
 
-def _timed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, float], Call]:
+def _timed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, float], ReadyCall]:
     """Return a function that returns calls of given durations on a simulated clock."""
     now = [0.0]
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
 
-    def make(name: str, seconds: float) -> Call:
+    def make(name: str, seconds: float) -> ReadyCall:
         def call() -> None:
             now[0] += seconds
             made.append(name)
@@ -393,7 +394,7 @@ def _timed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, float], Call]:
     return make
 
 
-def _options(make: Callable[[str, float], Call], **seconds: float) -> dict[str, Option]:
+def _options(make: Callable[[str, float], ReadyCall], **seconds: float) -> dict[str, Option]:
     return {
         name: Option(lambda name=name, s=s: make(name, s), is_always_ready)  # type: ignore[misc]
         for name, s in seconds.items()
@@ -423,7 +424,7 @@ def test_the_first_call_of_each_of_several_layers_is_not_timed(
     now = [0.0]
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
 
-    def reordering() -> Call:
+    def reordering() -> ReadyCall:
         calls: list[None] = []
 
         def call() -> None:
@@ -432,7 +433,7 @@ def test_the_first_call_of_each_of_several_layers_is_not_timed(
 
         return call
 
-    def plain() -> Call:
+    def plain() -> ReadyCall:
         def call() -> None:
             now[0] += 1.0
 

@@ -14,11 +14,11 @@ from magmath.api.manipulation import concat, flip, ravel, reshape
 from magmath.api.searching import searchsorted, where
 from magmath.api.signal import convolve as convolved
 from magmath.api.sorting import argsort
-from magmath.api.statistics import Axis, diff, sum
+from magmath.api.statistics import diff, sum
 from magmath.arrays.array import Array, as_arrays, floating
 from magmath.arrays.number_list import is_number
 from magmath.core.dtypes import bool_, float64, int64
-from magmath.core.shapes import normalize_axes, normalize_axis
+from magmath.core.shapes import Axis, normalize_axes, normalize_axis
 from magmath.errors import OptionError, ShapeError
 
 END_TERMS = 64

@@ -9,10 +9,10 @@ from magmath.api.data_types import astype, result_type
 from magmath.api.elementwise import clip, conj, divide, imag, maximum, multiply, real, sqrt
 from magmath.api.linalg import diagonal
 from magmath.api.manipulation import broadcast_to, concat, reshape, squeeze
-from magmath.api.statistics import Axis, mean, sum
+from magmath.api.statistics import mean, sum
 from magmath.arrays.array import Array, as_array, as_arrays, floating
 from magmath.core.promotion import floating_dtype
-from magmath.core.shapes import normalize_axes
+from magmath.core.shapes import Axis, normalize_axes
 from magmath.errors import ShapeError
 
 

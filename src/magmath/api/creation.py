@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from magmath.arrays.array import Array, Number, as_array, copy_of, rearranged
+from magmath.arrays.array import Array, as_array, copy_of, rearranged
 from magmath.arrays.conversion import LayoutLike, bind_layout, leaf_of_values
 from magmath.arrays.lazy_array import LazyArray
 from magmath.arrays.number_list import holds, is_number
@@ -29,6 +29,7 @@ from magmath.core.promotion import (
     common_dtype,
     get_default_dtype,
 )
+from magmath.core.type_aliases import Number
 from magmath.engine.devices import check_device
 from magmath.engine.remote_array import remote_array_of
 from magmath.engine.user_line import user_line

@@ -8,22 +8,10 @@ from typing import Any
 from magmath.api.elementwise import isnan, logical_and, logical_not
 from magmath.api.searching import argmax, argmin
 from magmath.api.searching import where as choice
-from magmath.api.statistics import (
-    Axis,
-    all,
-    any,
-    cumprod,
-    cumsum,
-    max,
-    mean,
-    min,
-    prod,
-    std,
-    sum,
-    var,
-)
+from magmath.api.statistics import all, any, cumprod, cumsum, max, mean, min, prod, std, sum, var
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.output import stored
+from magmath.core.shapes import Axis
 from magmath.errors import ShapeError
 
 

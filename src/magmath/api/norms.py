@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from magmath.arrays.array import Array, as_array, floating
 from magmath.core.dtypes import compute_dtype, real_dtype
-from magmath.core.shapes import normalize_axes, normalize_axis, reduced_shape
+from magmath.core.shapes import Axis, normalize_axes, normalize_axis, reduced_shape
 from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError
 from magmath.graph import Node, apply
@@ -17,7 +17,6 @@ from magmath.ops.linalg.lapack import check_matrix
 from magmath.ops.manipulation import permute, reshape
 from magmath.ops.reductions import reduce
 
-Axis = int | tuple[int, ...] | None
 INF = float("inf")
 
 

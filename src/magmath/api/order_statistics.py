@@ -29,11 +29,11 @@ from magmath.api.indexing import take, take_along_axis
 from magmath.api.manipulation import broadcast_to, moveaxis, reshape
 from magmath.api.searching import where
 from magmath.api.sorting import argsort, sort
-from magmath.api.statistics import Axis, max, min, sum, warn_empty
+from magmath.api.statistics import max, min, sum, warn_empty
 from magmath.arrays.array import Array, as_array, floating
 from magmath.arrays.output import stored
 from magmath.core.dtypes import int64
-from magmath.core.shapes import normalize_axes, normalize_axis, size_of
+from magmath.core.shapes import Axis, normalize_axes, normalize_axis, size_of
 from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, RangeError, ShapeError
 from magmath.graph import apply

@@ -8,7 +8,7 @@ from magmath.api.complex_order import complex_arg_extremum
 from magmath.api.creation import asarray
 from magmath.api.data_types import astype
 from magmath.api.elementwise import not_equal
-from magmath.arrays.array import Array, Number, as_array
+from magmath.arrays.array import Array, as_array
 from magmath.arrays.masks import count_mask
 from magmath.arrays.number_list import is_number
 from magmath.arrays.operands import operands
@@ -16,6 +16,7 @@ from magmath.arrays.output import stored
 from magmath.core.dtypes import uint8
 from magmath.core.keyword_hints import keyword_hints
 from magmath.core.shapes import normalize_axis
+from magmath.core.type_aliases import Number
 from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import apply

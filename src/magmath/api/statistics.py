@@ -43,6 +43,7 @@ from magmath.core.integers import require_integer
 from magmath.core.keyword_hints import keyword_hints
 from magmath.core.promotion import floating_dtype
 from magmath.core.shapes import (
+    Axis,
     broadcast,
     normalize_axes,
     normalize_axis,
@@ -56,8 +57,6 @@ from magmath.ops import elementwise as e
 from magmath.ops import reductions, scans
 from magmath.ops.slicing import slice_along
 from magmath.ops.sums import broadcast_to, check_extremum
-
-Axis = int | tuple[int, ...] | None
 
 
 def _reduction(

@@ -10,10 +10,11 @@ from __future__ import annotations
 from functools import cached_property
 from typing import NamedTuple
 
-from magmath.arrays.array import Array, Number, as_array
+from magmath.arrays.array import Array, as_array
 from magmath.arrays.masks import Counted, count_mask
 from magmath.arrays.operands import operands
 from magmath.core.dtypes import bool_, int64
+from magmath.core.type_aliases import Number
 from magmath.engine.user_line import user_line
 from magmath.graph import Node, apply
 from magmath.ops import elementwise as e

@@ -56,6 +56,7 @@ from magmath.core.dtypes import DType, as_dtype, bool_, int8, is_same_kind, real
 from magmath.core.foreign_names import METHODS, hint, missing_attribute
 from magmath.core.missing_numpy_names import alias_hint
 from magmath.core.promotion import floating_dtype
+from magmath.core.type_aliases import Number
 from magmath.diagnostics.explain import explain_node
 from magmath.engine import session, tracing
 from magmath.engine.devices import check_device
@@ -74,7 +75,6 @@ from magmath.ops.redistribute import redistribute
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
 
-Number = bool | int | float | complex
 Operand: TypeAlias = (
     "Array | Number | np.ndarray[Any, Any] | np.generic | list[Any] | tuple[Any, ...]"
 )
@@ -82,6 +82,10 @@ Operand: TypeAlias = (
 
 NAMED = sys.maxsize
 """A number of references that only an array with a name has."""
+BINARY_FRAMES = 4
+"""Frames from `user_line` to the user's: `_combined`, `_binary` or `_update`, and the operator."""
+REFLECTED_FRAMES = 3
+"""The same from `_reflected`."""
 
 
 class Array(LazyArray, Operators["Array"], Methods["Array"]):
@@ -467,14 +471,14 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
             return NotImplemented
         if operation == "power" and type(other) is int and other == 2 and self.dtype is not bool_:
             square = e.OPERATIONS["square"]  # rounded exactly
-            return elementwise(square, (self._node,), user_line(4))
-        return combined(operation, operands(operation, self, other), user_line(4))
+            return elementwise(square, (self._node,), user_line(BINARY_FRAMES))
+        return combined(operation, operands(operation, self, other), user_line(BINARY_FRAMES))
 
     def _reflected(self, operation: str, other: Any) -> Array:
         if not isinstance(other, OPERANDS):
             return NotImplemented  # type: ignore[no-any-return]
         inputs = operands(operation, other, self)
-        return Array(combined(operation, inputs, user_line(3)))
+        return Array(combined(operation, inputs, user_line(REFLECTED_FRAMES)))
 
     def _compared_to_non_number(self, differs: bool) -> Node:
         """Return the node of `==` or `!=` with None or text, which no number equals.

@@ -7,9 +7,9 @@ a limited number of bytes in total: beyond it, those that were evaluated first r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 from weakref import ref
 
+from magmath.engine.array_handle import ArrayHandle
 from magmath.graph import Node
 
 MAX_BYTES = 256 << 20
@@ -18,20 +18,14 @@ MIN_SEARCHED = 4096
 """Number of arrays above which those that do not exist any more are dropped."""
 
 
-class KeepsOperands(Protocol):
-    """The attributes of an array that this module uses."""
-
-    _operands: Sequence[Node]
-
-
-_keeping: list[ref[KeepsOperands]] = []
+_keeping: list[ref[ArrayHandle]] = []
 """The arrays that keep operands, the oldest first."""
 _search_above = MIN_SEARCHED
 _bytes_since_search = 0
 """Bytes of the operands that were added since the last search."""
 
 
-def keep(array: KeepsOperands, operands: Sequence[Node]) -> None:
+def keep(array: ArrayHandle, operands: Sequence[Node]) -> None:
     """Keep operands alive as long as an array exists and the bound of all operands allows it."""
     global _bytes_since_search, _search_above
     array._operands = operands

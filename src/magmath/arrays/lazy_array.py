@@ -18,11 +18,12 @@ from magmath.arrays.kept_operands import keep
 from magmath.core.dtypes import DType
 from magmath.core.shapes import size_of
 from magmath.engine import pending_arrays, session, tracing
+from magmath.engine.array_handle import ArrayHandle
 from magmath.engine.captured_arrays import note_evaluation, note_update
 from magmath.engine.engine import EAGER_BYTES
 from magmath.engine.kept_expressions import keep_expression
 from magmath.engine.live_references import bytes_held_alone
-from magmath.engine.pending_arrays import MAX_HELD, ArrayHandle
+from magmath.engine.pending_arrays import MAX_HELD
 from magmath.engine.pending_readers import note_reader
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.errors import TracingError, WorkerLost
@@ -47,13 +48,12 @@ MIN_HELD = 1 << 17
 class LazyArray(ArrayHandle):
     """A handle on a node and, once it is computed, on its value; the base class of `Array`."""
 
-    __slots__ = ("__weakref__", "_formers", "_leaf", "_node", "_operands", "_values", "view_of")
+    __slots__ = ("__weakref__", "_formers", "_leaf", "_node", "_values", "view_of")
     is_weak = False
     """True for a weakly typed number, which takes the element type of arrays."""
     is_variable = False
     """True for a variable, whose parts cannot be written through their own names."""
     _leaf: Node | None
-    _operands: Sequence[Node]
     view_of: ArrayView | None
     """Where the array's elements are among those that it shares with others; None if it shares
     none."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from magmath.arrays.namespace import array_namespace
+from magmath.core.shapes import Axis
 
 _SAME = (
     "all any argmax argmin argpartition argsort astype choose clip conj conjugate copy "
@@ -32,7 +33,6 @@ class _Method:
 
 
 A = TypeVar("A")
-Axis = int | tuple[int, ...] | None
 
 
 class Methods(Generic[A]):

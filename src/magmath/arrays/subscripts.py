@@ -31,6 +31,9 @@ from magmath.ops.leaves import parameter
 from magmath.ops.manipulation import reshape
 from magmath.ops.slicing import SET_SLICE, SLICE, Bounds
 
+REGION_FRAMES = 2
+"""Frames from `user_line` to the caller of `_read` or `_written`, which is in this package."""
+
 
 def getitem(x: Node, key: Any) -> tuple[Node, Part | None]:
     """Return x[key], and the part of x that it is, None for a copy of elements.
@@ -214,7 +217,7 @@ def _region(x: Node, cuts: Sequence[Cut]) -> _Region:
 
 def _read(x: Node, region: _Region) -> Node:
     """Return the part of x in a region."""
-    line = user_line(2)
+    line = user_line(REGION_FRAMES)
     if region.slice is not None:
         x = applied(SLICE, (x,), line, region.slice)
     if region.window is not None:
@@ -248,7 +251,7 @@ def _fixed_part(x: Node, region: _Region, line: Line) -> Node | None:
 
 def _written(x: Node, values: Node, region: _Region) -> Node:
     """Return x with the part in a region replaced."""
-    line = user_line(2)
+    line = user_line(REGION_FRAMES)
     if region.slice is None:
         return applied(SET_WINDOW, (x, values, *_starts(region)), line, region.window or _NO_CUT)
     if region.window is not None:

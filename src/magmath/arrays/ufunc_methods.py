@@ -16,7 +16,7 @@ from magmath.arrays.namespace import array_namespace
 from magmath.arrays.operands import written_operand
 from magmath.arrays.output import stored
 from magmath.core.dtypes import accumulator_dtype, as_dtype, bool_
-from magmath.core.shapes import broadcast, normalize_axes, normalize_axis, reduced_shape
+from magmath.core.shapes import Axis, broadcast, normalize_axes, normalize_axis, reduced_shape
 from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import Node, apply
@@ -31,8 +31,6 @@ from magmath.ops.reductions import reduction_of
 from magmath.ops.scans import CUMULATIVE_PROD, CUMULATIVE_SUM
 from magmath.ops.slicing import slice_along
 from magmath.ops.sums import broadcast_to
-
-Axis = int | tuple[int, ...] | None
 
 REDUCTIONS = {
     "add": "sum",

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from magmath.codegen.object_cache import OBJECTS, cache_key, module_source
+from magmath.core.type_aliases import ReadyCall
 
 if TYPE_CHECKING:
     from magmath.codegen.compiler import ExternalSignatures, IrFunctions
@@ -47,7 +48,7 @@ class AotModule:
         outside: ExternalSignatures = MappingProxyType({}),
         inside: Sequence[str] = (),
         arithmetic: str = "exact",
-        prepare: Callable[[], object] = lambda: None,
+        prepare: ReadyCall = lambda: None,
     ) -> None:
         self._source, self._exports, self._arithmetic = source, tuple(exports), arithmetic
         self._constants, self._outside, self._inside = constants, outside, tuple(inside)

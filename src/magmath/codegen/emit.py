@@ -16,11 +16,10 @@ import numpy as np
 
 from magmath.core.dtypes import DType
 from magmath.core.index_set import Tile
+from magmath.core.shapes import Shape
 
 if TYPE_CHECKING:
     import torch
-
-Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
 from magmath.comm.communicator import Communicator
+from magmath.core.type_aliases import ReadyCall
 from magmath.errors import WorkerLost
 
 _JOIN_SECONDS: Final = 5.0
@@ -24,7 +24,7 @@ class Task:
 
     __slots__ = ("_action", "_done", "_error")
 
-    def __init__(self, action: Callable[[], object]) -> None:
+    def __init__(self, action: ReadyCall) -> None:
         self._action = action
         self._done = threading.Event()
         self._error: Exception | None = None
@@ -69,7 +69,7 @@ class ProgressThread:
         )
         self._thread.start()
 
-    def submit(self, action: Callable[[], object]) -> Task:
+    def submit(self, action: ReadyCall) -> Task:
         """Queue an action; return its task."""
         task = Task(action)
         self.submitted += 1

@@ -9,6 +9,10 @@ from operator import index
 from magmath.errors import AxisError, ShapeError
 
 Shape = tuple[int, ...]
+AxisNumbers = tuple[int, ...]
+"""The axes of an operation, none negative."""
+Axis = int | tuple[int, ...] | None
+"""The axes that a user gives: one, several, or all of them (None)."""
 
 
 def size_of(shape: Iterable[int]) -> int:

@@ -9,8 +9,8 @@ from weakref import ref
 from magmath.engine.remote_array import RemoteArray
 
 if TYPE_CHECKING:
+    from magmath.core.type_aliases import Number
     from magmath.engine.program_build import Compiled
-    from magmath.runtime.messages import Number
 
 Start: TypeAlias = Callable[
     ["Compiled", Sequence[RemoteArray], Sequence["Number"]], tuple[list[RemoteArray], Any]

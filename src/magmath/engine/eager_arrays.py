@@ -21,6 +21,7 @@ import numpy as np
 
 from magmath.core.bounded_memo import store_bounded
 from magmath.core.dtypes import DTYPES, bfloat16
+from magmath.core.type_aliases import Number
 from magmath.engine import tracing
 from magmath.engine.kept_expressions import keeps_expressions
 from magmath.engine.remote_array import RemoteArray
@@ -37,7 +38,7 @@ from magmath.graph import (
     weak_operand,
 )
 from magmath.graph.operation import Line, Operation
-from magmath.graph.recipe import Number, NumberStep, RecipeStep, Step
+from magmath.graph.recipe import NumberStep, RecipeStep, Step
 from magmath.graph.recorded_operands import operand_of_array
 from magmath.graph.signature import Signature
 from magmath.layout import Layout
@@ -171,9 +172,12 @@ class EagerArrays:
         if tracing.current() is not None or keeps_expressions() or self._pool.closed:
             return None
         read = self._read(inputs)
-        if read is None or not read[1]:
+        if read is None:
             return None
-        values = self._kernels.value_by_numpy(signature, read[0])
+        operands, leaves, _, _, _ = read
+        if not leaves:
+            return None
+        values = self._kernels.value_by_numpy(signature, operands)
         return (
             None if values is None else self._leaf(values, operation, signature, inputs, read, line)
         )
@@ -190,12 +194,14 @@ class EagerArrays:
             return None
         if signature.recipes is not None and not operation.random:
             read = self._read(node.inputs)
-            if read is not None and read[1]:
-                try:
-                    return self._result(node, read)
-                except Exception as error:
-                    add_user_line(error)
-                    raise
+            if read is not None:
+                _, leaves, _, _, _ = read
+                if leaves:
+                    try:
+                        return self._result(node, read)
+                    except Exception as error:
+                        add_user_line(error)
+                        raise
         return self._attempted(node, _Attempt())
 
     def value_leaf(self, node: Node) -> Node | None:
@@ -253,7 +259,7 @@ class EagerArrays:
     def _result(self, node: Node, read: _Read, attempt: _Attempt | None = None) -> Node | None:
         """Return an input leaf with the value of a node, given its operands; None if an operation
         of which it is composed stays pending."""
-        operands = read[0]
+        operands, _, _, _, _ = read
         operation, signature = node.operation, node.signature
         assert signature is not None
         if operation is GRADIENT:

@@ -11,7 +11,7 @@ from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.graph import Graph, Node
 
 if TYPE_CHECKING:
-    from magmath.runtime.messages import Number
+    from magmath.core.type_aliases import Number
 
 
 @final

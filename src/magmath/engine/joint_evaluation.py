@@ -23,9 +23,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from threading import local
-from typing import NamedTuple, Protocol, final
+from typing import NamedTuple, TypeAlias, final
 from weakref import ref
 
+from magmath.engine.array_handle import ArrayHandle
 from magmath.engine.data_failures import can_fail
 from magmath.graph import Node, topological
 from magmath.ops.leaves import CONSTANT, PARAMETER
@@ -40,15 +41,7 @@ _NUMBERS = frozenset({CONSTANT, PARAMETER})
 """Operations of nodes that are numbers."""
 
 
-class Pending(Protocol):
-    """The attributes of an array that this module uses."""
-
-    @property
-    def node(self) -> Node:
-        """The expression, or the leaf with its value if it is evaluated."""
-
-    def is_known(self) -> bool:
-        """True if the value has been computed."""
+Pending: TypeAlias = ArrayHandle
 
 
 class _Noted(NamedTuple):

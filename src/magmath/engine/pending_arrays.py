@@ -26,6 +26,7 @@ from threading import get_ident
 from typing import Protocol
 
 from magmath.engine import tracing
+from magmath.engine.array_handle import ArrayHandle
 from magmath.engine.data_failures import may_fail
 from magmath.engine.kept_expressions import keeps_expressions
 from magmath.engine.remote_array import remote_array_of
@@ -39,30 +40,6 @@ GROWTH = 2
 """Factor by which the bytes of all arrays may grow between two searches."""
 MAX_HELD = 2
 """Bytes that only a pending expression may reference, relative to the bytes of its value."""
-
-
-class ArrayHandle:
-    """The base class of arrays, by which a search finds them.
-
-    `thread` identifies the thread that has made the expression of a pending array. Other threads do
-    not compute the array, since it may be updated meanwhile.
-    """
-
-    __slots__ = ("thread",)
-    thread: int
-
-    @property
-    def node(self) -> Node:
-        """The expression, or the leaf with its value if it is evaluated."""
-        raise NotImplementedError
-
-    def is_known(self) -> bool:
-        """Return True if the value has been computed."""
-        raise NotImplementedError
-
-    def set_known(self, leaf: Node) -> None:
-        """Set a leaf as the array's value and drop its expression."""
-        raise NotImplementedError
 
 
 class EngineMemory(Protocol):

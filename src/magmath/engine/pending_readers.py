@@ -9,33 +9,16 @@ Otherwise a list of losses would keep a copy of the weights for each of them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol, final
+from typing import Any, final
 from weakref import ref
 
+from magmath.engine.array_handle import ArrayHandle
 from magmath.graph import Node, provenance_of, topological
 from magmath.graph.recorded_operands import VersionOperand
 
 FEWEST = 1024
 """Number of registered references above which those to released arrays, and to arrays that keep no
 values, are dropped."""
-
-
-class Reader(Protocol):
-    """The attributes of an array that this module uses."""
-
-    @property
-    def node(self) -> Node:
-        """The expression, or the leaf with its value if it is evaluated."""
-
-    @property
-    def keeps_values(self) -> bool:
-        """True if this array references values of variables."""
-
-    def is_known(self) -> bool:
-        """Return True if the value has been computed."""
-
-    def forget_values(self) -> None:
-        """Release the values of variables that the evaluated expression has read."""
 
 
 @final
@@ -45,11 +28,11 @@ class _RegisteredReader:
 
     __slots__ = ("_handle", "_values")
 
-    def __init__(self, handle: Reader) -> None:
+    def __init__(self, handle: ArrayHandle) -> None:
         self._handle = ref(handle)
         self._values: dict[Node, list[ref[Node]]] | None = None
 
-    def handle(self) -> Reader | None:
+    def handle(self) -> ArrayHandle | None:
         """Return the array if it exists and keeps values of variables, otherwise None."""
         handle = self._handle()
         return handle if handle is not None and handle.keeps_values else None
@@ -68,7 +51,7 @@ class _RegisteredReader:
         )
 
 
-def _values_read(handle: Reader) -> dict[Node, list[ref[Node]]]:
+def _values_read(handle: ArrayHandle) -> dict[Node, list[ref[Node]]]:
     """Return weak references to the leaves of values of variables that an expression reads, by
     variable."""
     node = handle.node
@@ -89,7 +72,7 @@ _readers: list[_RegisteredReader] = []
 _most = FEWEST
 
 
-def note_reader(handle: Reader) -> None:
+def note_reader(handle: ArrayHandle) -> None:
     """Register an array whose expression reads the value of a variable."""
     global _most
     _readers.append(_RegisteredReader(handle))

@@ -27,9 +27,9 @@ from magmath.runtime.failures import add_user_line
 
 if TYPE_CHECKING:
     from magmath.core.dtypes import DType
+    from magmath.core.type_aliases import Number
     from magmath.executor.eager_program import EagerProgram
     from magmath.layout import Layout
-    from magmath.runtime.messages import Number
     from magmath.runtime.run_handle import RunHandle
 
 _HANDLE = attrgetter("_handle")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from threading import RLock
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from magmath.engine.engine import Engine
 from magmath.errors import WorkerError, WorkerLost
@@ -16,10 +17,11 @@ from magmath.layout.mesh import set_printed_pool_size
 
 if TYPE_CHECKING:
     from magmath.runtime.pool import Pool
+    from magmath.runtime.pool_factory import PoolOptions
 
 _engine: Engine | None = None
-_options: dict[str, Any] = {}
-"""The arguments of the last `init`."""
+_options: PoolOptions | None = None
+"""The options of the current pool."""
 _session: Session | None = None
 """The result of the last `init`."""
 _starting = RLock()
@@ -99,27 +101,26 @@ def init(
 
     Arrays of an earlier pool are lost with it. Raises WorkerError if the workers do not start.
     """
-    global _session
-    from magmath.runtime import start_pool
+    global _options, _session
+    from magmath.runtime import PoolOptions, start_pool
 
     shutdown()
-    options: dict[str, Any] = {
-        "workers": workers,
-        "device": device,
-        "threads": threads,
-        "launcher": launcher,
-        "hosts": hosts,
-        "deterministic": deterministic,
-        "memory_limit": memory_limit,
-        "seed": seed,
-        "winograd": winograd,
-        "fold_bias": fold_bias,
-        "flush_denormals": flush_denormals,
-        "heartbeat_timeout": heartbeat_timeout,
-    }
-    pool = start_pool(**options)
-    _options.clear()
-    _options.update(options)
+    options = PoolOptions(
+        workers=workers,
+        device=device,
+        threads=threads,
+        launcher=launcher,
+        hosts=hosts,
+        deterministic=deterministic,
+        memory_limit=memory_limit,
+        seed=seed,
+        winograd=winograd,
+        fold_bias=fold_bias,
+        flush_denormals=flush_denormals,
+        heartbeat_timeout=heartbeat_timeout,
+    )
+    pool = start_pool(options)
+    _options = options
     use(pool)
     _session = Session(pool)
     return _session
@@ -132,19 +133,21 @@ def restart() -> Pool:
     The lost pool stays the current one until another has started. Raises the error of the first try
     if none starts.
     """
+    global _options
     from magmath.runtime import start_pool
 
+    assert _options is not None
     first: Exception | None = None
     with _starting:
         if _engine is not None:
             _engine.pool.close()
         for options in _smaller_pools(_options):
             try:
-                pool = start_pool(**options)
+                pool = start_pool(options)
             except (WorkerError, WorkerLost) as error:
                 first = first or error
                 continue
-            _options.update(options)
+            _options = options
             use(pool)
             if _session is not None:
                 _session.pool = pool  # ends with the block of the session
@@ -153,19 +156,19 @@ def restart() -> Pool:
     raise first
 
 
-def _smaller_pools(options: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _smaller_pools(options: PoolOptions) -> Iterator[PoolOptions]:
     """Yield the options, then with fewer workers, down to one, or without one of the hosts."""
-    yield dict(options)
-    hosts, workers = options["hosts"], options["workers"]
+    yield options
+    hosts, workers = options.hosts, options.workers
     if hosts is None:
         for count in range(workers - 1, 0, -1):
-            yield {**options, "workers": count}
+            yield replace(options, workers=count)
         return
     listed = hosts.split(",") if isinstance(hosts, str) else list(hosts)
     for left_out in range(len(listed) if len(listed) > 1 else 0):
         rest = [host for i, host in enumerate(listed) if i != left_out]
         fewer = workers - -(-workers // len(listed)) if workers else 0
-        yield {**options, "hosts": rest, "workers": fewer}
+        yield replace(options, hosts=rest, workers=fewer)
 
 
 def use(pool: Pool) -> Engine:

@@ -13,9 +13,10 @@ from threading import local
 from typing import Any, Protocol, TypeVar, final
 
 from magmath.core.dtypes import DType
+from magmath.engine.array_handle import ArrayHandle
 from magmath.engine.drawn_streams import Draws, StreamPosition, Streams
 from magmath.engine.run_numbers import forget_taken
-from magmath.engine.updated_arrays import UpdatedArray, Updates
+from magmath.engine.updated_arrays import Updates
 from magmath.graph import Node
 from magmath.ops.leaves import parameter, version
 
@@ -45,8 +46,37 @@ NumberSource = Callable[[int], float]
 """A function that returns a number for the next run, which has the given number of steps."""
 
 
+class _Effects:
+    """The variables that a function reads and assigns, and the arrays that it updates in place."""
+
+    def __init__(self) -> None:
+        self.read: dict[Node, Any] = {}
+        """Read or assigned variables by their leaves, in the order of first use."""
+        self.assigned: dict[Node, Node] = {}
+        """The last values of assigned variables, by the variables' leaves."""
+        self._updates = Updates()
+
+    def assign(self, variable: VariableState, value: Node) -> None:
+        """Record the next value of a variable."""
+        leaf = variable.leaf
+        self.read[leaf] = variable
+        self.assigned[leaf] = version(leaf, value, variable.number)
+
+    def note_update(self, array: ArrayHandle, former: Node) -> None:
+        """Record the in-place update of an array; `former` is its former node."""
+        self._updates.note(array, former)
+
+    def check_updates(self, function: str) -> None:
+        """Raise MagmathError if the function has updated an array that exists outside of it.
+
+        The caller must hold no references to the arguments and results of the function. Restores
+        the former values of the updated arrays.
+        """
+        self._updates.check(function)
+
+
 @final
-class Trace:
+class Trace(_Effects):
     """The variables and generators that a traced function uses.
 
     step       the step number, 0-d, if the function is the body of a loop
@@ -54,11 +84,8 @@ class Trace:
     """
 
     def __init__(self, step: Node | None = None, *, can_loop: bool = False) -> None:
+        super().__init__()
         self.can_loop: bool = can_loop
-        self.read: dict[Node, Any] = {}
-        """Read or assigned variables by their leaves, in the order of first use."""
-        self.assigned: dict[Node, Node] = {}
-        """The last values of assigned variables, by the variables' leaves."""
         self.numbers: dict[Node, NumberSource] = {}
         """Leaves for numbers, and the functions that return the numbers of each run."""
         self.states: list[object] = []
@@ -68,19 +95,12 @@ class Trace:
         self._noted: set[int] = set()  # the identities of `states`
         self._step = step
         self._draws: dict[int, Draws] = {}
-        self._updates = Updates()
 
     def value_of(self, variable: VariableState) -> Node:
         """Return the value that reading a variable gives at this line."""
         leaf = variable.leaf
         self.read[leaf] = variable
         return self.assigned.get(leaf, leaf)
-
-    def assign(self, variable: VariableState, value: Node) -> None:
-        """Record the next value of a variable."""
-        leaf = variable.leaf
-        self.read[leaf] = variable
-        self.assigned[leaf] = version(leaf, value, variable.number)
 
     def number(self, source: NumberSource, dtype: DType) -> Node:
         """Return a leaf for a number that `source` returns for each run."""
@@ -136,38 +156,24 @@ class Trace:
         if structure not in self.structures:
             self.structures.append(structure)
 
-    def note_update(self, array: UpdatedArray, former: Node) -> None:
-        """Record the in-place update of an array; `former` is its former node."""
-        self._updates.note(array, former)
 
-    def check_updates(self, function: str) -> None:
-        """Raise MagmathError if the function has updated an array that exists outside of it.
-
-        The caller must hold no references to the arguments and results of the function. Restores
-        the former values of the updated arrays.
-        """
-        self._updates.check(function)
-
-
-class Scope:
+class Scope(_Effects):
     """The effects of a function whose graph becomes a part of the surrounding expression.
 
     Used for the functions of `vmap` and `remat`, the branches of `cond` and the steps of
     `while_loop`. Such a function reads variables and draws random numbers as the surrounding code
-    does. `assigned` records assignments by the variables' leaves; the caller applies them. `drawn`
+    does; the caller applies the assignments. `drawn`
     lists the numbers of the streams that the function draws from generators that exist outside of
     it. `can_loop`: the function may contain a `while_loop`, if the surrounding code may.
     """
 
     def __init__(self, *, can_loop: bool = False) -> None:
+        super().__init__()
         self.outer = current()
         self.can_loop: bool = can_loop and self.outer is not None and self.outer.can_loop
-        self.read: dict[Node, Any] = {}
-        self.assigned: dict[Node, Node] = {}
         self.drawn: list[Node] = []
         self.moved: dict[StreamPosition, None] = {}
         """The streams of the surrounding code that loops of the function have moved."""
-        self._updates = Updates()
 
     def value_of(self, variable: VariableState) -> Node:
         """Return the value that reading a variable gives at this line."""
@@ -175,12 +181,6 @@ class Scope:
         if value is not None:
             return value
         return variable.current_version if self.outer is None else self.outer.value_of(variable)
-
-    def assign(self, variable: VariableState, value: Node) -> None:
-        """Record the next value of a variable."""
-        leaf = variable.leaf
-        self.read[leaf] = variable
-        self.assigned[leaf] = version(leaf, value, variable.number)
 
     def number(self, source: NumberSource, dtype: DType) -> Node:
         """Return a leaf for a number that `source` returns for each run."""
@@ -219,14 +219,6 @@ class Scope:
         """Record that the function depends on what a module consists of."""
         if self.outer is not None:
             self.outer.note_structure(structure)
-
-    def note_update(self, array: UpdatedArray, former: Node) -> None:
-        """Record the in-place update of an array; `former` is its former node."""
-        self._updates.note(array, former)
-
-    def check_updates(self, function: str) -> None:
-        """Raise MagmathError if the function has updated an array that exists outside of it."""
-        self._updates.check(function)
 
 
 Traced = TypeVar("Traced", bound="Trace | Scope")

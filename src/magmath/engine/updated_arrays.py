@@ -6,21 +6,11 @@ They happen once, during tracing, so those of arrays that exist outside of the f
 from __future__ import annotations
 
 from sys import getrefcount
-from typing import Protocol, final
+from typing import final
 
+from magmath.engine.array_handle import ArrayHandle
 from magmath.errors import MagmathError
-from magmath.graph import Node, Shape
-
-
-class UpdatedArray(Protocol):
-    """The attributes of an array that is updated in place during a trace."""
-
-    @property
-    def shape(self) -> Shape:
-        """The extent of each dimension."""
-
-    def replace_node(self, node: Node) -> None:
-        """Refer to another node with the same value."""
+from magmath.graph import Node
 
 
 @final
@@ -28,9 +18,9 @@ class Updates:
     """The arrays that a traced function updates in place, and their former nodes."""
 
     def __init__(self) -> None:
-        self._updated: list[tuple[UpdatedArray, Node]] = []
+        self._updated: list[tuple[ArrayHandle, Node]] = []
 
-    def note(self, array: UpdatedArray, former: Node) -> None:
+    def note(self, array: ArrayHandle, former: Node) -> None:
         """Record the in-place update of an array."""
         self._updated.append((array, former))
 

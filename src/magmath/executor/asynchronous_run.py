@@ -14,10 +14,11 @@ from typing import final
 import torch
 
 from magmath.comm.local_group import LocalGroup
+from magmath.core.type_aliases import Number
 from magmath.errors import WorkerLost
 from magmath.executor.context import Context
 from magmath.executor.message_servers import MessageServers
-from magmath.executor.servers import Bind, Number, ServerRun, Servers, SharedServers, StepExecutable
+from magmath.executor.servers import Bind, ServerRun, Servers, SharedServers, StepExecutable
 from magmath.memory.heap import Block, Heap
 from magmath.memory.local_array import LocalArray
 from magmath.program.instructions import AsynchronousStep, Emit, Program

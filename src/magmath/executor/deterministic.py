@@ -7,12 +7,13 @@ memory order, on whichever worker stores it: the results agree bit for bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 from types import MappingProxyType
 
 from magmath.core.index_set import IndexSet
+from magmath.core.type_aliases import ReadyCall
 from magmath.graph import KernelCall, Node, make_node
 from magmath.graph.index_notation import LOGICAL_PARTS
 from magmath.graph.operation import NO_ATTRIBUTES
@@ -23,14 +24,14 @@ from magmath.program.instructions import Call, Slot
 
 def logical_calls(
     call: Call, out: Slot, inputs: Sequence[Slot], local: KernelCall
-) -> list[Callable[[], object]]:
+) -> list[ReadyCall]:
     """Return ready calls that compute the local result part by part.
 
     Kernels add strided numbers in another order than contiguous ones, and the strides of a part
     depend on the other parts that its worker stores: strided operands are copied first.
     """
     kernel = OPERATIONS[call.operation].kernel
-    ready: list[Callable[[], object]] = []
+    ready: list[ReadyCall] = []
     for part in _cut(call, out, inputs, local):
         for i, x in enumerate(part.inputs):
             if not x.is_contiguous():

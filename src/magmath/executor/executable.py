@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from magmath.core.bounded_memo import RecentlyUsed
+from magmath.core.type_aliases import Number
 from magmath.errors import MemoryLimitError
 from magmath.executor.asynchronous_run import AsynchronousRun
 from magmath.executor.bind import Binding
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from magmath.executor.thread_team import Lanes
 
 Poll = Callable[[int, list[float]], bool]
-Number = bool | int | float | complex
 KEPT_BINDINGS = 64
 """Bindings of a program that are cached: a loop in Python that replaces arrays in each step uses
 the same blocks of memory in turn, which takes some tens of sets."""

@@ -9,7 +9,7 @@ depend on how often a program has run.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
@@ -18,6 +18,7 @@ import torch
 from magmath.codegen import triton_kernels
 from magmath.codegen.triton_kernels import Kernel
 from magmath.core.bounded_memo import RecentlyUsed
+from magmath.core.type_aliases import ReadyCall
 from magmath.executor.tensors import Tensors
 from magmath.memory.torch_dtypes import from_torch
 from magmath.ops import OPERATIONS
@@ -62,7 +63,7 @@ class FusedKernel:
         """Compute all results."""
         self._kernel.launch([*self._read, *self._written], self._count)
 
-    def checked(self, compute: Callable[[], object]) -> bool:
+    def checked(self, compute: ReadyCall) -> bool:
         """Compute the results by `compute`; return True if the kernel gives the same bits for the
         same operands."""
         made: list[torch.Tensor] = []
@@ -205,7 +206,7 @@ class _Group:
         program, shape = self.tensors.program, self._shape
         lines, written = list(self.lines), list[torch.Tensor]()
         for place, (out, slot) in self.stored.items():
-            base = program.slots[program.stored(slot)]
+            base = program.slots[program.root(slot)]
             if base.kind == "temporary" and base.last <= self.positions[-1]:
                 continue
             where = self._offset(out, shape) or "i"

@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 import torch
 
 from magmath.comm import Communicator
+from magmath.core.type_aliases import ReadyCall
 from magmath.layout.moves import Move
 from magmath.layout.redistribution import Stage
 
-Copy = Callable[[Move, torch.Tensor], Callable[[], object]]
+Copy = Callable[[Move, torch.Tensor], ReadyCall]
 """Returns a ready call that copies a part to, or from, a buffer of its shape."""
 
 
@@ -39,7 +40,7 @@ def is_collective(stage: Stage, comm: Communicator) -> bool:
 
 def bind_collective(
     stage: Stage, source: torch.Tensor, comm: Communicator, pack: Copy, unpack: Copy
-) -> tuple[list[Callable[[], object]], list[Callable[[], object]]]:
+) -> tuple[list[ReadyCall], list[ReadyCall]]:
     """Return the calls that pack the source, and those that communicate and unpack.
 
     `source` is a tensor of the type and device of the buffers.
@@ -49,7 +50,7 @@ def bind_collective(
 
 def _allgather(
     stage: Stage, source: torch.Tensor, comm: Communicator, pack: Copy, unpack: Copy
-) -> tuple[list[Callable[[], object]], list[Callable[[], object]]]:
+) -> tuple[list[ReadyCall], list[ReadyCall]]:
     own, gathered = _buffers(stage, source, comm.size)
     packs = [pack(part, _block(own, part)) for part in stage.moves_from(comm.rank)[:1]]
     unpacks = [
@@ -60,7 +61,7 @@ def _allgather(
 
 def _reduce_scatter(
     stage: Stage, source: torch.Tensor, comm: Communicator, pack: Copy, unpack: Copy
-) -> tuple[list[Callable[[], object]], list[Callable[[], object]]]:
+) -> tuple[list[ReadyCall], list[ReadyCall]]:
     assert stage.reduce is not None
     own, operands = _buffers(stage, source, comm.size)
     reduction = stage.reduce
@@ -73,7 +74,7 @@ def _reduce_scatter(
 
 def _allreduce(
     stage: Stage, source: torch.Tensor, comm: Communicator, pack: Copy, unpack: Copy
-) -> tuple[list[Callable[[], object]], list[Callable[[], object]]]:
+) -> tuple[list[ReadyCall], list[ReadyCall]]:
     assert stage.reduce is not None
     own, _ = _buffers(stage, source, 0)
     reduction = stage.reduce

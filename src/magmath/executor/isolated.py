@@ -9,13 +9,14 @@ them. Operands have arbitrary valid values.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Final
 
 import torch
 
 from magmath.comm.isolated import IsolatedCommunicator
+from magmath.core.type_aliases import ReadyCall
 from magmath.executor.bind import Binding, Calls, bind
 from magmath.executor.call_times import CallTime, Tier
 from magmath.executor.context import Context
@@ -144,7 +145,7 @@ def _segments(binding: Binding) -> NativeSegments | None:
 def _timed(
     binding: Binding,
     calls: Calls,
-    segments: Mapping[range, Callable[[], object]],
+    segments: Mapping[range, ReadyCall],
     requested: Sequence[int],
     rounds: int,
 ) -> Tier:

@@ -16,6 +16,7 @@ from math import prod
 from typing import TYPE_CHECKING, Generic, TypeVar, final
 
 from magmath.codegen.emit import NativeOperand, Writer
+from magmath.core.shapes import Shape
 from magmath.executor.loop_dependence import Access, Member, share_arrays
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 MAX_RECTANGLES = 32
 """Maximum number of rectangles of a nest: a stencil in three dimensions has 27."""
-Shape = tuple[int, ...]
 Kind = TypeVar("Kind", bound=Member)
 
 

@@ -9,13 +9,14 @@ so the next one may read what it has computed.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast, final
 
 import numpy as np
 import torch
 
+from magmath.core.type_aliases import ReadyCall
 from magmath.executor.fault import Fault
 from magmath.executor.native_source import NativeSource
 from magmath.executor.tensors import Tensors
@@ -23,8 +24,6 @@ from magmath.kernels.parallel_region import run_on_threads
 
 if TYPE_CHECKING:
     from magmath.codegen.background_build import BackgroundBuild, Function
-
-Ready = Callable[[], object]
 
 
 @final
@@ -48,12 +47,12 @@ class NativeSegments:
         """Return the compiler's error if it has failed, otherwise an empty string."""
         return self._build.error()
 
-    def bind(self, tensors: Tensors) -> Mapping[range, Ready]:
+    def bind(self, tensors: Tensors) -> Mapping[range, ReadyCall]:
         """Return a ready call for each segment, by its range of instructions, on these tensors."""
         places = [self._offsets.ctypes.data, *self._source.addresses(tensors)]
         function = self._build.function()
         assert function is not None
-        found: dict[range, Ready] = {}
+        found: dict[range, ReadyCall] = {}
         count = 0
         for segment in self._source.segments:
             numbers = enumerate(segment.divided, start=count)
@@ -83,7 +82,7 @@ class _StageCall:
         self._function, self._is_divided = function, is_divided
         self._address = ctypes.cast(cast(Any, function), ctypes.c_void_p).value or 0
 
-    def ready_call(self) -> Ready:
+    def ready_call(self) -> ReadyCall:
         """Return this call: if one thread executes it, without a frame of Python of its own."""
         if self._is_divided:
             return self
@@ -100,7 +99,7 @@ class _StageCall:
             run_on_threads(self._address, self._record, threads)
 
 
-def _call(stages: Sequence[Ready], faults: Sequence[Fault]) -> Ready:
+def _call(stages: Sequence[ReadyCall], faults: Sequence[Fault]) -> ReadyCall:
     """Return a call of all stages of a segment; it raises the first fault."""
     if len(stages) == 1 and not faults:
         return stages[0]

@@ -16,6 +16,7 @@ import torch
 
 from magmath.core.cpu import has_avx512
 from magmath.core.dtypes import DTYPES, DType, bfloat16, complex64, complex128, float16
+from magmath.core.type_aliases import ReadyCall
 from magmath.graph.operation import NumpyUfunc
 from magmath.ops.elementwise import UNDIVIDED
 
@@ -52,8 +53,6 @@ def is_faster_by_numpy(ufunc: NumpyUfunc, size: int, dtypes: Iterable[DType]) ->
     return size > 0 and (wide or size <= ufunc.most) and types.issuperset(dtypes)
 
 
-def numpy_call(
-    ufunc: NumpyUfunc, out: torch.Tensor, inputs: Sequence[torch.Tensor]
-) -> Callable[[], object]:
+def numpy_call(ufunc: NumpyUfunc, out: torch.Tensor, inputs: Sequence[torch.Tensor]) -> ReadyCall:
     """Return a ready call of NumPy's function, which must run `without_fp_warnings`."""
     return partial(ufunc.function, *[tensor.numpy() for tensor in inputs], out.numpy())

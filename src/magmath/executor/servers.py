@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Protocol, final
 
 from magmath.comm.update_clock import UpdateClock
+from magmath.core.type_aliases import Number
 from magmath.errors import WorkerLost
 from magmath.executor.context import Context
 from magmath.executor.step_values import StepValues
 from magmath.memory.local_array import LocalArray
 from magmath.program.instructions import Program, WorkerProgram
 
-Number = bool | int | float | complex
 Step = Callable[[], list[float]]
 Arrays = Mapping[int, LocalArray]
 

@@ -50,7 +50,7 @@ class Tensors:
         key = (slot, rank)
         found = self._cache.get(key)
         if found is None:
-            if self.former is None or self.program.stored(slot) in self.changed:
+            if self.former is None or self.program.root(slot) in self.changed:
                 found = self._make(slot, rank)
             else:
                 found = self.former.of(slot, rank)

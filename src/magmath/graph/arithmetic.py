@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Self, TypeVar
 
-Number = int | float | complex
+from magmath.core.type_aliases import Number
+
 Build = Callable[..., Any]
 """(name of the operation, *operands) → node; at least one of the operands is a node."""
 

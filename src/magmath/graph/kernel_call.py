@@ -26,6 +26,8 @@ class KernelContext(Protocol):
     """The services of the executor that binds a kernel."""
 
     deterministic: bool
+    winograd: bool
+    """Whether convolutions may use Winograd's algorithms."""
 
     @property
     def rank(self) -> int:
@@ -35,40 +37,6 @@ class KernelContext(Protocol):
         """Return a record in the memory of a GPU, (found, number), in which the kernel that is
         being bound reports invalid data in one of several places; None if it must raise the error
         of a number itself."""
-
-    def gemm(
-        self,
-        out: torch.Tensor,
-        a: torch.Tensor,
-        b: torch.Tensor,
-        *,
-        bias: torch.Tensor | None = None,
-        activation: str = "none",
-        alpha: torch.Tensor | None = None,
-        accumulate: bool = False,
-    ) -> Callable[[], object]:
-        """Return a ready call of a product: out = activation(a·b + bias), or out += alpha·a·b."""
-
-    def convolution(
-        self,
-        direction: str,
-        x: torch.Tensor,
-        w: torch.Tensor,
-        y: torch.Tensor,
-        *,
-        offset: tuple[int, ...],
-        stride: tuple[int, ...],
-        dilation: tuple[int, ...],
-        groups: int,
-        repeated: bool,
-        version: torch.Tensor | None = None,
-        bias: torch.Tensor | None = None,
-        residual: torch.Tensor | None = None,
-        activation: str = "none",
-    ) -> Callable[[], object]:
-        """Return a ready call of one pass of a convolution: "forward" computes y, "data" x, and
-        "filter" w (`kernels/conv/convolution_problem.py`). `repeated`: other workers compute the
-        same."""
 
 
 @dataclass(slots=True)

@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from magmath.core.dtypes import DType
 from magmath.core.shapes import Shape
+from magmath.core.type_aliases import ReadyCall
 from magmath.graph.arithmetic import Arithmetic
 from magmath.graph.index_notation import IndexNotation
 from magmath.graph.kernel_call import CollectiveCall, KernelCall, Workspace
@@ -271,7 +272,7 @@ Infer = Callable[..., Inference]
 Axes = Callable[[Node], str]
 Gradients = tuple[Node | None, ...]
 Vjp = Callable[[Node, Node], Gradients]
-Kernel = Callable[[KernelCall], Callable[[], object]]
+Kernel = Callable[[KernelCall], ReadyCall]
 NumpyFunction = Callable[[Node], Callable[..., object] | None]
 MemoryOrder = tuple[int, ...]
 """The dimensions of an array from the outermost in memory to the innermost."""
@@ -335,7 +336,7 @@ class CollectiveKernel:
     """
 
     layouts: Callable[[Node, Mesh], tuple[tuple[Layout, ...], Layout] | None]
-    kernel: Callable[[CollectiveCall], Callable[[], object]]
+    kernel: Callable[[CollectiveCall], ReadyCall]
     workspace: Callable[[Node, int], Workspace]
     traffic: Callable[[Node, int], tuple[int, int]]
     touched: Callable[[Node, int], int] = no_traffic
@@ -381,6 +382,8 @@ class Operation:
     grows_operand     its only operand may be stored at the beginning of its memory, in row-major
                       order, and is overwritten there
     overwrites_first  is its first operand with a part overwritten: may be computed in its storage
+    is_view           its result may be stored in the memory of its first operand, as a view
+    is_move           its elements are those of its first operand, maybe in another layout
     elementwise       computes each element from the corresponding elements of its operands
     leaf              gets its value from a run: an input, a variable or a parameter
     lower_to          node → the same in simpler operations, by which the passes replace it; such a
@@ -422,6 +425,8 @@ class Operation:
     in_place: bool = False
     grows_operand: bool = False
     overwrites_first: bool = False
+    is_view: bool = False
+    is_move: bool = False
     elementwise: bool = False
     leaf: bool = False
     lower_to: Callable[[Node], Node] | None = None

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, cast, final
 
+from magmath.core.type_aliases import Number
 from magmath.graph.operation import Line, Node
-from magmath.graph.recipe import Number, NumberStep, Recipe, RecipeStep, built_step, number_node
+from magmath.graph.recipe import NumberStep, Recipe, RecipeStep, built_step, number_node
 from magmath.graph.record_chains import MAX_LENGTH, chain_before, operands_before
 from magmath.graph.recorded_operands import Record, RecordedOperand, VersionOperand, record_of
 

@@ -9,13 +9,11 @@ from msgspec import Struct
 
 from magmath.core.dtypes import DType
 from magmath.core.shapes import Shape
+from magmath.core.type_aliases import Number
 from magmath.graph.application import apply
 from magmath.graph.operation import NO_ATTRIBUTES, Line, Node, Operation, make_node
 from magmath.graph.signature import Signature
 from magmath.layout import Layout
-
-Number = bool | int | float | complex
-
 
 # Records of earlier results refer to no later ones, so they form no cycles (gc=False): collections
 # of garbage, which otherwise traverse all objects of long loops, need not count them.

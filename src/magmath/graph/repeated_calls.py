@@ -19,9 +19,10 @@ from weakref import ref
 
 from msgspec import Struct
 
+from magmath.core.type_aliases import Number
 from magmath.graph.operation import Line, Node
 from magmath.graph.provenance import Provenance
-from magmath.graph.recipe import Number, Recipe
+from magmath.graph.recipe import Recipe
 from magmath.graph.record_chains import MAX_LENGTH, UNKNOWN_DEPTH, longest, nodes_before
 from magmath.graph.recorded_operands import LeafOperand, RecordedOperand, set_provenance
 

@@ -6,21 +6,19 @@ algorithms, so their messages can be counted and compared. Both give every worke
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
 
+from magmath.core.type_aliases import ReadyCall
 from magmath.layout import even_cuts
 
 if TYPE_CHECKING:
     from magmath.comm import Communicator
 
 
-def ring(
-    comm: Communicator, result: torch.Tensor, parts: torch.Tensor, messages: str
-) -> Callable[[], object]:
+def ring(comm: Communicator, result: torch.Tensor, parts: torch.Tensor, messages: str) -> ReadyCall:
     """Bind the sum along a ring: each worker sends to the next one only.
 
     Of P chunks, P - 1 rounds add up one on each worker, and P - 1 rounds pass the sums on, so a
@@ -56,9 +54,7 @@ def ring(
     return run
 
 
-def tree(
-    comm: Communicator, result: torch.Tensor, parts: torch.Tensor, messages: str
-) -> Callable[[], object]:
+def tree(comm: Communicator, result: torch.Tensor, parts: torch.Tensor, messages: str) -> ReadyCall:
     """Bind the sum along a binomial tree: sums pass up to worker 0, and the result passes down.
 
     Every worker except the first sends and receives the array once, in 2·⌈log₂ P⌉ rounds.

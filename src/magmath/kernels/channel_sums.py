@@ -8,7 +8,6 @@ order: the result does not depend on the number of threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from math import prod
 from typing import Final
@@ -18,6 +17,7 @@ import torch
 
 from magmath.codegen.aot_cache import AotModule
 from magmath.codegen.vectors import ITEMSIZE, VECTOR_BYTES
+from magmath.core.type_aliases import ReadyCall
 from magmath.kernels.parallel_region import run_on_threads
 from magmath.kernels.scratch import shared_workspace
 
@@ -110,9 +110,6 @@ def _code(number: str) -> AotModule:
     )
 
 
-Call = Callable[[], object]
-
-
 def takes(x: torch.Tensor, g: torch.Tensor | None, means: torch.Tensor | None) -> bool:
     """Return True for contiguous or channels-last arrays (N, channels, …) of one float type, on the
     processor, with contiguous means (1, channels, 1, …)."""
@@ -127,7 +124,7 @@ def takes(x: torch.Tensor, g: torch.Tensor | None, means: torch.Tensor | None) -
 
 def bind(
     x: torch.Tensor, g: torch.Tensor | None, means: torch.Tensor | None, out: torch.Tensor
-) -> Call:
+) -> ReadyCall:
     """Return a ready call that stores both sums of each channel in `out`, (2, channels, 1, …) of
     float64.
 

@@ -7,7 +7,6 @@ whether it is compiled (`executor/tiers.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -15,6 +14,7 @@ import torch
 
 from magmath.codegen.aot_cache import AotModule
 from magmath.codegen.background_build import compile_in_background
+from magmath.core.type_aliases import ReadyCall
 from magmath.kernels.parallel_region import run_on_threads
 
 MIN_DIVIDED: Final = 1 << 15
@@ -64,7 +64,7 @@ def takes(x: torch.Tensor, out: torch.Tensor) -> bool:
     return x.device.type == "cpu" and x.dtype == out.dtype and x.dtype in _TYPES
 
 
-def bind(x: torch.Tensor, out: torch.Tensor) -> Callable[[], object]:
+def bind(x: torch.Tensor, out: torch.Tensor) -> ReadyCall:
     """Return a ready call that stores the square roots of x in `out`, which may be x.
 
     Needs operands that `takes` accepts; must run without NumPy's floating-point warnings.

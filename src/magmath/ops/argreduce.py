@@ -16,6 +16,7 @@ import numpy as np
 
 from magmath.core.dtypes import DType, int64
 from magmath.core.shapes import reduced_shape
+from magmath.core.type_aliases import ReadyCall
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Infer, Kernel
@@ -91,7 +92,7 @@ def _find(name: str, x: torch.Tensor, axis: int, keepdims: bool, out: torch.Tens
 
 
 def _kernel(name: str) -> Kernel:
-    def bind(call: KernelCall) -> Callable[[], object]:
+    def bind(call: KernelCall) -> ReadyCall:
         (x,), out = call.inputs, call.out
         return partial(_find, name, x, out=out, **call.attributes)
 
@@ -125,7 +126,7 @@ def _segments_axes(node: Node) -> str:
     return f"{letters}->{letters_of(letters, node.attributes['axis'], str.upper)}"
 
 
-def _segments_kernel(call: KernelCall) -> Callable[[], object]:
+def _segments_kernel(call: KernelCall) -> ReadyCall:
     (x,), out, name = call.inputs, call.out, call.attributes["name"]
     axis, cuts = call.attributes["axis"], call.attributes["cuts"]
     parts = [
@@ -175,7 +176,7 @@ def _elements_axes(node: Node) -> str:
     return f"{letters},{segments}->{segments}"
 
 
-def _elements_kernel(call: KernelCall) -> Callable[[], object]:
+def _elements_kernel(call: KernelCall) -> ReadyCall:
     x, positions, out = as_signed(call.inputs[0]), call.inputs[1], as_signed(call.out)
     axis, held, numbers = call.attributes["axis"], call.tiles[0][call.attributes["axis"]], call.tile
     parts = [

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from magmath.core.dtypes import DType, uint8
+from magmath.core.type_aliases import ReadyCall
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape
 from magmath.ops.infer_rules import LETTERS, flops_per_element, no_gradient, require_kind
@@ -30,7 +31,7 @@ def _pack_axes(node: Node) -> str:
     return f"{letters}.->{letters}"
 
 
-def _pack_kernel(call: KernelCall) -> Callable[[], object]:
+def _pack_kernel(call: KernelCall) -> ReadyCall:
     (x,), out = call.inputs, call.out
     if x.device.type == "cpu":
         return _by_numpy(call, _pack_reference)
@@ -38,7 +39,7 @@ def _pack_kernel(call: KernelCall) -> Callable[[], object]:
     return lambda: out.copy_((x * weights).sum(-1))
 
 
-def _by_numpy(call: KernelCall, function: Callable[..., Any]) -> Callable[[], object]:
+def _by_numpy(call: KernelCall, function: Callable[..., Any]) -> ReadyCall:
     """Return the call of a reference function on the memory of the operand and the result."""
     given, result = call.inputs[0].numpy(), call.out.numpy()
     return lambda: np.copyto(result, function(given, **call.attributes))
@@ -70,7 +71,7 @@ def _unpack_axes(node: Node) -> str:
     return f"{letters}->{letters}."
 
 
-def _unpack_kernel(call: KernelCall) -> Callable[[], object]:
+def _unpack_kernel(call: KernelCall) -> ReadyCall:
     (x,), out = call.inputs, call.out
     if x.device.type == "cpu":
         return _by_numpy(call, _unpack_reference)

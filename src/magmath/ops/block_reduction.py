@@ -8,7 +8,7 @@ as plain data: a list of steps with operation, attributes and sources.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice, pairwise, product
 from math import prod
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 from magmath.core.dtypes import DType
 from magmath.core.index_set import IndexSet, Tile, tile_shape
 from magmath.core.shapes import reduced_shape
+from magmath.core.type_aliases import ReadyCall
 from magmath.graph import KernelCall, Node, Operation, Shape
 from magmath.graph.index_notation import LOGICAL_PARTS
 from magmath.layout import Layout, even_cuts
@@ -70,7 +71,7 @@ def _axes(node: Node) -> str:
     return f"{','.join('.' * x.ndim for x in node.inputs)}->{'.' * node.ndim}"
 
 
-def _kernel(call: KernelCall) -> Callable[[], object]:
+def _kernel(call: KernelCall) -> ReadyCall:
     return BlockReduction(call).run
 
 
@@ -235,7 +236,7 @@ class _Evaluator:
     def __init__(self, call: KernelCall, steps: Sequence[ExpressionStep], tile: Tile) -> None:
         self._call, self._steps, self._tile = call, steps, tile
         self._memory: dict[tuple[int, Shape], torch.Tensor] = {}
-        self._bound: dict[tuple[int, Shape], Callable[[], object]] = {}
+        self._bound: dict[tuple[int, Shape], ReadyCall] = {}
 
     def operand(self, block: Block) -> torch.Tensor:
         """Compute a block of the operand; it is valid until the next block is computed."""
@@ -266,7 +267,7 @@ class _Evaluator:
         block: Block,
         out: torch.Tensor,
         values: Sequence[torch.Tensor],
-    ) -> Callable[[], object]:
+    ) -> ReadyCall:
         """Bind the call that computes a step's part of a block."""
         inputs = [
             values[source] if source >= 0 else self._given(-1 - source, block)
@@ -315,7 +316,7 @@ def _made(
     inputs: list[torch.Tensor],
     tile: Tile = (),
     shape: Shape = (),
-) -> Callable[[], object]:
+) -> ReadyCall:
     """Bind an operation on the tensors of one block."""
     shapes = [tuple(x.shape) for x in inputs]
     tiles: list[Tile] = [()] * len(inputs)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from magmath.codegen.emit import NativeCall, Writer
 from magmath.core.dtypes import DType
+from magmath.core.type_aliases import ReadyCall
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape
 from magmath.graph.operation import Gradients, any_memory_order
@@ -54,7 +53,7 @@ def _concat_follow(node: Node, letter: str, split: Split, operand: int | None) -
     return split.map_positions(lambda cut: min(max(cut - start, 0), extent))
 
 
-def _concat_kernel(call: KernelCall) -> Callable[[], object]:
+def _concat_kernel(call: KernelCall) -> ReadyCall:
     import torch
 
     inputs, out, axis = tuple(call.inputs), call.out, call.attributes["axis"]

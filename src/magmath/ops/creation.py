@@ -12,6 +12,7 @@ import numpy as np
 
 from magmath.codegen.emit import NativeCall, Writer
 from magmath.core.dtypes import DType, int64
+from magmath.core.type_aliases import ReadyCall
 from magmath.graph import KernelCall, Node, Operation, Shape, applied, apply
 from magmath.graph.operation import Kernel, Line
 from magmath.ops.infer_rules import LETTERS, no_gradient, numpy_name, same_bits_always
@@ -31,7 +32,7 @@ def _element_flops(node: Node) -> float:
     return 1.0 * node.size
 
 
-def _full_kernel(call: KernelCall) -> Callable[[], object]:
+def _full_kernel(call: KernelCall) -> ReadyCall:
     (value,), out = call.inputs, call.out
     return lambda: out.copy_(value)
 
@@ -61,7 +62,7 @@ def full(shape: Shape, value: Node, line: Line = None) -> Node:
     return applied(FULL, (value,), line, {"shape": shape, "dtype": value.dtype})
 
 
-def _iota_kernel(call: KernelCall) -> Callable[[], object]:
+def _iota_kernel(call: KernelCall) -> ReadyCall:
     import torch
 
     out, axis = call.out, call.attributes["axis"]
@@ -106,7 +107,7 @@ def iota(shape: Shape, axis: int, dtype: DType = int64) -> Node:
 
 
 def _random_kernel(fill: str) -> Kernel:
-    def bind(call: KernelCall) -> Callable[[], object]:
+    def bind(call: KernelCall) -> ReadyCall:
         from magmath.kernels.random import philox
 
         (seed, stream), out, tile, shape = call.inputs, call.out, call.tile, call.shape
@@ -170,7 +171,7 @@ EXPONENTIAL = _random("random_exponential", "fill_exponential", None, 40)
 BITS = _random("random_bits", "fill_bits", None, 20)
 
 
-def _permutation_kernel(call: KernelCall) -> Callable[[], object]:
+def _permutation_kernel(call: KernelCall) -> ReadyCall:
     from magmath.kernels.random import philox
 
     (seed, stream), out = call.inputs, call.out

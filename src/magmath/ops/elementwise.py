@@ -14,9 +14,10 @@ import numpy as np
 
 from magmath.core.dtypes import DType, bool_, complex_dtype, compute_dtype, real_dtype, uint8
 from magmath.core.shapes import broadcast
+from magmath.core.type_aliases import Number, ReadyCall
 from magmath.errors import DTypeError
 from magmath.graph import KernelCall, Node, Operation, Shape, applied, apply
-from magmath.graph.arithmetic import Number, define
+from magmath.graph.arithmetic import define
 from magmath.graph.operation import Gradients, Kernel, NumpyUfunc, SameBits, Vjp, no_same_bits
 from magmath.ops.infer_rules import (
     Result,
@@ -579,7 +580,7 @@ def _astype_infer(x: Node, *, dtype: DType) -> tuple[Shape, DType]:
     return x.shape, dtype
 
 
-def _astype_kernel(call: KernelCall) -> Callable[[], object]:
+def _astype_kernel(call: KernelCall) -> ReadyCall:
     out, source = call.out, call.inputs[0]
     return lambda: out.copy_(source)
 

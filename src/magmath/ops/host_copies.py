@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
+from magmath.core.type_aliases import ReadyCall
 from magmath.graph import KernelCall
 from magmath.graph.operation import Kernel
 
@@ -14,7 +14,7 @@ def is_on_host(call: KernelCall) -> bool:
     return call.out.device.type == "cpu"
 
 
-def through_host(bind: Kernel, call: KernelCall) -> Callable[[], object]:
+def through_host(bind: Kernel, call: KernelCall) -> ReadyCall:
     """Bind a kernel to copies of the tensors in host memory: each call copies the operands there,
     and the result back."""
     import torch
@@ -36,7 +36,7 @@ def through_host(bind: Kernel, call: KernelCall) -> Callable[[], object]:
 def floats_on_device(bind: Kernel) -> Kernel:
     """Return a kernel that computes integers and booleans in host memory."""
 
-    def bound(call: KernelCall) -> Callable[[], object]:
+    def bound(call: KernelCall) -> ReadyCall:
         dtype = call.out.dtype
         if is_on_host(call) or dtype.is_floating_point or dtype.is_complex:
             return bind(call)

@@ -14,6 +14,7 @@ import numpy as np
 
 from magmath.core.dtypes import DType, float32, float64
 from magmath.core.shapes import broadcast
+from magmath.core.type_aliases import ReadyCall
 from magmath.errors import DTypeError
 from magmath.graph import KernelCall, Node, Shape
 from magmath.graph.operation import Gradients, Infer, Kernel
@@ -101,7 +102,7 @@ def torch_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     same memory.
     """
 
-    def bind(call: KernelCall) -> Callable[[], object]:
+    def bind(call: KernelCall) -> ReadyCall:
         if is_numpy_only(call.out, *call.inputs):
             return reference_call(call, reference)
         return partial(torch_function(name), *call.inputs, out=call.out)
@@ -143,7 +144,7 @@ def numpy_name(dtype: DType) -> str:
     return "float32" if dtype.name == "bfloat16" else dtype.name
 
 
-def reference_call(call: KernelCall, reference: Callable[..., Any]) -> Callable[[], object]:
+def reference_call(call: KernelCall, reference: Callable[..., Any]) -> ReadyCall:
     """Bind a NumPy function to the tensors' memory, or to copies of it in host memory."""
     if not is_on_host(call):
         return through_host(lambda copied: reference_call(copied, reference), call)

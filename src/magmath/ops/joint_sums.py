@@ -9,13 +9,14 @@ exceeds the deviation by a factor of more than about a million.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from magmath.core.dtypes import DType, float64
+from magmath.core.shapes import AxisNumbers
+from magmath.core.type_aliases import ReadyCall
 from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape
 from magmath.graph.operation import any_memory_order
@@ -25,10 +26,8 @@ from magmath.ops.normalization import blocks_of
 if TYPE_CHECKING:
     import torch
 
-Axis = tuple[int, ...]
 
-
-def _infer(name: str, x: Node, axis: Axis) -> tuple[Shape, DType]:
+def _infer(name: str, x: Node, axis: AxisNumbers) -> tuple[Shape, DType]:
     require_kind(name, "real floating", x.dtype)
     if not axis:
         raise ShapeError(f"{name}: needs at least one axis")
@@ -37,11 +36,11 @@ def _infer(name: str, x: Node, axis: Axis) -> tuple[Shape, DType]:
     return tuple(kept), float64
 
 
-def _squares_infer(x: Node, *, axis: Axis) -> tuple[Shape, DType]:
+def _squares_infer(x: Node, *, axis: AxisNumbers) -> tuple[Shape, DType]:
     return _infer("sum_and_squares", x, axis)
 
 
-def _dot_infer(g: Node, x: Node, m: Node, *, axis: Axis) -> tuple[Shape, DType]:
+def _dot_infer(g: Node, x: Node, m: Node, *, axis: AxisNumbers) -> tuple[Shape, DType]:
     needed = tuple([1 if d in axis else n for d, n in enumerate(x.shape)])
     if g.shape != x.shape or m.shape != needed:
         raise ShapeError(
@@ -58,17 +57,17 @@ def _axes(node: Node) -> str:
     return f"{','.join(operands)}->{kept}"
 
 
-def _halves(out: Any, axis: Axis) -> tuple[Any, Any]:
+def _halves(out: Any, axis: AxisNumbers) -> tuple[Any, Any]:
     """Return the views of both sums."""
     lead = (slice(None),) * axis[0]
     return out[(*lead, slice(0, 1))], out[(*lead, slice(1, 2))]
 
 
-def _is_over_channels(x: torch.Tensor, axis: Axis) -> bool:
+def _is_over_channels(x: torch.Tensor, axis: AxisNumbers) -> bool:
     return axis == tuple([d for d in range(x.ndim) if d != 1])
 
 
-def _bind_squares(call: KernelCall) -> Callable[[], object]:
+def _bind_squares(call: KernelCall) -> ReadyCall:
     import torch
 
     from magmath.kernels import channel_sums
@@ -103,7 +102,7 @@ def _bind_squares(call: KernelCall) -> Callable[[], object]:
     return run
 
 
-def _bind_dot(call: KernelCall) -> Callable[[], object]:
+def _bind_dot(call: KernelCall) -> ReadyCall:
     import torch
 
     from magmath.kernels import channel_sums
@@ -123,16 +122,16 @@ def _bind_dot(call: KernelCall) -> Callable[[], object]:
     return run
 
 
-def _squares_reference(x: Any, *, axis: Axis) -> Any:
+def _squares_reference(x: Any, *, axis: AxisNumbers) -> Any:
     return _joined_reference(axis, x.astype(np.float64), np.square(x.astype(np.float64)))
 
 
-def _dot_reference(g: Any, x: Any, m: Any, *, axis: Axis) -> Any:
+def _dot_reference(g: Any, x: Any, m: Any, *, axis: AxisNumbers) -> Any:
     wide = g.astype(np.float64)
     return _joined_reference(axis, wide, wide * (x.astype(np.float64) - m))
 
 
-def _joined_reference(axis: Axis, *terms: Any) -> Any:
+def _joined_reference(axis: AxisNumbers, *terms: Any) -> Any:
     return np.concatenate([np.sum(x, axis=axis, keepdims=True) for x in terms], axis=axis[0])
 
 

@@ -10,35 +10,30 @@ that line. A gradient with respect to the variable includes all of its versions.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from magmath.core.dtypes import DType, convert_number
+from magmath.core.type_aliases import Number, ReadyCall
 from magmath.graph import KernelCall, Node, Operation, Shape, apply, make_node
 from magmath.graph.operation import NO_ATTRIBUTES
 from magmath.layout import Layout
 from magmath.ops.infer_rules import LETTERS, no_gradient
-
-Number = bool | int | float | complex
-
-
-def _unreachable(*_: Any, **__: Any) -> Any:
-    raise AssertionError("a leaf is data, it is never computed")
+from magmath.ops.marks import unreachable
 
 
 def _leaf(name: str) -> Operation:
     return Operation(
         name=name,
-        infer=_unreachable,
+        infer=unreachable,
         axes=lambda node: f"->{LETTERS[: node.ndim]}",
         reduction=None,
         vjp=no_gradient,
-        kernel=_unreachable,
+        kernel=unreachable,
         native=None,
-        reference=_unreachable,
+        reference=unreachable,
         flops=lambda node: 0.0,
         leaf=True,
     )
@@ -52,10 +47,10 @@ PARAMETER = _leaf("parameter")
 VERSION = Operation(
     name="version",
     infer=lambda variable, value, *, number: (value.shape, value.dtype),
-    axes=_unreachable,
+    axes=unreachable,
     reduction=None,
     vjp=lambda node, cotangent: (cotangent, None),
-    kernel=_unreachable,
+    kernel=unreachable,
     native=None,
     reference=lambda variable, value, *, number: value,
     flops=lambda node: 0.0,
@@ -64,7 +59,7 @@ VERSION = Operation(
 )
 
 
-def _constant_kernel(call: KernelCall) -> Callable[[], object]:
+def _constant_kernel(call: KernelCall) -> ReadyCall:
     value = call.attributes["value"]
     return lambda: call.out.fill_(value)
 

@@ -8,31 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from types import MappingProxyType
-from typing import Any
 
 from magmath.core.dtypes import DType, bool_
 from magmath.graph import Node, Operation, Shape, make_node
-from magmath.graph.operation import Gradients, Line
+from magmath.graph.operation import Gradients, Line, Vjp
+from magmath.ops.marks import mark, unreachable
 
 
-def _unreachable(*_: Any, **__: Any) -> Any:
-    raise AssertionError("a loop is no operation of a program")
-
-
-def loop_operation(name: str, vjp: Any = _unreachable) -> Operation:
+def loop_operation(name: str, vjp: Vjp = unreachable) -> Operation:
     """Return the operation of a loop, whose attribute `body` is one step."""
-    return Operation(
-        name=name,
-        infer=lambda *inputs, **attributes: ((), bool_),
-        axes=_unreachable,
-        reduction=None,
-        vjp=vjp,
-        kernel=_unreachable,
-        native=None,
-        reference=_unreachable,
-        flops=lambda node: 0.0,
-        lower_to=_unreachable,
-        mark=True,
+    return mark(
+        name, lambda *inputs, **attributes: ((), bool_), unreachable, vjp, lower_to=unreachable
     )
 
 

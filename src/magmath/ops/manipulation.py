@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from magmath.codegen.emit import IndexMap, LocalIndices, NativeCall, Writer, emit_reshape
 from magmath.core.dtypes import DType
 from magmath.core.shapes import size_of
+from magmath.core.type_aliases import ReadyCall
 from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
@@ -88,7 +89,7 @@ def _reshape_decompositions(node: Node, layouts: Sequence[Layout]) -> list[Node]
     return [reshape(reshape(x, (x.size,)), node.shape)] if apart else []
 
 
-def _reshape_kernel(call: KernelCall) -> Callable[[], object]:
+def _reshape_kernel(call: KernelCall) -> ReadyCall:
     (x,), out = call.inputs, call.out
     if x.is_contiguous():
         x = x.view(out.shape)
@@ -134,7 +135,7 @@ def _permute_axes(node: Node) -> str:
     return f"{letters}->{''.join(letters[d] for d in node.attributes['axes'])}"
 
 
-def _permute_kernel(call: KernelCall) -> Callable[[], object]:
+def _permute_kernel(call: KernelCall) -> ReadyCall:
     view, out = call.inputs[0].permute(call.attributes["axes"]), call.out
     return lambda: out.copy_(view)
 

@@ -9,7 +9,6 @@ operand.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import partial
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ import numpy as np
 
 from magmath.core.dtypes import DType, int64
 from magmath.core.index_set import IndexSet
+from magmath.core.type_aliases import ReadyCall
 from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
@@ -41,7 +41,7 @@ def _count_infer(mask: Node, *, cuts: Cuts) -> tuple[Shape, DType]:
     return (len(cuts) - 1,), int64
 
 
-def _count_kernel(call: KernelCall) -> Callable[[], object]:
+def _count_kernel(call: KernelCall) -> ReadyCall:
     (mask,), out, held = call.inputs, call.out, call.tiles[0][0]
     parts: list[torch.Tensor] = []
     for start, stop in pairwise(call.attributes["cuts"]):
@@ -115,7 +115,7 @@ def _compress_axes(node: Node) -> str:
     return f"{array},{letters}->{picked}"
 
 
-def _compress_kernel(call: KernelCall) -> Callable[[], object]:
+def _compress_kernel(call: KernelCall) -> ReadyCall:
     (x, mask), out = map(as_signed, call.inputs), as_signed(call.out)
     axis = call.attributes["axis"]
     if x.device.type == "cpu" and mask.ndim == 1:
@@ -172,7 +172,7 @@ def _expand_axes(node: Node) -> str:
     return f"{picked},{letters}->{array}"
 
 
-def _expand_kernel(call: KernelCall) -> Callable[[], object]:
+def _expand_kernel(call: KernelCall) -> ReadyCall:
     (x, mask), out = map(as_signed, call.inputs), as_signed(call.out)
     where = (*(slice(None),) * call.attributes["axis"], mask)
 
@@ -222,7 +222,7 @@ def _positions_axes(node: Node) -> str:
     return f"{letters}->{found}"
 
 
-def _positions_kernel(call: KernelCall) -> Callable[[], object]:
+def _positions_kernel(call: KernelCall) -> ReadyCall:
     import torch
 
     (mask,), out, dim = call.inputs, call.out, call.attributes["dim"]

@@ -10,12 +10,13 @@ is divided.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from magmath.core.dtypes import DType
+from magmath.core.shapes import AxisNumbers
+from magmath.core.type_aliases import ReadyCall
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients, any_memory_order
@@ -33,13 +34,12 @@ from magmath.ops.sums import sum_, sum_to
 if TYPE_CHECKING:
     import torch
 
-Axis = tuple[int, ...]
 BLOCK_BYTES = 1 << 20
 
 # index notation and gradients ---------------------------------------------------------------------
 
 
-def _summed_axes(x: Node, m: Node) -> Axis | None:
+def _summed_axes(x: Node, m: Node) -> AxisNumbers | None:
     """Return the dimensions over which m is constant; None if m has fewer dimensions than x."""
     if m.ndim != x.ndim:
         return None
@@ -58,7 +58,7 @@ def _affine_vjp(node: Node, g: Node) -> Gradients:
     return sum_to(by_x, x.shape), negative(sum_to(by_x, m.shape)), factor, sum_to(g, b.shape)
 
 
-def _sums_infer(name: str, x: Node, m: Node, axis: Axis) -> tuple[Shape, DType]:
+def _sums_infer(name: str, x: Node, m: Node, axis: AxisNumbers) -> tuple[Shape, DType]:
     require_kind(name, "real floating", x.dtype)
     needed = tuple([1 if d in axis else n for d, n in enumerate(x.shape)])
     if m.shape != needed:
@@ -68,7 +68,7 @@ def _sums_infer(name: str, x: Node, m: Node, axis: Axis) -> tuple[Shape, DType]:
     return needed, x.dtype
 
 
-def _dot_infer(g: Node, x: Node, m: Node, *, axis: Axis) -> tuple[Shape, DType]:
+def _dot_infer(g: Node, x: Node, m: Node, *, axis: AxisNumbers) -> tuple[Shape, DType]:
     if g.shape != x.shape or g.dtype is not x.dtype:
         raise ShapeError(
             f"centred_dot: operands of shapes {g.shape} and {x.shape} and types {g.dtype} and "
@@ -77,7 +77,7 @@ def _dot_infer(g: Node, x: Node, m: Node, *, axis: Axis) -> tuple[Shape, DType]:
     return _sums_infer("centred_dot", x, m, axis)
 
 
-def _squares_infer(x: Node, m: Node, *, axis: Axis) -> tuple[Shape, DType]:
+def _squares_infer(x: Node, m: Node, *, axis: AxisNumbers) -> tuple[Shape, DType]:
     return _sums_infer("centred_squares", x, m, axis)
 
 
@@ -116,11 +116,11 @@ def _is_by_channels(x: torch.Tensor, *vectors: torch.Tensor) -> bool:
     )
 
 
-def _all_but_channels(x: torch.Tensor) -> Axis:
+def _all_but_channels(x: torch.Tensor) -> AxisNumbers:
     return tuple([d for d in range(x.ndim) if d != 1])
 
 
-def _bind_affine(call: KernelCall) -> Callable[[], object]:
+def _bind_affine(call: KernelCall) -> ReadyCall:
     """Bind (x - m)·a + b, each operation rounded by itself, block by block."""
     import torch
 
@@ -142,7 +142,7 @@ def _bind_affine(call: KernelCall) -> Callable[[], object]:
     return run
 
 
-def _bind_dot(call: KernelCall) -> Callable[[], object]:
+def _bind_dot(call: KernelCall) -> ReadyCall:
     import torch
 
     (g, x, m), out, axis = call.inputs, call.out, call.attributes["axis"]
@@ -157,7 +157,7 @@ def _bind_dot(call: KernelCall) -> Callable[[], object]:
     return lambda: out.copy_(_summed((x.to(wide) - m) * g, axis))
 
 
-def _bind_squares(call: KernelCall) -> Callable[[], object]:
+def _bind_squares(call: KernelCall) -> ReadyCall:
     import torch
 
     (x, m), out, axis = call.inputs, call.out, call.attributes["axis"]
@@ -182,15 +182,15 @@ def blocks_of(x: torch.Tensor) -> list[slice]:
     return [slice(first, first + step) for first in range(0, len(x), step)]
 
 
-def _summed(x: torch.Tensor, axis: Axis) -> torch.Tensor:
+def _summed(x: torch.Tensor, axis: AxisNumbers) -> torch.Tensor:
     return x.sum(axis, keepdim=True) if axis else x  # torch sums over all dimensions for none
 
 
-def _dot_reference(g: Any, x: Any, m: Any, *, axis: Axis) -> Any:
+def _dot_reference(g: Any, x: Any, m: Any, *, axis: AxisNumbers) -> Any:
     return np.sum(g * (x - m), axis=axis, keepdims=True)
 
 
-def _squares_reference(x: Any, m: Any, *, axis: Axis) -> Any:
+def _squares_reference(x: Any, m: Any, *, axis: AxisNumbers) -> Any:
     return np.sum(np.square(x - m), axis=axis, keepdims=True)
 
 
@@ -242,7 +242,7 @@ def affine(x: Node, m: Node, a: Node, b: Node | None) -> Node:
     return apply(AFFINE, x, m, a, constant(0, x.dtype) if b is None else b)
 
 
-def centred_squares(x: Node, mean: Node, axis: Axis) -> Node:
+def centred_squares(x: Node, mean: Node, axis: AxisNumbers) -> Node:
     """Return Σ (x - mean)² over `axis`, with these dimensions kept as 1.
 
     `mean` must be the mean of x over `axis`: the gradient relies on it.

@@ -10,47 +10,23 @@ derivative.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from magmath.core.dtypes import DType, bool_
-from magmath.graph import Node, Operation, Shape, apply
+from magmath.graph import Node, Shape, apply
 from magmath.ops.leaves import CONSTANT, PARAMETER
-
-
-def _unreachable(*_: Any, **__: Any) -> Any:
-    raise AssertionError("marks of branches are read by autodiff and expanded by the passes")
+from magmath.ops.marks import mark
 
 
 def _branch_infer(predicate: Node, *inputs: Node) -> tuple[Shape, DType]:
     return (), bool_
 
 
-BRANCH = Operation(
-    name="branch",
-    infer=_branch_infer,
-    axes=_unreachable,
-    reduction=None,
-    vjp=_unreachable,
-    kernel=_unreachable,
-    native=None,
-    reference=lambda predicate, *inputs: predicate,
-    flops=lambda node: 0.0,
-    lower_to=lambda node: node.inputs[0],
-    mark=True,
-)
+BRANCH = mark("branch", infer=_branch_infer, reference=lambda predicate, *inputs: predicate)
 
-BRANCH_RESULT = Operation(
-    name="branch_result",
+BRANCH_RESULT = mark(
+    "branch_result",
     infer=lambda value, branch: (value.shape, value.dtype),
-    axes=_unreachable,
-    reduction=None,
-    vjp=_unreachable,
-    kernel=_unreachable,
-    native=None,
     reference=lambda value, branch: value,
-    flops=lambda node: 0.0,
-    lower_to=lambda node: node.inputs[0],
-    mark=True,
 )
 
 

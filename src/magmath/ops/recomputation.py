@@ -9,35 +9,20 @@ starts after the cotangent that needs it is known.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from magmath.core.dtypes import DType
+from magmath.core.type_aliases import ReadyCall
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.ops.infer_rules import LETTERS, whole_letters
+from magmath.ops.marks import mark
 
 
 def _checkpoint_infer(value: Node, *inputs: Node, recomputed: int) -> tuple[Shape, DType]:
     return value.shape, value.dtype
 
 
-def _unreachable(*_: Any, **__: Any) -> Any:
-    raise AssertionError("a checkpoint is differentiated by autodiff and expanded by the passes")
-
-
-CHECKPOINT = Operation(
-    name="checkpoint",
-    infer=_checkpoint_infer,
-    axes=_unreachable,
-    reduction=None,
-    vjp=_unreachable,
-    kernel=_unreachable,
-    native=None,
-    reference=lambda value, *inputs, recomputed: value,
-    flops=lambda node: 0.0,
-    lower_to=lambda node: node.inputs[0],
-    mark=True,
+CHECKPOINT = mark(
+    "checkpoint", infer=_checkpoint_infer, reference=lambda value, *inputs, recomputed: value
 )
 
 
@@ -58,7 +43,7 @@ def _recompute_vjp(node: Node, cotangent: Node) -> Gradients:
     return cotangent, None
 
 
-def _recompute_kernel(call: KernelCall) -> Callable[[], object]:
+def _recompute_kernel(call: KernelCall) -> ReadyCall:
     out, x = call.out, call.inputs[0]
     return lambda: out.copy_(x)
 
@@ -75,6 +60,8 @@ RECOMPUTE = Operation(  # a view of x if the passes see the whole graph; `after`
     native=None,
     reference=lambda x, after: x,
     flops=lambda node: 0.0,
+    is_view=True,
+    is_move=True,
 )
 
 

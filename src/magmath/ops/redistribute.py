@@ -52,6 +52,8 @@ REDISTRIBUTE = Operation(
     native=None,
     reference=np.asarray,
     flops=lambda node: 0.0,
+    is_view=True,
+    is_move=True,
 )
 
 OPERATIONS = {"redistribute": REDISTRIBUTE}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from magmath.core.dtypes import DType, accumulator_dtype, bool_
-from magmath.core.shapes import normalize_axes
+from magmath.core.shapes import AxisNumbers, normalize_axes
 from magmath.graph import Node, apply
 from magmath.graph.operation import Gradients
 from magmath.ops.elementwise import call as pointwise
@@ -13,7 +13,7 @@ from magmath.ops.elementwise import where
 from magmath.ops.infer_rules import no_gradient
 from magmath.ops.leaves import constant
 from magmath.ops.products_of_others import products_of_others
-from magmath.ops.sums import BROADCAST, SUM, Axis, expand_reduced, reduction_record, sum_
+from magmath.ops.sums import BROADCAST, SUM, expand_reduced, reduction_record, sum_
 
 
 def _extremum_vjp(node: Node, g: Node) -> Gradients:
@@ -57,7 +57,9 @@ def reduction_of(name: str, dtype: DType) -> str:
     return {"max": "any", "min": "all"}.get(name, name) if dtype.kind == "bool" else name
 
 
-def reduce(name: str, x: Node, axis: int | Axis | None = None, keepdims: bool = False) -> Node:
+def reduce(
+    name: str, x: Node, axis: int | AxisNumbers | None = None, keepdims: bool = False
+) -> Node:
     """Apply the reduction of this name over `axis` (all axes for None)."""
     axes = normalize_axes(name, axis, x.ndim)
     return apply(BY_NAME[name], x, axis=axes, keepdims=keepdims)

@@ -25,6 +25,7 @@ from magmath.core.dtypes import (
     float64,
 )
 from magmath.core.shapes import size_of
+from magmath.core.type_aliases import ReadyCall
 from magmath.errors import DTypeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients, Kernel, Vjp
@@ -71,7 +72,7 @@ def _cumulative_infer(x: Node, *, axis: int) -> tuple[Shape, DType]:
 def _cumulative_kernel(name: str) -> Kernel:
     torch_name, reference, _ = SCANS[name]
 
-    def bind(call: KernelCall) -> Callable[[], object]:
+    def bind(call: KernelCall) -> ReadyCall:
         import torch
 
         (x,), out, axis = call.inputs, call.out, call.attributes["axis"]
@@ -152,7 +153,7 @@ def _totals_axes(node: Node) -> str:
     return f"{letters}->{letters_of(letters, node.attributes['axis'], str.upper)}"
 
 
-def _totals_kernel(call: KernelCall) -> Callable[[], object]:
+def _totals_kernel(call: KernelCall) -> ReadyCall:
     import torch
 
     (x,), out, name = call.inputs, as_signed(call.out), call.attributes["name"]
@@ -250,7 +251,7 @@ def _follow_between(node: Node, letter: str, split: Split, operand: int | None) 
     return split_between_segments(split, cuts, cuts)
 
 
-def _scan_kernel(call: KernelCall) -> Callable[[], object]:
+def _scan_kernel(call: KernelCall) -> ReadyCall:
     import torch
 
     (x, totals), out = call.inputs, as_signed(call.out)

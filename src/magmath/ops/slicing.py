@@ -16,6 +16,7 @@ from magmath.codegen.emit import IndexMap, LocalIndices, NativeCall, Writer, Wri
 from magmath.core.dtypes import DType
 from magmath.core.index_set import IndexSet, Tile
 from magmath.core.shapes import can_broadcast_to
+from magmath.core.type_aliases import ReadyCall
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients, any_memory_order
@@ -181,7 +182,7 @@ def selector(held: IndexSet, part: IndexSet, bound: Bound) -> range | torch.Tens
     return torch.from_numpy(held.find(start + step * part.indices()))
 
 
-def _slice_kernel(call: KernelCall) -> Callable[[], object]:
+def _slice_kernel(call: KernelCall) -> ReadyCall:
     x, out = as_signed(call.inputs[0]), as_signed(call.out)
     part = _part_of(x, call.tiles[0], call.tile, call.attributes["bounds"])
     return lambda: out.copy_(part.get())
@@ -260,6 +261,7 @@ SLICE = Operation(
     same_bits=same_bits_always,
     derived_split=_slice_follow,
     reads_subset=True,
+    is_view=True,
     memory_orders=any_memory_order,
 )
 
@@ -281,7 +283,7 @@ def _set_slice_axes(node: Node) -> str:
     return f"{letters},{aligned(_sliced_letters(x.shape, bounds), part, values.shape)}->{letters}"
 
 
-def _set_slice_kernel(call: KernelCall) -> Callable[[], object]:
+def _set_slice_kernel(call: KernelCall) -> ReadyCall:
     x, values, out = *map(as_signed, call.inputs), as_signed(call.out)
     bounds = call.attributes["bounds"]
     held = tuple(elements_in(held, bound) for held, bound in zip(call.tile, bounds, strict=True))

@@ -9,12 +9,12 @@ a ring or a tree of messages. `sum_signs` adds parts that were sent in one bit f
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib import import_module
 
 import numpy as np
 
 from magmath.core.dtypes import DTYPES, DType, uint8
+from magmath.core.type_aliases import ReadyCall
 from magmath.errors import ShapeError
 from magmath.graph import (
     CollectiveCall,
@@ -44,7 +44,7 @@ def _summands_layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layou
     return (pending,), Layout.even(node.shape, mesh, 0)
 
 
-def _summands_kernel(call: KernelCall) -> Callable[[], object]:
+def _summands_kernel(call: KernelCall) -> ReadyCall:
     """Bind the copy of this worker's summand; the others are zero where one worker computes all."""
     out, x = call.out, call.inputs[0]
 
@@ -83,16 +83,16 @@ def _sum_parts_layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layo
     return (Layout.even(node.inputs[0].shape, mesh, 0),), Layout.whole(node.shape, mesh)
 
 
-def _sum_parts_kernel(call: KernelCall) -> Callable[[], object]:
+def _sum_parts_kernel(call: KernelCall) -> ReadyCall:
     import torch
 
     out, x = call.out, call.inputs[0]
     return lambda: torch.sum(x, 0, out=out)
 
 
-def _bind_sum_parts(call: CollectiveCall) -> Callable[[], object]:
+def _bind_sum_parts(call: CollectiveCall) -> ReadyCall:
     bind = getattr(import_module("magmath.kernels.allreduce"), call.attributes["algorithm"])
-    ready: Callable[[], object]
+    ready: ReadyCall
     ready = bind(call.comm, call.out, call.inputs[0], call.attributes["messages"])
     return ready
 
@@ -143,7 +143,7 @@ def _sum_signs_infer(signs: Node, positive: Node, negative: Node, *, count: int)
     return (count,), positive.dtype
 
 
-def _sum_signs_kernel(call: KernelCall) -> Callable[[], object]:
+def _sum_signs_kernel(call: KernelCall) -> ReadyCall:
     import torch
 
     out, (signs, positive, negative) = call.out, call.inputs

@@ -16,7 +16,8 @@ import numpy as np
 
 from magmath.codegen.emit import IndexMap, emit_reduction
 from magmath.core.dtypes import DType, accumulator_dtype, complex64, float32
-from magmath.core.shapes import broadcast, normalize_axes, reduced_shape
+from magmath.core.shapes import AxisNumbers, broadcast, normalize_axes, reduced_shape
+from magmath.core.type_aliases import ReadyCall
 from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients, Infer, Kernel, Vjp, any_memory_order
@@ -33,11 +34,9 @@ from magmath.ops.manipulation import reshape
 if TYPE_CHECKING:
     import torch
 
-Axis = tuple[int, ...]
-
 
 def _infer(name: str, domain: str, result: Callable[[DType], DType]) -> Infer:
-    def infer(x: Node, *, axis: Axis, keepdims: bool) -> tuple[Shape, DType]:
+    def infer(x: Node, *, axis: AxisNumbers, keepdims: bool) -> tuple[Shape, DType]:
         require_kind(name, domain, x.dtype)
         if name in ("max", "min"):
             check_extremum(name, x.shape, axis)
@@ -46,7 +45,7 @@ def _infer(name: str, domain: str, result: Callable[[DType], DType]) -> Infer:
     return infer
 
 
-def check_extremum(name: str, shape: Shape, axis: Axis) -> None:
+def check_extremum(name: str, shape: Shape, axis: AxisNumbers) -> None:
     """Raise ShapeError for an extremum ("max", "min") of no elements."""
     if any(shape[d] == 0 for d in axis):
         raise ShapeError(
@@ -84,7 +83,7 @@ def identity_element(reduction: str, dtype: DType) -> float:
 
 
 def _kernel(name: str, torch_name: str, reference: Callable[..., Any]) -> Kernel:
-    def bind(call: KernelCall) -> Callable[[], object]:
+    def bind(call: KernelCall) -> ReadyCall:
         import torch
 
         (x,), out = call.inputs, call.out
@@ -133,7 +132,7 @@ def _numpy_function(name: str, node: Node) -> Callable[..., object] | None:
     return lambda x, out: reduce(x, axes, None, out, keepdims)
 
 
-def _prod_call(x: torch.Tensor, out: torch.Tensor, axis: Axis) -> Callable[[], object]:
+def _prod_call(x: torch.Tensor, out: torch.Tensor, axis: AxisNumbers) -> ReadyCall:
     """Bind a product over several axes.
 
     torch multiplies along one dimension only: the reduced axes are moved last and joined.
@@ -185,7 +184,7 @@ def reduction_record(
 SUM = reduction_record("sum", "any", accumulator_dtype, _sum_vjp, np.sum, "sum")
 
 
-def sum_(x: Node, axis: int | Axis | None = None, keepdims: bool = False) -> Node:
+def sum_(x: Node, axis: int | AxisNumbers | None = None, keepdims: bool = False) -> Node:
     """Return the sum over `axis`."""
     return apply(SUM, x, axis=normalize_axes("sum", axis, x.ndim), keepdims=keepdims)
 
@@ -212,7 +211,7 @@ def _broadcast_infer(x: Node, *, shape: Shape) -> tuple[Shape, DType]:
     return shape, x.dtype
 
 
-def _broadcast_kernel(call: KernelCall) -> Callable[[], object]:
+def _broadcast_kernel(call: KernelCall) -> ReadyCall:
     view, out = call.inputs[0].expand(call.out.shape), call.out
     return lambda: out.copy_(view)
 

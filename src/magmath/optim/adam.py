@@ -11,9 +11,42 @@ from magmath.optim.base import Optimizer, State
 from magmath.optim.rates import LearningRate
 
 
+@dataclass(eq=False, repr=False)
+class _Moments(Optimizer):
+    """The base class of Adam and AdamW."""
+
+    learning_rate: LearningRate = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    amsgrad: bool = False
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        return ("first", "second", "largest") if self.amsgrad else ("first", "second")
+
+    @property
+    def counts(self) -> bool:
+        return True
+
+    def rule(
+        self, value: Node, gradient: Node, state: State, rate: Node, count: Node | None
+    ) -> tuple[Node, State]:
+        assert count is not None
+        beta1, beta2 = self.beta1, self.beta2
+        first = beta1 * state["first"] + (1 - beta1) * gradient
+        second = beta2 * state["second"] + (1 - beta2) * (gradient * gradient)
+        following, square = {"first": first, "second": second}, second
+        if self.amsgrad:
+            square = following["largest"] = call("maximum", state["largest"], second)
+        of_first, of_second = [astype(1 - beta**count, value.dtype) for beta in (beta1, beta2)]
+        root = sqrt(square / of_second) + self.epsilon
+        return value - rate / of_first * (first / root), following
+
+
 @final
 @dataclass(eq=False, repr=False)
-class Adam(Optimizer):
+class Adam(_Moments):
     """Adam; with `amsgrad` the second moment never decreases.
 
     `weight_decay` is an L2 penalty, part of the gradients whose moments are computed; `AdamW`
@@ -21,78 +54,21 @@ class Adam(Optimizer):
     Source: Kingma and Ba (2015), algorithm 1; Reddi et al. (2018), algorithm 2.
     """
 
-    learning_rate: LearningRate = 1e-3
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-8
-    amsgrad: bool = False
-
-    @property
-    def states(self) -> tuple[str, ...]:
-        return _states(self)
-
-    @property
-    def counts(self) -> bool:
-        return True
-
-    def rule(
-        self, value: Node, gradient: Node, state: State, rate: Node, count: Node | None
-    ) -> tuple[Node, State]:
-        return _moved(self, value, gradient, state, rate, count)
-
 
 @final
 @dataclass(eq=False, repr=False)
-class AdamW(Optimizer):
+class AdamW(_Moments):
     """Adam after w ← (1 - rate · weight_decay) · w: the decay is not scaled by the moments.
 
     Source: Loshchilov and Hutter (2019), algorithm 2.
     """
 
-    learning_rate: LearningRate = 1e-3
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-8
-    amsgrad: bool = False
     weight_decay: float = field(default=0.01, kw_only=True)
 
     decays_in_rule: ClassVar[bool] = True
-
-    @property
-    def states(self) -> tuple[str, ...]:
-        return _states(self)
-
-    @property
-    def counts(self) -> bool:
-        return True
 
     def rule(
         self, value: Node, gradient: Node, state: State, rate: Node, count: Node | None
     ) -> tuple[Node, State]:
         value = value - rate * self.weight_decay * value
-        return _moved(self, value, gradient, state, rate, count)
-
-
-def _states(settings: Adam | AdamW) -> tuple[str, ...]:
-    return ("first", "second", "largest") if settings.amsgrad else ("first", "second")
-
-
-def _moved(
-    settings: Adam | AdamW,
-    value: Node,
-    gradient: Node,
-    state: State,
-    rate: Node,
-    count: Node | None,
-) -> tuple[Node, State]:
-    """Return the next value and states of Adam's step, without weight decay."""
-    assert count is not None
-    beta1, beta2 = settings.beta1, settings.beta2
-    first = beta1 * state["first"] + (1 - beta1) * gradient
-    second = beta2 * state["second"] + (1 - beta2) * (gradient * gradient)
-    following, square = {"first": first, "second": second}, second
-    if settings.amsgrad:
-        square = following["largest"] = call("maximum", state["largest"], second)
-    of_first, of_second = [astype(1 - beta**count, value.dtype) for beta in (beta1, beta2)]
-    root = sqrt(square / of_second) + settings.epsilon
-    return value - rate / of_first * (first / root), following
+        return super().rule(value, gradient, state, rate, count)

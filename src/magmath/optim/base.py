@@ -8,7 +8,6 @@ the variable, independently of the expression of the loss.
 
 from __future__ import annotations
 
-import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
@@ -16,13 +15,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from weakref import ref
 
-from magmath.api.creation import asarray, constant
 from magmath.arrays.array import Array
 from magmath.arrays.lazy_array import evaluate
 from magmath.arrays.variable import Variable, assign
 from magmath.arrays.variable_list import checked_variables
 from magmath.core.bounded_memo import RecentlyUsed
-from magmath.core.dtypes import compute_dtype, float64, int64
+from magmath.core.dtypes import compute_dtype, float64
 from magmath.core.foreign_names import UPDATES, check_assigned_name, hint
 from magmath.core.integers import require_integer
 from magmath.core.keyword_hints import KeywordHints
@@ -39,8 +37,14 @@ from magmath.optim.clip import check_limits, clipped
 from magmath.optim.groups import Groups
 from magmath.optim.loss_scale import LossScale, is_finite
 from magmath.optim.minimizing import Minimizer, check_finite_losses, rate_dtype
-from magmath.optim.rates import LearningRate, check_learning_rate, rate_at
-from magmath.optim.schedules import Monitoring, Schedule, StatefulSchedule, after_warm_up
+from magmath.optim.rates import (
+    LearningRate,
+    check_learning_rate,
+    load_schedule_states,
+    rate_at,
+    schedule_states,
+)
+from magmath.optim.saved_state import decoded_state, encoded_state
 from magmath.optim.states import MASTER, ParameterNodes, RequiredStates, States
 from magmath.transform.compiled import compile
 
@@ -218,13 +222,12 @@ class Optimizer(metaclass=KeywordHints):
         `epoch` is the epoch number in `fit`, where schedules and functions count epochs unless they
         are schedules per step.
         """
-        return [rate_at(one, step, epoch) for one in self._groups.learning_rates]
+        return [rate_at(one, step, epoch) for one in self.learning_rates]
 
     @property
-    def varies_within_epochs(self) -> bool:
-        """True if a learning rate is a schedule that counts steps in `fit`."""
-        rates = self._groups.learning_rates
-        return any(isinstance(one, Schedule) and one.per == "step" for one in rates)
+    def learning_rates(self) -> list[LearningRate]:
+        """The learning rate, and those of groups with their own rates."""
+        return self._groups.learning_rates
 
     def advance(self, steps: int) -> None:
         """Count steps that used `next_values`."""
@@ -234,24 +237,6 @@ class Optimizer(metaclass=KeywordHints):
     def steps(self) -> int:
         """The number of steps that the optimizer has taken."""
         return self._steps
-
-    def end_epoch(self, figures: Mapping[str, float | None]) -> None:
-        """Pass an epoch's metrics, such as `loss`, to schedules that monitor them (`Plateau`)."""
-        rates = {id(one): one for one in map(after_warm_up, self._groups.learning_rates)}
-        for one in rates.values():  # groups may have the same schedule
-            if isinstance(one, Monitoring):
-                one.observe_metrics(figures)
-
-    def schedule_states(self) -> dict[str, Mapping[str, Any]]:
-        """Return the states of learning rates that have one, by the index of the rate."""
-        rates = enumerate(map(after_warm_up, self._groups.learning_rates))
-        return {str(i): one.state_dict() for i, one in rates if isinstance(one, StatefulSchedule)}
-
-    def load_schedule_states(self, states: Mapping[str, Mapping[str, Any]]) -> None:
-        """Load what `schedule_states` returned. Rates without a state in it do not change."""
-        for i, one in enumerate(map(after_warm_up, self._groups.learning_rates)):
-            if isinstance(one, StatefulSchedule) and str(i) in states:
-                one.load_state_dict(states[str(i)])
 
     # steps ------------------------------------------------------------------------------------
 
@@ -331,7 +316,7 @@ class Optimizer(metaclass=KeywordHints):
     def rates_of_update(self, variables: Sequence[Variable]) -> list[Node]:
         """Return the learning rates of the next update as nodes, in the order of `rates`."""
         dtype, trace = rate_dtype(variables), tracing.current()
-        learning_rates = self._groups.learning_rates
+        learning_rates = self.learning_rates
         if trace is not None and trace.is_loop and any(map(callable, learning_rates)):
             raise MagmathError(
                 "fori_loop: a loop on the workers cannot call a learning rate that is a function "
@@ -356,7 +341,7 @@ class Optimizer(metaclass=KeywordHints):
             assert optimizer is not None
             if index == 0:
                 take_for_run(optimizer, "_steps", steps)
-            return rate_at(optimizer._groups.learning_rates[index], optimizer._steps - steps)
+            return rate_at(optimizer.learning_rates[index], optimizer._steps - steps)
 
         return source
 
@@ -390,7 +375,7 @@ class Optimizer(metaclass=KeywordHints):
                 "minimize: returns a number, which does not exist while a compiled function is "
                 "traced; take the step with optimizer.update({v: mm.grad(loss, v), …}) in it"
             )
-        if any(map(callable, self._groups.learning_rates)):
+        if any(map(callable, self.learning_rates)):
             rates, each = [self.rates(self._steps + i) for i in range(steps)], 1
         else:
             rates, each = [self.rates(0)], steps
@@ -418,10 +403,9 @@ class Optimizer(metaclass=KeywordHints):
         The values are snapshots, 0-d for counts. Of several variables with the name "w", such as
         parameters of two networks, the second one to be updated has "w#2.velocity", and so on.
         """
-        state = self.variable_states.state_dict()
-        for i, found in self.schedule_states().items():
-            state |= {f"{_RATE}.{i}.{name}": _as_array(x) for name, x in found.items()}
-        return {**state, "steps": constant(self._steps, dtype=int64)}
+        return encoded_state(
+            self.variable_states.state_dict(), schedule_states(self.learning_rates), self._steps
+        )
 
     def load_state_dict(self, state: Any) -> None:
         """Load states that `state_dict` returned; the values may be arrays of any library.
@@ -430,44 +414,9 @@ class Optimizer(metaclass=KeywordHints):
         which raises ShapeError if the shapes differ; of several variables with one name, in the
         order of their first updates. Variables without a loaded state start from zero states.
         """
-        if not isinstance(state, Mapping):
-            own = "; give x.state_dict()" if hasattr(state, "state_dict") else ""
-            raise TypeError(
-                f"load_state_dict: needs the dictionary that state_dict returned, was given "
-                f"{type(state).__name__}{own}"
-            )
-        given = dict(state)
-        if "steps" not in given:
-            raise MagmathError(
-                "load_state_dict: needs the result of state_dict, with the entry 'steps'; was "
-                f"given the entries {sorted(given)}"
-            )
-        steps = given.pop("steps")
-        if isinstance(steps, str):
-            raise TypeError(
-                f"load_state_dict: the entry 'steps' is a number of steps, was given {steps!r}"
-                "; load the result of state_dict"
-            )
-        self._steps = int(steps)
-        schedules: dict[str, dict[str, Any]] = {}
-        for name in list(given):
-            if match := re.fullmatch(rf"{_RATE}\.(\d+)\.(.+)", name):
-                schedules.setdefault(match[1], {})[match[2]] = _as_number(given.pop(name))
-        self.load_schedule_states(schedules)
+        given, schedules, self._steps = decoded_state(state)
+        load_schedule_states(self.learning_rates, schedules)
         self.variable_states.load_state_dict(given)
-
-
-_RATE = "learning_rate"
-
-
-def _as_array(value: Any) -> Array:
-    """Return a value of a schedule's state as an array, a number as a 0-d one."""
-    return constant(value, dtype=float64) if isinstance(value, float) else asarray(value)
-
-
-def _as_number(value: Any) -> Any:
-    """Return a 0-d array of any library as a Python number; other values unchanged."""
-    return value.item() if getattr(value, "shape", None) == () else value
 
 
 def _check_expression(expression: Array) -> None:

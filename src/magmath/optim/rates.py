@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, final
 
 import numpy as np
@@ -16,7 +16,7 @@ from magmath.ops.indexing.dynamic_slice import window
 from magmath.ops.leaves import parameter
 from magmath.ops.manipulation import reshape
 from magmath.ops.slicing import slice_along
-from magmath.optim.schedules import Schedule
+from magmath.optim.schedules import Monitoring, Schedule, StatefulSchedule, after_warm_up
 
 LearningRate = float | Schedule | Callable[[int], float]
 
@@ -51,6 +51,34 @@ def rate_at(rate: LearningRate, step: int, epoch: int | None = None) -> float:
     return float(rate(step if epoch is None or per_step else epoch))
 
 
+def counts_steps(rates: Iterable[LearningRate]) -> bool:
+    """Return True if one of the learning rates is a schedule that counts steps in `fit`."""
+    return any(isinstance(one, Schedule) and one.per == "step" for one in rates)
+
+
+def observe_metrics(rates: Iterable[LearningRate], figures: Mapping[str, float | None]) -> None:
+    """Pass an epoch's metrics, such as `loss`, to schedules that monitor them (`Plateau`)."""
+    different = {id(one): one for one in map(after_warm_up, rates)}
+    for one in different.values():  # groups may have the same schedule
+        if isinstance(one, Monitoring):
+            one.observe_metrics(figures)
+
+
+def schedule_states(rates: Iterable[LearningRate]) -> dict[str, Mapping[str, Any]]:
+    """Return the states of learning rates that have one, by the index of the rate."""
+    numbered = enumerate(map(after_warm_up, rates))
+    return {str(i): one.state_dict() for i, one in numbered if isinstance(one, StatefulSchedule)}
+
+
+def load_schedule_states(
+    rates: Iterable[LearningRate], states: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Load what `schedule_states` returned. Rates without a state in it do not change."""
+    for i, one in enumerate(map(after_warm_up, rates)):
+        if isinstance(one, StatefulSchedule) and str(i) in states:
+            one.load_state_dict(states[str(i)])
+
+
 class Rated(Protocol):
     """The methods of an optimizer that the rates of an epoch use."""
 
@@ -59,8 +87,8 @@ class Rated(Protocol):
         """The number of steps that it has taken."""
 
     @property
-    def varies_within_epochs(self) -> bool:
-        """True if a learning rate counts steps in `fit` too."""
+    def learning_rates(self) -> list[LearningRate]:
+        """The learning rate, and those of groups that have their own."""
 
     def rates(self, step: int, epoch: int | None = None) -> list[float]:
         """Return the learning rate at a step, and those of groups that have their own."""
@@ -80,7 +108,7 @@ class EpochRates:
         rates = optimizer.rates(optimizer.steps, 0)
         self._numbers = [parameter(rate, dtype) for rate in rates]
         self._table: Variable | None = None
-        if optimizer.varies_within_epochs:
+        if counts_steps(optimizer.learning_rates):
             self._table = variable("rates", np.zeros((steps, len(rates))), dtype=dtype)
 
     def nodes(self, step: Node) -> list[Node]:

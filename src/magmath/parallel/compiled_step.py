@@ -13,13 +13,14 @@ from magmath.diagnostics.explain import explain
 from magmath.engine import session, tracing
 from magmath.engine.kept_expressions import keeping_expressions
 from magmath.engine.tracing import Trace
-from magmath.errors import MagmathError, ShapeError
+from magmath.errors import MagmathError
 from magmath.graph import Graph
 from magmath.nn.mixed_precision import check_parameters, check_precision
 from magmath.nn.mixed_precision import precision as in_precision
 from magmath.nn.module import Module
 from magmath.optim import LossScale, Optimizer
 from magmath.parallel.names import StrategyLike, as_strategy
+from magmath.parallel.scalar_loss import scalar_loss
 from magmath.parallel.strategy import Training, loss_scale_for, trainable_parameters
 from magmath.transform.compiled import compile
 from magmath.transform.traced_function import placeholder
@@ -121,13 +122,7 @@ class CompiledStep:
     def _forward(self, batch: Any) -> tuple[Array, Any]:
         with in_precision(self.precision), keeping_expressions():  # gradients in a loss count
             value = self._loss(*batch)
-        if not isinstance(value, Array) or value.shape != ():
-            given = f"shape {value.shape}" if isinstance(value, Array) else type(value).__name__
-            raise ShapeError(
-                f"CompiledStep: the loss must be a 0-d array, was given {given}; reduce it with "
-                f"mm.mean"
-            )
-        return value, ()
+        return scalar_loss("CompiledStep", value), ()
 
     def _graph(self, tree: Any, leaves: list[Array]) -> Graph:
         """Return the graph of a step on a batch of these shapes."""

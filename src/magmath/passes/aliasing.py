@@ -61,7 +61,7 @@ def is_materialized(node: Node) -> bool:
     """
     if node.name == "slice":
         return is_slice_view(node)
-    return node.is_leaf or node.name in ("redistribute", "recompute")
+    return node.is_leaf or node.operation.is_move
 
 
 def slices_of(outer: Tile, inner: Tile) -> tuple[slice, ...] | None:

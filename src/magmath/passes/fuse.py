@@ -94,7 +94,7 @@ def _is_open(product: Node, epilogue: str, single: set[Node]) -> bool:
     attributes = product.attributes
     if attributes.get("accumulate") or attributes.get("activation", "none") != "none":
         return False
-    if epilogue in ACTIVATIONS:
+    if epilogue == "relu":
         return True
     return not attributes.get("residual") and (epilogue == "residual" or not attributes.get("bias"))
 
@@ -139,18 +139,14 @@ def _is_relu(node: Node) -> bool:
     return node.name == "maximum" and is_constant(node.inputs[1], 0)
 
 
-ACTIVATIONS: dict[str, Callable[[Node], bool]] = {"relu": _is_relu}
-"""Epilogues that are functions of the first operand alone, with the predicates of their nodes."""
-
-
 def _activation(node: Node, single: set[Node]) -> Node | None:
-    """Fold a function of the product, such as max(product, 0)."""
-    for name, is_activation in ACTIVATIONS.items():
-        product = node.inputs[0] if is_activation(node) else None
-        fits = product is not None and _is_open(product, name, single)
-        if product is not None and fits and product.layout == node.layout:
-            return _remade(product, node, activation=name)
-    return None
+    """Fold max(product, 0)."""
+    if not _is_relu(node):
+        return None
+    product = node.inputs[0]
+    if product.layout != node.layout or not _is_open(product, "relu", single):
+        return None
+    return _remade(product, node, activation="relu")
 
 
 def _relu(node: Node, single: set[Node]) -> Node | None:

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from math import prod
 
 from magmath.core.dtypes import float32, float64
+from magmath.core.shapes import AxisNumbers
 from magmath.graph import Graph, Node, apply
 from magmath.ops.elementwise import astype, call
 from magmath.ops.joint_sums import SUM_AND_DOT, SUM_AND_SQUARES
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import reshape
 from magmath.ops.slicing import slice_along
-
-Axis = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ def _pairs(graph: Graph) -> Mapping[Node, _Pair]:
 def _joined(pair: _Pair, new: Mapping[Node, Node]) -> dict[Node, Node]:
     """Return the replacements of both sums of a pair."""
     total, second = pair.total, pair.second
-    axis: Axis = second.attributes["axis"]
+    axis: AxisNumbers = second.attributes["axis"]
     x = second.inputs[0]
     if second.name == "centred_squares":
         joint = apply(SUM_AND_SQUARES, new[x], axis=axis, line=second.line)

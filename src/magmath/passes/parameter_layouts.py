@@ -259,13 +259,23 @@ def _blocks(
     return blocks
 
 
+def layer_of(direct: int, needed: int, last_update: int) -> int:
+    """Return the number of the layer to which a part of a training step belongs.
+
+    direct       the last layer whose parameters it reads, to which it belongs
+    needed       the last layer on which it depends: its own, if it is of the forward pass
+    last_update  the last layer whose update depends on it: its own, if it is of the backward pass
+
+    The numbers are -1 for no layer. The smaller one of the latter two counts, since all updates
+    depend on a forward node and a backward node depends on all layers.
+    """
+    return max(direct, needed if last_update < 0 else min(needed, last_update))
+
+
 def _owners(step: Graph, layers: Sequence[LayerOptions]) -> dict[Node, int]:
     """Return the number of the layer of every computed node.
 
-    A node that reads parameters belongs to their layer. Any other forward node belongs to the last
-    layer on which it depends, and a backward node to the last layer whose update depends on it: the
-    smaller of the two numbers, since all updates depend on a forward node and a backward node
-    depends on all layers. A node that depends on no parameters belongs to the first layer that
+    It is that of `layer_of`. A node that depends on no parameters belongs to the first layer that
     reads it.
     """
     number = {leaf: i for i, layer in enumerate(layers) for leaf in layer.leaves}
@@ -287,10 +297,8 @@ def _owners(step: Graph, layers: Sequence[LayerOptions]) -> dict[Node, int]:
         direct = max([number.get(source, -1) for source in node.inputs], default=-1)
         if needs[node] < 0:
             owner[node] = max(0, earliest.get(node, 0))
-        elif last_update[node] < 0:
-            owner[node] = max(direct, needs[node])
         else:
-            owner[node] = max(direct, min(needs[node], last_update[node]))
+            owner[node] = layer_of(direct, needs[node], last_update[node])
         for source in node.inputs:
             earliest[source] = min(owner[node], earliest.get(source, owner[node]))
     return owner

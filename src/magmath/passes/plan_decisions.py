@@ -27,7 +27,6 @@ from magmath.passes.node_cost import copy_seconds
 
 MAX_KNOWN = 4096
 """Maximum number of states, of kinds, and of decisions about a kind."""
-_MOVES = ("redistribute", "recompute")
 
 
 @final
@@ -77,7 +76,7 @@ class Kind:
     __slots__ = ("is_move", "known", "node")
 
     def __init__(self, node: Node) -> None:
-        self.is_move = node.name in _MOVES
+        self.is_move = node.operation.is_move
         bare = {x: Node(INPUT, (), NO_ATTRIBUTES, x.shape, x.dtype) for x in node.inputs}
         self.node = node.replace(tuple([bare[x] for x in node.inputs]))
         self.known: dict[DecisionKey, Decision] = {}

@@ -25,7 +25,6 @@ LITTLE_BYTES = 32 << 20
 """Bytes of waiting values up to which an order may save barriers at their expense."""
 MAX_GROWTH = 2
 """Factor by which such an order may exceed the memory of another."""
-_VIEWS = ("redistribute", "slice", "recompute")
 
 
 @dataclass(frozen=True)
@@ -171,7 +170,7 @@ def _writer(output: Node) -> Node:
 
 def _source(node: Node) -> Node:
     """Return the node in whose storage this one may be a view."""
-    while node.name in _VIEWS:
+    while node.operation.is_view:
         node = node.inputs[0]
     return node
 
@@ -182,7 +181,7 @@ def _readers(target: Node, users: Mapping[Node, list[Node]]) -> list[Node]:
     while stack:
         node = stack.pop()
         found.append(node)
-        if node.name in _VIEWS:
+        if node.operation.is_view:
             stack.extend(users[node])
     return found
 

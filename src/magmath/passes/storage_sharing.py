@@ -192,7 +192,7 @@ def _concatenated(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> N
 
 def can_be_part(x: Node) -> bool:
     """Return True for a node whose kernel may store its result as a part of a larger array."""
-    return not (x.is_leaf_or_constant or x.name in ("redistribute", "recompute"))
+    return not (x.is_leaf_or_constant or x.operation.is_move)
 
 
 def _rewritten(node: Node) -> Node | None:

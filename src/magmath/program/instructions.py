@@ -8,7 +8,7 @@ into another layout (`Redistribute`), synchronizes the workers (`Barrier`) or re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from math import prod, sqrt
 from operator import index
@@ -49,7 +49,26 @@ class Slot(msgspec.Struct, frozen=True):
     last: int = 0
 
 
-class Call(msgspec.Struct, frozen=True):
+class _SlotAccess(msgspec.Struct, frozen=True):
+    """What an instruction reads and writes: slots, which may be views in others."""
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """The slots that are read."""
+        return ()
+
+    @property
+    def writes(self) -> tuple[int, ...]:
+        """The slots that are written, the result first."""
+        return ()
+
+    @property
+    def touches(self) -> tuple[int, ...]:
+        """The slots that are read or written."""
+        return (*self.reads, *self.writes)
+
+
+class Call(_SlotAccess, frozen=True):
     """Compute slot `out` by an operation of the table on slots `inputs`.
 
     With a `workspace`, which is another slot, all workers compute it by the collective kernel.
@@ -64,8 +83,16 @@ class Call(msgspec.Struct, frozen=True):
     workspace: int | None = None
     again: bool = False
 
+    @property
+    def reads(self) -> tuple[int, ...]:
+        return self.inputs
 
-class Redistribute(msgspec.Struct, frozen=True):
+    @property
+    def writes(self) -> tuple[int, ...]:
+        return (self.out,) if self.workspace is None else (self.out, self.workspace)
+
+
+class Redistribute(_SlotAccess, frozen=True):
     """Redistribute slot `source` into the layout of slot `target`.
 
     The move may run concurrently with the next `overlapped` instructions, which do not touch the
@@ -77,15 +104,27 @@ class Redistribute(msgspec.Struct, frozen=True):
     line: tuple[str, int] | None = None
     overlapped: int = 0
 
+    @property
+    def reads(self) -> tuple[int, ...]:
+        return (self.source,)
 
-class Barrier(msgspec.Struct, frozen=True):
+    @property
+    def writes(self) -> tuple[int, ...]:
+        return (self.target,)
+
+
+class Barrier(_SlotAccess, frozen=True):
     """Wait until every worker has reached this instruction."""
 
 
-class Emit(msgspec.Struct, frozen=True):
+class Emit(_SlotAccess, frozen=True):
     """Report a replicated 0-d slot to the controller."""
 
     slot: int
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        return (self.slot,)
 
 
 Instruction = Call | Redistribute | Barrier | Emit
@@ -93,6 +132,13 @@ Instruction = Call | Redistribute | Barrier | Emit
 
 LONG = 1 << 22
 """Number of elements that a worker processes in a few milliseconds."""
+
+
+def root_of(slots: Sequence[Slot], slot: int) -> int:
+    """Return the slot in whose memory a slot is stored: itself, unless it is a view."""
+    while (alias := slots[slot].alias) is not None:
+        slot = alias
+    return slot
 
 
 class WorkerProgram(msgspec.Struct, frozen=True):
@@ -182,32 +228,21 @@ class Program(msgspec.Struct, frozen=True, dict=True):
         """Return the first instruction that writes into the memory of a slot."""
         for instruction in self.instructions:
             if isinstance(instruction, Call | Redistribute):
-                written = instruction.out if isinstance(instruction, Call) else instruction.target
-                while written != slot and (alias := self.slots[written].alias) is not None:
-                    written = alias
-                if written == slot:
-                    return instruction
+                for written in instruction.writes:
+                    while written != slot and (alias := self.slots[written].alias) is not None:
+                        written = alias
+                    if written == slot:
+                        return instruction
         return None
 
     def accessed(self, instruction: Instruction) -> set[int]:
         """Return the slots in whose memory an instruction reads or writes: those that views alias,
         not the views."""
-        match instruction:
-            case Call(inputs=inputs, out=out, workspace=workspace):
-                found = (*inputs, out, *(() if workspace is None else (workspace,)))
-            case Redistribute(source, target):
-                found = source, target
-            case Emit(slot):
-                found = (slot,)
-            case _:
-                found = ()
-        return {self.stored(slot) for slot in found}
+        return {self.root(slot) for slot in instruction.touches}
 
-    def stored(self, slot: int) -> int:
+    def root(self, slot: int) -> int:
         """Return the slot in whose memory a slot is stored: itself, unless it is a view."""
-        while (alias := self.slots[slot].alias) is not None:
-            slot = alias
-        return slot
+        return root_of(self.slots, slot)
 
     def __str__(self) -> str:
         return "\n".join(self._describe(i) for i in self.instructions)

@@ -1,40 +1,23 @@
-"""Lowering: converts a planned graph into a program of slots and instructions.
-
-Barriers are inserted exactly where one worker would read data that another may not have written
-yet, or overwrite data that another may still read. They are found by following the accesses to
-every shared storage through the instruction list, twice, because a program may run in a loop.
-"""
+"""Lowering: converts a planned graph into a program of slots and instructions."""
 
 from __future__ import annotations
 
-import itertools
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-import msgspec
-
-from magmath.codegen.emit import IndexMap, Writing
 from magmath.core.dtypes import uint8
 from magmath.graph import Graph, Node
 from magmath.graph.collective_nodes import runs_collectively
 from magmath.graph.operation import MemoryOrder
 from magmath.layout import Layout, Mesh
-from magmath.ops import OPERATIONS
-from magmath.passes.aliasing import crosses_workers
 from magmath.passes.environment import Environment
 from magmath.passes.pipeline import Planned
 from magmath.passes.storage_sharing import Storage
-from magmath.program.instructions import (
-    Barrier,
-    Call,
-    Emit,
-    Instruction,
-    Program,
-    Redistribute,
-    Slot,
-)
+from magmath.program.barriers import Hazards
+from magmath.program.instructions import Call, Emit, Instruction, Program, Redistribute, Slot
+from magmath.program.overlap import with_overlap
+from magmath.program.slot_lifetimes import with_lifetimes
 
 
 def lower(
@@ -55,13 +38,15 @@ def lower(
     instructions, prologue = lowering.instructions, lowering.prologue or 0
     reads_peers = False
     if environment.shares_memory:
-        hazards = _Hazards(lowering, prologue)
+        hazards = Hazards(lowering.slots, instructions, prologue)
         instructions, prologue = hazards.fenced()
         reads_peers = hazards.any_remote
     elif environment.workers > 1:
-        instructions = _with_overlap(lowering, prologue, environment.overlap_min_bytes)
+        instructions = with_overlap(
+            lowering.slots, instructions, prologue, environment.overlap_min_bytes
+        )
     return Program(
-        slots=_with_lifetimes(lowering.slots, instructions, prologue),
+        slots=with_lifetimes(lowering.slots, instructions, prologue),
         instructions=instructions,
         inputs=[lowering.slot[leaf] for leaf in inputs],
         outputs=lowering.output_slots,
@@ -213,230 +198,3 @@ def _workspace_bytes(node: Node) -> int:
     assert node.operation.collective is not None
     assert node.layout is not None
     return node.operation.collective.workspace(node, node.layout.mesh.size).nbytes
-
-
-@dataclass
-class _Access:
-    """An instruction's use of one storage: in which layout, and whether it writes."""
-
-    root: int
-    layout: Layout | None  # None: all of it, or parts of other workers
-    writes: bool
-
-
-class _Hazards:
-    """The barriers that conflicting accesses need."""
-
-    def __init__(self, lowering: _Lowering, prologue: int) -> None:
-        self.prologue = prologue
-        self.slots = lowering.slots
-        self.roots = _roots(lowering.slots)
-        self.instructions = lowering.instructions
-        self.any_remote = False
-        self.remote = self._remote_roots()
-
-    def root(self, slot: int) -> int:
-        """Return the slot that owns the memory of `slot`."""
-        return self.roots[slot]
-
-    def _remote_roots(self) -> set[int]:
-        """Return the storages that more than one worker touches."""
-        found = {self.root(i) for i, slot in enumerate(self.slots) if slot.layout.shared}
-        for instruction in self.instructions:
-            if isinstance(instruction, Redistribute) and self._pulls(instruction):
-                found.add(self.root(instruction.source))
-        self.any_remote = bool(found)
-        return found
-
-    def _pulls(self, move: Redistribute) -> bool:
-        return crosses_workers(self.slots[move.source].layout, self.slots[move.target].layout)
-
-    def _accesses(self, instruction: Instruction) -> Iterable[_Access]:
-        match instruction:
-            case Call(inputs=inputs, out=out):
-                yield from (self._access(slot, False) for slot in inputs)
-                yield self._access(out, True)
-            case Redistribute(source, target):
-                if self._pulls(instruction):
-                    yield _Access(self.root(source), None, False)
-                else:
-                    yield self._access(source, False)
-                yield self._move_write(source, target)
-            case Emit(slot):
-                yield self._access(slot, False)
-
-    def _access(self, slot: int, writes: bool) -> _Access:
-        while self._is_part(slot):  # each worker touches its own part of a larger array
-            slot = self.slots[slot].alias or 0
-        layout = self.slots[slot].layout
-        return _Access(self.root(slot), None if layout.shared else layout, writes)
-
-    def _is_part(self, slot: int) -> bool:
-        return self.slots[slot].start is not None or self.slots[slot].leading
-
-    def _move_write(self, source: int, target: int) -> _Access:
-        """Return the write access of a move; a copy into a shared slot writes each worker's own
-        part."""
-        have = self.slots[source].layout
-        if self.slots[target].layout.shared:
-            return _Access(self.root(target), None if have.is_replicated else have, True)
-        return self._access(target, True)
-
-    def fenced(self) -> tuple[list[Instruction], int]:
-        """Return the instructions with barriers between conflicting accesses, also across the end
-        of the loop, and the length of the prologue."""
-        once, loop = self.instructions[: self.prologue], self.instructions[self.prologue :]
-        state = _Dirty()
-        first = self._pass(state, once)
-        if first and self.remote:  # the first step begins after all prologues
-            first.append(Barrier())
-            state.clear()
-        self._pass(state, loop)
-        return [*first, *self._pass(state, loop)], len(first)
-
-    def _pass(self, state: _Dirty, instructions: list[Instruction]) -> list[Instruction]:
-        result: list[Instruction] = []
-        for instruction in instructions:
-            accesses = [a for a in self._accesses(instruction) if a.root in self.remote]
-            if any(state.conflicts(access) for access in accesses):
-                result.append(Barrier())
-                state.clear()
-            for access in accesses:
-                state.note(access)
-            result.append(instruction)
-        return result
-
-
-@dataclass
-class _Dirty:
-    """The accesses since the last barrier: storage → their layouts."""
-
-    written: dict[int, set[Layout | None]] = field(default_factory=dict)
-    read: dict[int, set[Layout | None]] = field(default_factory=dict)
-
-    def conflicts(self, access: _Access) -> bool:
-        """Return True if another worker may have touched the data of this access."""
-        tables = (self.written, self.read) if access.writes else (self.written,)
-        touched = itertools.chain(*[table.get(access.root, ()) for table in tables])
-        return any(layout is None or layout != access.layout for layout in touched)
-
-    def note(self, access: _Access) -> None:
-        """Record an access."""
-        table = self.written if access.writes else self.read
-        table.setdefault(access.root, set()).add(access.layout)
-
-    def clear(self) -> None:
-        """Drop all accesses, after a barrier."""
-        self.written.clear()
-        self.read.clear()
-
-
-def _with_overlap(lowering: _Lowering, prologue: int, least: int) -> list[Instruction]:
-    """Return the instructions, with `overlapped` set on moves that may run concurrently with later
-    ones.
-
-    These are moves of at least `least` bytes between workers that share no memory. `overlapped` is
-    the number of following instructions that do not touch the target.
-    """
-    slots, instructions = lowering.slots, lowering.instructions
-    roots = _roots(slots)
-    result: list[Instruction] = []
-    next_use: dict[int, int] = {}  # storage → position of the next instruction that touches it
-    next_call = len(instructions)
-    for position in reversed(range(len(instructions))):
-        instruction = instructions[position]
-        touched = [roots[slot] for slot in _touched(instruction)]
-        if isinstance(instruction, Redistribute) and _is_long(instruction, slots, least):
-            end = prologue if position < prologue else len(instructions)
-            end = min(end, next_use.get(roots[instruction.target], end))
-            if next_call < end:
-                following = end - position - 1
-                instruction = msgspec.structs.replace(instruction, overlapped=following)
-        next_use.update(dict.fromkeys(touched, position))
-        if isinstance(instruction, Call):
-            next_call = position
-        result.append(instruction)
-    return result[::-1]
-
-
-def _is_long(move: Redistribute, slots: Sequence[Slot], least: int) -> bool:
-    have, want = slots[move.source], slots[move.target]
-    large = want.layout.max_local_size * want.dtype.itemsize >= least
-    return large and crosses_workers(have.layout, want.layout)
-
-
-def _roots(slots: Sequence[Slot]) -> list[int]:
-    """Return for every slot the slot that owns its memory; an alias precedes the slots that refer
-    to it."""
-    roots: list[int] = []
-    for i, slot in enumerate(slots):
-        roots.append(i if slot.alias is None else roots[slot.alias])
-    return roots
-
-
-def _with_lifetimes(
-    slots: list[Slot], instructions: list[Instruction], prologue: int
-) -> list[Slot]:
-    """Return the slots with the positions of their first and last use.
-
-    Other workers may read a window until the barrier after its last use, and write into shared
-    memory from the barrier before its first use on. A slot without these barriers has its memory
-    throughout, as do results of the prologue that the steps read; barriers of the prologue do not
-    count, since later steps do not pass them. Neighbouring instructions that join loops may be
-    executed as one: the slots that any of them touches are in use from the first of them to the
-    last.
-    """
-    fences = [i for i, x in enumerate(instructions) if isinstance(x, Barrier) and i >= prologue]
-    before, after = [-1, *fences], [*fences, len(instructions)]
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
-    for begin, end in _runs(instructions):
-        for instruction in instructions[begin:end]:
-            for touched in _touched(instruction):
-                first.setdefault(touched, begin)
-                last[touched] = end - 1
-    for i in reversed(range(len(slots))):  # an alias precedes the slots that refer to it
-        alias = slots[i].alias
-        if alias is not None and i in first:
-            first[alias] = min(first[i], first.get(alias, first[i]))
-            last[alias] = max(last[i], last.get(alias, last[i]))
-    result = []
-    for i, own in enumerate(slots):
-        begin, end = first.get(i, 0), last.get(i, 0)
-        if own.layout.shared:
-            begin = before[bisect_left(fences, begin)]
-        if own.window or own.layout.shared:
-            end = after[bisect_right(fences, end)]
-        throughout = begin < 0 or end == len(instructions) or first.get(i, prologue) < prologue
-        lifetime = (0, len(instructions)) if throughout else (begin, end)
-        result.append(msgspec.structs.replace(own, first=lifetime[0], last=lifetime[1]))
-    return result
-
-
-def _runs(instructions: list[Instruction]) -> Iterable[tuple[int, int]]:
-    """Yield begin and end of every run of instructions that join loops, and of every other single
-    one."""
-    begin = 0
-    for i, instruction in enumerate(instructions):
-        follows = i + 1 < len(instructions) and _joins_loops(instructions[i + 1])
-        if not (_joins_loops(instruction) and follows):
-            yield begin, i + 1
-            begin = i + 1
-
-
-def _joins_loops(instruction: Instruction) -> bool:
-    if not isinstance(instruction, Call):
-        return False
-    operation = OPERATIONS[instruction.operation]
-    return operation.elementwise or isinstance(operation.native, (IndexMap, Writing))
-
-
-def _touched(instruction: Instruction) -> Iterable[int]:
-    match instruction:
-        case Call(inputs=inputs, out=out, workspace=workspace):
-            return (*inputs, out) if workspace is None else (*inputs, out, workspace)
-        case Redistribute(source, target):
-            return (source, target)
-        case Emit(slot):
-            return (slot,)
-    return ()

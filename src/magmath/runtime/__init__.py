@@ -6,7 +6,7 @@ from magmath.core.paused_gc import paused_gc
 
 with paused_gc():  # torch loads half a million objects that stay
     from magmath.runtime.pool import Pool, Topology
-    from magmath.runtime.pool_factory import start_pool
+    from magmath.runtime.pool_factory import PoolOptions, start_pool
     from magmath.runtime.run_handle import RunHandle
 
-__all__ = ["Pool", "RunHandle", "Topology", "start_pool"]
+__all__ = ["Pool", "PoolOptions", "RunHandle", "Topology", "start_pool"]

@@ -22,13 +22,14 @@ from weakref import WeakSet
 import numpy as np
 
 from magmath.core.dtypes import DType
+from magmath.core.type_aliases import Number
 from magmath.errors import MagmathError, WorkerLost
 from magmath.layout import Layout
 from magmath.memory.local_array import LocalArray
 from magmath.runtime import messages
 from magmath.runtime.failures import exception_from
 from magmath.runtime.interrupts import Interrupts
-from magmath.runtime.messages import Command, Failure, Number, Reply
+from magmath.runtime.messages import Command, Failure, Reply
 from magmath.runtime.run_handle import PendingCommand, RunHandle
 from magmath.runtime.tiles import Frame
 from magmath.runtime.transport_interface import Expression, Payload, Transport

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from magmath.core.type_aliases import Number as Number
 from magmath.errors import ProtocolError
 from magmath.files.formats import StorageSpec
 
@@ -22,8 +23,6 @@ _MAX_TEXT: Final = 1 << 16
 
 _Record = TypeVar("_Record")
 
-Number = bool | int | float | complex
-"""A parameter of a run: a Python number."""
 
 Natural = Annotated[int, Meta(ge=0)]
 Steps = Annotated[int, Meta(ge=1)]

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from magmath.core.dtypes import DTYPES, DType
+from magmath.core.type_aliases import Number
 from magmath.errors import (
     DTypeError,
     LayoutError,
@@ -31,7 +32,6 @@ from magmath.runtime import messages
 from magmath.runtime.array_records import ArrayRecords, OwnerReference
 from magmath.runtime.command_queue import CommandQueue
 from magmath.runtime.failures import add_user_line
-from magmath.runtime.messages import Number
 from magmath.runtime.run_handle import ProgressCallback, RunHandle
 from magmath.runtime.tiles import covering_workers, extract_tile, insert_tile
 from magmath.runtime.transport_interface import ControlTraffic, Expression, Transport

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from magmath.core.collection_threshold import collect_less_often
 from magmath.core.integers import require_integer
@@ -18,23 +19,9 @@ FOLD_BIAS = ("auto", "separate", "epilogue", "realigned", "widened")
 """The forms in which plans add biases to products (`passes/fold_bias.py`)."""
 
 
-def start_pool(
-    workers: int = 0,
-    *,
-    device: str = "auto",
-    threads: int | None = None,
-    launcher: str | Sequence[str] = "mpiexec",
-    hosts: Sequence[str] | str | None = None,
-    endpoint: str | None = None,
-    deterministic: bool = False,
-    memory_limit: int | None = None,
-    seed: int = 0,
-    winograd: bool = True,
-    fold_bias: str = "auto",
-    flush_denormals: bool = True,
-    heartbeat_timeout: float | None = HEARTBEAT_TIMEOUT,
-) -> Pool:
-    """Start a pool.
+@dataclass(frozen=True, slots=True)
+class PoolOptions:
+    """The options of a pool.
 
     workers        0: one worker inside this process; n: n processes
     threads        processor threads of each worker; by default the processors that this process
@@ -54,29 +41,54 @@ def start_pool(
     flush_denormals  numbers below the smallest normal one count as 0 in training steps
     heartbeat_timeout  seconds that a worker may be stopped, or its host silent, until it counts as
                        lost; None: no limit
+    """
+
+    workers: int = 0
+    device: str = "auto"
+    threads: int | None = None
+    launcher: str | Sequence[str] = "mpiexec"
+    hosts: Sequence[str] | str | None = None
+    endpoint: str | None = None
+    deterministic: bool = False
+    memory_limit: int | None = None
+    seed: int = 0
+    winograd: bool = True
+    fold_bias: str = "auto"
+    flush_denormals: bool = True
+    heartbeat_timeout: float | None = HEARTBEAT_TIMEOUT
+
+
+def start_pool(options: PoolOptions) -> Pool:
+    """Start a pool.
 
     Warns if there are more workers than processors, which they then share. Raises WorkerError if
     the workers do not start, and the exception of a worker at its start (DeviceError for a device
     that does not exist).
     """
-    workers, seed = (
-        require_integer("init: workers", workers, 0),
-        require_integer("init: seed", seed, 0),
-    )
+    workers = require_integer("init: workers", options.workers, 0)
+    seed = require_integer("init: seed", options.seed, 0)
+    threads, launcher, fold_bias = options.threads, options.launcher, options.fold_bias
     threads = None if threads is None else require_integer("init: threads", threads, 1)
-    _check_timeout(heartbeat_timeout)
+    _check_timeout(options.heartbeat_timeout)
     if fold_bias not in FOLD_BIAS:
         raise OptionError(f"init: fold_bias must be one of {FOLD_BIAS}, was given {fold_bias!r}")
-    listed = _parse_hosts(hosts, workers, launcher)
+    listed = _parse_hosts(options.hosts, workers, launcher)
     workers = workers if listed is None else listed.workers
     # Other launchers may start workers on other hosts.
     here = launcher == "threads" or (launcher == "mpiexec" and listed is None)
     usable = processor_count()
-    if deterministic:
+    if options.deterministic:
         threads = 1
     elif threads is None and workers and here:
         threads = max(1, usable // workers)
-    options = WorkerOptions(device, threads, deterministic, memory_limit, winograd, flush_denormals)
+    worker_options = WorkerOptions(
+        options.device,
+        threads,
+        options.deterministic,
+        options.memory_limit,
+        options.winograd,
+        options.flush_denormals,
+    )
     if here and launcher == "mpiexec" and workers > usable:
         warnings.warn(
             f"init: {workers} workers share {usable} processors of this machine and will "
@@ -84,12 +96,12 @@ def start_pool(
             RuntimeWarning,
             stacklevel=3,  # the line that called mm.init
         )
-    transport = _transport(workers, options, launcher, listed, endpoint, heartbeat_timeout)
+    transport = _transport(workers, options, worker_options, listed)
     return Pool(
         transport,
-        deterministic=deterministic,
+        deterministic=options.deterministic,
         seed=seed,
-        memory_limit=memory_limit,
+        memory_limit=options.memory_limit,
         fold_bias=fold_bias,
     )
 
@@ -118,12 +130,7 @@ def _check_timeout(seconds: object) -> None:
 
 
 def _transport(
-    workers: int,
-    options: WorkerOptions,
-    launcher: str | Sequence[str],
-    hosts: HostList | None,
-    endpoint: str | None,
-    heartbeat_timeout: float | None,
+    workers: int, options: PoolOptions, worker_options: WorkerOptions, hosts: HostList | None
 ) -> Transport:
     collect_less_often()
     if workers == 0:
@@ -131,20 +138,22 @@ def _transport(
         from magmath.runtime.transport.inline import InlineTransport
 
         shorten_waits()
-        return InlineTransport(options)
-    if launcher == "threads":
+        return InlineTransport(worker_options)
+    if options.launcher == "threads":
         from magmath.kernels.thread_count import shorten_waits
         from magmath.runtime.transport.threads import ThreadTransport
 
         shorten_waits()
-        return ThreadTransport(workers, options, hosts=None if hosts is None else hosts.of_worker)
+        return ThreadTransport(
+            workers, worker_options, hosts=None if hosts is None else hosts.of_worker
+        )
     from magmath.runtime.transport.processes import ProcessTransport
 
     return ProcessTransport(
         workers,
-        options,
-        launcher=launcher,
-        endpoint=endpoint,
-        heartbeat_timeout=heartbeat_timeout,
+        worker_options,
+        launcher=options.launcher,
+        endpoint=options.endpoint,
+        heartbeat_timeout=options.heartbeat_timeout,
         hosts=hosts,
     )

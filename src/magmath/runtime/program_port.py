@@ -12,12 +12,12 @@ import torch
 
 from magmath.comm import Communicator
 from magmath.comm.progress_thread import ProgressThread, Task
+from magmath.core.type_aliases import Number
 from magmath.memory.heap import Heap
 from magmath.memory.local_array import LocalArray
 from magmath.memory.temporaries import Temporaries
 from magmath.program.instructions import Program
 from magmath.runtime.array_table import ArrayTable
-from magmath.runtime.messages import Number
 from magmath.runtime.transport_interface import WorkerOptions
 
 Poll = Callable[[int, list[float]], bool]

@@ -13,11 +13,12 @@ from typing import Any, Final, TypeAlias, TypeVar
 import numpy as np
 
 from magmath.core.dtypes import DType
+from magmath.core.type_aliases import Number
 from magmath.layout import Layout
 from magmath.memory.local_array import LocalArray
 from magmath.program.instructions import Program
 from magmath.program.instructions import encode as encode_program
-from magmath.runtime.messages import Command, Hello, Number, Reply, encode
+from magmath.runtime.messages import Command, Hello, Reply, encode
 from magmath.runtime.tiles import Frame, frame_bytes
 
 HEARTBEAT_TIMEOUT: Final = 5.0

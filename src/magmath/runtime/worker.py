@@ -22,6 +22,7 @@ from magmath.comm.progress_thread import ProgressThread
 from magmath.core.debugging import debugging
 from magmath.core.dtypes import DType, as_dtype
 from magmath.core.resources import memory_share
+from magmath.core.type_aliases import Number
 from magmath.errors import WorkerError
 from magmath.layout import Layout
 from magmath.memory.heap import Heap, PrivateSource, View, WindowSource
@@ -34,7 +35,7 @@ from magmath.runtime.array_table import ArrayTable
 from magmath.runtime.async_transfers import MAX_TRANSFERS
 from magmath.runtime.device import HOST, choose_device
 from magmath.runtime.failures import failure_from
-from magmath.runtime.messages import Command, Failure, Number, Reply
+from magmath.runtime.messages import Command, Failure, Reply
 from magmath.runtime.poison import PoisonTable
 from magmath.runtime.program_port import BindProgram, Poll, ProgramPort, bind_program
 from magmath.runtime.tiles import Frame, fill_tensor

@@ -23,6 +23,7 @@ from magmath.nn.module import Module
 from magmath.nn.state_file import read, write
 from magmath.nn.variables import Parameter
 from magmath.optim import LossScale, Optimizer
+from magmath.optim.rates import load_schedule_states, schedule_states
 from magmath.parallel.strategy import Strategy, Training
 from magmath.train.history import EpochRecord, History
 from magmath.train.listeners import Listener, listener_names
@@ -93,7 +94,9 @@ class Checkpoint:
         arrays |= {_OPTIMIZER + k: v.snapshot() for k, v in states_of.items()}
         arrays |= {_STRATEGY + k: v.snapshot() for k, v in self._own().items()}
         arrays |= {_LOSS_SCALE + k: v.snapshot() for k, v in self._scale().items()}
-        schedules = self._encoded(_SCHEDULE, trainer.optimizer.schedule_states(), arrays)
+        schedules = self._encoded(
+            _SCHEDULE, schedule_states(trainer.optimizer.learning_rates), arrays
+        )
         states = {name: one.state_dict() for name, one in self._listeners.items()}
         callbacks = self._encoded(_CALLBACK, states, arrays)
         stream = trainer.stream()
@@ -157,7 +160,9 @@ class Checkpoint:
         strategy.accept(training)
         self._restore_numbers(content)
         schedules = content["schedules"].items()
-        trainer.optimizer.load_schedule_states({k: decoded(v, tensors) for k, v in schedules})
+        load_schedule_states(
+            trainer.optimizer.learning_rates, {k: decoded(v, tensors) for k, v in schedules}
+        )
         self._states = {k: decoded(v, tensors) for k, v in content["callbacks"].items()}
         self._stopped_of = content["stopped_of"]
         return _history(content["history"])

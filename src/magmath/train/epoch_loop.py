@@ -15,6 +15,7 @@ from magmath.arrays.array import Array
 from magmath.engine import session
 from magmath.errors import NonFiniteLoss
 from magmath.optim import LossScale, Optimizer
+from magmath.optim.rates import observe_metrics
 from magmath.parallel.strategy import STALENESS
 from magmath.train.checkpoint import Checkpoint
 from magmath.train.epoch_metrics import weighted_mean
@@ -124,7 +125,7 @@ class EpochLoop:
         record = self._record(epoch, loss, figures, seconds, staleness)
         if scale is not None:
             record = with_scaling(record, scale, skipped)
-        trainer.optimizer.end_epoch(record.figures())
+        observe_metrics(trainer.optimizer.learning_rates, record.figures())
         return record
 
     def _run_steps(

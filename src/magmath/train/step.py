@@ -35,7 +35,6 @@ from magmath.engine.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.rng_state import RngState
 from magmath.engine.tracing import Trace
-from magmath.errors import ShapeError
 from magmath.graph import Graph, Node
 from magmath.nn.abstract import call
 from magmath.nn.mixed_precision import in_compute_type, precision
@@ -45,6 +44,7 @@ from magmath.ops.leaves import constant, parameter
 from magmath.optim import LossScale, Optimizer
 from magmath.optim.minimizing import rate_dtype
 from magmath.optim.rates import EpochRates
+from magmath.parallel.scalar_loss import scalar_loss
 from magmath.parallel.strategy import STALENESS, Strategy, Training, trainable_parameters
 from magmath.program.instructions import Program
 from magmath.train.epoch_metrics import epoch_metric
@@ -134,26 +134,13 @@ class TrainingStep:
         self.strategy = settings.strategy
         self._programs: dict[tuple[int, bool], _TracedStep] = {}
         self._place_variables()
-        self.full = self._program(self.batch_size, True)
-        rest = self.count % self.batch_size
-        for batch in filter(None, (self.batch_size, rest)):
-            for exchanges in (True, False)[: 1 + (self.strategy.every > 1)]:
-                self._program(batch, exchanges)
-        if self.strategy.is_asynchronous:
-            self._share_assigned()
+        self._trace_programs()
         self._updated = self._updated_variables()
         self._leaves = self._leaves_of_module()
         self._captured = Captured(self.full.graph, self.full.placeholders, moves=False)
         self.full.trace.note_structure(ReadNames(loss, module, *settings.metrics.values()))
         self._captured.add_state(self.full.trace)
-        for traced in self._programs.values():
-            traced.graph = self.engine.cut(traced.graph)
-            traced.compiled = self.engine.compile(
-                traced.graph,
-                training=True,
-                division=traced.division,
-                in_range=[self._counter.leaf],
-            )
+        self._compile_programs()
         del self._feed  # the data are operands of each run
 
     @property
@@ -185,6 +172,27 @@ class TrainingStep:
         ]
 
     # tracing ------------------------------------------------------------------------------------
+
+    def _trace_programs(self) -> None:
+        """Trace the programs of an epoch: for full batches and for the last one, with an exchange
+        of the replicas and, if some steps have none, without."""
+        self.full = self._program(self.batch_size, True)
+        rest = self.count % self.batch_size
+        for batch in filter(None, (self.batch_size, rest)):
+            for exchanges in (True, False)[: 1 + (self.strategy.every > 1)]:
+                self._program(batch, exchanges)
+        if self.strategy.is_asynchronous:
+            self._share_assigned()
+
+    def _compile_programs(self) -> None:
+        for traced in self._programs.values():
+            traced.graph = self.engine.cut(traced.graph)
+            traced.compiled = self.engine.compile(
+                traced.graph,
+                training=True,
+                division=traced.division,
+                in_range=[self._counter.leaf],
+            )
 
     def _program(self, batch: int, exchanges: bool) -> _TracedStep:
         """Return the program of a step with `batch` samples; traces it if there is none."""
@@ -232,12 +240,7 @@ class TrainingStep:
             outputs = call(self._module, inputs)
             operands = (in_compute_type(outputs), targets)
             loss = self._loss(*operands) if weights is None else self._loss(*operands, weights)
-        if not isinstance(loss, Array) or loss.shape != ():
-            given = f"shape {loss.shape}" if isinstance(loss, Array) else type(loss).__name__
-            raise ShapeError(
-                f"fit: the loss must be a 0-d array, was given {given}; reduce it with mm.mean"
-            )
-        return loss, outputs
+        return scalar_loss("fit", loss), outputs
 
     def _number(self, batch: int) -> Node:
         """Return the number of this step in the epoch, from 0."""

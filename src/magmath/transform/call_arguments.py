@@ -13,7 +13,7 @@ from magmath.api.creation import asarray
 from magmath.arrays.array import Array
 from magmath.arrays.traced_scalar import TracedScalar
 from magmath.arrays.variable import Variable
-from magmath.core.dtypes import DTYPE_OF_PYTHON, DType, int64
+from magmath.core.dtypes import DTYPE_OF_PYTHON, DType, convert_number, int64
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node
@@ -155,3 +155,9 @@ def integer_limits(traced: Graph, position: Mapping[Node, int]) -> list[tuple[in
         if node.name == "astype" and node.inputs[0] in integers and node.dtype.is_integer:
             limits.append((node.inputs[0], node.dtype))
     return [(position[leaf], dtype) for leaf, dtype in limits]
+
+
+def check_limits(limits: Sequence[tuple[int, DType]], values: Sequence[Any]) -> None:
+    """Raise RangeError if an integer among the arguments does not fit the type of its operation."""
+    for i, dtype in limits:
+        convert_number(values[i], dtype, "compile")

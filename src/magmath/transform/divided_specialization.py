@@ -9,14 +9,13 @@ from magmath.api.creation import asarray
 from magmath.arrays.array import Array
 from magmath.arrays.tree import unflatten
 from magmath.arrays.variable import assign
-from magmath.core.dtypes import convert_number
 from magmath.engine.captured_arrays import Captured
 from magmath.engine.pending_readers import note_reader
 from magmath.engine.remote_array import RemoteArray
 from magmath.engine.run_numbers import given_back_on_failure
 from magmath.graph import Graph, Node
 from magmath.passes.subgraphs import without_versions
-from magmath.transform.call_arguments import integer_limits
+from magmath.transform.call_arguments import check_limits, integer_limits
 from magmath.transform.subgraph_programs import SubgraphPrograms
 from magmath.transform.traced_call import TracedCall
 
@@ -45,8 +44,7 @@ class DividedSpecialization:
     def run(self, values: Sequence[Any], arguments: Sequence[Any]) -> Any:
         """Run the programs; return the function's result."""
         traced, trace = self._traced, self._traced.trace
-        for i, dtype in self._limits:
-            convert_number(values[i], dtype, "compile")
+        check_limits(self._limits, values)
         given: dict[Node, Array] = dict(trace.read)  # through which gradients find the variables
         for leaf, i in traced.position.items():
             is_array = isinstance(values[i], RemoteArray)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, final
 from magmath.arrays.array import Array
 from magmath.arrays.tree import flatten, unflatten
 from magmath.arrays.variable import overwrite
-from magmath.core.dtypes import convert_number
 from magmath.core.precision_state import PRECISION
 from magmath.core.promotion import DEFAULT
 from magmath.engine.captured_arrays import Captured
@@ -22,6 +21,7 @@ from magmath.engine.replay_cache import ReplayCache
 from magmath.engine.user_line import user_line
 from magmath.graph import Graph, Node
 from magmath.transform.call_arguments import (
+    check_limits,
     integer_limits,
     is_array_or_number,
     required_properties,
@@ -158,7 +158,7 @@ class Specialization:
         repetition.values = []  # which would keep the arrays
         numbers: Sequence[Any] = self._fixed
         if not self._takes_arrays:
-            self._check_limits(given)
+            check_limits(self._limits, given)
             numbers, hoisted = self._numbers_of(given, NO_NUMBERS)
             given = self._given(given, hoisted)
         results = self.replays.run(given, numbers)
@@ -173,7 +173,7 @@ class Specialization:
 
     def run(self, values: Sequence[Any], arguments: Sequence[Any]) -> Any:
         """Run the program with the values of other arguments; return the function's result."""
-        self._check_limits(values)  # an error must not take random numbers
+        check_limits(self._limits, values)  # an error must not take random numbers
         drawn = NO_NUMBERS if self._is_same_in_each_run else self._trace.numbers_of_run()
         numbers: Sequence[Any] = self._fixed
         hoisted = NO_DATA
@@ -199,11 +199,6 @@ class Specialization:
         found = self._deliver(results.leaves, arguments)
         self.replays.keep(results)
         return found
-
-    def _check_limits(self, values: Sequence[Any]) -> None:
-        """Raise RangeError if an integer does not fit the type of its operation."""
-        for i, dtype in self._limits:
-            convert_number(values[i], dtype, "compile")
 
     def _numbers_of(
         self, values: Sequence[Any], drawn: Mapping[Node, float]

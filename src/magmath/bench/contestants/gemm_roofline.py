@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from itertools import pairwise
 from statistics import median
@@ -23,10 +23,10 @@ from threadpoolctl import threadpool_limits
 from magmath.bench.peers.problem import Problem
 from magmath.bench.peers.service import Contestant
 from magmath.core.resources import processor_count
+from magmath.core.type_aliases import ReadyCall
 
 TRIALS = 7
 PAUSE_SECONDS = 0.05
-Call = Callable[[], object]
 
 
 def gemms() -> Contestant:
@@ -41,7 +41,7 @@ class GemmContestant(Contestant):
         torch.set_num_threads(processor_count())
         self._limits = threadpool_limits(processor_count(), "blas")
         self._problem: Problem
-        self._calls: list[Call] = []
+        self._calls: list[ReadyCall] = []
 
     def versions(self) -> dict[str, str]:
         return {"torch": torch.__version__, "numpy": np.__version__}
@@ -71,7 +71,7 @@ class GemmContestant(Contestant):
         return {}
 
 
-def _products(problem: Problem) -> list[dict[str, Call]]:
+def _products(problem: Problem) -> list[dict[str, ReadyCall]]:
     """Return the step's products in order, each as {library: call}."""
     forward, backward = [], []
     batch = problem.batch
@@ -89,12 +89,12 @@ def _matrix(rows: int, columns: int) -> torch.Tensor:
     return torch.rand(rows, columns)
 
 
-def _candidates(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> dict[str, Call]:
+def _candidates(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> dict[str, ReadyCall]:
     """Return calls that compute C = A·B into row-major C, by library; A or B may be transposed."""
     a_np, b_np, c_np = a.numpy(), b.numpy(), c.numpy()
     # BLAS sees a row-major matrix as its transpose: Cᵀ = Bᵀ·Aᵀ.
     (left, left_turned), (right, right_turned) = _as_column_major(b_np.T), _as_column_major(a_np.T)
-    found: dict[str, Call] = {
+    found: dict[str, ReadyCall] = {
         "torch": lambda: torch.mm(a, b, out=c),
         "NumPy": lambda: np.matmul(a_np, b_np, out=c_np),
         "SciPy": lambda: scipy_blas.sgemm(
@@ -118,17 +118,17 @@ def _as_column_major(matrix: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any]
     return (matrix, False) if matrix.flags.f_contiguous else (matrix.T, True)
 
 
-def _run(calls: list[Call]) -> None:
+def _run(calls: list[ReadyCall]) -> None:
     for call in calls:
         call()
 
 
-def fastest(candidates: Mapping[str, Call]) -> str:
+def fastest(candidates: Mapping[str, ReadyCall]) -> str:
     """Return the candidate with the smallest median time, measured separately."""
     return min(candidates, key=lambda name: _seconds(candidates[name]))
 
 
-def _seconds(call: Call) -> float:
+def _seconds(call: ReadyCall) -> float:
     time.sleep(PAUSE_SECONDS)  # until idle threads of other libraries sleep
     call()
     seconds = []

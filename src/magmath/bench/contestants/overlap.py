@@ -14,7 +14,7 @@ import magmath as mm
 from magmath.bench.contestants.common import VERSIONS
 from magmath.bench.peers.service import Contestant
 from magmath.engine import session
-from magmath.runtime import start_pool
+from magmath.runtime import PoolOptions, start_pool
 from magmath.runtime.pool import Pool
 from magmath.runtime.transport.processes import ProcessTransport
 from magmath.runtime.transport_interface import WorkerOptions
@@ -61,7 +61,9 @@ class Overlap(Contestant):
 def _start_pool(case: dict[str, Any]) -> Pool:
     """Start a pool on the hosts of a case, or on a simulated network."""
     if case["hosts"] is not None:
-        return start_pool(case["workers"], hosts=case["hosts"], device="cpu", threads=1)
+        return start_pool(
+            PoolOptions(case["workers"], hosts=case["hosts"], device="cpu", threads=1)
+        )
     command = (sys.executable, "-m", "magmath.bench.simulated_network", str(case["bandwidth"]))
     options = WorkerOptions("cpu", 1)
     return Pool(ProcessTransport(case["workers"], options, worker_command=command))

@@ -6,7 +6,7 @@ take rows of windows, or whole images, from a counter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +15,7 @@ import torch
 
 from magmath.codegen.aot_cache import AotModule
 from magmath.codegen.vectors import ITEMSIZE
+from magmath.core.type_aliases import ReadyCall
 from magmath.kernels.parallel_region import run_on_threads
 
 JOB: Final = (
@@ -32,6 +33,41 @@ next_item      the counter of rows, or of images
 
 CONSTANTS: Final = {name.upper(): i for i, name in enumerate(JOB)}
 """The positions in `JOB`, by the names that the sources use."""
+
+
+_WINDOW_LOOP: Final = '''
+def {name}_{T}(record: int64):
+    """Compute one thread's share of the rows of windows."""
+    job: int64[1] = record
+    channels = job[CHANNELS]
+    item = fetch_add(job, NEXT_ITEM, 1)
+    while item < job[IMAGES] * job[Y_ROWS]:
+        image = quotient(item, job[Y_ROWS])
+        top = (item - image * job[Y_ROWS]) * job[STRIDE_Y] + job[ROW]
+        for column in range(job[Y_COLUMNS]):
+            left = column * job[STRIDE_X] + job[COLUMN]
+            y: {T}[1] = job[Y] + (item * job[Y_COLUMNS] + column) * channels * {size}
+            for c in range(channels):
+                y[c] = {first}
+            for i in range(job[HIGH]):
+                for j in range(job[WIDE]):
+                    at_y = top + i * job[DOWN]
+                    at_x = left + j * job[RIGHT]
+                    if at_y >= 0 and at_y < job[ROWS] and at_x >= 0 and at_x < job[COLUMNS]:
+                        pixel = (image * job[ROWS] + at_y) * job[COLUMNS] + at_x
+                        x: {T}[1] = job[X] + pixel * channels * {size}
+                        for c in range(channels):
+                            y[c] = {following}
+        item = fetch_add(job, NEXT_ITEM, 1)
+'''
+
+
+def window_loop(name: str, number: str, first: str, following: str) -> str:
+    """Return the source of a function that reduces each window for a type of numbers: its value
+    y[c] is at first `first`, and `following` after each element x[c]."""
+    return _WINDOW_LOOP.format(
+        name=name, T=number, size=ITEMSIZE[number], first=first, following=following
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +100,7 @@ def bind(
     y: torch.Tensor,
     result: torch.Tensor,
     windows: Windows,
-) -> Callable[[], object]:
+) -> ReadyCall:
     """Return a ready call of an exported function on images x and windows y (see `JOB`)."""
     images, channels, *extents = x.shape
     job = np.array([

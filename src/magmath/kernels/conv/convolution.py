@@ -13,10 +13,11 @@ from functools import partial
 
 import torch
 
+from magmath.core.type_aliases import ReadyCall
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem, key
 from magmath.kernels.dispatch.online import OnlineCall, Option
 from magmath.kernels.dispatch.registry import Candidate, candidates
-from magmath.kernels.dispatch.tuner import Call, Tuner, no_wait, wait_for_device
+from magmath.kernels.dispatch.tuner import Tuner, no_wait, wait_for_device
 from magmath.kernels.epilogue import NO_EPILOGUE, blocks, finish
 from magmath.kernels.gemm.gemm import bind_gemm
 from magmath.kernels.gemm.gemm_candidates import sequence
@@ -45,7 +46,9 @@ def candidates_for(
     return small or able[:1]
 
 
-def bind_convolution(problem: ConvolutionProblem, *, tuner: Tuner, winograd: bool = True) -> Call:
+def bind_convolution(
+    problem: ConvolutionProblem, *, tuner: Tuner, winograd: bool = True
+) -> ReadyCall:
     """Return a ready call that computes one pass of a convolution.
 
     The operands have one floating-point or complex type, one to three spatial dimensions and any
@@ -62,7 +65,9 @@ def bind_convolution(problem: ConvolutionProblem, *, tuner: Tuner, winograd: boo
     return OnlineCall(tuner, key(problem), options, wait)
 
 
-def _bound(candidate: Candidate, problem: ConvolutionProblem, inner: Callable[..., Call]) -> Call:
+def _bound(
+    candidate: Candidate, problem: ConvolutionProblem, inner: Callable[..., ReadyCall]
+) -> ReadyCall:
     """Bind a candidate, with the epilogue after it if the candidate does not apply it itself."""
     epilogue, y = problem.epilogue, problem.y
     if candidate.fuses or not epilogue:

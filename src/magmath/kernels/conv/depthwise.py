@@ -6,13 +6,13 @@ and channel, from a counter. The gradient of the images is the same with filters
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 import numpy as np
 import torch
 
 from magmath.codegen.aot_cache import AotModule
+from magmath.core.type_aliases import ReadyCall
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem
 from magmath.kernels.parallel_region import run_on_threads
 
@@ -121,7 +121,7 @@ def takes(problem: ConvolutionProblem) -> bool:
     return rows and all(tensor.numel() for tensor in (x, w, y))
 
 
-def bind(problem: ConvolutionProblem, inner: object = None) -> Callable[[], object]:
+def bind(problem: ConvolutionProblem, inner: object = None) -> ReadyCall:
     """Return a ready call that computes one pass of a problem."""
     job = np.array(_words(problem), np.int64)
     function = CODE.address("filter" if problem.direction == "filter" else "correlate")

@@ -7,7 +7,6 @@ the first one in row-major order; NaN counts as the maximum.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import Final
 
@@ -15,34 +14,10 @@ import torch
 
 from magmath.codegen.aot_cache import AotModule
 from magmath.codegen.vectors import ITEMSIZE
-from magmath.kernels.conv.channels_last import CONSTANTS, Windows, bind, number_name
+from magmath.core.type_aliases import ReadyCall
+from magmath.kernels.conv.channels_last import CONSTANTS, Windows, bind, number_name, window_loop
 
 _SOURCE: Final = '''
-def maxima_{T}(record: int64):
-    """Compute one thread's share of the rows of windows."""
-    job: int64[1] = record
-    channels = job[CHANNELS]
-    item = fetch_add(job, NEXT_ITEM, 1)
-    while item < job[IMAGES] * job[Y_ROWS]:
-        image = quotient(item, job[Y_ROWS])
-        top = (item - image * job[Y_ROWS]) * job[STRIDE_Y] + job[ROW]
-        for column in range(job[Y_COLUMNS]):
-            left = column * job[STRIDE_X] + job[COLUMN]
-            best: {T}[1] = job[Y] + (item * job[Y_COLUMNS] + column) * channels * {size}
-            for c in range(channels):
-                best[c] = -np.inf
-            for i in range(job[HIGH]):
-                for j in range(job[WIDE]):
-                    at_y = top + i * job[DOWN]
-                    at_x = left + j * job[RIGHT]
-                    inside = at_y >= 0 and at_y < job[ROWS] and at_x >= 0 and at_x < job[COLUMNS]
-                    if inside:
-                        pixel = (image * job[ROWS] + at_y) * job[COLUMNS] + at_x
-                        x: {T}[1] = job[X] + pixel * channels * {size}
-                        for c in range(channels):
-                            best[c] = x[c] if x[c] > best[c] or x[c] != x[c] else best[c]
-        item = fetch_add(job, NEXT_ITEM, 1)
-
 def scatter_{T}(record: int64):
     """Compute the cotangents of one thread's share of the images."""
     job: int64[1] = record
@@ -113,21 +88,23 @@ _LANES: Final = 256  # channels of which the positions are found at a time
 @cache
 def _code(number: str) -> AotModule:
     """Return the code for one float type, since a network seldom uses two."""
+    larger = "x[c] if x[c] > y[c] or x[c] != x[c] else y[c]"
+    source = (_STEPS + _SOURCE).format(T=number, size=ITEMSIZE[number], lanes=_LANES)
     return AotModule(
-        (_STEPS + _SOURCE).format(T=number, size=ITEMSIZE[number], lanes=_LANES),
+        window_loop("maxima", number, "-np.inf", larger) + source,
         (f"maxima_{number}", f"scatter_{number}"),
         constants=CONSTANTS,
     )
 
 
-def bind_maxima(x: torch.Tensor, windows: Windows, out: torch.Tensor) -> Callable[[], object]:
+def bind_maxima(x: torch.Tensor, windows: Windows, out: torch.Tensor) -> ReadyCall:
     """Return a ready call that stores the maximum of each window of x in `out`."""
     return bind(_code(number_name(x)), "maxima", x, out, out, windows)
 
 
 def bind_scatter(
     g: torch.Tensor, x: torch.Tensor, windows: Windows, out: torch.Tensor
-) -> Callable[[], object]:
+) -> ReadyCall:
     """Return a ready call that adds g, a number for each window, at the position of its maximum in
     x, and stores the sums in `out`, an array like x."""
     return bind(_code(number_name(x)), "scatter", x, g, out, windows)

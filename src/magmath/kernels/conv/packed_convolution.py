@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 
 import torch
 
+from magmath.core.type_aliases import ReadyCall
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem, key
 from magmath.kernels.conv.padded_input import PaddedInput
 from magmath.kernels.epilogue import NO_EPILOGUE, blocks, finish
@@ -49,7 +50,7 @@ def workspace(problem: ConvolutionProblem) -> int:
     return problem.w.nbytes + problem.y.nbytes
 
 
-def bind(problem: ConvolutionProblem, inner: object) -> Callable[[], object]:
+def bind(problem: ConvolutionProblem, inner: object) -> ReadyCall:
     """Return a ready call."""
     around, version, w = PaddedInput(problem), problem.version, problem.w
     assert version is not None

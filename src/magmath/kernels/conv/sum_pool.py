@@ -7,7 +7,6 @@ threads take rows of the result from a counter (`kernels/conv/channels_last.py`)
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import Final
 
@@ -16,34 +15,11 @@ import torch
 
 from magmath.codegen.aot_cache import AotModule
 from magmath.codegen.vectors import ITEMSIZE
-from magmath.kernels.conv.channels_last import CONSTANTS, Windows, bind, number_name
+from magmath.core.type_aliases import ReadyCall
+from magmath.kernels.conv.channels_last import CONSTANTS, Windows, bind, number_name, window_loop
 from magmath.kernels.parallel_region import run_on_threads
 
 _SOURCE: Final = '''
-def sums_{T}(record: int64):
-    """Compute one thread's share of the rows of windows."""
-    job: int64[1] = record
-    channels = job[CHANNELS]
-    item = fetch_add(job, NEXT_ITEM, 1)
-    while item < job[IMAGES] * job[Y_ROWS]:
-        image = quotient(item, job[Y_ROWS])
-        top = (item - image * job[Y_ROWS]) * job[STRIDE_Y] + job[ROW]
-        for column in range(job[Y_COLUMNS]):
-            left = column * job[STRIDE_X] + job[COLUMN]
-            total: {T}[1] = job[Y] + (item * job[Y_COLUMNS] + column) * channels * {size}
-            for c in range(channels):
-                total[c] = 0
-            for i in range(job[HIGH]):
-                for j in range(job[WIDE]):
-                    at_y = top + i * job[DOWN]
-                    at_x = left + j * job[RIGHT]
-                    if at_y >= 0 and at_y < job[ROWS] and at_x >= 0 and at_x < job[COLUMNS]:
-                        pixel = (image * job[ROWS] + at_y) * job[COLUMNS] + at_x
-                        x: {T}[1] = job[X] + pixel * channels * {size}
-                        for c in range(channels):
-                            total[c] = total[c] + x[c]
-        item = fetch_add(job, NEXT_ITEM, 1)
-
 def spread_{T}(record: int64):
     """Compute one thread's share of the rows of images: each pixel adds the windows around it."""
     job: int64[1] = record
@@ -100,8 +76,9 @@ _BLOCK: Final = 64  # pixels that a thread takes at a time
 @cache
 def _code(number: str) -> AotModule:
     """Return the code for one float type, since a network seldom uses two."""
+    source = _SOURCE.format(T=number, size=ITEMSIZE[number])
     return AotModule(
-        _SOURCE.format(T=number, size=ITEMSIZE[number]),
+        window_loop("sums", number, "0", "y[c] + x[c]") + source,
         (f"sums_{number}", f"spread_{number}", f"lines_{number}"),
         constants={
             **CONSTANTS,
@@ -111,18 +88,18 @@ def _code(number: str) -> AotModule:
     )
 
 
-def bind_sums(x: torch.Tensor, windows: Windows, out: torch.Tensor) -> Callable[[], object]:
+def bind_sums(x: torch.Tensor, windows: Windows, out: torch.Tensor) -> ReadyCall:
     """Return a ready call that stores the sum of each window of x in `out`."""
     return bind(_code(number_name(x)), "sums", x, out, out, windows)
 
 
-def bind_spread(g: torch.Tensor, windows: Windows, out: torch.Tensor) -> Callable[[], object]:
+def bind_spread(g: torch.Tensor, windows: Windows, out: torch.Tensor) -> ReadyCall:
     """Return a ready call that stores in each element of `out` the sum of g, a number for each
     window, over the windows that contain the element."""
     return bind(_code(number_name(g)), "spread", out, g, out, windows)
 
 
-def bind_lines(x: torch.Tensor, window: int, first: int, out: torch.Tensor) -> Callable[[], object]:
+def bind_lines(x: torch.Tensor, window: int, first: int, out: torch.Tensor) -> ReadyCall:
     """Return a ready call that stores the sums of neighbours along the second axis of x, the
     channels of channels-last images: element c of `out` is the sum of the elements c + first …
     c + first + window - 1 of x that exist."""

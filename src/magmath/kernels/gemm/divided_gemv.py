@@ -17,7 +17,7 @@ import torch
 
 from magmath.codegen.aot_cache import AotModule
 from magmath.codegen.background_build import compile_in_background
-from magmath.kernels.gemm.gemm_problem import Number
+from magmath.core.type_aliases import Number
 from magmath.kernels.parallel_region import run_on_threads
 from magmath.kernels.scratch import shared_workspace
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from magmath.core.shapes import Shape
+from magmath.core.type_aliases import Number
 from magmath.errors import DTypeError, ShapeError
 
-Number = float | complex
-Shape = tuple[int, ...]
 TUNED_EXTENT = 2048
 """Length of a dimension up to which measurements have the size of the product."""
 TUNED_PRODUCTS = 1 << 26

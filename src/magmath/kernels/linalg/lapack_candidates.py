@@ -17,9 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from magmath.core.shapes import Shape
+from magmath.core.type_aliases import ReadyCall
 from magmath.kernels import fortran
 from magmath.kernels.dispatch.registry import candidates
-from magmath.kernels.dispatch.tuner import Call, Tuner, wake_thread_pool
+from magmath.kernels.dispatch.tuner import Tuner, wake_thread_pool
 from magmath.kernels.fortran import call, call_with_work, invoke
 
 NOT_A_NUMBER = -1
@@ -32,7 +34,6 @@ ranking of the libraries is the same."""
 BUDGET_SECONDS = 0.5
 """The measuring time per class of sizes; some routines take a tenth of it."""
 
-Shape = tuple[int, ...]
 Shapes = Sequence[Shape]
 Forms = tuple[tuple[Shape, bool], ...]
 """Shapes of matrices, and whether they are stored transposed."""
@@ -77,7 +78,7 @@ class Routine:
             shapes = [tuple([max(1, n // 2) for n in shape]) for shape in shapes]
         return tuple([(shape, turned) for shape, (_, turned) in zip(shapes, forms, strict=True)])
 
-    def trial(self, forms: Forms, dtype: torch.dtype, **options: Any) -> Call:
+    def trial(self, forms: Forms, dtype: torch.dtype, **options: Any) -> ReadyCall:
         """Return a call on new matrices of these forms, for measurements."""
         given = [_dummy_matrix(shape, turned, dtype) for shape, turned in forms]
         used, around = [x.clone() for x in given], wake_thread_pool()

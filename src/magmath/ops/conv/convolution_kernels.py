@@ -8,11 +8,12 @@ zeros surround it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from magmath.core.type_aliases import ReadyCall
 from magmath.graph import KernelCall
 from magmath.ops.conv.sliding_windows import Attributes
 from magmath.ops.conv.sliding_windows import PaddedRange as _Surrounded
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     import torch
 
     from magmath.core.index_set import IndexSet
+    from magmath.kernels.epilogue import Epilogue
 
 # sums over kernel elements, for NumPy arrays and torch tensors ----------------------------------
 
@@ -118,8 +120,6 @@ def kernel_reference(x: Any, y: Any, *, kernel: Sequence[int], **attributes: Any
 
 # on a worker's tensors --------------------------------------------------------------------------
 
-Ready = Callable[[], object]
-
 
 def _is_native(x: torch.Tensor) -> bool:
     """Return True for tensors that torch's convolutions accept."""
@@ -147,44 +147,54 @@ def _bind_native(
     w: torch.Tensor,
     y: torch.Tensor,
     tiles: Sequence[Sequence[IndexSet]],
-) -> Ready:
-    """Bind one pass of a convolution of a type that torch accepts; `tiles`: those of x and y."""
+) -> ReadyCall:
+    """Bind one pass of a convolution of a type that torch accepts; `tiles`: those of x and y.
+
+    Results that several workers compute must have the same bits, so only the default candidate
+    computes them.
+    """
+    from magmath.kernels.conv.convolution import bind_convolution
+    from magmath.kernels.conv.convolution_problem import ConvolutionProblem
+    from magmath.kernels.dispatch.tuner import tuner_for
+
     attributes = call.attributes
     starts = [[first for first, _ in _held(tile)] for tile in tiles]
     low = [pads[0] for pads in attributes["padding"]]
     steps = zip(*starts, attributes["stride"], low, strict=True)
-    return call.context.convolution(
+    epilogue, version = _added(call)
+    problem = ConvolutionProblem(
         direction, x, w, y,
         offset=tuple(stride * of_y - pad - of_x for of_x, of_y, stride, pad in steps),
         stride=tuple(attributes["stride"]), dilation=tuple(attributes["dilation"]),
-        groups=x.shape[1] // w.shape[1], repeated=call.repeated, **_added(call),
+        groups=x.shape[1] // w.shape[1], epilogue=epilogue, version=version,
     )  # fmt: skip
+    tuner = tuner_for(call.context.deterministic or call.repeated)
+    return bind_convolution(problem, tuner=tuner, winograd=call.context.winograd)
 
 
-def _added(call: KernelCall) -> dict[str, Any]:
-    """Return the version of w, and the epilogue."""
+def _added(call: KernelCall) -> tuple[Epilogue, torch.Tensor | None]:
+    """Return the epilogue, and the version of w."""
+    from magmath.kernels.epilogue import Epilogue
+
     attributes = call.attributes
     names = [name for name in ("frozen", "bias", "residual") if attributes.get(name)]
-    found: dict[str, Any] = dict(zip(names, call.inputs[2:], strict=True))
-    if "frozen" in found:
-        found["version"] = found.pop("frozen")
-    return {**found, "activation": attributes.get("activation", "none")}
+    found = dict(zip(names, call.inputs[2:], strict=True))
+    version = found.pop("frozen", None)
+    return Epilogue(**found, activation=attributes.get("activation", "none")), version
 
 
-def _bind_empty(call: KernelCall) -> Ready:
+def _bind_empty(call: KernelCall) -> ReadyCall:
     """Bind the correlation of no elements: zeros, and the epilogue."""
-    from magmath.kernels.epilogue import Epilogue, blocks, finish
+    from magmath.kernels.epilogue import blocks, finish
 
-    added, y = _added(call), call.out
-    added.pop("version", None)
-    epilogue = Epilogue(**added)
+    (epilogue, _), y = _added(call), call.out
     if not epilogue:
         return y.zero_
     zeros = y.new_zeros(()).expand(y.shape)
     return lambda: finish(zeros, y, epilogue, blocks(y))
 
 
-def bind_correlation(call: KernelCall) -> Ready:
+def bind_correlation(call: KernelCall) -> ReadyCall:
     """Bind the computation of y from w and the range of x that it covers."""
     import torch
 
@@ -202,7 +212,7 @@ def bind_correlation(call: KernelCall) -> Ready:
                  lambda: y.copy_(total))  # fmt: skip
 
 
-def bind_input(call: KernelCall) -> Ready:
+def bind_input(call: KernelCall) -> ReadyCall:
     """Bind the computation of x from w and the range of y that depends on it."""
     (y, w), x = call.inputs, call.out
     if not y.numel() or not w.numel():
@@ -219,7 +229,7 @@ def bind_input(call: KernelCall) -> Ready:
                  lambda: target.copy_(total[here]))  # fmt: skip
 
 
-def bind_kernel(call: KernelCall) -> Ready:
+def bind_kernel(call: KernelCall) -> ReadyCall:
     """Bind the computation of w from y and the range of x that it covers."""
     import torch
 
@@ -237,7 +247,7 @@ def bind_kernel(call: KernelCall) -> Ready:
                  lambda: w.copy_(result))  # fmt: skip
 
 
-def _then(*calls: Ready) -> Ready:
+def _then(*calls: ReadyCall) -> ReadyCall:
     """Return a call that makes these calls in order."""
 
     def run() -> None:

@@ -8,11 +8,12 @@ least number of the type for maxima.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from magmath.core.type_aliases import ReadyCall
 from magmath.graph import KernelCall
 from magmath.ops.conv.sliding_windows import (
     Attributes,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
     from magmath.kernels.conv.channels_last import Windows
 
-Ready: TypeAlias = Callable[[], object]
 Space = Sequence[int]
 
 
@@ -341,7 +341,7 @@ def _nothing() -> None:
     """Compute nothing: this worker has no part of the result."""
 
 
-def bind_max(call: KernelCall) -> Ready:
+def bind_max(call: KernelCall) -> ReadyCall:
     """Bind the maxima of windows."""
     from magmath.kernels.conv import max_pool
     from magmath.kernels.conv.channels_last import takes
@@ -364,7 +364,7 @@ def bind_max(call: KernelCall) -> Ready:
     return run
 
 
-def bind_select(call: KernelCall) -> Ready:
+def bind_select(call: KernelCall) -> ReadyCall:
     """Bind the elements of the first operand at the maxima of the second one's windows."""
     (_, x), y = call.inputs, call.out
     if not y.numel():
@@ -384,7 +384,7 @@ def bind_select(call: KernelCall) -> Ready:
     return run
 
 
-def bind_scatter(call: KernelCall) -> Ready:
+def bind_scatter(call: KernelCall) -> ReadyCall:
     """Bind the sum of cotangents at the maxima of windows."""
     from magmath.kernels.conv import max_pool
     from magmath.kernels.conv.channels_last import takes
@@ -414,7 +414,7 @@ def bind_scatter(call: KernelCall) -> Ready:
     return run
 
 
-def bind_sum(call: KernelCall) -> Ready:
+def bind_sum(call: KernelCall) -> ReadyCall:
     """Bind the sums of windows."""
     from magmath.kernels.conv import sum_pool
     from magmath.kernels.conv.channels_last import takes
@@ -439,7 +439,7 @@ def bind_sum(call: KernelCall) -> Ready:
     return run
 
 
-def bind_sum_input(call: KernelCall) -> Ready:
+def bind_sum_input(call: KernelCall) -> ReadyCall:
     """Bind the sum of cotangents over the windows that contain each element."""
     from magmath.kernels.conv import sum_pool
     from magmath.kernels.conv.channels_last import takes

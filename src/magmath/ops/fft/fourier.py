@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from magmath.core.dtypes import DType, complex64, complex128, float32, float64, int64
+from magmath.core.type_aliases import ReadyCall
 from magmath.errors import DTypeError, OptionError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
@@ -91,12 +92,10 @@ def _c2c_axes(node: Node) -> str:
     return f"{letters}->{letters}"
 
 
-def _bound(
-    call: KernelCall, transform: Callable[..., Callable[[], object]], **attributes: Any
-) -> Callable[[], object]:
+def _bound(call: KernelCall, transform: Callable[..., ReadyCall], **attributes: Any) -> ReadyCall:
     """Return the ready call of a transform; in deterministic mode on aligned memory, since an FFT
     library selects its code path by alignment and strides."""
-    bind: Callable[..., Callable[[], object]] = partial(transform, **attributes)
+    bind: Callable[..., ReadyCall] = partial(transform, **attributes)
     if not call.context.deterministic:
         return bind(call.out, call.inputs[0])
     from magmath.kernels.gemm.deterministic_gemm import bind_aligned
@@ -104,7 +103,7 @@ def _bound(
     return bind_aligned(bind, call.out, call.inputs[0])
 
 
-def _c2c_kernel(call: KernelCall) -> Callable[[], object]:
+def _c2c_kernel(call: KernelCall) -> ReadyCall:
     from magmath.kernels.fft.fft import transform
 
     return _bound(call, transform, **call.attributes)
@@ -201,7 +200,7 @@ def _r2c_infer(x: Node, *, axis: int, inverse: bool, norm: str) -> tuple[Shape, 
     return _with_extent(x.shape, axis, x.shape[axis] // 2 + 1), COMPLEX_OF[x.dtype]
 
 
-def _r2c_kernel(call: KernelCall) -> Callable[[], object]:
+def _r2c_kernel(call: KernelCall) -> ReadyCall:
     from magmath.kernels.fft.fft import transform_of_real
 
     return _bound(call, transform_of_real, **call.attributes)
@@ -273,7 +272,7 @@ def _c2r_infer(x: Node, *, axis: int, n: int, inverse: bool, norm: str) -> tuple
     return _with_extent(x.shape, axis, n), REAL_OF[x.dtype]
 
 
-def _c2r_kernel(call: KernelCall) -> Callable[[], object]:
+def _c2r_kernel(call: KernelCall) -> ReadyCall:
     from magmath.kernels.fft.fft import transform_to_real
 
     attributes = {name: value for name, value in call.attributes.items() if name != "n"}

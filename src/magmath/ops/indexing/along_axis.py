@@ -6,12 +6,12 @@ axis is split, each worker contributes, or adds to, the elements that it stores.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from magmath.core.dtypes import DType
+from magmath.core.type_aliases import ReadyCall
 from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
@@ -67,7 +67,7 @@ def _take_along_axes(node: Node) -> str:
     return f"{array},{picked}->{picked}"
 
 
-def _take_along_kernel(call: KernelCall) -> Callable[[], object]:
+def _take_along_kernel(call: KernelCall) -> ReadyCall:
     import torch
 
     (x, indices), out, axis = call.inputs, as_signed(call.out), call.attributes["axis"]
@@ -131,7 +131,7 @@ def _scatter_along_axes(node: Node) -> str:
     return f"{picked},{picked}->{array}"
 
 
-def _scatter_along_kernel(call: KernelCall) -> Callable[[], object]:
+def _scatter_along_kernel(call: KernelCall) -> ReadyCall:
     (x, indices), out, axis = call.inputs, call.out, call.attributes["axis"]
     picker = Picker(call, (axis,), call.shape, call.tile)
 

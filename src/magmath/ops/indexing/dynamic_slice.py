@@ -28,6 +28,7 @@ from magmath.codegen.emit import (
 )
 from magmath.core.dtypes import DType
 from magmath.core.index_set import IndexSet, Tile
+from magmath.core.type_aliases import ReadyCall
 from magmath.errors import DTypeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
@@ -164,7 +165,7 @@ def _narrowed(x: torch.Tensor, bounds: Sequence[Bound], axes: tuple[int, ...]) -
     return x
 
 
-def _window_kernel(call: KernelCall) -> Callable[[], object]:
+def _window_kernel(call: KernelCall) -> ReadyCall:
     (x, *starts), (held, *_) = call.inputs, call.tiles
     axes, extents, shape = call.attributes["axes"], call.attributes["extents"], call.shapes[0]
     on_device = len(axes) == 1 and starts[0].device.type != "cpu"
@@ -201,7 +202,7 @@ def _window_kernel(call: KernelCall) -> Callable[[], object]:
     return run
 
 
-def _device_window(call: KernelCall, noted: torch.Tensor) -> Callable[[], object]:
+def _device_window(call: KernelCall, noted: torch.Tensor) -> ReadyCall:
     """Bind a window whose position stays on the device, so that the host does not wait for it.
 
     A position that is out of range is reported in `noted`, and replaced by one that is not.
@@ -395,7 +396,7 @@ def _set_window_axes(node: Node) -> str:
     return f"{letters},{aligned(part, shape, values.shape)}{',' * len(starts)}->{letters}"
 
 
-def _set_window_kernel(call: KernelCall) -> Callable[[], object]:
+def _set_window_kernel(call: KernelCall) -> ReadyCall:
     (x, values, *starts), out = call.inputs, as_signed(call.out)
     axes, extents = call.attributes["axes"], call.attributes["extents"]
     x, full = as_signed(x), [range(extent) for extent in out.shape]

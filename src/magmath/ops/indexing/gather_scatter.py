@@ -9,7 +9,7 @@ elements (`ops/indexing/request_reply.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,8 @@ import numpy as np
 
 from magmath.codegen.emit import NativeCall, Writer, emit_fault
 from magmath.core.dtypes import DType, int64
-from magmath.core.shapes import broadcast, size_of
+from magmath.core.shapes import AxisNumbers, broadcast, size_of
+from magmath.core.type_aliases import ReadyCall
 from magmath.errors import DTypeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
@@ -40,8 +41,6 @@ from magmath.ops.slicing import aligned, check_written, keep
 if TYPE_CHECKING:
     import torch
 
-Axis = tuple[int, ...]
-
 
 def _no_flops(node: Node) -> float:
     return 0.0
@@ -62,7 +61,7 @@ def _picked_shape(rest: Shape, common: Shape, at: int) -> Shape:
     return (*rest[:at], *common, *rest[at:])
 
 
-def unindexed_letters(whole: Sequence[Any], axes: Axis) -> tuple[Any, ...]:
+def unindexed_letters(whole: Sequence[Any], axes: AxisNumbers) -> tuple[Any, ...]:
     """Return the items of `whole` for the dimensions that are not indexed."""
     return tuple(item for d, item in enumerate(whole) if d not in axes)
 
@@ -79,7 +78,7 @@ def _index_letters(ndim: int, indices: Sequence[Node]) -> tuple[str, list[str]]:
     return letters, [aligned(letters, common, index.shape) for index in indices]
 
 
-def _picked_letters(ndim: int, letters: str, axes: Axis, at: int) -> str:
+def _picked_letters(ndim: int, letters: str, axes: AxisNumbers, at: int) -> str:
     rest = "".join(unindexed_letters(LETTERS[:ndim], axes))
     return rest[:at] + letters + rest[at:]
 
@@ -91,7 +90,7 @@ class Picker:
     """
 
     def __init__(
-        self, call: KernelCall, axes: Axis, shape: Shape, tile: Any, *, reads: bool = False
+        self, call: KernelCall, axes: AxisNumbers, shape: Shape, tile: Any, *, reads: bool = False
     ) -> None:
         device = call.out.device
         on_device = reads and device.type != "cpu"
@@ -135,7 +134,7 @@ def masked_fill(
 # take -----------------------------------------------------------------------------------------
 
 
-def _take_infer(x: Node, *indices: Node, axes: Axis, at: int) -> tuple[Shape, DType]:
+def _take_infer(x: Node, *indices: Node, axes: AxisNumbers, at: int) -> tuple[Shape, DType]:
     check_indices("take", *indices)
     common = _common(*[index.shape for index in indices])
     return _picked_shape(unindexed_letters(x.shape, axes), common, at), x.dtype
@@ -148,7 +147,7 @@ def _take_axes(node: Node) -> str:
     return f"{','.join([LETTERS[: x.ndim], *each])}->{_picked_letters(x.ndim, letters, axes, at)}"
 
 
-def _take_kernel(call: KernelCall) -> Callable[[], object]:
+def _take_kernel(call: KernelCall) -> ReadyCall:
     (x, *indices), out = call.inputs, as_signed(call.out)
     axes, at, x = call.attributes["axes"], call.attributes["at"], as_signed(x)
     picker = Picker(call, axes, call.shapes[0], call.tiles[0], reads=True)
@@ -168,7 +167,7 @@ def _take_kernel(call: KernelCall) -> Callable[[], object]:
     return run
 
 
-def is_row_choice(axes: Axis, at: int, dims: int) -> bool:
+def is_row_choice(axes: AxisNumbers, at: int, dims: int) -> bool:
     """Return True for the common case: one list of positions along one axis, in the axis's
     place."""
     return axes == (at,) and dims == 1
@@ -176,7 +175,7 @@ def is_row_choice(axes: Axis, at: int, dims: int) -> bool:
 
 def _select_call(
     x: torch.Tensor, index: torch.Tensor, axis: int, out: torch.Tensor, picker: Picker
-) -> Callable[[], object]:
+) -> ReadyCall:
     """Bind the selection along one axis by a list of positions, which torch checks."""
     import torch
 
@@ -192,7 +191,7 @@ def _select_call(
     return run
 
 
-def _take_reference(x: Any, *indices: Any, axes: Axis, at: int) -> Any:
+def _take_reference(x: Any, *indices: Any, axes: AxisNumbers, at: int) -> Any:
     picked = np.moveaxis(x, axes, range(len(axes)))[tuple(np.asarray(i, np.int64) for i in indices)]
     dims = np.broadcast(*indices).ndim
     return np.moveaxis(picked, range(dims), range(at, at + dims))
@@ -258,7 +257,7 @@ def take(x: Node, indices: Node, axis: int) -> Node:
 # scatter_add ------------------------------------------------------------------------------------
 
 
-def _unpicked_shape(x: Shape, dims: int, axes: Axis, at: int, extents: Shape) -> Shape:
+def _unpicked_shape(x: Shape, dims: int, axes: AxisNumbers, at: int, extents: Shape) -> Shape:
     """Return the shape of the array from which `x` was picked."""
     rest = iter((*x[:at], *x[at + dims :]))
     found = dict(zip(axes, extents, strict=True))
@@ -266,7 +265,7 @@ def _unpicked_shape(x: Shape, dims: int, axes: Axis, at: int, extents: Shape) ->
 
 
 def _scatter_infer(
-    x: Node, *indices: Node, axes: Axis, at: int, extents: Shape
+    x: Node, *indices: Node, axes: AxisNumbers, at: int, extents: Shape
 ) -> tuple[Shape, DType]:
     check_indices("scatter_add", *indices)
     dims = len(_common(*[index.shape for index in indices]))
@@ -280,7 +279,7 @@ def _scatter_axes(node: Node) -> str:
     return f"{','.join([picked, *each])}->{LETTERS[: node.ndim]}"
 
 
-def _scatter_kernel(call: KernelCall) -> Callable[[], object]:
+def _scatter_kernel(call: KernelCall) -> ReadyCall:
     (x, *indices), out = call.inputs, call.out
     axes, at = call.attributes["axes"], call.attributes["at"]
     picker = Picker(call, axes, call.shape, call.tile)
@@ -319,7 +318,7 @@ def linear_index(indices: Sequence[torch.Tensor], shape: Sequence[int]) -> torch
     return found
 
 
-def _scatter_reference(x: Any, *indices: Any, axes: Axis, at: int, extents: Shape) -> Any:
+def _scatter_reference(x: Any, *indices: Any, axes: AxisNumbers, at: int, extents: Shape) -> Any:
     dims = np.broadcast(*indices).ndim
     out = np.zeros(_unpicked_shape(x.shape, dims, axes, at, extents), x.dtype)
     places = tuple(np.asarray(i, np.int64) for i in indices)
@@ -358,7 +357,9 @@ SCATTER_ADD = Operation(  # split indices give a pending sum
 # put ------------------------------------------------------------------------------------------
 
 
-def _put_infer(x: Node, values: Node, *indices: Node, axes: Axis, at: int) -> tuple[Shape, DType]:
+def _put_infer(
+    x: Node, values: Node, *indices: Node, axes: AxisNumbers, at: int
+) -> tuple[Shape, DType]:
     shape, _ = _take_infer(x, *indices, axes=axes, at=at)
     check_written("put", x, values, shape)
     return x.shape, x.dtype
@@ -374,7 +375,7 @@ def _put_axes(node: Node) -> str:
     return f"{','.join([LETTERS[: x.ndim], picked, *each])}->{LETTERS[: x.ndim]}"
 
 
-def _put_kernel(call: KernelCall) -> Callable[[], object]:
+def _put_kernel(call: KernelCall) -> ReadyCall:
     (x, values, *indices), out = call.inputs, as_signed(call.out)
     axes, at, x = call.attributes["axes"], call.attributes["at"], as_signed(x)
     picker = Picker(call, axes, call.shape, call.tile)
@@ -406,7 +407,7 @@ def _last_of_each(rows: torch.Tensor, here: torch.Tensor | None) -> torch.Tensor
     return order[last]
 
 
-def _put_reference(x: Any, values: Any, *indices: Any, axes: Axis, at: int) -> Any:
+def _put_reference(x: Any, values: Any, *indices: Any, axes: AxisNumbers, at: int) -> Any:
     out = np.array(x)
     places = tuple(np.asarray(i, np.int64) for i in indices)
     common = np.broadcast(*indices).shape

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from magmath.core.block_cyclic import round_to_cache_lines
 from magmath.core.request_batching import receive_buffer_bytes, requests_per_round
 from magmath.core.shapes import size_of
+from magmath.core.type_aliases import ReadyCall
 from magmath.graph import CollectiveCall, CollectiveKernel, Node, Shape, Workspace
 from magmath.layout import Layout, Mesh, even_cuts
 from magmath.ops.indexing.local_index import front, normalized
@@ -108,7 +109,7 @@ class IndexedAccess:
 
 PickingOf = Callable[[Sequence[Shape], Shape, Mapping[str, Any]], IndexedAccess]
 """(shapes of the operands, shape of the result, attributes) → the access."""
-Bind = Callable[[CollectiveCall, IndexedAccess], Callable[[], object]]
+Bind = Callable[[CollectiveCall, IndexedAccess], ReadyCall]
 
 
 def collective_access(
@@ -194,7 +195,7 @@ class _Exchange:
         """Return the bytes of local memory traffic: rows and row numbers move about four times."""
         return 4 * self._of(node).share(workers) * (self.sent + self._row_bytes(node))
 
-    def kernel(self, call: CollectiveCall) -> Callable[[], object]:
+    def kernel(self, call: CollectiveCall) -> ReadyCall:
         shapes = [layout.shape for layout in call.layouts]
         return self.bind(call, self.picking_of(shapes, call.layout.shape, call.attributes))
 
@@ -300,9 +301,7 @@ def places_along(call: CollectiveCall, p: IndexedAccess) -> list[torch.Tensor]:
     return found
 
 
-def bind_read(
-    call: CollectiveCall, p: IndexedAccess, indices: Sequence[torch.Tensor]
-) -> Callable[[], object]:
+def bind_read(call: CollectiveCall, p: IndexedAccess, indices: Sequence[torch.Tensor]) -> ReadyCall:
     """Bind the read of elements of the first operand."""
     from magmath.kernels.request_reply import ask
 
@@ -324,9 +323,7 @@ def bind_read(
     return run
 
 
-def bind_add(
-    call: CollectiveCall, p: IndexedAccess, indices: Sequence[torch.Tensor]
-) -> Callable[[], object]:
+def bind_add(call: CollectiveCall, p: IndexedAccess, indices: Sequence[torch.Tensor]) -> ReadyCall:
     """Bind the sum of the first operand's elements at their indices, in the order of the ranks."""
     from magmath.kernels.request_reply import send
 
@@ -357,7 +354,7 @@ def bind_add(
 
 def bind_replace(
     call: CollectiveCall, p: IndexedAccess, indices: Sequence[torch.Tensor]
-) -> Callable[[], object]:
+) -> ReadyCall:
     """Bind the first operand with elements replaced by the second operand's elements.
 
     If several values have the same index, the last one counts, regardless of its sender.

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from magmath.core.dtypes import DType
-from magmath.graph import CollectiveKernel, Node, Operation, Shape, Workspace, apply
+from magmath.graph import CollectiveKernel, Node, Operation, Workspace, apply
 from magmath.graph.operation import Gradients
 from magmath.layout import Layout, Mesh
 from magmath.ops.elementwise import conj
@@ -20,16 +19,15 @@ from magmath.ops.linalg.block_cyclic import (
     panel_bytes,
     panel_traffic,
 )
-from magmath.ops.linalg.lapack import check_matrix, check_type, lapack, matrix_count, stacked_axes
+from magmath.ops.linalg.lapack import (
+    lapack,
+    matrix_count,
+    square_infer,
+    stacked_axes,
+)
 from magmath.ops.linalg.matrix_algebra import adjoint, diagonal_part, hermitian_part, triangle
 from magmath.ops.linalg.triangular import solve_adjoint
 from magmath.ops.product.contraction import matmul
-
-
-def _cholesky_infer(a: Node) -> tuple[Shape, DType]:
-    check_type("cholesky", a)
-    check_matrix("cholesky", a, square=True)
-    return a.shape, a.dtype
 
 
 def _cholesky_vjp(node: Node, g: Node) -> Gradients:
@@ -55,7 +53,7 @@ def _cholesky_layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layou
 
 CHOLESKY = Operation(  # a = L·Lᴴ; reads the lower triangle of a
     name="cholesky",
-    infer=_cholesky_infer,
+    infer=square_infer("cholesky"),
     axes=stacked_axes,
     reduction=None,
     vjp=_cholesky_vjp,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from magmath.core.svd_workspace import svd_workspace_bytes
+from magmath.core.type_aliases import ReadyCall
 from magmath.graph import CollectiveCall, CollectiveKernel, Node, Shape, Workspace
 from magmath.layout import Layout, Mesh
 from magmath.ops.linalg.block_cyclic import block_cyclic_layout
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from magmath.kernels.linalg.bidiagonalization import Columns
 
-Bind = Callable[[CollectiveCall], Callable[[], object]]
+Bind = Callable[[CollectiveCall], ReadyCall]
 
 
 def collective_spectrum(bind: Bind, *, sums: int, passes: int) -> CollectiveKernel:
@@ -105,7 +106,7 @@ def _fill(out: torch.Tensor, values: np.ndarray[tuple[int], np.dtype[np.float64]
     out[len(values) :] = 0
 
 
-def bind_svd(call: CollectiveCall) -> Callable[[], object]:
+def bind_svd(call: CollectiveCall) -> ReadyCall:
     """Bind the SVD: U over the singular values over (Vᴴ)ᵀ, this worker's columns of each."""
     import torch
 
@@ -124,7 +125,7 @@ def bind_svd(call: CollectiveCall) -> Callable[[], object]:
     return run
 
 
-def bind_svdvals(call: CollectiveCall) -> Callable[[], object]:
+def bind_svdvals(call: CollectiveCall) -> ReadyCall:
     """Bind the computation of this worker's singular values."""
     from magmath.kernels.linalg.distributed_svd import singular
 
@@ -132,7 +133,7 @@ def bind_svdvals(call: CollectiveCall) -> Callable[[], object]:
     return lambda: _fill(out, singular(_columns(call), own.start, None, None)[own])
 
 
-def bind_eigh(call: CollectiveCall) -> Callable[[], object]:
+def bind_eigh(call: CollectiveCall) -> ReadyCall:
     """Bind the computation of eigenvalues over eigenvectors, this worker's columns of each."""
     from magmath.kernels.linalg.distributed_svd import eigen
 
@@ -140,7 +141,7 @@ def bind_eigh(call: CollectiveCall) -> Callable[[], object]:
     return lambda: _fill(out[0], eigen(_columns(call), own.start, out[1:])[own])
 
 
-def bind_eigvalsh(call: CollectiveCall) -> Callable[[], object]:
+def bind_eigvalsh(call: CollectiveCall) -> ReadyCall:
     """Bind the computation of this worker's eigenvalues."""
     from magmath.kernels.linalg.distributed_svd import eigen
 

@@ -8,7 +8,7 @@ follow Giles (2008), Wan and Zhang (2019) for complex SVD, and Boeddeker et al. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from magmath.core.dtypes import DType, complex_dtype, real_dtype
 from magmath.errors import MagmathError
 from magmath.graph import Node, Operation, Shape, apply
-from magmath.graph.operation import Gradients, Infer
+from magmath.graph.operation import Gradients
 from magmath.layout import Layout
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.elementwise import astype, call, conj, real, where
@@ -28,7 +28,14 @@ from magmath.ops.linalg.distributed_svd import (
     bind_svdvals,
     collective_spectrum,
 )
-from magmath.ops.linalg.lapack import check_matrix, check_type, lapack, matrix_count, stacked_axes
+from magmath.ops.linalg.lapack import (
+    check_matrix,
+    check_type,
+    lapack,
+    matrix_count,
+    square_infer,
+    stacked_axes,
+)
 from magmath.ops.linalg.matrix_algebra import (
     adjoint,
     columns,
@@ -44,27 +51,13 @@ from magmath.ops.manipulation import reshape, transpose
 from magmath.ops.product.contraction import matmul
 
 
-def _packed_square_infer(name: str, to: Callable[[DType], DType]) -> Infer:
-    def infer(a: Node) -> tuple[Shape, DType]:
-        check_type(name, a)
-        check_matrix(name, a, square=True)
-        n = a.shape[-1]
-        return (*a.shape[:-2], n + 1, n), to(a.dtype)
-
-    return infer
+def _packed(shape: Shape) -> Shape:
+    """Return the shape of the eigenvalues over the eigenvectors."""
+    return (*shape[:-2], shape[-1] + 1, shape[-1])
 
 
-def _values_infer(name: str, to: Callable[[DType], DType]) -> Infer:
-    def infer(a: Node) -> tuple[Shape, DType]:
-        check_type(name, a)
-        check_matrix(name, a, square=True)
-        return a.shape[:-1], to(a.dtype)
-
-    return infer
-
-
-def _same(dtype: DType) -> DType:
-    return dtype
+def _values(shape: Shape) -> Shape:
+    return shape[:-1]
 
 
 def eigen_parts(packed: Node) -> tuple[Node, Node]:
@@ -97,7 +90,7 @@ def _eigh_reference(a: Any) -> Any:
 
 EIGH = Operation(  # the row of eigenvalues over the eigenvectors; reads the lower triangle
     name="eigh",
-    infer=_packed_square_infer("eigh", _same),
+    infer=square_infer("eigh", _packed),
     axes=stacked_axes,
     reduction=None,
     vjp=_eigh_vjp,
@@ -119,7 +112,7 @@ def _eigvalsh_vjp(node: Node, g: Node) -> Gradients:
 
 EIGVALSH = Operation(
     name="eigvalsh",
-    infer=_values_infer("eigvalsh", real_dtype),
+    infer=square_infer("eigvalsh", _values, real_dtype),
     axes=stacked_axes,
     reduction=None,
     vjp=_eigvalsh_vjp,
@@ -160,7 +153,7 @@ def _complex_name(a: Any) -> str:
 
 EIG = Operation(  # the row of eigenvalues over the eigenvectors, complex, in any order
     name="eig",
-    infer=_packed_square_infer("eig", complex_dtype),
+    infer=square_infer("eig", _packed, complex_dtype),
     axes=stacked_axes,
     reduction=None,
     vjp=_eig_vjp,
@@ -183,7 +176,7 @@ def _eigvals_vjp(node: Node, g: Node) -> Gradients:
 
 EIGVALS = Operation(
     name="eigvals",
-    infer=_values_infer("eigvals", complex_dtype),
+    infer=square_infer("eigvals", _values, complex_dtype),
     axes=stacked_axes,
     reduction=None,
     vjp=_eigvals_vjp,

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from magmath.core.dtypes import DType
+from magmath.core.type_aliases import ReadyCall
 from magmath.errors import DTypeError, MatrixShapeError, ShapeError
-from magmath.graph import KernelCall, Node
+from magmath.graph import KernelCall, Node, Shape
+from magmath.graph.operation import Infer
 from magmath.ops.infer_rules import LETTERS, whole_letters
 
 TYPES = ("float32", "float64", "complex64", "complex128")
@@ -40,6 +43,21 @@ def check_matrix(name: str, a: Node, *, square: bool = False) -> None:
         )
 
 
+def square_infer(
+    name: str,
+    shape: Callable[[Shape], Shape] = lambda shape: shape,
+    dtype: Callable[[DType], DType] = lambda dtype: dtype,
+) -> Infer:
+    """Return the inference of an operation on square matrices, from their shape and their type."""
+
+    def infer(a: Node) -> tuple[Shape, DType]:
+        check_type(name, a)
+        check_matrix(name, a, square=True)
+        return shape(a.shape), dtype(a.dtype)
+
+    return infer
+
+
 def check_system(name: str, a: Node, b: Node) -> None:
     """Raise ShapeError unless `a` is square, and `b` has as many rows and the same stack."""
     check_matrix(name, a, square=True)
@@ -67,16 +85,14 @@ def columns_axes(node: Node) -> str:
     return f"{batch}..,{batch}.{column}->{batch}.{column}"
 
 
-def lapack(
-    name: str, *keys: str, tuned: bool = True
-) -> Callable[[KernelCall], Callable[[], object]]:
+def lapack(name: str, *keys: str, tuned: bool = True) -> Callable[[KernelCall], ReadyCall]:
     """Return the kernel `magmath.kernels.linalg.lapack.<name>` with these attributes.
 
     With `tuned`, the autotuner selects a library for it. Workers that compute the same matrix
     select the same library, because factors are unique only up to signs.
     """
 
-    def bind(call: KernelCall) -> Callable[[], object]:
+    def bind(call: KernelCall) -> ReadyCall:
         from magmath.kernels.dispatch.tuner import tuner_for
         from magmath.kernels.linalg import lapack
 

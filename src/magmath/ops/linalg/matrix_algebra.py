@@ -6,11 +6,12 @@ dimensions before them are a stack of matrices.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from magmath.core.dtypes import DType, int64
+from magmath.core.type_aliases import ReadyCall
 from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients, Line
@@ -104,7 +105,7 @@ def _diagonal_infer(x: Node) -> tuple[Shape, DType]:
     return x.shape[:-1], x.dtype
 
 
-def _diagonal_kernel(call: KernelCall) -> Callable[[], object]:
+def _diagonal_kernel(call: KernelCall) -> ReadyCall:
     import torch
 
     (x,), out, held = call.inputs, call.out, call.tile[-1]

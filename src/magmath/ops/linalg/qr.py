@@ -7,13 +7,13 @@ conjugate.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from magmath.core.block_cyclic import is_tall, panel_rows, round_to_cache_lines
 from magmath.core.dtypes import DType
+from magmath.core.type_aliases import ReadyCall
 from magmath.errors import MagmathError
 from magmath.graph import (
     CollectiveCall,
@@ -152,7 +152,7 @@ def _qr_traffic(node: Node, workers: int) -> tuple[int, int]:
     return panel_traffic((min(m, n), m), node, workers, 2.0)
 
 
-def _qr_kernel(call: CollectiveCall) -> Callable[[], object]:
+def _qr_kernel(call: CollectiveCall) -> ReadyCall:
     n, comm, out, (a,) = call.layouts[0].shape[1], call.comm, call.out, call.inputs
     if call.layout.axis_of(0) is None:
         from magmath.kernels.linalg.householder_qr import Reflections

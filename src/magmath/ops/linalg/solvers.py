@@ -7,12 +7,13 @@ solution and its gradient, is computed once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from magmath.core.dtypes import DType, real_dtype
+from magmath.core.type_aliases import ReadyCall
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.layout import Layout
@@ -21,12 +22,12 @@ from magmath.ops.elementwise import astype, call, real, where
 from magmath.ops.infer_rules import LETTERS, no_gradient
 from magmath.ops.leaves import constant
 from magmath.ops.linalg.lapack import (
-    check_matrix,
     check_system,
     check_type,
     columns_axes,
     lapack,
     matrix_count,
+    square_infer,
     stacked_axes,
 )
 from magmath.ops.linalg.lu import lu, lu_solve
@@ -38,7 +39,7 @@ from magmath.ops.slicing import slice_along
 from magmath.ops.sums import broadcast_to, sum_
 
 
-def no_kernel(call: KernelCall) -> Callable[[], object]:
+def no_kernel(call: KernelCall) -> ReadyCall:
     """Raise AssertionError: the kernel of operations that the passes expand."""
     raise AssertionError("the passes expand this operation")
 
@@ -85,12 +86,6 @@ def solve(a: Node, b: Node, *, transpose: bool = False) -> Node:
     return apply(SOLVE, a, b, transpose=transpose)
 
 
-def _inv_infer(a: Node) -> tuple[Shape, DType]:
-    check_type("inv", a)
-    check_matrix("inv", a, square=True)
-    return a.shape, a.dtype
-
-
 def _inv_vjp(node: Node, g: Node) -> Gradients:
     turned = transpose(node)
     return (-matmul(matmul(turned, g), turned),)
@@ -107,7 +102,7 @@ def _by_solution(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
 
 INV = Operation(
     name="inv",
-    infer=_inv_infer,
+    infer=square_infer("inv"),
     axes=stacked_axes,
     reduction=None,
     vjp=_inv_vjp,
@@ -126,19 +121,6 @@ def inv(a: Node) -> Node:
 
 
 # determinants -------------------------------------------------------------------------------------
-
-
-def _det_infer(name: str, to: Callable[[DType], DType]) -> Callable[..., tuple[Shape, DType]]:
-    def infer(a: Node) -> tuple[Shape, DType]:
-        check_type(name, a)
-        check_matrix(name, a, square=True)
-        return a.shape[:-2], to(a.dtype)
-
-    return infer
-
-
-def _same(dtype: DType) -> DType:
-    return dtype
 
 
 def _pivots(a: Node) -> tuple[Node, Node]:
@@ -239,7 +221,7 @@ def _cofactors_reference(a: Any) -> Any:
 
 COFACTORS = Operation(  # the derivatives of det(A) by the elements of A
     name="cofactors",
-    infer=_inv_infer,
+    infer=square_infer("inv"),
     axes=stacked_axes,
     reduction=None,
     vjp=_cofactors_vjp,
@@ -258,7 +240,7 @@ def _det_vjp(node: Node, g: Node) -> Gradients:
 
 DET = Operation(
     name="det",
-    infer=_det_infer("det", _same),
+    infer=square_infer("det", lambda shape: shape[:-2]),
     axes=stacked_axes,
     reduction=None,
     vjp=_det_vjp,
@@ -268,11 +250,6 @@ DET = Operation(
     flops=lambda node: 0.0,
     lower_to=lambda node: _determinant(*_pivots(node.inputs[0])),
 )
-
-
-def _slogdet_infer(a: Node) -> tuple[Shape, DType]:
-    shape, dtype = _det_infer("slogdet", _same)(a)
-    return (*shape, 2), dtype
 
 
 def _slogdet_axes(node: Node) -> str:
@@ -309,7 +286,7 @@ def _slogdet_vjp(node: Node, g: Node) -> Gradients:
 
 SLOGDET = Operation(  # det(A) / |det(A)|, 0 for a singular matrix, and log |det(A)|
     name="slogdet",
-    infer=_slogdet_infer,
+    infer=square_infer("slogdet", lambda shape: (*shape[:-2], 2)),
     axes=_slogdet_axes,
     reduction=None,
     vjp=_slogdet_vjp,

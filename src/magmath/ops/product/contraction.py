@@ -20,6 +20,7 @@ import numpy as np
 from magmath.codegen.emit import NativeCall, NativeOperand, Writer
 from magmath.core.dtypes import DType, bool_, compute_dtype, float32
 from magmath.core.shapes import broadcast
+from magmath.core.type_aliases import ReadyCall
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, applied, apply
 from magmath.graph.operation import Gradients, Line
@@ -28,7 +29,7 @@ from magmath.ops.elementwise import astype
 from magmath.ops.infer_rules import LETTERS, require_kind
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import permute, reshape
-from magmath.ops.product.gemm import emit_gemm, product_efficiency
+from magmath.ops.product.gemm import bind_product, emit_gemm, product_efficiency
 from magmath.ops.product.panel_products import in_panels
 from magmath.ops.sums import sum_
 
@@ -144,7 +145,7 @@ def _efficiency(node: Node, local: Shape) -> float:
     return product_efficiency(rows, columns)
 
 
-def _kernel(call: KernelCall) -> Callable[[], object]:
+def _kernel(call: KernelCall) -> ReadyCall:
     """Bind a matrix product, or a batch of them, on the local tensors viewed as matrices."""
     letters = Subscripts.parsed(call.attributes["subscripts"])
     rows, columns, summed = letters.rows, letters.columns, letters.summed
@@ -153,14 +154,14 @@ def _kernel(call: KernelCall) -> Callable[[], object]:
     b, take_b = _matrices(b, letters.b, letters.batch, summed, columns)
     out, take_out = _matrices(call.out, letters.out, letters.batch, rows, columns)
     calls = [take for take in (take_a, take_b) if take is not None]
-    calls.append(call.context.gemm(out, a, b))
+    calls.append(bind_product(call, out, a, b))
     if take_out is not None:
         target = _ordered(call.out, letters.out, letters.batch + rows + columns)
         calls.append(partial(target.copy_, out.view(target.shape)))
     return calls[0] if len(calls) == 1 else partial(_each, calls)
 
 
-def _each(calls: list[Callable[[], object]]) -> None:
+def _each(calls: list[ReadyCall]) -> None:
     for call in calls:
         call()
 
@@ -171,7 +172,7 @@ def _ordered(x: torch.Tensor, own: str, wanted: str) -> torch.Tensor:
 
 def _matrices(
     x: torch.Tensor, own: str, batch: str, rows: str, columns: str
-) -> tuple[torch.Tensor, Callable[[], object] | None]:
+) -> tuple[torch.Tensor, ReadyCall | None]:
     """Return x as (batch …, rows, columns) and the call that fills it, or None.
 
     The tensor is a view of x if the strides allow one; otherwise it is new memory, and the call

@@ -7,17 +7,20 @@ third operand (`c + alpha·a·b`, the weight update) folded in. User code never 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from magmath.codegen.emit import NativeCall, NativeOperand, Writer, literal
 from magmath.core.dtypes import DType
+from magmath.core.type_aliases import ReadyCall
 from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.ops.product.panel_products import in_panels
+
+if TYPE_CHECKING:
+    import torch
 
 TILED_MOST = (
     6e8  # multiplications up to which `kernels/gemm/packed_gemm.py` is faster (docs/benchmarks.md)
@@ -73,16 +76,44 @@ def _no_vjp(node: Node, g: Node) -> Gradients:
     raise AssertionError("gemm is made by the passes, after gradients")
 
 
-def _gemm_kernel(call: KernelCall) -> Callable[[], object]:
+def bind_product(
+    call: KernelCall, out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, **rest: Any
+) -> ReadyCall:
+    """Return a ready call of a product of local tensors; `rest` as for `bind_gemm`."""
+    from magmath.kernels.gemm.deterministic_gemm import bind_deterministic
+    from magmath.kernels.gemm.gemm import bind_gemm, tuner_for
+
+    deterministic = call.context.deterministic
+    bind = bind_deterministic if deterministic else bind_gemm
+    return bind(out, a, b, tuner=tuner_for(deterministic), **rest)
+
+
+def _bind_accumulation(
+    call: KernelCall, a: torch.Tensor, b: torch.Tensor, alpha: torch.Tensor
+) -> ReadyCall:
+    """Return a ready call of out += alpha·a·b."""
+    import torch
+
+    from magmath.kernels.gemm.gemm_candidates import sequence
+
+    out = call.out
+    if not alpha.is_cuda:
+        return bind_product(call, out, a, b, alpha=alpha.item, beta=1.0)
+    product = torch.empty_like(out)  # the host does not wait for the number
+    compute = bind_product(call, product, a, b)
+    return sequence(compute, lambda: out.addcmul_(product, alpha))
+
+
+def _gemm_kernel(call: KernelCall) -> ReadyCall:
     attributes, (a, b, *rest) = call.attributes, call.inputs
     a = a.T if attributes["transpose_a"] else a
     b = b.T if attributes["transpose_b"] else b
     bias = rest[0] if attributes["bias"] else None
     if not attributes["accumulate"]:
-        return call.context.gemm(call.out, a, b, bias=bias, activation=attributes["activation"])
+        return bind_product(call, call.out, a, b, bias=bias, activation=attributes["activation"])
     c, alpha = rest[-2:]
-    run = call.context.gemm(call.out, a, b, alpha=alpha, accumulate=True)
     out = call.out
+    run = _bind_accumulation(call, a, b, alpha)
     if c.data_ptr() == out.data_ptr() and c.stride() == out.stride():
         return run
 

@@ -6,13 +6,14 @@ sorted collectively, and the elements at the positions are read from the result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from magmath.core.dtypes import DType
+from magmath.core.type_aliases import ReadyCall
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.kernels.sort import sortable_keys
@@ -39,7 +40,7 @@ def _axes(node: Node) -> str:
     return f"{letters}->{letters}"
 
 
-def _kernel(call: KernelCall) -> Callable[[], object]:
+def _kernel(call: KernelCall) -> ReadyCall:
     (x,), out = call.inputs, call.out
     if x.device.type == "cpu":
         return partial(sortable_keys.order_statistics, x, out, **call.attributes)

@@ -20,6 +20,7 @@ from magmath.core.block_cyclic import panel_ring_bytes
 from magmath.core.dtypes import DType, int64
 from magmath.core.request_batching import receive_buffer_bytes, requests_per_round
 from magmath.core.shapes import size_of
+from magmath.core.type_aliases import ReadyCall
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import (
     CollectiveCall,
@@ -94,7 +95,7 @@ def _sort_reference(x: Any, *, axis: int, descending: bool) -> Any:
 
 
 def _kernel(name: str) -> Kernel:
-    def bind(call: KernelCall) -> Callable[[], object]:
+    def bind(call: KernelCall) -> ReadyCall:
         (x,), out = call.inputs, call.out
         if x.device.type == "cpu":
             return partial(getattr(sortable_keys, name), x, out, **call.attributes)
@@ -123,10 +124,10 @@ def _layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None
     return (layout,), layout
 
 
-def _bind_collective_sort(name: str) -> Callable[[CollectiveCall], Callable[[], object]]:
+def _bind_collective_sort(name: str) -> Callable[[CollectiveCall], ReadyCall]:
     """Return a function that binds the collective sort; the host sorts arrays of a device."""
 
-    def bind(call: CollectiveCall) -> Callable[[], object]:
+    def bind(call: CollectiveCall) -> ReadyCall:
         import torch
 
         from magmath.kernels.sort import distributed_sort
@@ -265,7 +266,7 @@ def _search_axes(node: Node) -> str:
     return f"{LETTERS[node.ndim]},{letters}->{letters}"
 
 
-def _search_kernel(call: KernelCall) -> Callable[[], object]:
+def _search_kernel(call: KernelCall) -> ReadyCall:
     (x, values), out, side = call.inputs, call.out, call.attributes["side"]
     return lambda: out.copy_(_search(x, values, side))
 
@@ -360,7 +361,7 @@ def _search_touched(node: Node, workers: int) -> int:
     return 4 * _search_rounds(node.shape, itemsize, workers)[0] * (itemsize + PLACE)
 
 
-def _bind_collective_search(call: CollectiveCall) -> Callable[[], object]:
+def _bind_collective_search(call: CollectiveCall) -> ReadyCall:
     """Bind the collective search: a value is sent to the worker whose part contains its position.
 
     The last elements of all parts determine this worker.

@@ -13,11 +13,12 @@ import torch
 
 from magmath.comm.local_group import LocalGroup
 from magmath.core.dtypes import DType
+from magmath.core.type_aliases import Number
 from magmath.kernels.thread_count import limit_to_processors, set_threads
 from magmath.layout import Layout
 from magmath.memory.local_array import LocalArray
 from magmath.runtime.failures import add_user_line
-from magmath.runtime.messages import Command, Hello, Interrupt, LongCommand, Number, Progress
+from magmath.runtime.messages import Command, Hello, Interrupt, LongCommand, Progress
 from magmath.runtime.program_port import BindProgram, bind_program
 from magmath.runtime.transport_interface import (
     Deliver,

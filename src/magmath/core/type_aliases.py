@@ -1,0 +1,10 @@
+"""Types that several packages write down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+Number = bool | int | float | complex
+
+ReadyCall = Callable[[], object]
+"""A function whose arguments are bound: what a step of a program calls."""

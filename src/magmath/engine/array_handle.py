@@ -1,0 +1,51 @@
+"""The base class of arrays: what the engine uses of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from magmath.graph import Node, Shape
+
+
+class ArrayHandle:
+    """The base class of arrays, by which searches find them.
+
+    `thread` identifies the thread that has made the expression of a pending array. Other threads do
+    not compute the array, since it may be updated meanwhile.
+    """
+
+    __slots__ = ("_operands", "thread")
+    thread: int
+    _operands: Sequence[Node]
+    """The operands that an evaluated array keeps alive."""
+
+    @property
+    def node(self) -> Node:
+        """The expression, or the leaf with its value if it is evaluated."""
+        raise NotImplementedError
+
+    @property
+    def shape(self) -> Shape:
+        """The extent of each dimension."""
+        raise NotImplementedError
+
+    @property
+    def keeps_values(self) -> bool:
+        """True if this array references values of variables."""
+        raise NotImplementedError
+
+    def is_known(self) -> bool:
+        """Return True if the value has been computed."""
+        raise NotImplementedError
+
+    def set_known(self, leaf: Node) -> None:
+        """Set a leaf as the array's value and drop its expression."""
+        raise NotImplementedError
+
+    def forget_values(self) -> None:
+        """Release the values of variables that the evaluated expression has read."""
+        raise NotImplementedError
+
+    def replace_node(self, node: Node) -> None:
+        """Refer to another node with the same value."""
+        raise NotImplementedError

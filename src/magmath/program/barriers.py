@@ -1,0 +1,141 @@
+"""Barriers: where a program must wait until all workers have got there.
+
+Barriers are inserted exactly where one worker would read data that another may not have written
+yet, or overwrite data that another may still read. They are found by following the accesses to
+every shared storage through the instruction list, twice, because a program may run in a loop.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from magmath.layout import Layout
+from magmath.passes.aliasing import crosses_workers
+from magmath.program.instructions import (
+    Barrier,
+    Call,
+    Emit,
+    Instruction,
+    Redistribute,
+    Slot,
+    root_of,
+)
+
+
+@dataclass
+class _Access:
+    """An instruction's use of one storage: in which layout, and whether it writes."""
+
+    root: int
+    layout: Layout | None  # None: all of it, or parts of other workers
+    writes: bool
+
+
+class Hazards:
+    """The barriers that conflicting accesses need."""
+
+    def __init__(
+        self, slots: Sequence[Slot], instructions: list[Instruction], prologue: int
+    ) -> None:
+        self.slots = slots
+        self.instructions = instructions
+        self.prologue = prologue
+        self.any_remote = False
+        self.remote = self._remote_roots()
+
+    def root(self, slot: int) -> int:
+        """Return the slot that owns the memory of `slot`."""
+        return root_of(self.slots, slot)
+
+    def _remote_roots(self) -> set[int]:
+        """Return the storages that more than one worker touches."""
+        found = {self.root(i) for i, slot in enumerate(self.slots) if slot.layout.shared}
+        for instruction in self.instructions:
+            if isinstance(instruction, Redistribute) and self._pulls(instruction):
+                found.add(self.root(instruction.source))
+        self.any_remote = bool(found)
+        return found
+
+    def _pulls(self, move: Redistribute) -> bool:
+        return crosses_workers(self.slots[move.source].layout, self.slots[move.target].layout)
+
+    def _accesses(self, instruction: Instruction) -> Iterable[_Access]:
+        match instruction:
+            case Call(inputs=inputs, out=out):
+                yield from (self._access(slot, False) for slot in inputs)
+                yield self._access(out, True)
+            case Redistribute(source, target):
+                if self._pulls(instruction):
+                    yield _Access(self.root(source), None, False)
+                else:
+                    yield self._access(source, False)
+                yield self._move_write(source, target)
+            case Emit(slot):
+                yield self._access(slot, False)
+
+    def _access(self, slot: int, writes: bool) -> _Access:
+        while self._is_part(slot):  # each worker touches its own part of a larger array
+            slot = self.slots[slot].alias or 0
+        layout = self.slots[slot].layout
+        return _Access(self.root(slot), None if layout.shared else layout, writes)
+
+    def _is_part(self, slot: int) -> bool:
+        return self.slots[slot].start is not None or self.slots[slot].leading
+
+    def _move_write(self, source: int, target: int) -> _Access:
+        """Return the write access of a move; a copy into a shared slot writes each worker's own
+        part."""
+        have = self.slots[source].layout
+        if self.slots[target].layout.shared:
+            return _Access(self.root(target), None if have.is_replicated else have, True)
+        return self._access(target, True)
+
+    def fenced(self) -> tuple[list[Instruction], int]:
+        """Return the instructions with barriers between conflicting accesses, also across the end
+        of the loop, and the length of the prologue."""
+        once, loop = self.instructions[: self.prologue], self.instructions[self.prologue :]
+        state = _Dirty()
+        first = self._pass(state, once)
+        if first and self.remote:  # the first step begins after all prologues
+            first.append(Barrier())
+            state.clear()
+        self._pass(state, loop)
+        return [*first, *self._pass(state, loop)], len(first)
+
+    def _pass(self, state: _Dirty, instructions: list[Instruction]) -> list[Instruction]:
+        result: list[Instruction] = []
+        for instruction in instructions:
+            accesses = [a for a in self._accesses(instruction) if a.root in self.remote]
+            if any(state.conflicts(access) for access in accesses):
+                result.append(Barrier())
+                state.clear()
+            for access in accesses:
+                state.note(access)
+            result.append(instruction)
+        return result
+
+
+@dataclass
+class _Dirty:
+    """The accesses since the last barrier: storage → their layouts."""
+
+    written: dict[int, set[Layout | None]] = field(default_factory=dict)
+    read: dict[int, set[Layout | None]] = field(default_factory=dict)
+
+    def conflicts(self, access: _Access) -> bool:
+        """Return True if another worker may have touched the data of this access."""
+        tables = (self.written, self.read) if access.writes else (self.written,)
+        touched = itertools.chain(*[table.get(access.root, ()) for table in tables])
+        return any(layout is None or layout != access.layout for layout in touched)
+
+    def note(self, access: _Access) -> None:
+        """Record an access."""
+        table = self.written if access.writes else self.read
+        table.setdefault(access.root, set()).add(access.layout)
+
+    def clear(self) -> None:
+        """Drop all accesses, after a barrier."""
+        self.written.clear()
+        self.read.clear()
