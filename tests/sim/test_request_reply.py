@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import magmath as mm
 import operation_bodies as bodies
+from counting_communicator import CountingCommunicator
 from engines import current, engine_of
-from magmath.comm.counting import CountingCommunicator
 from magmath.core import request_batching
 from magmath.engine import session
 from magmath.engine.engine import Engine

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import magmath as mm
+from counting_communicator import CountingCommunicator
 from engines import current, engine_of
 from executors import Compiled
 from magmath.codegen import background_build
-from magmath.comm.counting import CountingCommunicator
 from magmath.comm.isolated import IsolatedCommunicator
 from magmath.executor import isolated, tiers
 from magmath.executor.bind import Binding

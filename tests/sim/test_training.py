@@ -19,9 +19,9 @@ from torch.profiler import ProfilerActivity, profile
 
 import magmath as mm
 import magmath.engine.session
+from counting_communicator import CountingCommunicator
 from engines import current
 from executors import only, use_native_code
-from magmath.comm.counting import CountingCommunicator
 from magmath.engine import session
 from magmath.errors import (
     DataError,

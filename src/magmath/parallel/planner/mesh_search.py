@@ -18,7 +18,6 @@ from magmath.parallel.planner.costs import CostModel, CostTables
 from magmath.parallel.planner.elimination import AssignmentProblem, best_assignment
 from magmath.parallel.planner.layer_graph import BATCH, LayerGraph
 from magmath.parallel.planner.layer_options import (
-    INPUT,
     OUTPUT,
     REPLICATED,
     Option,
@@ -224,17 +223,3 @@ def search_meshes(graph: LayerGraph, model: CostModel, workers: int, limit: floa
     best = min(chosen, key=lambda key: steps[key].seconds)
     compared = {name: steps.get((one.mesh, one.options)) for name, one in fixed.items()}
     return SearchResult(chosen[best], steps[best], compared, gap, len(all_tables), len(steps))
-
-
-def is_hybrid(candidate: MeshCandidate) -> bool:
-    """Return True if convolutions divide samples, and at least one dense layer its outputs or
-    inputs."""
-    products = [
-        (layer, option)
-        for layer, option in zip(candidate.tables.graph.layers, candidate.options, strict=True)
-        if layer.rows
-    ]
-    convolutions = [option for layer, option in products if "correlation" in layer.kind]
-    dense = [option for layer, option in products if "correlation" not in layer.kind]
-    divides = [bool({OUTPUT, INPUT} & set(option)) for option in dense]
-    return all(set(o) <= {BATCH, REPLICATED} for o in convolutions) and any(divides)
