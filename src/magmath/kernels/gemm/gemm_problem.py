@@ -195,13 +195,7 @@ def key(product: GemmProblem) -> str:
     batch = f"{_measured_batch(product)}x" if product.out.ndim == 3 else ""
     orders = "".join(_ORDERS[_order(x)] for x in (product.a, product.b, product.out))
     dtype = str(product.a.dtype).removeprefix("torch.")
-    words = [
-        "gemm (one of several workers)",
-        f"{batch}{m}x{n}x{k}",
-        dtype,
-        orders,
-        product.out.device.type,
-    ]
+    words = ["gemm", f"{batch}{m}x{n}x{k}", dtype, orders, product.out.device.type]
     words += ["widening"] * product.widens
     words += ["Gram"] * product.is_gram
     if not product.is_plain:

@@ -115,7 +115,7 @@ def _chosen(
         library: partial(routine.trial, forms, dtype, library=library, **dict(options))
         for library in able
     }
-    key = f"{routine.name} (one of several workers) {', '.join(words)}"
+    key = f"{routine.name} {', '.join(words)}"
     return tuner.choose(key, trials, budget=BUDGET_SECONDS)
 
 
