@@ -1,5 +1,19 @@
-"""The pipeline of passes, from a user's graph to a planned one: each pass maps a graph to a graph,
-in the order of this file."""
+"""The pipeline of passes, from a user's graph to a planned one.
+
+The passes, in order; a rewrite maps a graph to a graph, an analysis describes a graph:
+
+simplify          rewrite    merges equal nodes and applies algebraic identities
+join_sums         rewrite    joins sums over the same elements
+periodic_margins  rewrite    makes rolls of one array views of one copy with margins
+place             rewrite    chooses the layout of every node and inserts redistributions
+fuse              rewrite    folds element-wise nodes into the kernels that can apply them
+fold_bias         rewrite    computes a product and its bias from one matrix
+block_reduction   rewrite    computes large operands of reductions block by block
+schedule          analysis   the order in which every worker computes the nodes
+storage_sharing   analysis   the nodes that share the storage of others
+memory_order      analysis   the order in which the dimensions of temporary arrays are stored
+rematerialize     rewrite    computes values a second time if the memory does not suffice
+"""
 
 from __future__ import annotations
 
