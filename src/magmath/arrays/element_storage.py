@@ -1,5 +1,5 @@
-"""Which arrays share elements: a storage lists them, each with the steps that cut it from the first
-one."""
+"""Element storage: a storage lists the arrays that share elements, each with the steps that cut it
+from the first one."""
 
 from __future__ import annotations
 

@@ -357,12 +357,6 @@ def evaluate(*arrays: LazyArray, wait: bool = False) -> None:
     Workers of other processes may still compute when this returns; with `wait`, all work that has
     been started on the pool is done, and its failures are raised here.
     """
-    _evaluate(arrays)
-    if wait:
-        session.engine().wait()
-
-
-def _evaluate(arrays: Sequence[LazyArray]) -> None:
     for given in arrays:
         if not isinstance(given, LazyArray):
             raise TypeError(
@@ -370,15 +364,13 @@ def _evaluate(arrays: Sequence[LazyArray]) -> None:
                 "; make one with mm.asarray(x)"
             )
     missing = [a for a in arrays if not a.is_known()]
-    if not missing:
-        return
-    engine = session.engine()
-    engine.forget_failed()
+    if missing:
+        session.engine().forget_failed()
     for array in missing:  # another array with the same node may be evaluated by now
         if array.node.value is not None and not array.node.is_leaf:
             array.set_known(array.node.value)
     if missing := [a for a in missing if not a.is_known()]:
-        updated = any(array._formers for array in missing)
+        engine, updated = session.engine(), any(array._formers for array in missing)
         try:
             if updated:
                 engine.settle()
@@ -392,3 +384,5 @@ def _evaluate(arrays: Sequence[LazyArray]) -> None:
             raise
         for array, leaf in zip(missing, known, strict=True):
             array.set_known(leaf)
+    if wait:
+        session.engine().wait()

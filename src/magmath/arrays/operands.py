@@ -51,8 +51,7 @@ _INTEGERS_OF_TRUTH = frozenset(
 
 def combined(operation: str, inputs: tuple[Node, ...], line: Line) -> Node:
     """Return the node of an element-wise operation on operands of one type, or the leaf with its
-    value if it is computed now; of truth values the sum is their disjunction, and the product
-    their conjunction."""
+    value if it is computed now. For bool, `add` is `logical_or` and `multiply` is `logical_and`."""
     if inputs[0].dtype is bool_:
         operation = _TRUTH.get(operation, operation)
     return elementwise(e.OPERATIONS[operation], inputs, line)

@@ -314,7 +314,7 @@ def _connected(output: Node, sources: Sequence[Node], closes: bool) -> _Connecte
 class _Dependence:
     """Which records depend on sources.
 
-    sources   the nodes with the values of the sources
+    sources             the nodes with the values of the sources
     through_gradients   if False, gradients depend on nothing
     """
 

@@ -15,11 +15,12 @@ from magmath.core.cpu import CACHE_LINE
 RING_DEPTH = 3
 """Slots of a worker's ring: it writes up to this many panels ahead of the slowest reader."""
 PANELS_PER_WORKER = 6
-"""Minimum number of panels per worker: more balance the work better, in smaller products."""
+"""Minimum number of panels per worker. A larger number balances the work better but makes the
+products smaller."""
 MAX_PANEL_ROWS = 128
 """Maximum rows of a panel: enough for matrix products at full speed."""
 PERMUTED_COLUMNS = 64
-"""Columns of a solution that are permuted at a time."""
+"""Number of a solution's columns that are permuted in one pass."""
 
 
 TALL_RATIO = 8

@@ -23,7 +23,7 @@ class Captured:
     """The arrays and variables that a traced function reads in addition to its arguments.
 
     placeholders   the leaves of the arguments
-    moves    if True, the move of a variable to another layout counts as an update
+    moves          if True, the move of a variable to another layout counts as an update
     """
 
     def __init__(

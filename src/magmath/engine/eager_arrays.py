@@ -75,10 +75,13 @@ _NEVER: Mapping[Any, Recipe] = MappingProxyType({})
 
 
 class _Attempt:
-    """The computation of a node: whether its value is needed now; whether it is assigned, so that
-    operands without other references are parts of it; `made`, the leaves of pending operands; and
-    whether it reads a stored array. Expressions of numbers alone belong to no pool, so they stay
-    pending until their values are needed, and outlive the pool."""
+    """The computation of a node.
+
+    is_needed     its value is needed now
+    is_assigned   it is assigned, so that operands without other references are parts of it
+    made          the leaves of pending operands
+    reads_stored  it reads a stored array
+    """
 
     __slots__ = ("is_assigned", "is_needed", "made", "reads_stored")
 
@@ -232,6 +235,8 @@ class EagerArrays:
                 return None
             add_user_line(error)
             raise
+        # Expressions of numbers alone belong to no pool, so they stay pending until their values
+        # are needed, and outlive the pool.
         if leaf is None or not (attempt.reads_stored or attempt.is_needed):
             return None
         for operand, known in attempt.made.items():

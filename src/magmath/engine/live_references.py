@@ -1,7 +1,8 @@
-"""Which nodes have references outside of an expression, by Python's reference counts.
+"""Live references: finds the nodes that are referenced outside of an expression, by Python's
+reference counts.
 
-So an expression is known to be the only reader of an array, whose memory can then be reused, and
-user code is known to hold an intermediate value, which is then stored.
+If an expression is the only reader of an array, the array's memory can be reused. If user code
+holds an intermediate value, the value is stored.
 """
 
 from __future__ import annotations

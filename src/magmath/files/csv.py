@@ -120,8 +120,8 @@ class _Table:
             file.seek(begin)
             data = file.read(end - begin)
         shape = (min(last * every, count) - first * every, self._spec.shape[1])
-        read_table_spec = self._parse(data, shape)
-        return read_table_spec[row.start - first * every : row.stop - first * every, column]
+        table = self._parse(data, shape)
+        return table[row.start - first * every : row.stop - first * every, column]
 
     def _parse(self, data: bytes, shape: tuple[int, ...]) -> NDArray[Any]:
         dtype = numpy_dtype(self._spec.dtype)
@@ -141,7 +141,7 @@ class _Table:
         return table
 
     def _parse_text(self, text: str, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Parse text that is hopefully complete; otherwise fill the missing values first."""
+        """Parse the text; if that fails, fill in missing values and parse again."""
         rows = self._rows
         columns = rows.columns or None
         if not rows.has_number_for_missing:

@@ -30,7 +30,7 @@ def _no_finish(path: str, specs: Mapping[str, ArraySpec]) -> None:
 class Format:
     """A file format.
 
-    single, named  True if a file can hold one array without a name, or arrays with names
+    single, named   True if a file can hold one array without a name, or arrays with names
     typed           True if a file contains the element types of its arrays; text does not
     entries         path → the arrays in a file, by name ("": the one without); reads headers only
     create          (path, what each array is) → a new file with room for them

@@ -1,4 +1,4 @@
-"""Whether a value was computed from an array: a search of the records of its provenance."""
+"""Dependence: searches the provenance of a value for the arrays from which it was computed."""
 
 from __future__ import annotations
 

@@ -76,10 +76,9 @@ class KernelCall:
     """One operation on one worker's tensors, from which a kernel binds a ready call.
 
     `out` and `inputs` are local tensors (0-d tensors for Python numbers, on a GPU at most one of
-    them in host memory). For operations that
-    count elements, `tile` and `tiles` are the tiles of the whole arrays that they hold, and `shape`
-    and `shapes` the shapes of the whole arrays. `repeated`: other workers compute the same
-    elements.
+    them in host memory). For operations that count elements, `tile` and `tiles` are the tiles of
+    the whole arrays that they hold, and `shape` and `shapes` the shapes of the whole arrays.
+    `repeated`: other workers compute the same elements.
     """
 
     out: torch.Tensor

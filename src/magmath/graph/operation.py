@@ -349,7 +349,7 @@ class Operation:
     """One operation.
 
     infer             (*inputs, **attributes) → (shape, dtype); raises for invalid operands
-    axes              node → index notation, as above
+    axes              node → index notation (graph/index_notation.py)
     reduction         how letters that the result lacks are combined over workers, or None
     vjp               (node, cotangent) → a cotangent for each input, or None where it has none
     kernel            KernelCall → ready call, on torch tensors of any device

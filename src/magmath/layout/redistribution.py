@@ -20,9 +20,8 @@ from magmath.layout.moves import Move, longest_dimension, moves_between, reduced
 from magmath.layout.split import Split
 from magmath.layout.transition import collective_name, has_same_tiles
 
-SINGLE_STAGE_SIZE = (
-    1024  # elements; smaller reductions to replicas use one stage, since latency dominates
-)
+# Elements; smaller reductions to replicas use one stage, since latency dominates.
+SINGLE_STAGE_SIZE = 1024
 
 
 @dataclass(frozen=True, eq=False)

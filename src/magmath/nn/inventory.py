@@ -67,9 +67,9 @@ class ModuleStructure:
 class Inventory(Generic[Kind]):
     """The parts of a module, each under the first path at which it was found.
 
-    kind       the class of all modules
-    variables  by path; `modules` likewise, the module itself under ""
-    aliases    further paths of variables, and the path under which `variables` has them
+    kind        the class of all modules
+    variables   by path; `modules` likewise, the module itself under ""
+    aliases     further paths of variables, and the path under which `variables` has them
     deferred    the variables without a shape so far
     former      the inventory of an earlier walk
     """

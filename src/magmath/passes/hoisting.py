@@ -1,4 +1,4 @@
-"""Hoisted values: what a compiled function computes from variables and captured arrays alone.
+"""Hoisted values: finds what a compiled function computes from variables and captured arrays alone.
 
 They are the same in every call until one of the variables changes, so the engine computes them
 once (`engine/hoisted_values.py`), and the function's program reads them. At inference these are the

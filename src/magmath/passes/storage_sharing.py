@@ -1,13 +1,12 @@
 """Storage: decides which nodes share the storage of others.
 
 A redistribution in which every worker keeps a part of its own tile is a view, and so is a slice. A
-gathering among workers that
-share memory is computed directly in the shared copy. An output with a target is computed in the
-target's storage if that is safe. An operand that is accumulated onto, or transformed in place, is
-computed in the storage of the result, or at its beginning if the result is larger. The operands of
-a concatenation are computed in their parts of it. An element-wise result reuses the storage of an
-operand after its last use. Every other node gets its own part of the program's arena, from its
-first to its last use.
+gathering among workers that share memory is computed directly in the shared copy. An output with a
+target is computed in the target's storage if that is safe. An operand that is accumulated onto, or
+transformed in place, is computed in the storage of the result, or at its beginning if the result is
+larger. The operands of a concatenation are computed in their parts of it. An element-wise result
+reuses the storage of an operand after its last use. Every other node gets its own part of the
+program's arena, from its first to its last use.
 """
 
 from __future__ import annotations

@@ -225,9 +225,9 @@ _commands: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
 _replies: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 
 
-def encode_numbers(decode_numbers: list[Number]) -> list[bool | int | float | tuple[float, float]]:
+def encode_numbers(numbers: list[Number]) -> list[bool | int | float | tuple[float, float]]:
     """Encode parameters: complex numbers as pairs."""
-    return [(n.real, n.imag) if isinstance(n, complex) else n for n in decode_numbers]
+    return [(n.real, n.imag) if isinstance(n, complex) else n for n in numbers]
 
 
 def decode_numbers(wire: list[bool | int | float | tuple[float, float]]) -> list[Number]:

@@ -103,7 +103,7 @@ class Transport(ABC):
         released: Sequence[int],
     ) -> list[LocalArray]:
         """Drop the arrays `released`, compute nodes without a program (see `Pool.compute`) and
-        store the results as the arrays `outputs`; only where `direct`."""
+        store the results as the arrays `outputs`; only if `is_inline`."""
         raise AssertionError("workers in other processes receive programs")
 
     def run(
@@ -115,22 +115,22 @@ class Transport(ABC):
         released: Sequence[int],
     ) -> list[float]:
         """Drop the arrays `released` and run one step of a program; return the emitted scalars.
-        Only where `direct`."""
+        Only if `is_inline`."""
         raise AssertionError("workers elsewhere are sent messages")
 
     def store(self, array: int, values: np.ndarray[Any, Any], layout: Layout, dtype: DType) -> None:
-        """Copy an array of this process to the only worker, under a number; only where `direct`."""
+        """Copy an array of this process to the only worker, under a number; only if `is_inline`."""
         raise AssertionError("workers elsewhere are sent messages")
 
     def get(self, array: int) -> LocalArray:
-        """Return an array itself, not a copy; only where `direct`."""
+        """Return an array itself, not a copy; only if `is_inline`."""
         raise AssertionError("workers elsewhere are sent messages")
 
     def prepare_replay(
         self, program: int, inputs: Sequence[int], outputs: Sequence[int]
     ) -> Callable[[Sequence[Number]], object]:
         """Return a call that runs a program again, between existing arrays, given its parameters;
-        only where `direct`."""
+        only if `is_inline`."""
         raise AssertionError("workers elsewhere are sent messages")
 
     @abstractmethod

@@ -76,8 +76,7 @@ def lu(
     shares: BlockCyclicRows, ring: PanelBroadcast, scratch: Tensor, out: Tensor, a: Tensor
 ) -> None:
     """Compute this worker's rows of the result of `magmath.kernels.linalg.lapack.lu` for a, (m, n):
-    the
-    order of the columns, which rank 0 stores, above [L\\U]. Collective.
+    the order of the columns, which rank 0 stores, above [L\\U]. Collective.
 
     A panel in the ring contains its pivots, and its rows from the first column right of the
     previous panels.

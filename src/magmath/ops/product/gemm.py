@@ -19,9 +19,8 @@ from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.ops.product.panel_products import in_panels
 
-TILED_MOST = (
-    6e8  # multiplications up to which `kernels/gemm/packed_gemm.py` is faster (docs/benchmarks.md)
-)
+# Multiplications up to which `kernels/gemm/packed_gemm.py` is faster (docs/benchmarks.md).
+TILED_MOST = 6e8
 # Operands: a, b, then the bias row if `bias`, then c and alpha if `accumulate`.
 
 

@@ -48,7 +48,7 @@ class Layer:
     nbytes       bytes that it reads and writes
     rows         outputs (channels, units) of the product, 0 if there is none; `columns`: positions
                  (samples × space); `depth`: summed elements
-    groups groups of channels that are computed independently
+    groups       groups of channels that are computed independently
     weights      bytes of the parameters of the product, and `other_weights` of the others
     tensors      number of parameters
     extents      the extent of each role in the result; "input" is the summed dimension
