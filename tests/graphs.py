@@ -32,8 +32,8 @@ BINARY = ("add", "subtract", "multiply", "maximum", "hypot")
 
 def _data(engine: Engine, values: Any, layout: Layout) -> RemoteArray:
     tensor = torch.from_numpy(np.asarray(values, dtype=np.float64).copy())
-    handle = engine.pool.put(tensor, layout)
-    return RemoteArray(engine.pool, handle, tuple(tensor.shape), float64, layout)
+    number = engine.pool.put(tensor, layout)
+    return RemoteArray(engine.pool, number, tuple(tensor.shape), float64, layout)
 
 
 def leaf_of(engine: Engine, values: Any, layout: Layout) -> Node:

@@ -133,7 +133,7 @@ def test_profiles_can_be_nested_and_end_with_an_error() -> None:
                 mm.evaluate(mm.asarray([1.0]) + 1) or mm.ones(2) + mm.ones(3)
             mm.evaluate(mm.asarray([1.0]) + 1)
         assert (len(inner.runs), len(outer.runs)) == (1, 1)
-        assert session.engine().recorder is None
+        assert session.engine().profiler is None
 
 
 def test_loops_are_profiled_by_the_step() -> None:

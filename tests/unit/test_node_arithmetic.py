@@ -127,7 +127,7 @@ def test_only_the_evaluation_state_of_a_node_changes() -> None:
         Array(node).numpy()
     after = {name: getattr(node, name) for name in SLOTS}
     changed = {name for name in SLOTS if after[name] is not before[name]}
-    assert changed == {"value", "handle"}
+    assert changed == {"value", "user_array"}
     set_value(node, None)
     assert node.value is None
 

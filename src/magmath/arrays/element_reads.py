@@ -35,7 +35,7 @@ def element_of(node: Node) -> Any:
         return None
     values: Any = data.elements
     if values is None:
-        values = data.pool.local_values(data.handle)
+        values = data.pool.local_values(data.number)
     if values is None:
         values = _fetched(data)
     if values is None:

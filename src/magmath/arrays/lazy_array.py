@@ -26,7 +26,7 @@ from magmath.engine.pending_arrays import MAX_HELD, ArrayHandle
 from magmath.engine.pending_readers import note_reader
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.errors import TracingError, WorkerLost
-from magmath.graph import Node, Shape, provenance_of, set_handle, set_value, topological
+from magmath.graph import Node, Shape, provenance_of, set_user_array, set_value, topological
 from magmath.graph.record_chains import nodes_before
 from magmath.layout import Layout
 from magmath.ops import leaves
@@ -83,7 +83,7 @@ class LazyArray(ArrayHandle):
         if leaf is not None:
             self.set_known(leaf)
             return
-        set_handle(node, ref(self))
+        set_user_array(node, ref(self))
         self.thread = get_ident()
         if pending_arrays.room < 0:
             pending_arrays.limit_held_bytes(session.engine())
@@ -275,7 +275,7 @@ class LazyArray(ArrayHandle):
     def replace_node(self, node: Node) -> None:
         """Refer to another node with the same value."""
         self._node, self._formers = node, None
-        set_handle(node, ref(self))
+        set_user_array(node, ref(self))
         self._leaf = node if node.operation is leaves.INPUT else None
 
     def undo(self) -> None:
@@ -315,7 +315,7 @@ def _undo_updates(nodes: Iterable[Node]) -> None:
     """Restore the arrays with failed in-place updates among those that refer to these nodes of a
     failed expression."""
     for node in list(nodes):
-        array = None if node.handle is None else node.handle()
+        array = None if node.user_array is None else node.user_array()
         if isinstance(array, LazyArray) and array._formers and array._node is node:
             array.undo()
 
@@ -335,7 +335,7 @@ def _can_be_computed(node: Node) -> bool:
             data = remote_array_of(node.value)
             if data.origin is not None:
                 data.origin.wait()
-            return not data.pool.has_failed(data.handle)
+            return not data.pool.has_failed(data.number)
         engine.evaluate([node])
         engine.wait()
     except Exception:
@@ -373,10 +373,10 @@ def evaluate(*arrays: LazyArray, wait: bool = False) -> None:
         engine, updated = session.engine(), any(array._formers for array in missing)
         try:
             if updated:
-                engine.settle()
+                engine.wait_for_fallible_run()
             known = engine.evaluate([array.node for array in missing])
             if updated:
-                engine.settle()
+                engine.wait_for_fallible_run()
         except (TracingError, WorkerLost):
             raise
         except Exception:

@@ -20,7 +20,7 @@ from magmath.graph.graph import topological_until
 from magmath.graph.operation import Gradients
 from magmath.graph.rebuild import with_expressions
 from magmath.graph.record_chains import nodes_before
-from magmath.graph.recorded_operands import Record, RecordedOperand
+from magmath.graph.recorded_operands import ProvenanceRecord, RecordedOperand
 from magmath.ops.creation import full
 from magmath.ops.elementwise import conj, where
 from magmath.ops.leaves import constant
@@ -324,7 +324,7 @@ class _Dependence:
         records = [provenance_of(node) for node in self._known]
         self.least_depth = min([0 if x is None else x.depth for x in records], default=0)
         """The depth of a record below which it depends on no source."""
-        self._answers: dict[Record, bool] = {}
+        self._answers: dict[ProvenanceRecord, bool] = {}
         self.query: DependenceQuery | None = None
         if len(self._sources) == 1:
             (only,) = self._sources

@@ -142,12 +142,12 @@ def profile() -> Iterator[Profile]:
     that were computed in the block.
     """
     engine = session.engine()
-    found, former = Profile(), engine.recorder
-    engine.recorder = lambda run: found.runs.append(explain_run(run))
+    found, former = Profile(), engine.profiler
+    engine.profiler = lambda run: found.runs.append(explain_run(run))
     try:
         yield found
     finally:
-        engine.recorder = former
+        engine.profiler = former
 
 
 def _new(program: Program) -> list[int]:

@@ -13,17 +13,19 @@ from magmath.ops.leaves import PARAMETER
 from magmath.passes.expand import expand
 
 
-def can_fail(node: Node) -> bool:
+def is_pending_and_fallible(node: Node) -> bool:
     """Return True for a pending operation that fails for some values of its operands."""
-    return node.value is None and may_fail(node)
+    return node.value is None and is_fallible(node)
 
 
-def any_can_fail(order: Iterable[Node]) -> bool:
+def any_pending_fallible(order: Iterable[Node]) -> bool:
     """Return True if the nodes contain a pending operation that fails for some values."""
-    return any(map(may_fail, [x for x in order if x.value is None and not x.operation.elementwise]))
+    return any(
+        map(is_fallible, [x for x in order if x.value is None and not x.operation.elementwise])
+    )
 
 
-def may_fail(node: Node) -> bool:
+def is_fallible(node: Node) -> bool:
     """Return True for an operation, pending or not, that fails for some values of its operands."""
     operation = node.operation
     if operation.elementwise or operation.leaf or operation.version or operation.mark:
@@ -35,7 +37,7 @@ def may_fail(node: Node) -> bool:
     )
 
 
-def program_can_fail(graph: Graph, in_range: Collection[Node] = ()) -> bool:
+def is_fallible_program(graph: Graph, in_range: Collection[Node] = ()) -> bool:
     """Return True if a graph has an operation that fails for some values of its leaves.
 
     Indices that are computed from numbers of the program alone are in range, and so are those that

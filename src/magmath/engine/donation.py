@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from magmath.engine.data_failures import can_fail
+from magmath.engine.data_failures import is_pending_and_fallible
 from magmath.engine.live_references import (
     has_array,
     is_referenced,
@@ -32,7 +32,7 @@ def is_small_write(written: Node, most: int) -> bool:
     reached, seen = [written], {written}
     while reached:
         node = reached.pop()
-        if node.nbytes > most or can_fail(node):
+        if node.nbytes > most or is_pending_and_fallible(node):
             return False
         pending = [x for x in node.inputs if x.value is None and not x.is_leaf]
         new = {x for x in pending if not x.operation.overwrites_first} - seen

@@ -3,7 +3,7 @@
 For a few kilobytes, an evaluation costs more than the arithmetic: the expression is examined, a
 program or kernels are looked up, memory is allocated on the workers. So an operation on small
 arrays whose values this process stores is one call of its kernel, as in NumPy. The result is stored
-here too, and is sent to the workers when a program reads it (`RemoteArray.handle`). Its provenance
+here too, and is sent to the workers when a program reads it (`RemoteArray.number`). Its provenance
 is recorded, so gradients pass through it as through any evaluated array.
 
 An operation stays pending if it is traced, reads a variable, or draws random numbers (which
@@ -217,8 +217,8 @@ class EagerArrays:
 
         The node may read values of variables. Its leaf would not record that, so no node gets it.
         """
-        handle = None if node.handle is None else node.handle()
-        if handle is not None or node.depth > MAX_DEPTH or self._pool.closed:
+        array = None if node.user_array is None else node.user_array()
+        if array is not None or node.depth > MAX_DEPTH or self._pool.closed:
             return None
         try:
             leaf = self._computed(node, _Attempt(is_assigned=True))
@@ -364,10 +364,10 @@ class EagerArrays:
         if node.value is not None:
             attempt.reads_stored = True
             return node.value if isinstance(node.value, Node) else None
-        handle = node.handle
-        pending = handle is not None and node.operation not in _CREATIONS
-        if handle is not None and attempt.is_assigned:
-            pending = handle() is not None  # without an array it is a part of the expression
+        user_array = node.user_array
+        pending = user_array is not None and node.operation not in _CREATIONS
+        if user_array is not None and attempt.is_assigned:
+            pending = user_array() is not None  # without an array it is a part of the expression
         if node.is_leaf or (pending and not attempt.is_needed):
             return None
         leaf = attempt.made.get(node) or self._computed(node, attempt)

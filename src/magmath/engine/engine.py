@@ -2,7 +2,7 @@
 
 The engine finds the program of an expression by its structure. On a miss it builds the graph, with
 leaves in place of evaluated parts, runs the passes and sends the program to the workers once. A run
-then names the program, the handles of its inputs and the values of its parameters.
+then names the program, the numbers of its inputs and the values of its parameters.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
 from magmath.engine.abandoned_run import AbandonedRun
 from magmath.engine.asynchronous_build import AsynchronousDivision
-from magmath.engine.data_failures import any_can_fail
+from magmath.engine.data_failures import any_pending_fallible
 from magmath.engine.donation import donate, is_small_write, with_former_values
 from magmath.engine.eager_arrays import EagerArrays
 from magmath.engine.found_program import FoundProgram
@@ -108,8 +108,8 @@ class Engine:
         self._intermediates = KeptIntermediates(pool)
         self._joint = JointEvaluation()
         self._last: RunHandle | None = None
-        self._uncertain: RunHandle | None = None  # the last run that can fail for some data
-        self.recorder: Callable[[RunHandle], object] | None = None  # receives runs to profile
+        self._last_fallible_run: RunHandle | None = None  # the last run that can fail for some data
+        self.profiler: Callable[[RunHandle], object] | None = None  # receives runs to profile
         self.copies = RedistributionCache(pool.workers, pool.memory_limit)
         self._needed_copies = NeededCopies()
 
@@ -181,10 +181,10 @@ class Engine:
         """Like `run`, with the program's input arrays and parameter values in order."""
         if self.pool.memory_limit is not None:
             self.copies.make_room(self.pool.array_bytes)
-        timed = self.recorder is not None
+        timed = self.profiler is not None
         run = self.pool.run(
             compiled.identifier,
-            self.handles(given),
+            self.numbers_of(given),
             numbers,
             steps=steps,
             progress=progress,
@@ -192,14 +192,14 @@ class Engine:
             asynchronous=asynchronous,
         )
         self._last = run
-        if compiled.can_fail and not self.pool.is_inline:
-            self._uncertain = run
-        if self.recorder is not None:
+        if compiled.is_fallible and not self.pool.is_inline:
+            self._last_fallible_run = run
+        if self.profiler is not None:
             run.values()
-            self.recorder(run)
+            self.profiler(run)
         outputs = []
-        for handle, (shape, dtype, layout) in zip(run.outputs, compiled.results, strict=True):
-            outputs.append(RemoteArray(self.pool, handle, shape, dtype, layout, run))
+        for number, (shape, dtype, layout) in zip(run.outputs, compiled.results, strict=True):
+            outputs.append(RemoteArray(self.pool, number, shape, dtype, layout, run))
         note_bytes(compiled.result_bytes)
         if run.can_be_abandoned and self.pool.memory_limit is None:
             run.repeat = AbandonedRun(compiled, tuple(given), tuple(numbers), outputs)
@@ -211,29 +211,29 @@ class Engine:
         """Recompute those of the arrays whose run was interrupted and abandoned."""
         for data in given:
             run = data.origin
-            if run is not None and run.repeat is not None and self.pool.was_abandoned(data.handle):
+            if run is not None and run.repeat is not None and self.pool.was_abandoned(data.number):
                 run.repeat.repeat(self.start)
 
-    def settle(self) -> None:
+    def wait_for_fallible_run(self) -> None:
         """Wait for the last run that can fail for its data; raise its failure. This precedes what
         would replace values by results of such runs."""
-        run = self._uncertain
+        run = self._last_fallible_run
         if run is not None:
             if run.is_pending:
                 run.wait()
-            self._uncertain = None
+            self._last_fallible_run = None
 
     def wait(self) -> None:
         """Wait until all started runs are done. Raises their failures."""
         if self._last is not None:
             self._last.values()
 
-    def handles(self, given: Sequence[RemoteArray]) -> list[int]:
-        """Return the handles of arrays. Raises MagmathError for data of another pool."""
+    def numbers_of(self, given: Sequence[RemoteArray]) -> list[int]:
+        """Return the numbers of arrays. Raises MagmathError for data of another pool."""
         if self.pool.any_failed:
             self.restore(given)
         return [
-            data.handle if data.pool is self.pool else self._checked(data).handle for data in given
+            data.number if data.pool is self.pool else self._checked(data).number for data in given
         ]
 
     def _checked(self, data: RemoteArray) -> RemoteArray:
@@ -250,7 +250,7 @@ class Engine:
         Raises TracingError for nodes that depend on arguments of a function that is being traced.
         """
         known = {node: self.redistributed(node) for node in nodes if _is_copy(node)}
-        if self.eager_arrays.most > 0 and self.recorder is None:
+        if self.eager_arrays.most > 0 and self.profiler is None:
             for node in nodes:
                 leaf = None if node in known else self.eager_arrays.value_leaf(node)
                 if leaf is not None:
@@ -267,14 +267,14 @@ class Engine:
         If an operation can fail depending on its data, this waits for the result first, so that the
         variables keep their values after a failure.
         """
-        self.settle()
+        self.wait_for_fallible_run()
         self.forget_failed()
         nodes = dict.fromkeys([node for _, node in pairs])
         eager = self._assigned_eagerly(pairs)
         known = {node: node.known for node in nodes}
         requested = tuple([node for node in nodes if _is_pending(node) and node not in eager])
         order = topological(requested, cut=True)
-        certain = not any_can_fail(order)
+        certain = not any_pending_fallible(order)
         overwritten = {node: v.release() for v, node in pairs} if certain else {}
         with self.pool.defer_interrupts():
             if requested:
@@ -288,7 +288,7 @@ class Engine:
 
     def _assigned_eagerly(self, pairs: Sequence[tuple[Target, Node]]) -> dict[Node, RemoteArray]:
         """Return the values of small pending nodes that this process computes."""
-        if not self.eager_arrays.most or self.recorder is not None:
+        if not self.eager_arrays.most or self.profiler is not None:
             return {}
         found = {
             node: self.eager_arrays.assigned_value(node, v.layout)
@@ -319,9 +319,9 @@ class Engine:
         if [x for x in order if x.operation.lower_to is not None and x.value is None]:
             simpler = expand(self.cut(Graph(outputs)))
             order, expanded = simpler.nodes, simpler.outputs
-        handles = self._eager_handles(order, expanded)
-        if handles is not None:
-            made = self._execute_eagerly(order, expanded, handles)
+        numbers = self._eager_numbers(order, expanded)
+        if numbers is not None:
+            made = self._execute_eagerly(order, expanded, numbers)
             known = dict(zip(outputs, map(leaf_of, made), strict=True))
             record_provenance(known, expression.order, expression.held)
         else:
@@ -356,7 +356,7 @@ class Engine:
         the leaves whose memory it reuses."""
         donated = [leaf for leaf in targets if leaf is not None]
         if donated:
-            self.settle()
+            self.wait_for_fallible_run()
         with self.pool.defer_interrupts() if donated else NO_CONTEXT:
             structure = structure_of(expression.order, outputs, targets)
             made = self._run_program(expression.order, outputs, targets, structure)
@@ -375,7 +375,7 @@ class Engine:
         Worker processes report failures later. In this process nothing fails after the only write,
         which checks its indices first.
         """
-        if not any_can_fail(order):
+        if not any_pending_fallible(order):
             return True
         writes = [x for x in order if x.operation.overwrites_first and x.value is None]
         return self.pool.is_inline and len(requested) == 1 and writes == list(requested)
@@ -415,10 +415,10 @@ class Engine:
         Their arrays drop the expression, unless it serves gradients by variables, or recomputation
         after a failure. Arrays of `results`, whose gradients exist, drop it like requested ones.
         """
-        certain = bool(nodes) and not any_can_fail(expression)
+        certain = bool(nodes) and not any_pending_fallible(expression)
         for node in nodes:
             can_drop = certain and (not node.reads_version or node in results)
-            array = node.handle() if can_drop and node.handle is not None else None
+            array = node.user_array() if can_drop and node.user_array is not None else None
             if array is not None and array.node is node:
                 array.set_known(known[node])
                 continue
@@ -483,7 +483,7 @@ class Engine:
     def _can_execute_eagerly(self) -> bool:
         """True if the worker of this process may compute small nodes without a program."""
         pool_can = self.pool.is_inline and not self.environment.deterministic
-        return pool_can and self.recorder is None
+        return pool_can and self.profiler is None
 
     def is_executed_eagerly(self, node: Node) -> bool:
         """Return True if the worker of this process computes the node, and others of its size,
@@ -505,10 +505,10 @@ class Engine:
             return False
         return is_unobservable(topological(own[:1], cut=True), own)
 
-    def _eager_handles(
+    def _eager_numbers(
         self, order: Sequence[Node], requested: Sequence[Node]
     ) -> dict[Node, int] | None:
-        """Return the handles of leaves and evaluated nodes if the nodes are computed eagerly.
+        """Return the numbers of leaves and evaluated nodes if the nodes are computed eagerly.
 
         Returns None if a program computes them. Eager execution needs the worker of this process
         and small arrays, each whole on that worker. Raises TracingError for an argument of a
@@ -528,7 +528,7 @@ class Engine:
             elif value is not None or operation.leaf:
                 data = remote_array_of(node)
                 small = data.layout.is_on_single_worker and data.nbytes <= most
-                given[node] = data.handle if data.pool is pool else self._checked(data).handle
+                given[node] = data.number if data.pool is pool else self._checked(data).number
             else:
                 small = node.nbytes <= most and operation is not REDISTRIBUTE
         return given if small else None
@@ -540,8 +540,8 @@ class Engine:
         made = self.pool.compute(order, different, given)
         note_bytes(self.at_once_bytes * len(different))  # at most
         found = [
-            RemoteArray(self.pool, handle, node.shape, node.dtype, layout)
-            for node, (handle, layout) in zip(different, made, strict=True)
+            RemoteArray(self.pool, number, node.shape, node.dtype, layout)
+            for node, (number, layout) in zip(different, made, strict=True)
         ]
         if len(different) < len(requested):
             data = dict(zip(different, found, strict=True))

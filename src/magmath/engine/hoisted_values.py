@@ -1,7 +1,7 @@
 """The hoisted values of a compiled function, computed once for each state of its variables.
 
 `passes/hoisting.py` finds them. They are kept while the function exists; the arrays from which they
-are computed are compared by their handles, which change with every assignment.
+are computed are compared by their numbers, which change with every assignment.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class HoistedValues:
 
     def __init__(self, engine: Engine, values: Sequence[Node]) -> None:
         self._engine = engine
-        self._handles: Sequence[int] | None = None
+        self._numbers: Sequence[int] | None = None
         self._data: Mapping[Node, RemoteArray] = {}
         self.leaves: list[Node] = []
         if not values:
@@ -93,10 +93,10 @@ class HoistedValues:
         """Return the current data by leaf; compute them if their operands have changed."""
         if not self.leaves:
             return self._data
-        handles = self._engine.handles([remote_array_of(leaf) for leaf in self._read])
+        numbers = self._engine.numbers_of([remote_array_of(leaf) for leaf in self._read])
         pool = self._engine.pool
-        failed = pool.any_failed and any(pool.has_failed(x.handle) for x in self._data.values())
-        if handles != self._handles or failed:
+        failed = pool.any_failed and any(pool.has_failed(x.number) for x in self._data.values())
+        if numbers != self._numbers or failed:
             made, _ = self._engine.run(self._compiled, self._graph.leaves)
-            self._handles, self._data = handles, dict(zip(self.leaves, made, strict=True))
+            self._numbers, self._data = numbers, dict(zip(self.leaves, made, strict=True))
         return self._data

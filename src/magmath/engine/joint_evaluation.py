@@ -26,7 +26,7 @@ from threading import local
 from typing import NamedTuple, Protocol, final
 from weakref import ref
 
-from magmath.engine.data_failures import can_fail
+from magmath.engine.data_failures import is_pending_and_fallible
 from magmath.graph import Node, topological
 from magmath.ops.leaves import CONSTANT, PARAMETER
 
@@ -125,7 +125,11 @@ class JointEvaluation:
             value = call.value.node
             nodes += [] if value is None else [value]
             others = [node for node in nodes if node not in pending]
-            if not any(can_fail(x) for x in topological(others, cut=True) if x not in pending):
+            if not any(
+                is_pending_and_fallible(x)
+                for x in topological(others, cut=True)
+                if x not in pending
+            ):
                 found |= dict.fromkeys(others)
         return list(found)
 

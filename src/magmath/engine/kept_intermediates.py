@@ -62,7 +62,7 @@ class KeptIntermediates:
         """Drop the value of a node if its run has failed; return True if it has no value then."""
         if node is None or node.value is None:
             return True
-        failed = self._pool.has_failed(remote_array_of(node.value).handle)
+        failed = self._pool.has_failed(remote_array_of(node.value).number)
         if failed:
             set_value(node, None)
         return failed

@@ -115,5 +115,5 @@ def is_unobservable(order: Sequence[Node], own: Sequence[Node]) -> bool:
 
 def has_array(node: Node) -> bool:
     """Return True if an array of user code refers to this node."""
-    array = None if node.handle is None else node.handle()
+    array = None if node.user_array is None else node.user_array()
     return array is not None and array.node is node

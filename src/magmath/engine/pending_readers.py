@@ -43,23 +43,23 @@ class _RegisteredReader:
     """A weak reference to an array, and the values that it reads of each variable, found on first
     use."""
 
-    __slots__ = ("_handle", "_values")
+    __slots__ = ("_array", "_values")
 
-    def __init__(self, handle: Reader) -> None:
-        self._handle = ref(handle)
+    def __init__(self, array: Reader) -> None:
+        self._array = ref(array)
         self._values: dict[Node, list[ref[Node]]] | None = None
 
-    def handle(self) -> Reader | None:
+    def array(self) -> Reader | None:
         """Return the array if it exists and keeps values of variables, otherwise None."""
-        handle = self._handle()
-        return handle if handle is not None and handle.keeps_values else None
+        array = self._array()
+        return array if array is not None and array.keeps_values else None
 
     def reads_former_value(self, current: Mapping[Node, Node]) -> bool:
         """Return True if it reads a former value of one of these variables, whose current values
         are given."""
         if self._values is None:
-            handle = self._handle()
-            self._values = {} if handle is None else _values_read(handle)
+            array = self._array()
+            self._values = {} if array is None else _values_read(array)
         values = self._values
         return any(
             read() is not current[variable]
@@ -68,10 +68,10 @@ class _RegisteredReader:
         )
 
 
-def _values_read(handle: Reader) -> dict[Node, list[ref[Node]]]:
+def _values_read(array: Reader) -> dict[Node, list[ref[Node]]]:
     """Return weak references to the leaves of values of variables that an expression reads, by
     variable."""
-    node = handle.node
+    node = array.node
     provenance = provenance_of(node)
     if provenance is not None:  # it was evaluated
         operands = provenance.direct_operands()
@@ -89,10 +89,10 @@ _readers: list[_RegisteredReader] = []
 _most = FEWEST
 
 
-def note_reader(handle: Reader) -> None:
+def note_reader(array: Reader) -> None:
     """Register an array whose expression reads the value of a variable."""
     global _most
-    _readers.append(_RegisteredReader(handle))
+    _readers.append(_RegisteredReader(array))
     if len(_readers) > _most:
         _drop_released()
         _most = max(FEWEST, 2 * len(_readers))
@@ -107,11 +107,11 @@ def readers_of_former_values(values: Iterable[tuple[Node, Node]]) -> list[Any]:
     current = dict(values)
     found = []
     for reader in _readers:
-        handle = reader.handle()
-        if handle is not None and reader.reads_former_value(current):
-            found.append(handle)
+        array = reader.array()
+        if array is not None and reader.reads_former_value(current):
+            found.append(array)
     return found
 
 
 def _drop_released() -> None:
-    _readers[:] = [reader for reader in _readers if reader.handle() is not None]
+    _readers[:] = [reader for reader in _readers if reader.array() is not None]

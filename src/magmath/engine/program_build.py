@@ -38,7 +38,7 @@ class Compiled:
     program: Program
     inputs: tuple[int, ...]
     parameters: tuple[int, ...]
-    can_fail: bool = False
+    is_fallible: bool = False
     """True if it fails for some data (`engine/data_failures.py`)."""
 
     @cached_property

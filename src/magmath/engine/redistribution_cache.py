@@ -85,7 +85,7 @@ class RedistributionCache:
         """Return the copy of an array in a layout, or None."""
         copy = data.copies.get(layout)
         if copy is not None:
-            self._recent.move_to_end((data.handle, layout))
+            self._recent.move_to_end((data.number, layout))
         return copy
 
     def keep(self, data: RemoteArray, layout: Layout, copy: RemoteArray, held: int) -> None:
@@ -93,7 +93,7 @@ class RedistributionCache:
         if copy.nbytes > self.budget or self._is_short(held):
             return
         data.copies[layout] = copy
-        self._recent[data.handle, layout] = ref(data)
+        self._recent[data.number, layout] = ref(data)
         self._evict(self.budget)
 
     def make_room(self, held: int) -> None:
@@ -108,8 +108,8 @@ class RedistributionCache:
         living = {key: data for key, known in self._recent.items() if (data := known()) is not None}
         self._recent = OrderedDict((key, ref(data)) for key, data in living.items())
         total = sum(data.copies[layout].nbytes for (_, layout), data in living.items())
-        for (handle, layout), data in living.items():
+        for (number, layout), data in living.items():
             if total <= budget:
                 break
             total -= data.copies.pop(layout).nbytes
-            del self._recent[handle, layout]
+            del self._recent[number, layout]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from magmath.runtime.messages import Number
     from magmath.runtime.run_handle import RunHandle
 
-_HANDLE = attrgetter("_handle")
+_NUMBER = attrgetter("_number")
 MAX_RESULTS = 4
 BOUND_TIME = 16  # the time of a run that is bound to its memory, in prepared calls
 MAX_EXCESS = 8 * BOUND_TIME
@@ -41,7 +41,7 @@ MAX_CALLS = 16  # prepared calls per result buffer, for different operands
 
 @final
 class ResultBuffers:
-    """The results of a run, and the calls that recompute them, by the handles of the operands."""
+    """The results of a run, and the calls that recompute them, by the numbers of the operands."""
 
     __slots__ = ("calls", "data", "leaves")
 
@@ -87,19 +87,19 @@ class ReplayCache:
         Raises as `Engine.start`.
         """
         engine = self._engine
-        if self._is_eager and engine.recorder is None:
+        if self._is_eager and engine.profiler is None:
             made = self._computed_here(given, numbers)
             if made is not None:
                 return made
-        results = self._free() if self.keeps and engine.recorder is None else None
+        results = self._free() if self.keeps and engine.profiler is None else None
         if results is None:
             data, self.last = engine.start(self.compiled, given, numbers)
             results = ResultBuffers(data)
             self._note_bound()
         else:
-            operands = tuple(map(_HANDLE, given))  # properties take time
+            operands = tuple(map(_NUMBER, given))  # properties take time
             if None in operands:
-                operands = tuple([x.handle for x in given])
+                operands = tuple([x.number for x in given])
             call = results.calls.get(operands)
             if call is None:
                 call = self._ready(results, given)
@@ -191,6 +191,6 @@ class ReplayCache:
     def _ready(
         self, results: ResultBuffers, given: Sequence[RemoteArray]
     ) -> Callable[[Sequence[Number]], object]:
-        operands, outputs = self._engine.handles(given), self._engine.handles(results.data)
+        operands, outputs = self._engine.numbers_of(given), self._engine.numbers_of(results.data)
         call = self._engine.pool.prepare_replay(self.compiled.identifier, operands, outputs)
         return store_bounded(results.calls, tuple(operands), call, MAX_CALLS)

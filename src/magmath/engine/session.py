@@ -211,7 +211,7 @@ def eager_leaf(node: Node) -> Node | None:
     """Return an input leaf with the value of a new node if it is small and computed at once;
     otherwise, and without a pool, None."""
     engine = _engine
-    if engine is None or engine.recorder is not None:
+    if engine is None or engine.profiler is not None:
         return None
     return engine.eager_arrays.leaf_of(node)
 
@@ -220,7 +220,7 @@ def eager_result(operation: Operation, inputs: tuple[Node, ...], line: Line) -> 
     """Return an input leaf with the value of an operation without attributes on small arrays;
     None if it must become a node (`EagerArrays.applied`)."""
     engine = _engine
-    if engine is None or engine.recorder is not None:
+    if engine is None or engine.profiler is not None:
         return None
     return engine.eager_arrays.applied(operation, inputs, line)
 

@@ -39,14 +39,14 @@ class Node(Arithmetic, Struct, eq=False, weakref=True):
     leaf. `signature` holds the properties that the node shares with equal applications, or None.
 
     Four slots are the evaluation state of the node. They change while it is evaluated, and only by
-    `set_value`, `set_result`, `set_handle` and `recorded_operands.set_provenance`:
+    `set_value`, `set_result`, `set_user_array` and `recorded_operands.set_provenance`:
 
     value       the data of an `input`, a weak reference to the variable of a `variable`, and the
                 number of a `parameter`; for any other node the leaf that holds the node's value,
                 once it is computed
     result      a weak reference to the leaf that will hold the value of a pending node, for objects
                 that do not hold the node itself
-    handle      a weak reference to the latest array of the user's code that refers to the node
+    user_array  a weak reference to the latest array of the user's code that refers to the node
     provenance  how the value of a leaf was computed (`provenance.provenance_of` returns it)
 
     In addition, `set_variable_layout` changes the layout of a variable's leaf. Assignments to
@@ -66,7 +66,7 @@ class Node(Arithmetic, Struct, eq=False, weakref=True):
     reads_version: bool = False
     provenance: Any = None
     result: WeakResult | None = None
-    handle: Callable[[], Any] | None = None
+    user_array: Callable[[], Any] | None = None
 
     @property
     def name(self) -> str:
@@ -234,7 +234,7 @@ def _nothing() -> None:
 # The evaluation state of nodes. These functions are the setters of the slots.
 set_value: Callable[[Node, Any], None] = Node.__dict__["value"].__set__
 set_result: Callable[[Node, WeakResult], None] = Node.__dict__["result"].__set__
-set_handle: Callable[[Node, Callable[[], Any]], None] = Node.__dict__["handle"].__set__
+set_user_array: Callable[[Node, Callable[[], Any]], None] = Node.__dict__["user_array"].__set__
 """Set a weak reference to the array of the user's code that refers to the node."""
 _set_layout: Callable[[Node, Layout], None] = Node.__dict__["layout"].__set__
 

@@ -234,7 +234,7 @@ class _Program:
     def undone_on_failure(self, first: list[float]) -> Iterator[None]:
         """Undo all runs of this block if one of them fails for its data, and clear the list of the
         first computed value."""
-        if not self.compiled.can_fail:
+        if not self.compiled.is_fallible:
             yield
             return
         steps = self._steps
@@ -279,7 +279,7 @@ class _Program:
         def note(done: int, values: list[float]) -> None:
             first.extend(values[: 1 - len(first)])
 
-        _, run = overwrite(self.targets, start, can_fail=compiled.can_fail)
+        _, run = overwrite(self.targets, start, is_fallible=compiled.is_fallible)
         self._steps += steps
         values = run.values()
         note(steps, values)

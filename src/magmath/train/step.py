@@ -337,7 +337,7 @@ class TrainingStep:
             given = [numbers.get(leaf, leaf.value) for leaf in _of(leaves, compiled.parameters)]
             return self.engine.start(compiled, inputs, given, steps=steps, progress=progress)
 
-        _, run = overwrite(traced.variables, start, can_fail=compiled.can_fail)
+        _, run = overwrite(traced.variables, start, is_fallible=compiled.is_fallible)
         emitted = run.values()
         if run.timings and traced is self.full:
             self._profiled = run

@@ -144,7 +144,7 @@ class _LoopProgram:
             given_numbers = [values.get(x, x.value) for x in self._leaves(self.compiled.parameters)]
             return self.engine.start(self.compiled, given, given_numbers, steps=self._steps)
 
-        made, run = overwrite(variables, start, can_fail=self.compiled.can_fail)
+        made, run = overwrite(variables, start, is_fallible=self.compiled.is_fallible)
         run.values()
         line = user_line()
         leaves = [leaf_of(one) for one in made[:-1]]

@@ -184,17 +184,17 @@ class Specialization:
             made, self.replays.last = overwrite(
                 self._assigned,
                 lambda: self.engine.start(self.replays.compiled, self._given(values), numbers),
-                can_fail=self.replays.compiled.can_fail,
+                is_fallible=self.replays.compiled.is_fallible,
             )
             leaves = [leaf_of(data) for data in made]
             self.provenance.note(leaves, operands, arguments, drawn)
             return self._deliver(leaves, arguments)
         if self.updated:
-            self.engine.settle()
+            self.engine.wait_for_fallible_run()
         given = values if self._in_order else self._given(values, hoisted)
         results = self.replays.run(given, numbers)
         if self.updated:
-            self.engine.settle()
+            self.engine.wait_for_fallible_run()
         self.provenance.note(results.leaves, operands, arguments, drawn)
         found = self._deliver(results.leaves, arguments)
         self.replays.keep(results)
@@ -233,14 +233,14 @@ class Specialization:
         self, numbers: Sequence[Any], hoisted: Mapping[Node, RemoteArray]
     ) -> Sequence[Any]:
         """Return the numbers of a call with the versions of the arrays that it reads: their
-        handles, after interrupted runs were repeated."""
+        numbers, after interrupted runs were repeated."""
         if not self._versions:
             return numbers
         leaves = list(self._versions.values())
         data = [hoisted.get(leaf) or remote_array_of(leaf) for leaf in leaves]
-        handles = dict(zip(self._versions, self.engine.handles(data), strict=True))
+        array_numbers = dict(zip(self._versions, self.engine.numbers_of(data), strict=True))
         return [
-            handles.get(x, number) if isinstance(x, Node) else number
+            array_numbers.get(x, number) if isinstance(x, Node) else number
             for x, number in zip(self._numbers, numbers, strict=True)
         ]
 
