@@ -20,9 +20,9 @@ from magmath.kernels.conv.convolution_problem import PASSES, ConvolutionProblem,
 from magmath.kernels.conv.winograd import ERROR_BOUND, Method
 from magmath.kernels.conv.winograd_transforms import ALGORITHMS, TAPS, WinogradAlgorithm
 from magmath.kernels.dispatch.measurements import ROUNDS
-from magmath.kernels.dispatch.online import OnlineCall, Option
+from magmath.kernels.dispatch.online import OnlineCall, OnlineCandidate
 from magmath.kernels.dispatch.registry import Candidate, candidates, is_always_ready
-from magmath.kernels.dispatch.tuner import Call, Tuner
+from magmath.kernels.dispatch.tuner import ReadyCall, Tuner
 from magmath.kernels.gemm.gemm import bind_gemm
 
 OFF = Tuner(enabled=False)
@@ -279,7 +279,7 @@ def test_depthwise_with_several_outputs_a_channel(direction: str) -> None:
         assert _error(problem, expected) < 5e-6
 
 
-def _product(*operands: torch.Tensor, **factors: Any) -> Call:
+def _product(*operands: torch.Tensor, **factors: Any) -> ReadyCall:
     return bind_gemm(*operands, tuner=OFF, **factors)
 
 
@@ -376,12 +376,12 @@ def test_the_program_decides_while_it_runs() -> None:
     assert tuner.known_choice(key(problem), names) in names
 
 
-def _timed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, float], Call]:
+def _timed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, float], ReadyCall]:
     """Return a function that returns calls of given durations on a simulated clock."""
     now = [0.0]
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
 
-    def make(name: str, seconds: float) -> Call:
+    def make(name: str, seconds: float) -> ReadyCall:
         def call() -> None:
             now[0] += seconds
             made.append(name)
@@ -393,9 +393,11 @@ def _timed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, float], Call]:
     return make
 
 
-def _options(make: Callable[[str, float], Call], **seconds: float) -> dict[str, Option]:
+def _options(
+    make: Callable[[str, float], ReadyCall], **seconds: float
+) -> dict[str, OnlineCandidate]:
     return {
-        name: Option(lambda name=name, s=s: make(name, s), is_always_ready)  # type: ignore[misc]
+        name: OnlineCandidate(lambda name=name, s=s: make(name, s), is_always_ready)  # type: ignore[misc]
         for name, s in seconds.items()
     }
 
@@ -423,7 +425,7 @@ def test_the_first_call_of_each_of_several_layers_is_not_timed(
     now = [0.0]
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
 
-    def reordering() -> Call:
+    def reordering() -> ReadyCall:
         calls: list[None] = []
 
         def call() -> None:
@@ -432,7 +434,7 @@ def test_the_first_call_of_each_of_several_layers_is_not_timed(
 
         return call
 
-    def plain() -> Call:
+    def plain() -> ReadyCall:
         def call() -> None:
             now[0] += 1.0
 
@@ -440,8 +442,8 @@ def test_the_first_call_of_each_of_several_layers_is_not_timed(
 
     tuner = Tuner()
     options = {
-        "plain": Option(plain, is_always_ready),
-        "packed": Option(reordering, is_always_ready),
+        "plain": OnlineCandidate(plain, is_always_ready),
+        "packed": OnlineCandidate(reordering, is_always_ready),
     }
     layers = [OnlineCall(tuner, "op", options) for _ in range(4)]
     for _ in range(20):

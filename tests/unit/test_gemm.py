@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from magmath.codegen import runtime_library
 from magmath.errors import DTypeError, ShapeError
 from magmath.kernels.dispatch.registry import ROWS, Candidate
-from magmath.kernels.dispatch.tuner import Call, Tuner
+from magmath.kernels.dispatch.tuner import ReadyCall, Tuner
 from magmath.kernels.gemm import blas, divided_gemv, gemm_candidates
 from magmath.kernels.gemm.gemm import bind_gemm
 from magmath.kernels.gemm.gemm_candidates import CANDIDATES, candidates_for
@@ -228,7 +228,7 @@ def test_rows_of_a_divided_product_are_independent() -> None:
     assert torch.equal(out.nan_to_num(nan=-1), known.nan_to_num(nan=-1))
 
 
-def default(product: GemmProblem) -> Call:
+def default(product: GemmProblem) -> ReadyCall:
     return candidates_for(product, 2**30)[0].bind(product, default)
 
 
@@ -423,7 +423,7 @@ def test_integers_are_exact_over_more_summands_than_a_float_holds(
 def test_memory_of_a_bound_call_lives_with_it() -> None:
     pointer = CANDIDATES["blas"]
 
-    def bound() -> tuple[Call, torch.Tensor]:
+    def bound() -> tuple[ReadyCall, torch.Tensor]:
         out = torch.empty(50, 50)
         return pointer.bind(GemmProblem(out, torch.ones(50, 50), torch.ones(50, 50), 1.0, 0.0,
                                     None, False), default), out  # fmt: skip

@@ -72,7 +72,7 @@ replies = st.one_of(
     st.builds(messages.Hello, naturals, texts, naturals, texts, naturals, st.booleans()),
     st.builds(messages.Done, naturals),
     st.builds(messages.Values, naturals, st.lists(floats), naturals),
-    st.builds(messages.Tile, naturals),
+    st.builds(messages.TileMessage, naturals),
     st.builds(messages.Progress, naturals, naturals, st.lists(floats)),
     st.builds(messages.Counters, naturals, st.dictionaries(texts, naturals)),
     st.builds(
@@ -221,7 +221,7 @@ def test_a_worker_survives_hostile_messages_and_executes_none(
     ]
     with caplog.at_level(logging.WARNING):
         answers = serve([*hostile, [encode(put), bytes(24)], [encode(messages.Get(2, 1))]])
-    assert answers == [messages.Done(1), messages.Tile(2)]
+    assert answers == [messages.Done(1), messages.TileMessage(2)]
     assert len(caplog.records) == len(hostile)
     assert exploited == []
 

@@ -26,11 +26,11 @@ from magmath.ops.sums import broadcast_to
 
 Size = int | tuple[int, ...] | None
 """A shape by NumPy's name."""
-Parameter = Any
+DistributionParameter = Any
 """A number, or an array of one number for each element, which broadcasts to the result."""
 
 
-class State(Protocol):
+class DrawState(Protocol):
     """The state of a generator, from which random arrays are drawn."""
 
     def draw(self) -> tuple[Node, Node]:
@@ -47,7 +47,12 @@ class Draw:
     """
 
     def __init__(
-        self, state: State, name: str, size: Size, dtype: DTypeLike, **given: Parameter
+        self,
+        state: DrawState,
+        name: str,
+        size: Size,
+        dtype: DTypeLike,
+        **given: DistributionParameter,
     ) -> None:
         self.state, self.name = state, name
         self.dtype = floating_type(dtype)
@@ -189,7 +194,13 @@ def counted(node: Node, dtype: DTypeLike, layout: LayoutLike) -> Array:
     return placed(e.astype(node, as_dtype(dtype or int64)), layout)
 
 
-def integers(state: State, low: Parameter, high: Parameter, size: Size, endpoint: bool) -> Node:
+def integers(
+    state: DrawState,
+    low: DistributionParameter,
+    high: DistributionParameter,
+    size: Size,
+    endpoint: bool,
+) -> Node:
     """Return integers from low up to high, or from 0 up to low if high is None. Bounds are integers
     or integer arrays; the upper one is included only with `endpoint`."""
     bounds = [_bound(x) for x in ((0, low) if high is None else (low, high))]

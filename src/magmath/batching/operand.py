@@ -42,4 +42,4 @@ class BatchOperand:
 
 
 BatchOperands: TypeAlias = Sequence[BatchOperand]
-Rule: TypeAlias = Callable[[Node, BatchOperands], Node]
+BatchingRule: TypeAlias = Callable[[Node, BatchOperands], Node]

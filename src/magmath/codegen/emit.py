@@ -113,8 +113,8 @@ def loop_order(shape: Shape, strides: Sequence[int] = ()) -> Sequence[int]:
     return sorted(dimensions, key=lambda d: -strides[d]) if strides else dimensions
 
 
-LocalIndices = Callable[[Sequence[str]], Sequence[str]]
-View = Callable[[NativeCall, "torch.Tensor"], "torch.Tensor | None"]
+IndexVariables = Callable[[Sequence[str]], Sequence[str]]
+OperandView = Callable[[NativeCall, "torch.Tensor"], "torch.Tensor | None"]
 """Returns the view of a local tensor whose elements an operation reads, or overwrites; None if no
 view has them. It depends only on the call's attributes and tiles."""
 
@@ -129,8 +129,8 @@ class IndexMap:
     element-wise ones.
     """
 
-    prepare: Callable[[Writer, NativeCall], LocalIndices | None]
-    view: View | None = None
+    prepare: Callable[[Writer, NativeCall], IndexVariables | None]
+    view: OperandView | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class Writing:
     `emit` writes the operation alone.
     """
 
-    view: View
+    view: OperandView
     emit: Callable[[Writer, NativeCall], bool]
 
 

@@ -37,7 +37,7 @@ from magmath.graph import (
     weak_operand,
 )
 from magmath.graph.operation import Line, Operation
-from magmath.graph.recipe import Number, NumberStep, RecipeStep, Step
+from magmath.graph.recipe import Number, NumberStep, RecipeEntry, RecipeStep
 from magmath.graph.recorded_operands import operand_of_array
 from magmath.graph.signature import Signature
 from magmath.layout import Layout
@@ -400,7 +400,7 @@ def _recipe(
     """
     given = [x for x in inputs if x.operation is PARAMETER or x.operation is CONSTANT]
     numbers = range(operands, operands + len(given))
-    steps: list[Step] = [None] * operands
+    steps: list[RecipeEntry] = [None] * operands
     steps += [NumberStep(x.operation, x.dtype, 0) for x in given]
     next_number = iter(numbers)
     sources: list[int] = []

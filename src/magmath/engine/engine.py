@@ -35,7 +35,7 @@ from magmath.engine.result_records import (
     record_by_structure,
     record_provenance,
 )
-from magmath.engine.rng_state import INITIAL_STREAMS, RngState
+from magmath.engine.rng_state import INITIAL_STREAMS, StreamState
 from magmath.engine.worthwhile_intermediates import worthwhile_intermediates
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node, set_value, structure_of, topological
@@ -47,7 +47,7 @@ from magmath.passes.expand import expand
 if TYPE_CHECKING:
     from magmath.runtime.messages import Number
     from magmath.runtime.pool import Pool
-    from magmath.runtime.run_handle import RunHandle
+    from magmath.runtime.run_handle import ProgressCallback, RunHandle
 
 MAX_STRUCTURES = 512
 """Structures of expressions whose programs and recipes are found without building a graph."""
@@ -57,7 +57,6 @@ EAGER_BYTES = 32 << 10  # the largest array for which eager execution beats a pr
 REPLICATED_BYTES = 128 << 10
 """The size of the largest array that is replicated by default, not split. Up to this size eager
 execution also beats programs of several workers, which are messages."""
-Progress = Callable[[int, list[float]], None]
 NO_VALUES: Mapping[Node, list[Node]] = {}
 NO_CONTEXT = nullcontext()
 
@@ -100,8 +99,8 @@ class Engine:
         self.environment = environment_of(pool)
         self.eager_arrays = EagerArrays(pool, self.environment.whole)
         self.at_once_bytes = EAGER_BYTES if pool.is_inline else REPLICATED_BYTES
-        self.rng_state = RngState(pool.seed)
-        self.initial_rng_state = RngState(pool.seed, INITIAL_STREAMS)
+        self.stream_state = StreamState(pool.seed)
+        self.initial_stream_state = StreamState(pool.seed, INITIAL_STREAMS)
         self._programs = ProgramTable(pool)
         self._found: RecentlyUsed[Hashable, FoundProgram] = RecentlyUsed(MAX_STRUCTURES)
         self._recipes: RecipeMemo = RecentlyUsed(MAX_STRUCTURES)
@@ -154,7 +153,7 @@ class Engine:
         leaves: Sequence[Node],
         *,
         steps: int = 1,
-        progress: Progress | None = None,
+        progress: ProgressCallback | None = None,
         asynchronous: bool = False,
     ) -> tuple[list[RemoteArray], RunHandle]:
         """Run a program on the data of `leaves`; return the data of the outputs and the run.
@@ -175,7 +174,7 @@ class Engine:
         numbers: Sequence[Number],
         *,
         steps: int = 1,
-        progress: Progress | None = None,
+        progress: ProgressCallback | None = None,
         asynchronous: bool = False,
     ) -> tuple[list[RemoteArray], RunHandle]:
         """Like `run`, with the program's input arrays and parameter values in order."""

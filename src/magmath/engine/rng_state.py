@@ -25,7 +25,7 @@ when a layer is built.
 
 
 @final
-class RngState:
+class StreamState:
     """A seed and the number of the next stream; `first` is the number of the first stream."""
 
     def __init__(self, seed: int, first: int = 0) -> None:
@@ -70,9 +70,9 @@ class RngState:
         return parameter(self.seed, int64), number
 
 
-_drawn: WeakKeyDictionary[Node, RngState] = WeakKeyDictionary()
+_drawn: WeakKeyDictionary[Node, StreamState] = WeakKeyDictionary()
 
 
-def generator_of(number: Node) -> RngState | None:
+def generator_of(number: Node) -> StreamState | None:
     """Return the generator of the stream with this number leaf; None for any other leaf."""
     return _drawn.get(number)

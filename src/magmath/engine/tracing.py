@@ -229,7 +229,7 @@ class Scope:
         self._updates.check(function)
 
 
-Traced = TypeVar("Traced", bound="Trace | Scope")
+TracedType = TypeVar("TracedType", bound="Trace | Scope")
 
 
 class _State(local):
@@ -247,7 +247,7 @@ def current() -> Trace | Scope | None:
 
 
 @contextmanager
-def tracing(trace: Traced) -> Iterator[Traced]:
+def tracing(trace: TracedType) -> Iterator[TracedType]:
     """Make `trace` the current one while a function is traced; nothing is computed then."""
     outer, _state.current = _state.current, trace
     try:

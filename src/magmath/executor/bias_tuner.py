@@ -21,7 +21,7 @@ MAX_EXTENT = 2048
 """Maximum extents of a measurement; beyond them the ratio of the times does not change."""
 BUDGET_SECONDS = 50e-3
 
-Call = Callable[[], object]
+ReadyCall = Callable[[], object]
 
 
 def fastest_gradients(
@@ -59,27 +59,27 @@ class _Gradients:
         self._transposed = transposed
         self._tuner = tuner_for(deterministic=False)
 
-    def _product(self, x: torch.Tensor) -> Call:
+    def _product(self, x: torch.Tensor) -> ReadyCall:
         a, b = (self._g, x) if self._transposed else (x, self._g)
         out = x.new_empty(a.shape[1], b.shape[1])
         return bind_gemm(out, a.T, b, tuner=self._tuner)
 
-    def separate(self) -> Call:
+    def separate(self) -> ReadyCall:
         """Return the product for the weights and the sum for the bias."""
         product, total = self._product(self._x), self._g.new_empty(self._g.shape[1])
         return _after_wake(product, lambda: torch.sum(self._g, 0, out=total))
 
-    def widened(self) -> Call:
+    def widened(self) -> ReadyCall:
         """Return the column of ones and the product for both."""
         return _after_wake(lambda: self._wide[:, 0].fill_(1.0), self._product(self._wide))
 
-    def realigned(self) -> Call:
+    def realigned(self) -> ReadyCall:
         """Return the realignment of the inputs and the product for both."""
         realign = bind_shift_right(self._wide.view(-1), *self._x.shape)
         return _after_wake(realign, self._product(self._wide))
 
 
-def _after_wake(*calls: Call) -> Call:
+def _after_wake(*calls: ReadyCall) -> ReadyCall:
     wake = wake_thread_pool()
 
     def run() -> None:

@@ -24,7 +24,7 @@ from magmath.executor.context import Context
 from magmath.executor.memory_fill import fills_of
 from magmath.executor.move import AsyncMove
 from magmath.executor.numpy_fast_path import without_fp_warnings
-from magmath.executor.ready_calls import Ready, overlapped_move, ready_calls, with_user_line
+from magmath.executor.ready_calls import ReadyCall, overlapped_move, ready_calls, with_user_line
 from magmath.executor.tensors import Tensors
 from magmath.executor.user_line import attach_user_line
 from magmath.memory.heap import Block
@@ -32,7 +32,7 @@ from magmath.memory.local_array import LocalArray
 from magmath.memory.torch_dtypes import to_torch
 from magmath.program.instructions import Call, Emit, Instruction, Program, Redistribute
 
-NO_SEGMENTS: Mapping[range, Ready] = {}
+NO_SEGMENTS: Mapping[range, ReadyCall] = {}
 
 
 class Calls:
@@ -59,9 +59,9 @@ class Calls:
         first: int,
         instructions: Sequence[Instruction],
         tensors: Tensors,
-        segments: Mapping[range, Ready] = NO_SEGMENTS,
+        segments: Mapping[range, ReadyCall] = NO_SEGMENTS,
     ) -> None:
-        self._ready: list[Ready] = []
+        self._ready: list[ReadyCall] = []
         self._instructions: list[Instruction] = []
         self._positions: list[int] = []
         self._spans: dict[int, range] | None = None
@@ -107,7 +107,7 @@ class Calls:
         self,
         positions: Collection[int],
         tensors: Tensors,
-        segments: Mapping[range, Ready] = NO_SEGMENTS,
+        segments: Mapping[range, ReadyCall] = NO_SEGMENTS,
     ) -> Calls | None:
         """Return these calls, with those of the instructions at some positions on other tensors.
 
@@ -124,7 +124,7 @@ class Calls:
             instruction = program.instructions[position]
             segment = ends.get(position)
             if segment is not None:
-                calls: Sequence[Ready] = (segments[segment],)
+                calls: Sequence[ReadyCall] = (segments[segment],)
             else:
                 with with_user_line(instruction):
                     calls = ready_calls(instruction, tensors)
@@ -144,7 +144,7 @@ class Calls:
                 self._spans[of] = range(start, i + 1)
         return self._spans.get(position, range(0))
 
-    def _add(self, ready: Sequence[Ready], instruction: Instruction, position: int) -> None:
+    def _add(self, ready: Sequence[ReadyCall], instruction: Instruction, position: int) -> None:
         self._ready += ready
         self._instructions += [instruction] * len(ready)
         self._positions += [position] * len(ready)
@@ -281,7 +281,7 @@ class Binding:
         """The calls of every step."""
         return self._calls(self._steps, None if self.former is None else self.former.binding.step)
 
-    def with_segments(self, segments: Mapping[range, Ready]) -> Calls:
+    def with_segments(self, segments: Mapping[range, ReadyCall]) -> Calls:
         """Return the calls of every step, with compiled segments."""
         former = None if self.former is None else self.former.binding
         same = former is not None and former.signature == self.signature
@@ -293,7 +293,10 @@ class Binding:
         return range(program.prologue, len(program.instructions))
 
     def _calls(
-        self, positions: range, former: Calls | None, segments: Mapping[range, Ready] = NO_SEGMENTS
+        self,
+        positions: range,
+        former: Calls | None,
+        segments: Mapping[range, ReadyCall] = NO_SEGMENTS,
     ) -> Calls:
         """Return the calls of the instructions at these positions; `former` are those of the former
         binding, if it has some of the same form."""

@@ -22,7 +22,7 @@ import torch
 
 from magmath.executor.bind import Binding, Calls
 from magmath.executor.numpy_fast_path import without_fp_warnings
-from magmath.executor.ready_calls import Ready
+from magmath.executor.ready_calls import ReadyCall
 from magmath.executor.select import Executor
 from magmath.kernels.dispatch.tuner import Measuring
 from magmath.program.instructions import Call
@@ -135,7 +135,7 @@ class Recording:
 
     def _check(self, kernels: Sequence[FusedKernel]) -> None:
         step, position = self._binding.step, self._binding.tensors.program.prologue
-        equal: dict[range, Ready] = {}
+        equal: dict[range, ReadyCall] = {}
         for kernel in kernels:
             without_fp_warnings(step.run_range, range(position, kernel.positions.start))
             if kernel.checked(partial(without_fp_warnings, step.run_range, kernel.positions)):
@@ -213,7 +213,7 @@ def _with_graphs(
     """Return the calls of a step with a graph for each run, which has fused kernels for some of its
     instructions; None if there is no run, or if one cannot be recorded."""
     calls = _with_segments(binding, fused) if fused else binding.step
-    graphs: dict[range, Ready] = {}
+    graphs: dict[range, ReadyCall] = {}
     for run in runs:
         graph = _recorded(calls, run, binding.tensors.context.device)
         if graph is None:
@@ -222,13 +222,13 @@ def _with_graphs(
     return _with_segments(binding, graphs) if graphs else None
 
 
-def _with_segments(binding: Binding, segments: Mapping[range, Ready]) -> Calls:
+def _with_segments(binding: Binding, segments: Mapping[range, ReadyCall]) -> Calls:
     program = binding.tensors.program
     first = program.prologue
     return Calls(first, program.instructions[first:], binding.tensors, segments)
 
 
-def _recorded(calls: Calls, positions: range, device: torch.device) -> Ready | None:
+def _recorded(calls: Calls, positions: range, device: torch.device) -> ReadyCall | None:
     """Return the call that starts the recorded kernels of some instructions, or None."""
     graph = torch.cuda.CUDAGraph()
     recorder = _recorder(device)

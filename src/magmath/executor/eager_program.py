@@ -19,7 +19,7 @@ from magmath.graph import Node
 from magmath.memory.torch_dtypes import NUMPY
 from magmath.ops.leaves import CONSTANT, PARAMETER
 
-Values = Sequence[np.ndarray[Any, Any]]
+EagerValues = Sequence[np.ndarray[Any, Any]]
 
 
 class _Step(NamedTuple):
@@ -70,7 +70,7 @@ class EagerProgram:
         self._outputs = [position[x] for x in outputs]
         self._copied = _copied(outputs, {step.node for step in self._steps})
 
-    def run(self, arrays: Values, numbers: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+    def run(self, arrays: EagerValues, numbers: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
         """Return the outputs, in new memory, for these values of the leaves.
 
         An error carries the line that built the node.

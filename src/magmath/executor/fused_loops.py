@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from magmath.codegen.emit import (
     IndexMap,
-    LocalIndices,
+    IndexVariables,
     NativeOperand,
     Writer,
     Writing,
@@ -239,7 +239,7 @@ class FusedLoops:
         loop: PartLoop[_Member],
         member: _Member,
         indices: Sequence[str],
-        local: LocalIndices,
+        local: IndexVariables,
     ) -> None:
         """Write the step of a member at `indices`; it reads an operand at the `local` indices if
         its operation maps indices."""
@@ -273,7 +273,7 @@ class FusedLoops:
             return code.values[slot]
         return code.registers.read(self._arguments.operand(slot), loop, indices)
 
-    def _local_indices(self, writer: Writer, member: _Member) -> LocalIndices:
+    def _local_indices(self, writer: Writer, member: _Member) -> IndexVariables:
         """Return the function from loop indices to a member's operand indices; write its
         preparation before the loop."""
         native = OPERATIONS[member.call.operation].native

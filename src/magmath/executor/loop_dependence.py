@@ -71,10 +71,10 @@ class Member(Protocol):
         """The memory that it reads and writes."""
 
 
-Kind = TypeVar("Kind", bound=Member)
+MemberType = TypeVar("MemberType", bound=Member)
 
 
-def insert(members: list[Kind], member: Kind) -> None:
+def insert(members: list[MemberType], member: MemberType) -> None:
     """Add a member after the last one of its shape, or in front if none has its shape, but not
     before a scalar; at the end if it conflicts with a member that it would pass.
 
@@ -92,9 +92,9 @@ def insert(members: list[Kind], member: Kind) -> None:
     members.insert(index, member)
 
 
-def next_loop(members: Sequence[Kind]) -> tuple[list[Kind], list[Kind]]:
+def next_loop(members: Sequence[MemberType]) -> tuple[list[MemberType], list[MemberType]]:
     """Return the members that share a loop with the first one, and the others, in order."""
-    loop, rest = [members[0]], list[Kind]()
+    loop, rest = [members[0]], list[MemberType]()
     for member in members[1:]:
         fits = member.shape == loop[0].shape
         fits = fits and not any(_disturb(member, other) for other in loop)
@@ -105,7 +105,7 @@ def next_loop(members: Sequence[Kind]) -> tuple[list[Kind], list[Kind]]:
     return loop, rest
 
 
-def connected(members: Sequence[Kind]) -> list[list[Kind]]:
+def connected(members: Sequence[MemberType]) -> list[list[MemberType]]:
     """Return the members of a loop as groups that have no long array in common, each in order.
 
     Groups gain nothing from a common loop, which would access many arrays at once: compilers do not

@@ -12,12 +12,12 @@ from magmath.core.debugging import FILL_BYTE
 from magmath.executor.tensors import Tensors
 from magmath.program.instructions import Instruction, Program
 
-Ready = Callable[[], object]
+ReadyCall = Callable[[], object]
 
 
 def fills_of(
     tensors: Tensors, positions: range, segments: Mapping[int, range]
-) -> tuple[list[Ready], dict[int, list[Ready]]]:
+) -> tuple[list[ReadyCall], dict[int, list[ReadyCall]]]:
     """Return the calls before the instructions at these positions: at the beginning, the same on
     all workers, and by the position of the instruction.
 
@@ -28,8 +28,8 @@ def fills_of(
         return [], {}
     program, comm = tensors.program, tensors.context.comm
     in_prologue = _touched(program, program.instructions[: program.prologue])
-    first: list[Ready] = []
-    later: dict[int, list[Ready]] = {}
+    first: list[ReadyCall] = []
+    later: dict[int, list[ReadyCall]] = {}
     for index, slot in enumerate(program.slots):
         if slot.kind != "temporary" or slot.alias is not None:
             continue
@@ -45,7 +45,7 @@ def fills_of(
     return first, later
 
 
-def _fill(tensors: Tensors, slot: int) -> Ready:
+def _fill(tensors: Tensors, slot: int) -> ReadyCall:
     memory = tensors.memory_of(slot)
     return lambda: memory.fill_(FILL_BYTE)
 

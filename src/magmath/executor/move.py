@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from magmath.comm import Communicator
     from magmath.comm.progress_thread import ProgressThread, Task
 
-Ready = Callable[[], object]
+ReadyCall = Callable[[], object]
 
 COMBINE: dict[str, Callable[..., Any]] = {
     "sum": torch.add,
@@ -71,7 +71,7 @@ class AsyncMove:
             call()
 
 
-def bind_move(move: Redistribute, tensors: Tensors) -> list[Ready]:
+def bind_move(move: Redistribute, tensors: Tensors) -> list[ReadyCall]:
     """Return ready calls that redistribute slot `source` into slot `target`."""
     comm = tensors.context.comm
     if not (comm.shares_memory or comm.size == 1):
@@ -98,7 +98,7 @@ def pieces(tensor: torch.Tensor, layout: Layout, rank: int) -> list[torch.Tensor
     ]
 
 
-def _pull(move: Redistribute, tensors: Tensors, stage: Stage) -> list[Ready]:
+def _pull(move: Redistribute, tensors: Tensors, stage: Stage) -> list[ReadyCall]:
     """Return ready calls that copy, or reduce, from the peers' memory."""
     rank = tensors.rank
     own = tensors.own(move.target)
@@ -118,7 +118,7 @@ def _pull(move: Redistribute, tensors: Tensors, stage: Stage) -> list[Ready]:
     return ready
 
 
-def _fill_identity(stage: Stage, rank: int, target: torch.Tensor) -> list[Ready]:
+def _fill_identity(stage: Stage, rank: int, target: torch.Tensor) -> list[ReadyCall]:
     """Return a call that writes the identity, on a worker that does not keep the value of an array
     that becomes pending."""
     if rank not in stage.identity:
@@ -151,7 +151,7 @@ def _transfer(
     target: torch.Tensor,
     put: Sequence[Any],
     combine: Callable[..., Any] | None,
-) -> Ready:
+) -> ReadyCall:
     """Return a ready call that copies, or reduces, a part of one tensor into a part of another."""
     source, taken = _selected(source, take)
     target, placed = _selected(target, put)
@@ -186,14 +186,14 @@ def _selected(tensor: torch.Tensor, selectors: Sequence[Any]) -> tuple[torch.Ten
 
 def _exchanges(
     move: Redistribute, tensors: Tensors, comm: Communicator
-) -> tuple[list[Ready], list[Ready]]:
+) -> tuple[list[ReadyCall], list[ReadyCall]]:
     """Return the calls that pack the source, and those that send, unpack, and run further stages.
 
     Between two stages the data are stored in a tensor of the intermediate layout.
     """
     rank, stages = tensors.rank, _stages(move, tensors)
-    first: list[Ready] = []
-    rest: list[Ready] = []
+    first: list[ReadyCall] = []
+    rest: list[ReadyCall] = []
     source = tensors.own(move.source)
     for i, stage in enumerate(stages):
         last = i + 1 == len(stages)
@@ -213,13 +213,13 @@ def _exchanges(
 
 def _collective(
     stage: Stage, source: torch.Tensor, target: torch.Tensor, comm: Communicator
-) -> tuple[list[Ready], list[Ready]]:
+) -> tuple[list[ReadyCall], list[ReadyCall]]:
     """Return the calls that pack the source, and those that run a collective and unpack."""
 
-    def pack(part: Move, buffer: torch.Tensor) -> Ready:
+    def pack(part: Move, buffer: torch.Tensor) -> ReadyCall:
         return _transfer(source, part.source_select, buffer, _all(part), None)
 
-    def unpack(part: Move, buffer: torch.Tensor) -> Ready:
+    def unpack(part: Move, buffer: torch.Tensor) -> ReadyCall:
         return _transfer(buffer, _all(part), target, part.target_select, None)
 
     return bind_collective(stage, source, comm, pack, unpack)
@@ -227,7 +227,7 @@ def _collective(
 
 def _packed(
     stage: Stage, source: torch.Tensor, rank: int
-) -> tuple[list[tuple[int, torch.Tensor]], list[Ready]]:
+) -> tuple[list[tuple[int, torch.Tensor]], list[ReadyCall]]:
     """Return the buffers that this worker sends, with their targets, and the calls that fill
     them."""
     sources = pieces(source, stage.source, rank)
@@ -246,7 +246,7 @@ def _received(
     target: torch.Tensor,
     sends: list[tuple[int, torch.Tensor]],
     comm: Communicator,
-) -> list[Ready]:
+) -> list[ReadyCall]:
     """Return the calls that exchange messages and unpack the received ones."""
     targets = pieces(target, stage.target, comm.rank)
     receives, unpacks = [], []

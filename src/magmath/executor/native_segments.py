@@ -24,7 +24,7 @@ from magmath.kernels.parallel_region import run_on_threads
 if TYPE_CHECKING:
     from magmath.codegen.background_build import BackgroundBuild, Function
 
-Ready = Callable[[], object]
+ReadyCall = Callable[[], object]
 
 
 @final
@@ -48,12 +48,12 @@ class NativeSegments:
         """Return the compiler's error if it has failed, otherwise an empty string."""
         return self._build.error()
 
-    def bind(self, tensors: Tensors) -> Mapping[range, Ready]:
+    def bind(self, tensors: Tensors) -> Mapping[range, ReadyCall]:
         """Return a ready call for each segment, by its range of instructions, on these tensors."""
         places = [self._offsets.ctypes.data, *self._source.addresses(tensors)]
         function = self._build.function()
         assert function is not None
-        found: dict[range, Ready] = {}
+        found: dict[range, ReadyCall] = {}
         count = 0
         for segment in self._source.segments:
             numbers = enumerate(segment.divided, start=count)
@@ -83,7 +83,7 @@ class _StageCall:
         self._function, self._is_divided = function, is_divided
         self._address = ctypes.cast(cast(Any, function), ctypes.c_void_p).value or 0
 
-    def ready_call(self) -> Ready:
+    def ready_call(self) -> ReadyCall:
         """Return this call: if one thread executes it, without a frame of Python of its own."""
         if self._is_divided:
             return self
@@ -100,7 +100,7 @@ class _StageCall:
             run_on_threads(self._address, self._record, threads)
 
 
-def _call(stages: Sequence[Ready], faults: Sequence[Fault]) -> Ready:
+def _call(stages: Sequence[ReadyCall], faults: Sequence[Fault]) -> ReadyCall:
     """Return a call of all stages of a segment; it raises the first fault."""
     if len(stages) == 1 and not faults:
         return stages[0]

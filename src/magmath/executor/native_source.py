@@ -8,7 +8,7 @@ from functools import partial
 
 import torch
 
-from magmath.codegen.emit import NativeCall, NativeOperand, View, literal
+from magmath.codegen.emit import NativeCall, NativeOperand, OperandView, literal
 from magmath.core.index_set import IndexSet, Tile
 from magmath.executor.fault import Fault
 from magmath.executor.tensors import Tensors
@@ -143,7 +143,7 @@ class Arguments:
         return self.array(noted, lambda tensors: noted).name
 
 
-def view_finder(view: View, call: NativeCall, slot: int) -> Find:
+def view_finder(view: OperandView, call: NativeCall, slot: int) -> Find:
     """Return a function that returns a view of a slot, which exists in every binding."""
 
     def find(tensors: Tensors) -> torch.Tensor:

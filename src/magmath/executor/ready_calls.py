@@ -25,7 +25,7 @@ from magmath.graph import CollectiveCall, KernelCall
 from magmath.ops import OPERATIONS
 from magmath.program.instructions import Barrier, Call, Instruction, Redistribute
 
-Ready = Callable[[], object]
+ReadyCall = Callable[[], object]
 
 
 def overlapped_move(instruction: Instruction, tensors: Tensors) -> AsyncMove | None:
@@ -36,7 +36,7 @@ def overlapped_move(instruction: Instruction, tensors: Tensors) -> AsyncMove | N
     return None if progress_thread is None else AsyncMove(instruction, tensors, progress_thread)
 
 
-def ready_calls(instruction: Instruction, tensors: Tensors) -> list[Ready]:
+def ready_calls(instruction: Instruction, tensors: Tensors) -> list[ReadyCall]:
     """Return the ready calls of an instruction on this worker."""
     match instruction:
         case Call():
@@ -59,7 +59,7 @@ def with_user_line(instruction: Instruction) -> Iterator[None]:
         raise
 
 
-def _ready_call(call: Call, tensors: Tensors) -> list[Ready]:
+def _ready_call(call: Call, tensors: Tensors) -> list[ReadyCall]:
     context = tensors.context
     if call.workspace is not None:
         return [partial(_collectively, _collective_call(call, call.workspace, tensors), context)]
@@ -75,7 +75,7 @@ def is_awaited(call: Call, tensors: Tensors) -> bool:
     return OPERATIONS[call.operation].lapack and alone and tensors.context.comm.size > 1
 
 
-def _local_calls(call: Call, tensors: Tensors) -> list[Ready]:
+def _local_calls(call: Call, tensors: Tensors) -> list[ReadyCall]:
     """Return the ready calls that compute this worker's part; none if it has no part."""
     program, rank, context = tensors.program, tensors.rank, tensors.context
     slot = program.slots[call.out]
@@ -104,7 +104,7 @@ def _local_calls(call: Call, tensors: Tensors) -> list[Ready]:
     return [operation.kernel(local)]
 
 
-def _collective_call(call: Call, workspace: int, tensors: Tensors) -> Ready:
+def _collective_call(call: Call, workspace: int, tensors: Tensors) -> ReadyCall:
     """Return the ready call of a collective kernel."""
     from magmath.comm.panel_broadcast import PanelBroadcast  # the compiler loads on first use
 
@@ -135,12 +135,12 @@ def _collective_call(call: Call, workspace: int, tensors: Tensors) -> Ready:
     return ready if result is out else partial(_delivered, ready, out, result)
 
 
-def _delivered(ready: Ready, out: torch.Tensor, result: torch.Tensor) -> None:
+def _delivered(ready: ReadyCall, out: torch.Tensor, result: torch.Tensor) -> None:
     ready()
     out.copy_(result)
 
 
-def _run_and_synchronize(calls: Sequence[Ready], context: Context) -> None:
+def _run_and_synchronize(calls: Sequence[ReadyCall], context: Context) -> None:
     """Make the calls of one worker with the threads of all, which wait here."""
     try:
         with context.threads_of_all() if calls else nullcontext():
@@ -150,7 +150,7 @@ def _run_and_synchronize(calls: Sequence[Ready], context: Context) -> None:
         context.comm.barrier()
 
 
-def _collectively(call: Ready, context: Context) -> None:
+def _collectively(call: ReadyCall, context: Context) -> None:
     """Make a collective call, then wait for the other workers, which may still read memory of this
     one.
 

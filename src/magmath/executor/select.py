@@ -50,7 +50,7 @@ class Alternative(ABC):
         """Release its resources."""
 
 
-Kind = TypeVar("Kind", bound=Alternative)
+AlternativeType = TypeVar("AlternativeType", bound=Alternative)
 
 
 class Executor(Alternative):
@@ -88,7 +88,7 @@ class Replay(Executor):
 
 
 @final
-class Native(Executor):
+class NativeAlternative(Executor):
     """One compiled function for the whole loop; the prologue is replayed."""
 
     name = "native"
@@ -173,7 +173,7 @@ class Workers(Protocol):
         """Return the largest of the workers' values."""
 
 
-class FastestSelector(Generic[Kind]):
+class FastestSelector(Generic[AlternativeType]):
     """Selects the fastest alternative so far; each is timed when it becomes ready.
 
     `others` creates the alternatives that need a compiler; it is called once the first one has
@@ -185,16 +185,16 @@ class FastestSelector(Generic[Kind]):
     def __init__(
         self,
         workers: Workers,
-        first: Kind,
-        others: Callable[[], list[Kind]],
+        first: AlternativeType,
+        others: Callable[[], list[AlternativeType]],
         patience: float = WORTH_SECONDS,
-        former: FastestSelector[Kind] | None = None,
+        former: FastestSelector[AlternativeType] | None = None,
         history: int = TRIALS,
     ) -> None:
         self._comm = workers
         self._patience = patience
         self._history = history
-        self._others: Callable[[], list[Kind]] | None = others
+        self._others: Callable[[], list[AlternativeType]] | None = others
         self._executors = [first]
         self._known = {} if former is None else former._latest_paces()
         self._paces: list[deque[float]] = []  # the latest times of each alternative
@@ -211,7 +211,7 @@ class FastestSelector(Generic[Kind]):
         return self.current.name
 
     @property
-    def current(self) -> Kind:
+    def current(self) -> AlternativeType:
         """The alternative in use."""
         return self._executors[self._current]
 
@@ -344,7 +344,7 @@ def native_executors(binding: Binding, context: Context, forms: NativeForms) -> 
         loop = forms.loop(binding)
         if not context.comm.allreduce_max(int(loop is None)):
             assert loop is not None
-            return [Native(loop, context, binding)]
+            return [NativeAlternative(loop, context, binding)]
     segments = forms.segments(binding)
     if not context.comm.allreduce_max(int(segments is not None)):
         return []

@@ -19,7 +19,7 @@ from magmath.memory.local_array import LocalArray
 from magmath.program.instructions import Program, WorkerProgram
 
 Number = bool | int | float | complex
-Step = Callable[[], list[float]]
+ServerStep = Callable[[], list[float]]
 Arrays = Mapping[int, LocalArray]
 
 
@@ -31,7 +31,7 @@ class StepExecutable(Protocol):
         inputs: Sequence[LocalArray],
         outputs: Sequence[LocalArray],
         parameters: Sequence[Number],
-    ) -> Step:
+    ) -> ServerStep:
         """Return a call that runs one step."""
 
     def close(self) -> None:
@@ -51,7 +51,7 @@ class ServerRun:
     counts: Mapping[int, int]
     steps: int
 
-    def prepared(self, part: WorkerProgram, executable: StepExecutable) -> Step:
+    def prepared(self, part: WorkerProgram, executable: StepExecutable) -> ServerStep:
         """Return a call that runs a part once."""
         inputs, outputs = ([self.arrays[i] for i in x] for x in (part.inputs, part.outputs))
         return executable.prepare_steps(
@@ -143,7 +143,7 @@ class SharedServers(Servers):
         if self._comm.rank == 0:
             self.values.clear()
         self._clock.start()  # all workers have read the counts
-        self._updates: list[Step] = []
+        self._updates: list[ServerStep] = []
         try:
             pairs = zip(self._step.updates, self._executables, strict=True)
             self._updates = [run.prepared(*pair) for pair in pairs]

@@ -27,7 +27,7 @@ from magmath.errors import WorkerLost
 from magmath.executor.bind import Binding, bind
 from magmath.executor.context import Context, no_progress_thread
 from magmath.executor.native_forms import NativeForms
-from magmath.executor.select import Executor, Native, Segmented
+from magmath.executor.select import Executor, NativeAlternative, Segmented
 from magmath.kernels.denormals import flushed_here, is_flushing
 from magmath.kernels.thread_count import single_threaded
 from magmath.memory.heap import Block, Heap
@@ -127,7 +127,7 @@ class Team(Executor):
 
     def error(self) -> str:
         """Return the compiler's error if it has failed, otherwise an empty string."""
-        errors = [lane.error() for lane in self._lanes if isinstance(lane, Native)]
+        errors = [lane.error() for lane in self._lanes if isinstance(lane, NativeAlternative)]
         return next(filter(None, errors), "")
 
     def start(self) -> None:
@@ -184,7 +184,7 @@ def _executors(
     if None in loops:
         return [Segmented(own.segments(binding), binding) for own, binding in pairs]
     return [
-        Native(loop, context, binding)
+        NativeAlternative(loop, context, binding)
         for loop, context, binding in zip(loops, contexts, bindings, strict=True)
         if loop is not None
     ]

@@ -170,10 +170,10 @@ def _entry(node: Node, number: dict[Node, int]) -> Hashable:
     return node.name, tuple(node.attributes.items()), sources, node.layout
 
 
-Rule = Callable[[Node], Node | None]
+NodeRewrite = Callable[[Node], Node | None]
 
 
-def rewrite(graph: Graph, rule: Rule) -> Graph:
+def rewrite(graph: Graph, rule: NodeRewrite) -> Graph:
     """Return the graph with `rule(node)` in place of each node, inputs first; None keeps the node.
 
     The rule receives nodes whose inputs are already rewritten.

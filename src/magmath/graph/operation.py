@@ -266,8 +266,8 @@ class NumpyUfunc(NamedTuple):
     of_integers: bool = False
 
 
-Inference = tuple[Shape, DType]
-Infer = Callable[..., Inference]
+ShapeAndType = tuple[Shape, DType]
+Infer = Callable[..., ShapeAndType]
 Axes = Callable[[Node], str]
 Gradients = tuple[Node | None, ...]
 Vjp = Callable[[Node, Node], Gradients]

@@ -44,7 +44,7 @@ class NumberStep(Struct, eq=False, gc=False):
     value: Number
 
 
-Step = Node | NumberStep | RecipeStep | None
+RecipeEntry = Node | NumberStep | RecipeStep | None
 """The node of a Python number or its data, an operation, or None for an array that was read."""
 
 
@@ -63,7 +63,7 @@ class Recipe:
 
     def __init__(
         self,
-        steps: list[Step],
+        steps: list[RecipeEntry],
         operands: Sequence[int],
         numbers: Sequence[int] = (),
     ) -> None:

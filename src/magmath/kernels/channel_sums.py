@@ -110,7 +110,7 @@ def _code(number: str) -> AotModule:
     )
 
 
-Call = Callable[[], object]
+ReadyCall = Callable[[], object]
 
 
 def takes(x: torch.Tensor, g: torch.Tensor | None, means: torch.Tensor | None) -> bool:
@@ -127,7 +127,7 @@ def takes(x: torch.Tensor, g: torch.Tensor | None, means: torch.Tensor | None) -
 
 def bind(
     x: torch.Tensor, g: torch.Tensor | None, means: torch.Tensor | None, out: torch.Tensor
-) -> Call:
+) -> ReadyCall:
     """Return a ready call that stores both sums of each channel in `out`, (2, channels, 1, …) of
     float64.
 

@@ -89,7 +89,7 @@ _CODE = AotModule(
         "WORDS": len(GROUP),
     },
 )
-Call = Callable[[], object]
+ReadyCall = Callable[[], object]
 
 
 def shift_right(buffer: torch.Tensor, rows: int, columns: int, value: float = 1) -> None:
@@ -110,22 +110,22 @@ def shift_left(buffer: torch.Tensor, rows: int, columns: int) -> None:
     bind_shift_left(buffer, rows, columns)()
 
 
-def bind_shift_right(buffer: torch.Tensor, rows: int, columns: int, value: float = 1) -> Call:
+def bind_shift_right(buffer: torch.Tensor, rows: int, columns: int, value: float = 1) -> ReadyCall:
     """Return a ready call of `shift_right` with these arguments."""
     _check("shift_right", buffer, rows, columns)
     if buffer.is_cuda:
-        bound: Call = _triton().bind_shift_right(buffer, rows, columns, value)
+        bound: ReadyCall = _triton().bind_shift_right(buffer, rows, columns, value)
         return bound
     groups = RowGroups.even(rows, columns, _count(buffer, rows))
     fill = torch.tensor([value], dtype=buffer.dtype)
     return _bound("right", buffer, groups, groups.overwritten_right(), fill)
 
 
-def bind_shift_left(buffer: torch.Tensor, rows: int, columns: int) -> Call:
+def bind_shift_left(buffer: torch.Tensor, rows: int, columns: int) -> ReadyCall:
     """Return a ready call of `shift_left` with these arguments."""
     _check("shift_left", buffer, rows, columns)
     if buffer.is_cuda:
-        bound: Call = _triton().bind_shift_left(buffer, rows, columns)
+        bound: ReadyCall = _triton().bind_shift_left(buffer, rows, columns)
         return bound
     groups = RowGroups.even(rows, columns, _count(buffer, rows))
     return _bound("left", buffer, groups, groups.overwritten_left(), buffer)
@@ -137,7 +137,7 @@ def _bound(
     groups: RowGroups,
     overwritten: tuple[Index, Index],
     fill: torch.Tensor,
-) -> Call:
+) -> ReadyCall:
     """Return the call that saves the overwritten elements of every group, then moves its rows."""
     item = buffer.itemsize
     begin, nbytes = overwritten[0] * item, overwritten[1] * item

@@ -24,7 +24,7 @@ from magmath.kernels.realignment_groups import Index, RowGroups
 BLOCK = 1024
 PROGRAMS = 512
 """The largest number of groups; for at most as many rows a group is one row, as in the report."""
-Call = Callable[[], object]
+ReadyCall = Callable[[], object]
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -86,7 +86,7 @@ def _left(buffer, helper, cuts, begin, places, columns, BLOCK: tl.constexpr):  #
         tl.debug_barrier()
 
 
-def bind_shift_right(buffer: torch.Tensor, rows: int, columns: int, value: float = 1) -> Call:
+def bind_shift_right(buffer: torch.Tensor, rows: int, columns: int, value: float = 1) -> ReadyCall:
     """Return the call that inserts a column, as `realignment.bind_shift_right` does."""
     if rows * columns == 0:
         return partial(buffer.fill_, value)
@@ -102,7 +102,7 @@ def bind_shift_right(buffer: torch.Tensor, rows: int, columns: int, value: float
     return run
 
 
-def bind_shift_left(buffer: torch.Tensor, rows: int, columns: int) -> Call:
+def bind_shift_left(buffer: torch.Tensor, rows: int, columns: int) -> ReadyCall:
     """Return the call that removes a column, as `realignment.bind_shift_left` does."""
     groups = RowGroups.even(rows, columns, max(1, min(rows, PROGRAMS)))
     tables = _Tables.of(buffer, groups, groups.overwritten_left())

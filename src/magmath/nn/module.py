@@ -46,8 +46,8 @@ from magmath.nn.variables import Buffer, Deferred, Parameter, RngState, is_layer
 if TYPE_CHECKING:
     from magmath.api.creation import DTypeLike
 
-Call = Callable[..., Any]
-Kind = TypeVar("Kind", bound=Variable)
+CallMethod = Callable[..., Any]
+VariableType = TypeVar("VariableType", bound=Variable)
 Filter = str | Callable[[str, Variable], bool] | None
 
 _STRUCTURAL = (Variable, Deferred, list, tuple, dict)
@@ -66,7 +66,7 @@ _running: list[object] = []
 no setting of the user."""
 
 
-def _with_hooks(call: Call, converts_lists: bool) -> Call:
+def _with_hooks(call: CallMethod, converts_lists: bool) -> CallMethod:
     """Return a module's `__call__`, wrapped so that arguments are converted, traces note its state,
     and hooks run after it.
 

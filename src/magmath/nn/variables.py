@@ -136,7 +136,7 @@ class RngState(Variable, Distributions):
 def _seed_and_stream(seed: int | None) -> list[int]:
     if seed is not None:
         return [require_integer("RngState: seed", seed, 0), OWN_STREAMS]
-    state = session.engine().initial_rng_state
+    state = session.engine().initial_stream_state
     return [state.seed, MODULE_STREAMS + (state.skip(1) - state.first) * STREAMS_EACH]
 
 
@@ -163,7 +163,7 @@ def _first_value(
                     f"mm.nn.{kind}(function, shape)"
                 )
             element = get_default_dtype() if dtype is None else as_dtype(dtype)
-            with drawing_from(session.engine().initial_rng_state):
+            with drawing_from(session.engine().initial_stream_state):
                 value = value(extents, dtype=element)
                 made = variable("", value, dtype=element, layout=layout)
         else:

@@ -19,7 +19,7 @@ from magmath.graph import KernelCall, Node, Operation, Shape, applied, apply
 from magmath.graph.arithmetic import Number, define
 from magmath.graph.operation import Gradients, Kernel, NumpyUfunc, SameBits, Vjp, no_same_bits
 from magmath.ops.infer_rules import (
-    Result,
+    ResultType,
     flops_per_element,
     no_gradient,
     numpy_name,
@@ -108,7 +108,7 @@ def _row(
     *,
     torch: str | None = None,
     numpy: Callable[..., Any] | None = None,
-    result: Result = None,
+    result: ResultType = None,
     kernel: Callable[[str, Callable[..., Any]], Kernel] = torch_kernel,
     flops: float = 1.0,
     numpy_loop: bool = True,

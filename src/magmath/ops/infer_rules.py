@@ -37,7 +37,7 @@ KINDS: dict[str, frozenset[str]] = {
 }
 
 
-Result = DType | Callable[[DType], DType] | None  # the result's type, given the operands' type
+ResultType = DType | Callable[[DType], DType] | None  # the result's type, given the operands' type
 
 
 def require_kind(operation: str, domain: str, dtype: DType) -> None:
@@ -49,7 +49,7 @@ def require_kind(operation: str, domain: str, dtype: DType) -> None:
         raise DTypeError(f"{operation}: takes {domain} types, was given {dtype}; {remedy}")
 
 
-def pointwise_infer(name: str, domain: str, result: Result = None) -> Infer:
+def pointwise_infer(name: str, domain: str, result: ResultType = None) -> Infer:
     """Return a rule that broadcasts operands of one type.
 
     The result has this type too, unless `result` gives another one.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from magmath.codegen.emit import IndexMap, LocalIndices, NativeCall, Writer, Writing, emit_copy
+from magmath.codegen.emit import IndexMap, IndexVariables, NativeCall, Writer, Writing, emit_copy
 from magmath.core.dtypes import DType
 from magmath.core.index_set import IndexSet, Tile
 from magmath.core.shapes import can_broadcast_to
@@ -187,11 +187,11 @@ def _slice_kernel(call: KernelCall) -> Callable[[], object]:
     return lambda: out.copy_(part.get())
 
 
-def _slice_indices(w: Writer, call: NativeCall) -> LocalIndices:
+def _slice_indices(w: Writer, call: NativeCall) -> IndexVariables:
     return _local_indices(call, call.tiles[0], call.tile)
 
 
-def _local_indices(call: NativeCall, held: Tile, part: Tile) -> LocalIndices:
+def _local_indices(call: NativeCall, held: Tile, part: Tile) -> IndexVariables:
     """Return the local positions in tile `held` of the elements of tile `part` of the slice."""
     bounds = call.attributes["bounds"]
     firsts = [

@@ -15,7 +15,7 @@ from magmath.arrays.array import Array
 from magmath.arrays.variable import Variable
 from magmath.engine import session
 from magmath.engine.live_references import live_intermediates
-from magmath.engine.rng_state import RngState, generator_of
+from magmath.engine.rng_state import StreamState, generator_of
 from magmath.errors import MagmathError
 from magmath.graph import (
     Graph,
@@ -161,7 +161,7 @@ def _of_variables(output: Node, newest: Mapping[Node, int]) -> Node:
     return new[output]
 
 
-def _draws(leaves: Sequence[Node]) -> dict[Node, RngState]:
+def _draws(leaves: Sequence[Node]) -> dict[Node, StreamState]:
     """Return the leaves of random stream numbers and their generators, in order of the draws."""
     found = {
         leaf: state

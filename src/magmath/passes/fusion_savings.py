@@ -17,7 +17,7 @@ from magmath.layout import Layout
 from magmath.passes.environment import Environment
 from magmath.passes.fuse import fuse
 from magmath.passes.node_cost import node_seconds
-from magmath.passes.plan_decisions import MAX_KNOWN, Decision, Decisions, Kind, StepList
+from magmath.passes.plan_decisions import MAX_KNOWN, Decision, Decisions, NodeKind, StepList
 
 
 class Savings(NamedTuple):
@@ -33,7 +33,7 @@ class GroupForm:
     """A form of fusion groups: the kinds of its nodes, and their operands. These are numbers of
     nodes of the group, or, counted from -1 downwards, of others."""
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[NodeKind, ...]
     operands: tuple[tuple[int, ...], ...]
     environment: Environment
     known: dict[tuple[Decision | None, ...], Savings | None] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class GroupForm:
 
 @lru_cache(maxsize=1024)
 def _form(
-    kinds: tuple[Kind, ...], operands: tuple[tuple[int, ...], ...], decisions: Decisions
+    kinds: tuple[NodeKind, ...], operands: tuple[tuple[int, ...], ...], decisions: Decisions
 ) -> GroupForm:
     return GroupForm(kinds, operands, decisions.environment)
 

@@ -71,7 +71,7 @@ DecisionKey = tuple["ArrayState | None", ...]
 
 
 @final
-class Kind:
+class NodeKind:
     """A form of nodes: those with one signature. `node` is one of them, without its operands."""
 
     __slots__ = ("is_move", "known", "node")
@@ -91,7 +91,7 @@ class Decisions:
         self.environment = environment
         self.costs: CostCache = cost_cache_of(environment)
         self._states: dict[Hashable, ArrayState] = {}
-        self._kinds: dict[Hashable, Kind] = {}
+        self._kinds: dict[Hashable, NodeKind] = {}
 
     def state(
         self, layout: Layout, itemsize: int, is_stored: bool, copies: tuple[Layout, ...] = ()
@@ -130,16 +130,16 @@ class Decisions:
             found = state.moves[layout] = (seconds, copy)
         return found
 
-    def kind(self, node: Node) -> Kind:
+    def kind(self, node: Node) -> NodeKind:
         """Return the kind of a node. Kinds tell whether two operands are the same node."""
         if node.signature is None or node.name == "redistribute":
-            return Kind(node)
+            return NodeKind(node)
         same = node.inputs if len(set(node.inputs)) < len(node.inputs) else ()
         key = (node.signature, tuple([same.index(x) for x in same]))
         found = self._kinds.get(key)
-        return found or store_bounded(self._kinds, key, Kind(node), MAX_KNOWN)
+        return found or store_bounded(self._kinds, key, NodeKind(node), MAX_KNOWN)
 
-    def decision(self, kind: Kind, key: DecisionKey) -> Decision:
+    def decision(self, kind: NodeKind, key: DecisionKey) -> Decision:
         """Return the decision about a node of this kind."""
         found = kind.known.get(key)
         if found is None:
@@ -214,7 +214,7 @@ class StepList:
     """
 
     position: Mapping[Node, int]
-    steps: Sequence[tuple[Kind, tuple[int, ...], int]]
+    steps: Sequence[tuple[NodeKind, tuple[int, ...], int]]
     leaves: Sequence[Node]
 
     @staticmethod
@@ -230,7 +230,7 @@ class StepList:
         leaves = [node for node in rest if node.is_leaf]
         position = {node: i for i, node in enumerate((*given, *leaves))}
         first = len(given) + len(leaves)
-        steps: list[tuple[Kind, tuple[int, ...], int]] = []
+        steps: list[tuple[NodeKind, tuple[int, ...], int]] = []
         for node in rest:
             if not node.is_leaf:
                 operands = tuple([position[x] for x in node.inputs])

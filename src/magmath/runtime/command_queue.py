@@ -54,7 +54,7 @@ stopped."""
 
 _EXPECTED: Final[dict[type, tuple[type, ...]]] = {
     messages.Put: (messages.Done,),
-    messages.Get: (messages.Tile,),
+    messages.Get: (messages.TileMessage,),
     messages.Read: (messages.Done,),
     messages.Write: (messages.Done,),
     messages.Define: (messages.Done,),

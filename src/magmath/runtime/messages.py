@@ -168,7 +168,7 @@ class Values(Struct, frozen=True, tag="values", forbid_unknown_fields=True):
     memory: Natural = 0
 
 
-class Tile(Struct, frozen=True, tag="tile", forbid_unknown_fields=True):
+class TileMessage(Struct, frozen=True, tag="tile", forbid_unknown_fields=True):
     """The answer to `Get`; the frame holds the bytes of the worker's part."""
 
     ticket: Natural
@@ -217,7 +217,7 @@ FileCommand = Read | Write
 """Commands that each worker executes independently: if one fails, the workers stay in step."""
 LongCommand = Run | FileCommand
 """Commands during which a worker polls for interrupts and reports progress."""
-Reply = Hello | Done | Values | Tile | Progress | Counters | Failure
+Reply = Hello | Done | Values | TileMessage | Progress | Counters | Failure
 Message = Command | Reply
 
 _encoder = msgspec.msgpack.Encoder()

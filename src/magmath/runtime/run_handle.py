@@ -156,7 +156,7 @@ class PendingCommand:
             self.run.finish(reply.values, reply.steps)
             if reply.seconds:
                 self.run.timings[rank] = reply.seconds, reply.memory
-        elif isinstance(reply, messages.Tile):
+        elif isinstance(reply, messages.TileMessage):
             self.tiles[rank] = b"" if frame is None else frame
         elif isinstance(reply, messages.Counters):
             self.counters[rank] = reply.values

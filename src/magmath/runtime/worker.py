@@ -228,7 +228,7 @@ class Worker:
         return LocalArray.allocate(self.heap, layout, as_dtype(command.dtype), self.rank)
 
     def _get(self, command: messages.Get, payload: Payload) -> Answer:
-        return messages.Tile(command.ticket), self.arrays.get(command.array).tensor
+        return messages.TileMessage(command.ticket), self.arrays.get(command.array).tensor
 
     def _read(self, command: messages.Read, payload: Payload) -> Answer:
         stored = self._allocate(command)

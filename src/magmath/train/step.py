@@ -29,11 +29,10 @@ from magmath.diagnostics.program_layers import layers_of
 from magmath.engine import session, tracing
 from magmath.engine.asynchronous_build import AsynchronousDivision
 from magmath.engine.captured_arrays import Captured
-from magmath.engine.engine import Progress
 from magmath.engine.kept_expressions import keeping_expressions
 from magmath.engine.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, remote_array_of
-from magmath.engine.rng_state import RngState
+from magmath.engine.rng_state import StreamState
 from magmath.engine.tracing import Trace
 from magmath.errors import ShapeError
 from magmath.graph import Graph, Node
@@ -49,14 +48,14 @@ from magmath.parallel.strategy import STALENESS, Strategy, Training, trainable_p
 from magmath.program.instructions import Program
 from magmath.train.epoch_metrics import epoch_metric
 from magmath.train.feeds import Feed
-from magmath.train.metric_choice import Metric
+from magmath.train.metric_choice import MetricFunction
 from magmath.train.resident_data import Batch
 from magmath.train.weighted_loss import ClassWeights, WeightedLoss
 from magmath.transform.read_names import ReadNames
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
-    from magmath.runtime.run_handle import RunHandle
+    from magmath.runtime.run_handle import ProgressCallback, RunHandle
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class StepSettings:
     """The settings of `fit` that a training step is compiled for."""
 
     strategy: Strategy
-    metrics: Mapping[str, Metric]
+    metrics: Mapping[str, MetricFunction]
     precision: str | None
     loss_scale: LossScale | None
     class_weight: ClassWeights | None = None
@@ -111,7 +110,7 @@ class TrainingStep:
         optimizer: Optimizer,
         feed: Feed,
         settings: StepSettings,
-        stream: RngState | None,
+        stream: StreamState | None,
     ) -> None:
         self.engine = session.engine()
         self._loss = _weighted(loss, settings.class_weight, feed)
@@ -319,7 +318,7 @@ class TrainingStep:
         epoch: int,
         seed: int,
         steps: int,
-        progress: Progress | None = None,
+        progress: ProgressCallback | None = None,
     ) -> list[float]:
         """Run several steps with batches of `batch` samples from these operands, with one message;
         return the values that the steps emit, in order."""
@@ -408,6 +407,6 @@ def _weighted(
     return WeightedLoss(loss, classes, "sample_weight" if classes is None else "class_weight")
 
 
-def _drawing_from(stream: RngState | None) -> AbstractContextManager[None]:
+def _drawing_from(stream: StreamState | None) -> AbstractContextManager[None]:
     """Make layers draw from this generator state; for None, from the pool's."""
     return nullcontext() if stream is None else drawing_from(stream)

@@ -13,7 +13,7 @@ from magmath.ops.while_loops import LoopBody
 from magmath.transform.subgraphs import Subgraph, subgraphs
 
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
-Program = Callable[..., list[Array]]
+SubgraphProgram = Callable[..., list[Array]]
 
 
 @final
@@ -62,7 +62,7 @@ class _Part:
         self.kept: set[Node] = set()
         self.called: list[Any] = []
         self._program = compile(_function(subgraph.inputs, subgraph.outputs))
-        self._step: Program | None = None
+        self._step: SubgraphProgram | None = None
         self.reads = list(subgraph.inputs)
         if subgraph.loop is not None:
             body: LoopBody = subgraph.loop.attributes["body"]
@@ -102,7 +102,7 @@ def _value(node: Node, *known: Mapping[Node, Array]) -> Array:
     return found[0] if found else Array(node)
 
 
-def _function(inputs: Sequence[Node], outputs: Sequence[Node]) -> Program:
+def _function(inputs: Sequence[Node], outputs: Sequence[Node]) -> SubgraphProgram:
     """Return the function of arrays that computes the outputs from the inputs."""
 
     def function(*arrays: Array) -> list[Array]:

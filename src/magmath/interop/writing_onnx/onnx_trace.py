@@ -98,7 +98,7 @@ class TracedNode:
 
 
 @final
-class Traced:
+class OnnxTraced:
     """The operations of a module, and its variables by their leaves.
 
     variables  by their leaves

@@ -14,9 +14,9 @@ from functools import partial
 import torch
 
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem, key
-from magmath.kernels.dispatch.online import OnlineCall, Option
+from magmath.kernels.dispatch.online import OnlineCall, OnlineCandidate
 from magmath.kernels.dispatch.registry import Candidate, candidates
-from magmath.kernels.dispatch.tuner import Call, Tuner, no_wait, wait_for_device
+from magmath.kernels.dispatch.tuner import ReadyCall, Tuner, no_wait, wait_for_device
 from magmath.kernels.epilogue import NO_EPILOGUE, blocks, finish
 from magmath.kernels.gemm.gemm import bind_gemm
 from magmath.kernels.gemm.gemm_candidates import sequence
@@ -45,7 +45,9 @@ def candidates_for(
     return small or able[:1]
 
 
-def bind_convolution(problem: ConvolutionProblem, *, tuner: Tuner, winograd: bool = True) -> Call:
+def bind_convolution(
+    problem: ConvolutionProblem, *, tuner: Tuner, winograd: bool = True
+) -> ReadyCall:
     """Return a ready call that computes one pass of a convolution.
 
     The operands have one floating-point or complex type, one to three spatial dimensions and any
@@ -57,12 +59,16 @@ def bind_convolution(problem: ConvolutionProblem, *, tuner: Tuner, winograd: boo
     inner = partial(bind_gemm, tuner=tuner)
     if len(offered) == 1 or not tuner.enabled:
         return _bound(offered[0], problem, inner)
-    options = {c.name: Option(partial(_bound, c, problem, inner), c.is_ready) for c in offered}
+    options = {
+        c.name: OnlineCandidate(partial(_bound, c, problem, inner), c.is_ready) for c in offered
+    }
     wait = wait_for_device if problem.x.is_cuda else no_wait
     return OnlineCall(tuner, key(problem), options, wait)
 
 
-def _bound(candidate: Candidate, problem: ConvolutionProblem, inner: Callable[..., Call]) -> Call:
+def _bound(
+    candidate: Candidate, problem: ConvolutionProblem, inner: Callable[..., ReadyCall]
+) -> ReadyCall:
     """Bind a candidate, with the epilogue after it if the candidate does not apply it itself."""
     epilogue, y = problem.epilogue, problem.y
     if candidate.fuses or not epilogue:

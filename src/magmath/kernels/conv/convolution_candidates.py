@@ -19,7 +19,7 @@ from magmath.kernels.conv.convolution_problem import ConvolutionProblem
 from magmath.kernels.conv.padded_input import PaddedInput, inside, symmetric_padding
 from magmath.kernels.conv.winograd_loops import is_compiled
 from magmath.kernels.dispatch.registry import Candidate
-from magmath.kernels.dispatch.tuner import Call
+from magmath.kernels.dispatch.tuner import ReadyCall
 from magmath.kernels.epilogue import Index, blocks, finish
 from magmath.kernels.gemm.gemm_candidates import sequence
 from magmath.kernels.half_instructions import multiplies
@@ -53,13 +53,13 @@ def _unchanged(tensor: torch.Tensor) -> torch.Tensor:
 
 def _bind_torch(
     problem: ConvolutionProblem, inner: object, convert: Callable[..., torch.Tensor] = _unchanged
-) -> Call:
+) -> ReadyCall:
     """Bind torch's convolution; `convert` changes the memory order of its operands."""
     bound = {"forward": _bind_forward, "data": _bind_data, "filter": _bind_filter}
     return bound[problem.direction](problem, convert)
 
 
-def _bind_forward(problem: ConvolutionProblem, convert: Callable[..., torch.Tensor]) -> Call:
+def _bind_forward(problem: ConvolutionProblem, convert: Callable[..., torch.Tensor]) -> ReadyCall:
     around, y, w, epilogue = PaddedInput(problem), problem.y, problem.w, problem.epilogue
     bias = None
     if epilogue.bias is not None and not w.is_complex():
@@ -84,7 +84,7 @@ def _bind_forward(problem: ConvolutionProblem, convert: Callable[..., torch.Tens
     return sequence(around.fill, run)
 
 
-def _bind_data(problem: ConvolutionProblem, convert: Callable[..., torch.Tensor]) -> Call:
+def _bind_data(problem: ConvolutionProblem, convert: Callable[..., torch.Tensor]) -> ReadyCall:
     """Bind the transposed convolution, by the function that computes x alone if torch supplies
     the padding."""
     padding = symmetric_padding(problem)
@@ -103,7 +103,9 @@ def _bind_data(problem: ConvolutionProblem, convert: Callable[..., torch.Tensor]
     return lambda: x.copy_(_bilinear(contributed, y, w))
 
 
-def _bind_padded_data(problem: ConvolutionProblem, convert: Callable[..., torch.Tensor]) -> Call:
+def _bind_padded_data(
+    problem: ConvolutionProblem, convert: Callable[..., torch.Tensor]
+) -> ReadyCall:
     """Bind the transposed convolution, whose whole result is the range of x that y needs."""
     x, w, y = problem.x, problem.w, problem.y
     there, here = inside(problem)
@@ -125,7 +127,7 @@ def _bind_padded_data(problem: ConvolutionProblem, convert: Callable[..., torch.
     return run if x[here].shape == x.shape else sequence(x.zero_, run)
 
 
-def _bind_filter(problem: ConvolutionProblem, convert: Callable[..., torch.Tensor]) -> Call:
+def _bind_filter(problem: ConvolutionProblem, convert: Callable[..., torch.Tensor]) -> ReadyCall:
     around, y, w = PaddedInput(problem), problem.y, problem.w
     like = w.real if w.is_complex() else w
 
@@ -166,10 +168,10 @@ def _any_half_problem(problem: ConvolutionProblem) -> bool:
     return True
 
 
-def _bind_widened(problem: ConvolutionProblem, inner: object) -> Call:
+def _bind_widened(problem: ConvolutionProblem, inner: object) -> ReadyCall:
     wide = replace(problem, x=_wide(problem.x), w=_wide(problem.w), y=_wide(problem.y))
     pairs = zip(wide.operands, problem.operands, strict=True)
-    calls: list[Call] = [partial(to.copy_, source) for to, source in pairs]
+    calls: list[ReadyCall] = [partial(to.copy_, source) for to, source in pairs]
     return sequence(*calls, _bind_torch(wide, inner), partial(problem.out.copy_, wide.out))
 
 
@@ -247,7 +249,7 @@ def _rows(problem: ConvolutionProblem) -> Sequence[torch.Tensor] | None:
     return None
 
 
-def _bind_products(problem: ConvolutionProblem, inner: Callable[..., Call]) -> Call:
+def _bind_products(problem: ConvolutionProblem, inner: Callable[..., ReadyCall]) -> ReadyCall:
     rows = _rows(problem)
     assert rows is not None
     x, y = rows
@@ -261,8 +263,8 @@ def _bind_products(problem: ConvolutionProblem, inner: Callable[..., Call]) -> C
 
 
 def _bind_filter_products(
-    problem: ConvolutionProblem, inner: Callable[..., Call], x: torch.Tensor, y: torch.Tensor
-) -> Call:
+    problem: ConvolutionProblem, inner: Callable[..., ReadyCall], x: torch.Tensor, y: torch.Tensor
+) -> ReadyCall:
     out = (
         problem.w.flatten(1)
         if problem.w.is_contiguous()

@@ -29,7 +29,7 @@ from magmath.kernels.gemm.microkernel import ROWS, VECTORS
 from magmath.kernels.parallel_region import run_on_threads
 from magmath.kernels.scratch import shared_workspace
 
-Call = Callable[[], object]
+ReadyCall = Callable[[], object]
 
 MIN_CHANNELS: Final = 16  # of either side; below, the transforms cost more than the products save
 MIN_TILES: Final = 8
@@ -102,7 +102,7 @@ def workspace(problem: ConvolutionProblem, method: Method) -> int:
     return _Plan(problem.group(0), method.algorithm(problem.direction)).nbytes
 
 
-def bind(problem: ConvolutionProblem, method: Method) -> Call:
+def bind(problem: ConvolutionProblem, method: Method) -> ReadyCall:
     """Return a ready call that computes a problem by a method."""
     name = method.algorithm(problem.direction)
     calls = [_bind_group(problem.group(i), name) for i in range(problem.groups)]
@@ -116,7 +116,7 @@ def bind(problem: ConvolutionProblem, method: Method) -> Call:
     return run
 
 
-def _bind_group(problem: ConvolutionProblem, name: str) -> Call:
+def _bind_group(problem: ConvolutionProblem, name: str) -> ReadyCall:
     plan = _Plan(problem, name)
     functions = ("weight_sums", "finish")
     if problem.direction != "filter":

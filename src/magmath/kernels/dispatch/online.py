@@ -13,15 +13,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from magmath.kernels.dispatch.measurements import Measurements
-from magmath.kernels.dispatch.tuner import Call, Tuner, no_wait
+from magmath.kernels.dispatch.tuner import ReadyCall, Tuner, no_wait
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class OnlineCandidate:
     """One candidate: a function that binds it, and one that returns False while its code is being
     compiled."""
 
-    bind: Callable[[], Call]
+    bind: Callable[[], ReadyCall]
     is_ready: Callable[[], bool]
 
 
@@ -36,13 +36,13 @@ class OnlineCall:
         self,
         tuner: Tuner,
         key: str,
-        options: Mapping[str, Option],
-        synchronize: Call = no_wait,
+        options: Mapping[str, OnlineCandidate],
+        synchronize: ReadyCall = no_wait,
     ) -> None:
         self._tuner, self._key, self._options = tuner, key, options
         self._synchronize = synchronize
-        self._bound: dict[str, Call] = {}
-        self._chosen: Call | None = None
+        self._bound: dict[str, ReadyCall] = {}
+        self._chosen: ReadyCall | None = None
 
     def __call__(self) -> None:
         if self._chosen is not None:
@@ -61,7 +61,7 @@ class OnlineCall:
         self._bound.clear()
         self._chosen()
 
-    def _of(self, name: str) -> Call:
+    def _of(self, name: str) -> ReadyCall:
         """Return the bound call of a candidate."""
         if name not in self._bound:
             self._bound[name] = self._options[name].bind()

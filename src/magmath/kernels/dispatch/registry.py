@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import torch
 
-from magmath.kernels.dispatch.tuner import Call
+from magmath.kernels.dispatch.tuner import ReadyCall
 
 CPU: Final = frozenset({"cpu"})
 ANYWHERE: Final = frozenset({"cpu", "cuda"})
@@ -55,7 +55,7 @@ class Candidate:
 
     name: str
     takes: Callable[[Any], bool]
-    bind: Callable[[Any, Callable[[Any], Call]], Call]
+    bind: Callable[[Any, Callable[[Any], ReadyCall]], ReadyCall]
     workspace: Callable[[Any], int] = lambda call: 0
     is_ready: Callable[[], bool] = is_always_ready
     fuses: bool = False

@@ -27,7 +27,7 @@ from magmath.core.cpu import cpu_name
 from magmath.core.disk_cache import DiskCache
 from magmath.kernels.dispatch.measurements import Measurements
 
-Call = Callable[[], object]
+ReadyCall = Callable[[], object]
 
 ROUNDS = 5
 ROUND_SECONDS = 100e-6
@@ -89,7 +89,7 @@ class Tuner:
     def choose(
         self,
         key: str,
-        candidates: Mapping[str, Callable[[], Call]],
+        candidates: Mapping[str, Callable[[], ReadyCall]],
         synchronize: Callable[[], object] | None = None,
         budget: float = BUDGET_SECONDS,
     ) -> str:
@@ -182,7 +182,7 @@ def tuner_for(deterministic: bool) -> Tuner:
 
 
 @cache
-def wake_thread_pool() -> Call:
+def wake_thread_pool() -> ReadyCall:
     """Return a torch operation on several threads, to be called before each measured call.
 
     Programs run such operations between others. Torch's threads then spin for a while and compete
@@ -208,11 +208,13 @@ def no_wait() -> None:
     """Replace `synchronize` on the CPU."""
 
 
-def _rounds(calls: Mapping[str, Call], synchronize: Call, budget: float) -> dict[str, list[float]]:
+def _rounds(
+    calls: Mapping[str, ReadyCall], synchronize: ReadyCall, budget: float
+) -> dict[str, list[float]]:
     """Return several timings of each call, in seconds, measured in turn; two for calls that are
     `FIRST_TIMING_LIMIT` times slower than the fastest."""
 
-    def seconds(call: Call, times: int) -> float:
+    def seconds(call: ReadyCall, times: int) -> float:
         start = time.perf_counter()
         for _ in range(times):
             call()

@@ -13,14 +13,16 @@ from torch import Tensor
 
 from magmath.kernels.fft.mkl_fft import is_same_memory, routine
 
-Call = Callable[[], object]
+ReadyCall = Callable[[], object]
 
 
-def transform(out: Tensor, x: Tensor, axes: Sequence[int], *, inverse: bool, norm: str) -> Call:
+def transform(
+    out: Tensor, x: Tensor, axes: Sequence[int], *, inverse: bool, norm: str
+) -> ReadyCall:
     """Return a ready call that stores the transform of complex x over `axes` in out, which may be
     x itself."""
     scale = _scale(norm, inverse, math.prod([x.shape[d] for d in axes]))
-    before: list[Call] = []
+    before: list[ReadyCall] = []
     source = x
     is_strided = all(out.stride(d) > 1 for d in axes)
     if is_strided and not is_same_memory(out, x):  # copy, then in place
@@ -33,7 +35,7 @@ def transform(out: Tensor, x: Tensor, axes: Sequence[int], *, inverse: bool, nor
     return lambda: function(x, dim=axes, norm=norm, out=out)
 
 
-def transform_of_real(out: Tensor, x: Tensor, axis: int, *, inverse: bool, norm: str) -> Call:
+def transform_of_real(out: Tensor, x: Tensor, axis: int, *, inverse: bool, norm: str) -> ReadyCall:
     """Return a ready call that stores the first n // 2 + 1 coefficients of the transform of real x
     along an axis. Those of the inverse transform are their conjugates."""
     scale = _scale(norm, inverse, x.shape[axis])
@@ -43,7 +45,7 @@ def transform_of_real(out: Tensor, x: Tensor, axis: int, *, inverse: bool, norm:
     return lambda: function(x, dim=axis, norm=norm, out=out)
 
 
-def transform_to_real(out: Tensor, x: Tensor, axis: int, *, inverse: bool, norm: str) -> Call:
+def transform_to_real(out: Tensor, x: Tensor, axis: int, *, inverse: bool, norm: str) -> ReadyCall:
     """Return a ready call that stores the real array whose first coefficients along an axis are
     x."""
     n = out.shape[axis]
@@ -60,6 +62,6 @@ def _scale(norm: str, inverse: bool, size: int) -> float:
     return 1 / size if inverse == (norm == "backward") else 1.0
 
 
-def _each(calls: Sequence[Call]) -> None:
+def _each(calls: Sequence[ReadyCall]) -> None:
     for call in calls:
         call()

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from magmath.kernels.fortran import mkl
 
-Call = Callable[[], object]
+ReadyCall = Callable[[], object]
 
 CALL_ELEMENTS = 4096
 """Minimum number of elements per call if there are several calls: with fewer, the calls cost more
@@ -37,7 +37,7 @@ _IN_PLACE, _OUT_OF_PLACE = 43, 44
 
 def routine(
     out: Tensor, x: Tensor, axes: Sequence[int], *, inverse: bool, scale: float
-) -> list[Call]:
+) -> list[ReadyCall]:
     """Return ready calls that transform x over `axes` into `out`, which may be x itself.
 
     x and out are complex and have one shape, or one is real and the other contains the first
@@ -139,7 +139,7 @@ class _Descriptor:
         """Plan the transform with the properties that have been set."""
         self._check(self._library.DftiCommitDescriptor(self._handle))
 
-    def call(self, inverse: bool, *operands: tuple[Tensor, int]) -> Call:
+    def call(self, inverse: bool, *operands: tuple[Tensor, int]) -> ReadyCall:
         """Return a ready call on one tensor (in place) or from one to another, each with the offset
         of its first element."""
         function = (

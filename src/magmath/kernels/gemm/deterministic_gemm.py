@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from magmath.kernels.dispatch.tuner import Call
+from magmath.kernels.dispatch.tuner import ReadyCall
 from magmath.kernels.gemm.gemm import bind_gemm
 from magmath.kernels.gemm.gemm_candidates import sequence
 
@@ -22,14 +22,14 @@ ALIGNMENT = 64  # bytes; torch aligns its allocations at least to this
 
 def bind_deterministic(
     out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 0.0, **rest: Any
-) -> Call:
+) -> ReadyCall:
     """Return a call like `bind_gemm`, on contiguous and aligned operands or copies."""
     own_out, own_a, own_b = (
         _contiguous_or_transposed(out),
         _contiguous_or_transposed(a),
         _contiguous_or_transposed(b),
     )
-    calls: list[Call] = [
+    calls: list[ReadyCall] = [
         partial(own.copy_, x) for own, x in ((own_a, a), (own_b, b)) if own is not x
     ]
     if beta and own_out is not out:
@@ -44,11 +44,11 @@ def bind_aligned(
     bind: Callable[[torch.Tensor, torch.Tensor], Callable[[], object]],
     out: torch.Tensor,
     x: torch.Tensor,
-) -> Call:
+) -> ReadyCall:
     """Return the call that `bind` makes for a result and an operand, or for contiguous and aligned
     copies of them."""
     own_out, own_x = _aligned(out), _aligned(x)
-    calls: list[Call] = [] if own_x is x else [partial(own_x.copy_, x)]
+    calls: list[ReadyCall] = [] if own_x is x else [partial(own_x.copy_, x)]
     calls.append(bind(own_out, own_x))
     if own_out is not out:
         calls.append(partial(out.copy_, own_out))

@@ -14,7 +14,7 @@ import torch
 
 from magmath.kernels.dispatch.registry import Candidate
 from magmath.kernels.dispatch.tuner import (
-    Call,
+    ReadyCall,
     Tuner,
     tuner_for,
     wait_for_device,
@@ -43,7 +43,7 @@ def bind_gemm(
     bias: torch.Tensor | None = None,
     activation: str = "none",
     tuner: Tuner,
-) -> Call:
+) -> ReadyCall:
     """Return a ready call for out = activation(alpha · a·b + beta · out + bias).
 
     a is (…, m, k), b (…, k, n), out (…, m, n) with the batch dimensions of a and b broadcast, bias
@@ -68,7 +68,7 @@ def bind_gemm(
     return sequence(*[_bind(part, tuner) for part in reduced(product)])
 
 
-def _bind(product: GemmProblem, tuner: Tuner) -> Call:
+def _bind(product: GemmProblem, tuner: Tuner) -> ReadyCall:
     """Bind the tuner's choice for a product of two or three dimensions."""
     if product.out.is_cuda and product.a.dtype in (torch.float16, torch.bfloat16):
         _accumulate_in_float32()
@@ -80,7 +80,7 @@ def _bind(product: GemmProblem, tuner: Tuner) -> Call:
 
         around = wake_thread_pool() if product.out.device.type == "cpu" else _nothing
 
-        def trial(candidate: Candidate) -> Call:
+        def trial(candidate: Candidate) -> ReadyCall:
             return sequence(around, candidate.bind(operands(), inner))
 
         wait = wait_for_device if product.out.is_cuda else None

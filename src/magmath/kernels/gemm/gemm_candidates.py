@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from magmath.kernels.dispatch.registry import Candidate, candidates
-from magmath.kernels.dispatch.tuner import Call
+from magmath.kernels.dispatch.tuner import ReadyCall
 from magmath.kernels.gemm.gemm_problem import GemmProblem, Number, leading
 from magmath.kernels.half_instructions import multiplies
 
@@ -36,7 +36,7 @@ def candidates_for(product: GemmProblem, workspace_limit: int) -> list[Candidate
     return small or able[:1]
 
 
-def sequence(*calls: Call) -> Call:
+def sequence(*calls: ReadyCall) -> ReadyCall:
     """Return one call that executes these calls in order."""
     if len(calls) == 1:
         return calls[0]
@@ -64,9 +64,9 @@ def _is_whole(dtype: torch.dtype) -> bool:
     return not (dtype.is_floating_point or dtype.is_complex)
 
 
-def _epilogue(product: GemmProblem, bias: bool = True) -> list[Call]:
+def _epilogue(product: GemmProblem, bias: bool = True) -> list[ReadyCall]:
     """Return the calls that add the bias and apply the ReLU to out."""
-    out, calls = product.out, list[Call]()
+    out, calls = product.out, list[ReadyCall]()
     if bias and product.bias is not None:
         calls.append(partial(out.add_, product.bias))
     if product.relu:
@@ -83,11 +83,11 @@ def _torch_takes(product: GemmProblem) -> bool:
     return multiplies(product.a)
 
 
-def _bind_torch(product: GemmProblem, inner: object) -> Call:
+def _bind_torch(product: GemmProblem, inner: object) -> ReadyCall:
     out, a, b = product.out, product.a, product.b
     if product.is_plain:
         if product.bias is not None and out.ndim == 2 and not product.widens:
-            call: Call = partial(torch.addmm, product.bias, a, b, out=out)
+            call: ReadyCall = partial(torch.addmm, product.bias, a, b, out=out)
             return sequence(call, *_epilogue(product, bias=False))
         multiply = torch.mm if out.ndim == 2 else torch.bmm
         wider = {"out_dtype": out.dtype} if product.widens else {}
@@ -95,7 +95,7 @@ def _bind_torch(product: GemmProblem, inner: object) -> Call:
     return sequence(_torch_scaled(product), *_epilogue(product))
 
 
-def _torch_scaled(product: GemmProblem) -> Call:
+def _torch_scaled(product: GemmProblem) -> ReadyCall:
     """Return a call for out = alpha · a·b + beta · out, in place."""
     out, a, b, alpha = product.out, product.a, product.b, product.alpha
     add = out.addmm_ if out.ndim == 2 else out.baddbmm_
@@ -124,7 +124,7 @@ def _fused_takes(product: GemmProblem) -> bool:
     return fits and product.out.ndim == 2 and multiplies(product.a)
 
 
-def _bind_fused(product: GemmProblem, inner: object) -> Call:
+def _bind_fused(product: GemmProblem, inner: object) -> ReadyCall:
     assert product.bias is not None
     return partial(
         torch._addmm_activation,
@@ -142,7 +142,7 @@ def _numpy_takes(product: GemmProblem) -> bool:
     return not any(x.is_conj() or x.is_neg() for x in operands)
 
 
-def _bind_numpy(product: GemmProblem, inner: object) -> Call:
+def _bind_numpy(product: GemmProblem, inner: object) -> ReadyCall:
     out, a, b = (x.numpy() for x in (product.out, product.a, product.b))
 
     @np.errstate(all="ignore")  # infinities and NaN are valid results
@@ -163,13 +163,13 @@ def _blas_takes(product: GemmProblem) -> bool:
     return not (turned and product.bias is not None)
 
 
-def _bind_blas(product: GemmProblem, inner: object) -> Call:
+def _bind_blas(product: GemmProblem, inner: object) -> ReadyCall:
     from magmath.kernels.gemm import blas
 
     return _recorded(product, blas.runner(_number(product)))
 
 
-def _recorded(product: GemmProblem, run: Callable[[int], object]) -> Call:
+def _recorded(product: GemmProblem, run: Callable[[int], object]) -> ReadyCall:
     """Return a call of a compiled routine that reads the product from a record."""
     from magmath.kernels.gemm.blas import RECORD
 
@@ -177,7 +177,7 @@ def _recorded(product: GemmProblem, run: Callable[[int], object]) -> Call:
     address = record.ctypes.data
     for name, value in _blas_record(product).items():
         record[name] = value
-    call: Call = partial(run, address)
+    call: ReadyCall = partial(run, address)
     alpha, alphas = product.alpha, record["alpha"]
     if callable(alpha):
 
@@ -229,7 +229,7 @@ def _divided_takes(product: GemmProblem) -> bool:
     return product.out.ndim == 2 and large and contiguous and divided_gemv.is_ready()
 
 
-def _bind_divided(product: GemmProblem, inner: object) -> Call:
+def _bind_divided(product: GemmProblem, inner: object) -> ReadyCall:
     from magmath.kernels.gemm import divided_gemv
 
     if product.extents[1] == 1:
@@ -265,7 +265,7 @@ def _number(product: GemmProblem) -> str:
     return "float32" if product.dtype == torch.float32 else "float64"
 
 
-def _bind_tiled(product: GemmProblem, inner: object) -> Call:
+def _bind_tiled(product: GemmProblem, inner: object) -> ReadyCall:
     from magmath.kernels.gemm import packed_gemm
 
     return _recorded(product, packed_gemm.runner(_number(product)))
@@ -278,7 +278,7 @@ def _widened_takes(product: GemmProblem) -> bool:
     return _is_on_cpu(product) or product.dtype == torch.bool or product.widens
 
 
-def _bind_widened(product: GemmProblem, inner: Callable[[GemmProblem], Call]) -> Call:
+def _bind_widened(product: GemmProblem, inner: Callable[[GemmProblem], ReadyCall]) -> ReadyCall:
     wide = replace(
         product,
         out=_float32_like(product.out), a=_float32_like(product.a), b=_float32_like(product.b),
@@ -289,7 +289,7 @@ def _bind_widened(product: GemmProblem, inner: Callable[[GemmProblem], Call]) ->
         pairs.append((wide.out, product.out))
     if product.bias is not None and wide.bias is not None:
         pairs.append((wide.bias, product.bias))
-    calls: list[Call] = [partial(to.copy_, source) for to, source in pairs if to is not source]
+    calls: list[ReadyCall] = [partial(to.copy_, source) for to, source in pairs if to is not source]
     calls.append(inner(wide))
     if product.dtype == torch.bool:  # rounding never makes a positive sum of ones 0
         calls.append(partial(torch.ne, wide.out, 0, out=product.out))
@@ -318,7 +318,7 @@ def _limb_count(product: GemmProblem) -> int:
     return max(1, 8 * product.out.itemsize // LIMB_BITS)
 
 
-def _bind_limbs(product: GemmProblem, inner: Callable[[GemmProblem], Call]) -> Call:
+def _bind_limbs(product: GemmProblem, inner: Callable[[GemmProblem], ReadyCall]) -> ReadyCall:
     """Bind the sum of aᵢ·bⱼ·2¹⁶⁽ⁱ⁺ʲ⁾, where a = Σ aᵢ·2¹⁶ⁱ and b = Σ bⱼ·2¹⁶ʲ.
 
     Every aᵢ·bⱼ is exact in float64 over at most 2²¹ summands. Products beyond the type's width are
@@ -328,7 +328,7 @@ def _bind_limbs(product: GemmProblem, inner: Callable[[GemmProblem], Call]) -> C
     a_limbs, b_limbs = _limbs_like(product.a, count), _limbs_like(product.b, count)
     part = torch.empty_like(out, dtype=torch.float64)
     whole, total = (torch.empty_like(out, dtype=torch.int64) for _ in range(2))
-    calls: list[Call] = [
+    calls: list[ReadyCall] = [
         partial(_split, product.a, a_limbs, torch.empty_like(product.a)),
         partial(_split, product.b, b_limbs, torch.empty_like(product.b)),
         total.zero_,

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from magmath.kernels import fortran
 from magmath.kernels.dispatch.registry import candidates
-from magmath.kernels.dispatch.tuner import Call, Tuner, wake_thread_pool
+from magmath.kernels.dispatch.tuner import ReadyCall, Tuner, wake_thread_pool
 from magmath.kernels.fortran import call, call_with_work, invoke
 
 NOT_A_NUMBER = -1
@@ -34,7 +34,7 @@ BUDGET_SECONDS = 0.5
 
 Shape = tuple[int, ...]
 Shapes = Sequence[Shape]
-Forms = tuple[tuple[Shape, bool], ...]
+OperandForms = tuple[tuple[Shape, bool], ...]
 """Shapes of matrices, and whether they are stored transposed."""
 
 
@@ -66,7 +66,7 @@ class Routine:
         registered = candidates(self.name, "cpu", dtype)
         return [name for name in registered if fortran.has(name, dtype, *self.needs)]
 
-    def measured(self, forms: Forms) -> Forms:
+    def measured(self, forms: OperandForms) -> OperandForms:
         """Return the class of the operands' sizes.
 
         Extents are rounded up to slightly less than a power of two, since powers of two cause cache
@@ -77,7 +77,7 @@ class Routine:
             shapes = [tuple([max(1, n // 2) for n in shape]) for shape in shapes]
         return tuple([(shape, turned) for shape, (_, turned) in zip(shapes, forms, strict=True)])
 
-    def trial(self, forms: Forms, dtype: torch.dtype, **options: Any) -> Call:
+    def trial(self, forms: OperandForms, dtype: torch.dtype, **options: Any) -> ReadyCall:
         """Return a call on new matrices of these forms, for measurements."""
         given = [_dummy_matrix(shape, turned, dtype) for shape, turned in forms]
         used, around = [x.clone() for x in given], wake_thread_pool()
@@ -95,7 +95,7 @@ class Routine:
 def _chosen(
     routine: Routine,
     tuner: Tuner,
-    forms: Forms,
+    forms: OperandForms,
     dtype: torch.dtype,
     options: tuple[tuple[str, Any], ...],
     threads: int,

@@ -118,7 +118,7 @@ def kernel_reference(x: Any, y: Any, *, kernel: Sequence[int], **attributes: Any
 
 # on a worker's tensors --------------------------------------------------------------------------
 
-Ready = Callable[[], object]
+ReadyCall = Callable[[], object]
 
 
 def _is_native(x: torch.Tensor) -> bool:
@@ -147,7 +147,7 @@ def _bind_native(
     w: torch.Tensor,
     y: torch.Tensor,
     tiles: Sequence[Sequence[IndexSet]],
-) -> Ready:
+) -> ReadyCall:
     """Bind one pass of a convolution of a type that torch accepts; `tiles`: those of x and y."""
     attributes = call.attributes
     starts = [[first for first, _ in _held(tile)] for tile in tiles]
@@ -171,7 +171,7 @@ def _added(call: KernelCall) -> dict[str, Any]:
     return {**found, "activation": attributes.get("activation", "none")}
 
 
-def _bind_empty(call: KernelCall) -> Ready:
+def _bind_empty(call: KernelCall) -> ReadyCall:
     """Bind the correlation of no elements: zeros, and the epilogue."""
     from magmath.kernels.epilogue import Epilogue, blocks, finish
 
@@ -184,7 +184,7 @@ def _bind_empty(call: KernelCall) -> Ready:
     return lambda: finish(zeros, y, epilogue, blocks(y))
 
 
-def bind_correlation(call: KernelCall) -> Ready:
+def bind_correlation(call: KernelCall) -> ReadyCall:
     """Bind the computation of y from w and the range of x that it covers."""
     import torch
 
@@ -202,7 +202,7 @@ def bind_correlation(call: KernelCall) -> Ready:
                  lambda: y.copy_(total))  # fmt: skip
 
 
-def bind_input(call: KernelCall) -> Ready:
+def bind_input(call: KernelCall) -> ReadyCall:
     """Bind the computation of x from w and the range of y that depends on it."""
     (y, w), x = call.inputs, call.out
     if not y.numel() or not w.numel():
@@ -219,7 +219,7 @@ def bind_input(call: KernelCall) -> Ready:
                  lambda: target.copy_(total[here]))  # fmt: skip
 
 
-def bind_kernel(call: KernelCall) -> Ready:
+def bind_kernel(call: KernelCall) -> ReadyCall:
     """Bind the computation of w from y and the range of x that it covers."""
     import torch
 
@@ -237,7 +237,7 @@ def bind_kernel(call: KernelCall) -> Ready:
                  lambda: w.copy_(result))  # fmt: skip
 
 
-def _then(*calls: Ready) -> Ready:
+def _then(*calls: ReadyCall) -> ReadyCall:
     """Return a call that makes these calls in order."""
 
     def run() -> None:

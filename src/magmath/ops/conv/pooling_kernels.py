@@ -32,26 +32,26 @@ if TYPE_CHECKING:
 
     from magmath.kernels.conv.channels_last import Windows
 
-Ready: TypeAlias = Callable[[], object]
-Space = Sequence[int]
+ReadyCall: TypeAlias = Callable[[], object]
+SpaceExtents = Sequence[int]
 
 
 class _Pooling(Protocol):
     """Pooling of arrays that include their padding, over windows of extents `space`."""
 
-    def max(self, x: Any, space: Space) -> Any:
+    def max(self, x: Any, space: SpaceExtents) -> Any:
         """Return the maximum of each window."""
 
-    def select(self, a: Any, x: Any, space: Space) -> Any:
+    def select(self, a: Any, x: Any, space: SpaceExtents) -> Any:
         """Return the element of a at the maximum of each window of x."""
 
     def scatter(self, g: Any, x: Any) -> Any:
         """Return zeros of the shape of x with g added at the maximum of each window of x."""
 
-    def sum(self, x: Any, space: Space) -> Any:
+    def sum(self, x: Any, space: SpaceExtents) -> Any:
         """Return the sum of each window."""
 
-    def add_windows(self, g: Any, extents: Space) -> Any:
+    def add_windows(self, g: Any, extents: SpaceExtents) -> Any:
         """Return zeros of these extents of space with g added to each element of its windows."""
 
 
@@ -62,12 +62,12 @@ class _ByElement:
     def __init__(self, xp: Any, attributes: Attributes) -> None:
         self._xp, self._attributes = xp, attributes
 
-    def _elements(self, x: Any, space: Space) -> list[Any]:
+    def _elements(self, x: Any, space: SpaceExtents) -> list[Any]:
         """Return each element of the window, as a view of x that contains it for all windows."""
         kernel = self._attributes["kernel"]
         return [x[(..., *where)] for _, where in offsets(kernel, space, self._attributes)]
 
-    def _maxima(self, x: Any, space: Space) -> tuple[Any, Any]:
+    def _maxima(self, x: Any, space: SpaceExtents) -> tuple[Any, Any]:
         """Return the maximum of each window, and its number among the elements of the window."""
         xp, (best, *others) = self._xp, self._elements(x, space)
         number = xp.zeros_like(best, dtype=xp.int64)
@@ -76,10 +76,10 @@ class _ByElement:
             best, number = xp.where(better, element, best), xp.where(better, i, number)
         return best, number
 
-    def max(self, x: Any, space: Space) -> Any:
+    def max(self, x: Any, space: SpaceExtents) -> Any:
         return self._maxima(x, space)[0]
 
-    def select(self, a: Any, x: Any, space: Space) -> Any:
+    def select(self, a: Any, x: Any, space: SpaceExtents) -> Any:
         (result, *others), number = self._elements(a, space), self._maxima(x, space)[1]
         for i, element in enumerate(others, 1):
             result = self._xp.where(number == i, element, result)
@@ -92,14 +92,14 @@ class _ByElement:
             target += g * (number == i)
         return total
 
-    def sum(self, x: Any, space: Space) -> Any:
+    def sum(self, x: Any, space: SpaceExtents) -> Any:
         first, *others = self._elements(x, space)
         total = first + self._xp.zeros_like(first)
         for element in others:
             total += element
         return total
 
-    def add_windows(self, g: Any, extents: Space) -> Any:
+    def add_windows(self, g: Any, extents: SpaceExtents) -> Any:
         lead = g.ndim - len(extents)
         shape = *g.shape[:lead], *extents
         total = np.zeros(shape, g.dtype) if self._xp is np else g.new_zeros(shape)
@@ -111,7 +111,7 @@ class _ByElement:
 class _ByTorch:
     """Pooling by torch's functions, which supply padding of their own: `padding` at both ends."""
 
-    def __init__(self, attributes: Attributes, padding: Space) -> None:
+    def __init__(self, attributes: Attributes, padding: SpaceExtents) -> None:
         import torch
 
         self._space = len(attributes["kernel"])
@@ -140,10 +140,10 @@ class _ByTorch:
         )
         return values, positions
 
-    def max(self, x: torch.Tensor, space: Space) -> torch.Tensor:
+    def max(self, x: torch.Tensor, space: SpaceExtents) -> torch.Tensor:
         return self._maxima(self._images(x))[0].reshape(*x.shape[: x.ndim - self._space], *space)
 
-    def select(self, a: torch.Tensor, x: torch.Tensor, space: Space) -> torch.Tensor:
+    def select(self, a: torch.Tensor, x: torch.Tensor, space: SpaceExtents) -> torch.Tensor:
         lead = a.shape[: a.ndim - self._space]
         positions = self._maxima(self._images(x))[1].reshape(*lead, -1)
         return a.reshape(*lead, -1).gather(-1, positions).reshape(*lead, *space)
@@ -156,13 +156,13 @@ class _ByTorch:
         )  # fmt: skip
         return result.reshape(x.shape)
 
-    def sum(self, x: torch.Tensor, space: Space) -> torch.Tensor:
+    def sum(self, x: torch.Tensor, space: SpaceExtents) -> torch.Tensor:
         result: torch.Tensor = self._call(
             "avg_pool*", self._images(x), self._kernel, self._stride, self._padding, False, True, 1
         )
         return result.reshape(*x.shape[: x.ndim - self._space], *space)
 
-    def add_windows(self, g: torch.Tensor, extents: Space) -> torch.Tensor:
+    def add_windows(self, g: torch.Tensor, extents: SpaceExtents) -> torch.Tensor:
         lead = g.shape[: g.ndim - self._space]
         like = self._images(g.new_empty(()).expand(*lead, *extents))
         result: torch.Tensor = self._call(
@@ -190,7 +190,7 @@ def _space(x: Any, attributes: Attributes) -> list[int]:
     return [(n + low + high - d * (k - 1) - 1) // s + 1 for n, k, (low, high), s, d in parts]
 
 
-def _padded(x: Any, space: Space, value: float, attributes: Attributes) -> Any:
+def _padded(x: Any, space: SpaceExtents, value: float, attributes: Attributes) -> Any:
     """Return the range of x that windows read, with a value out of bounds."""
     kernel = attributes["kernel"]
     want = needs([(0, n) for n in space], kernel, attributes)
@@ -201,7 +201,7 @@ def _padded(x: Any, space: Space, value: float, attributes: Attributes) -> Any:
     return result
 
 
-def _cropped(full: Any, windows: Space, space: Space, attributes: Attributes) -> Any:
+def _cropped(full: Any, windows: SpaceExtents, space: SpaceExtents, attributes: Attributes) -> Any:
     """Return the elements within bounds, of extents `space`, of the range that windows read."""
     want = needs([(0, n) for n in windows], attributes["kernel"], attributes)
     result = np.zeros((*full.shape[: full.ndim - len(space)], *space), full.dtype)
@@ -238,7 +238,7 @@ def sum_reference(x: Any, **attributes: Any) -> Any:
     return _ByElement(np, attributes).sum(_padded(x, space, 0, attributes), space)
 
 
-def sum_input_reference(g: Any, *, space: Space, **attributes: Any) -> Any:
+def sum_input_reference(g: Any, *, space: SpaceExtents, **attributes: Any) -> Any:
     """Return a NumPy array with g added to each element of its windows."""
     windows = g.shape[g.ndim - len(space) :]
     extents = extents_of(needs([(0, n) for n in windows], attributes["kernel"], attributes))
@@ -341,7 +341,7 @@ def _nothing() -> None:
     """Compute nothing: this worker has no part of the result."""
 
 
-def bind_max(call: KernelCall) -> Ready:
+def bind_max(call: KernelCall) -> ReadyCall:
     """Bind the maxima of windows."""
     from magmath.kernels.conv import max_pool
     from magmath.kernels.conv.channels_last import takes
@@ -364,7 +364,7 @@ def bind_max(call: KernelCall) -> Ready:
     return run
 
 
-def bind_select(call: KernelCall) -> Ready:
+def bind_select(call: KernelCall) -> ReadyCall:
     """Bind the elements of the first operand at the maxima of the second one's windows."""
     (_, x), y = call.inputs, call.out
     if not y.numel():
@@ -384,7 +384,7 @@ def bind_select(call: KernelCall) -> Ready:
     return run
 
 
-def bind_scatter(call: KernelCall) -> Ready:
+def bind_scatter(call: KernelCall) -> ReadyCall:
     """Bind the sum of cotangents at the maxima of windows."""
     from magmath.kernels.conv import max_pool
     from magmath.kernels.conv.channels_last import takes
@@ -414,7 +414,7 @@ def bind_scatter(call: KernelCall) -> Ready:
     return run
 
 
-def bind_sum(call: KernelCall) -> Ready:
+def bind_sum(call: KernelCall) -> ReadyCall:
     """Bind the sums of windows."""
     from magmath.kernels.conv import sum_pool
     from magmath.kernels.conv.channels_last import takes
@@ -439,7 +439,7 @@ def bind_sum(call: KernelCall) -> Ready:
     return run
 
 
-def bind_sum_input(call: KernelCall) -> Ready:
+def bind_sum_input(call: KernelCall) -> ReadyCall:
     """Bind the sum of cotangents over the windows that contain each element."""
     from magmath.kernels.conv import sum_pool
     from magmath.kernels.conv.channels_last import takes
@@ -477,7 +477,7 @@ def _parts(call: KernelCall) -> Sequence[Any]:
     return batch_parts(len(out), 2 * out.nbytes) if lead else [...]
 
 
-def _pooling(xp: Any, attributes: Attributes, padding: Space | None) -> _Pooling:
+def _pooling(xp: Any, attributes: Attributes, padding: SpaceExtents | None) -> _Pooling:
     """Return torch's pooling with this padding, or (None) the one of single elements."""
     return _ByElement(xp, attributes) if padding is None else _ByTorch(attributes, padding)
 

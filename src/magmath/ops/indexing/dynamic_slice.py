@@ -19,7 +19,7 @@ import numpy as np
 
 from magmath.codegen.emit import (
     IndexMap,
-    LocalIndices,
+    IndexVariables,
     NativeCall,
     NativeOperand,
     Writer,
@@ -252,7 +252,7 @@ def _window_vjp(node: Node, g: Node) -> Gradients:
     return apply(SET_WINDOW, zeros_like(x), g, *starts, **node.attributes), *(None for _ in starts)
 
 
-def _window_indices(w: Writer, call: NativeCall) -> LocalIndices | None:
+def _window_indices(w: Writer, call: NativeCall) -> IndexVariables | None:
     """Return the positions of the window's elements in the operand.
 
     Returns None unless this worker stores the whole operand, and if there are no elements.
@@ -277,7 +277,7 @@ def _emit_set_window(w: Writer, call: NativeCall) -> bool:
 
 def _local_indices_from(
     w: Writer, call: NativeCall, starts: Sequence[NativeOperand], offsets: Sequence[str]
-) -> LocalIndices:
+) -> IndexVariables:
     """Return a map from the window's indices, plus `offsets`, to positions in the whole array.
 
     Also writes the code that reads and checks the start positions.

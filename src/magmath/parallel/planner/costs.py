@@ -28,9 +28,9 @@ from magmath.parallel.planner.layer_options import (
     PARTIAL,
     REPLICATED,
     Exchange,
+    LayerState,
     Option,
     PlannerMesh,
-    State,
     gradient_state,
     operand_state,
     options_of,
@@ -144,7 +144,7 @@ class CostTables:
             table = table + self._transfers(leaves, results, edge.nbytes).T
         return table
 
-    def _transfers(self, have: list[State], want: list[State], nbytes: int) -> Table:
+    def _transfers(self, have: list[LayerState], want: list[LayerState], nbytes: int) -> Table:
         """Return the seconds of changing each state of a value into each other one."""
         exchanges, counts = _transfer_counts(self.mesh, tuple(have), tuple(want))
         seconds = np.array([self.exchange_seconds(one, nbytes) for one in exchanges])
@@ -268,7 +268,7 @@ class CostTables:
 
 @lru_cache(maxsize=4096)
 def _transfer_counts(
-    mesh: PlannerMesh, have: tuple[State, ...], want: tuple[State, ...]
+    mesh: PlannerMesh, have: tuple[LayerState, ...], want: tuple[LayerState, ...]
 ) -> tuple[tuple[Exchange, ...], Table]:
     """Return the different collectives that change states `have` into states `want`, and how often
     each pair of states, in a row, needs each collective.
@@ -311,11 +311,11 @@ def exchanges(layer: Layer, option: Option, mesh: PlannerMesh) -> list[tuple[Exc
     return found
 
 
-def _replaced(option: Option, state: State, by: str) -> State:
+def _replaced(option: Option, state: LayerState, by: str) -> LayerState:
     return tuple(by if o == INPUT else own for o, own in zip(option, state, strict=True))
 
 
-def _held(mesh: PlannerMesh, state: State) -> float:
+def _held(mesh: PlannerMesh, state: LayerState) -> float:
     held = 1.0
     for role in ALL_ROLES:
         held /= mesh.count(state, role)
