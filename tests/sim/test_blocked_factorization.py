@@ -181,7 +181,7 @@ def test_explain_names_the_ways_and_what_goes_between_workers() -> None:
     with current("shared", 2):
         _lean()
         a = mm.asarray(definite(40, "float64"), layout=Layout.split(0))
-        steps = mm.linalg.cholesky(a).explain().steps
+        steps = mm.linalg.cholesky(a).explain().instructions
         step = next(step for step in steps if " collectively in " in step.text)
         panels = -(-40 // panel_rows(40, 2))
         assert (step.messages, step.nbytes) == (panels, 40 * 40 * 8 // 2)

@@ -98,7 +98,7 @@ def test_accumulation_equals_whole_batches(count: int) -> None:
 
 
 def moved(net: nn.NeuralNetwork, operation: str) -> int:
-    return sum(step.nbytes for step in net.explain().steps if step.operation == operation)
+    return sum(step.nbytes for step in net.explain().instructions if step.operation == operation)
 
 
 @pytest.mark.parametrize("workers", [2, 3, 4])

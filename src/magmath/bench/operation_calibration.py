@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import magmath as mm
 from magmath.cost import Machine, OperationRate
 from magmath.cost.operation_rate import COUNTED_IN_FLOPS
-from magmath.diagnostics.explanation import ExplainedStep
+from magmath.diagnostics.explanation import ExplainedInstruction
 
 SIZES: Final = (64, 1 << 14, 1 << 19, 1 << 22)
 """Elements of the arrays for the fixed time, and for the speeds in caches and in memory."""
@@ -178,12 +178,12 @@ def _expressions(size: int, rows: int) -> Iterator[Callable[[], Any]]:
 
 def _samples(work: Callable[[], Any]) -> Iterator[tuple[str, Sample]]:
     """Yield the names and samples of the calls of an expression: the least of some runs."""
-    best: list[ExplainedStep] = []
+    best: list[ExplainedInstruction] = []
     runs, end = 0, time.perf_counter() + RUN_SECONDS
     while runs < MIN_RUNS or (runs < MAX_RUNS and time.perf_counter() < end):
         with mm.profile() as profile:
             mm.evaluate(*_arrays(work()), wait=True)
-        steps = list(profile.steps)
+        steps = list(profile.instructions)
         best = steps if len(best) != len(steps) else list(map(_faster, best, steps))
         runs += 1
     for step in best:
@@ -193,7 +193,7 @@ def _samples(work: Callable[[], Any]) -> Iterator[tuple[str, Sample]]:
             yield step.rate, Sample(step.measured or 0.0, units, step.touched)
 
 
-def _faster(one: ExplainedStep, other: ExplainedStep) -> ExplainedStep:
+def _faster(one: ExplainedInstruction, other: ExplainedInstruction) -> ExplainedInstruction:
     return min(one, other, key=lambda step: step.measured or 0.0)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from magmath.cost import redistribution_seconds
 from magmath.cost.operation_rate import rate_name
 from magmath.diagnostics.candidate_tables import describe_candidates
-from magmath.diagnostics.explanation import ExplainedStep, Explanation, Profile
+from magmath.diagnostics.explanation import ExplainedInstruction, Explanation, Profile
 from magmath.engine import session
 from magmath.engine.remote_array import remote_array_of
 from magmath.errors import OptionError
@@ -166,7 +166,7 @@ def _step(
     environment: Environment,
     text: str,
     measured: float | None,
-) -> ExplainedStep:
+) -> ExplainedInstruction:
     match instruction:
         case Call(operation, _, _, out, line, _, again):
             node = _node(program, instruction)
@@ -175,9 +175,9 @@ def _step(
             memory = _result_bytes(program, out)
             workers = program.slots[out].layout.mesh.size
             flops, touched = node_work(node)
-            return ExplainedStep(
+            return ExplainedInstruction(
                 text, operation, line, seconds, moved, messages, memory, measured, workers,
-                flops=flops, touched=touched, rate=rate_name(node), again=again,
+                flops=flops, touched=touched, rate=rate_name(node), is_recomputation=again,
             )  # fmt: skip
         case Redistribute(source, target, line):
             have, want = program.slots[source], program.slots[target]
@@ -190,13 +190,15 @@ def _step(
             if want.layout.shared and not have.layout.shared:  # each worker copies its part
                 seconds += have.layout.max_local_size * itemsize / environment.bandwidth
             moved, memory = step.total_bytes(itemsize), _result_bytes(program, target)
-            return ExplainedStep(
+            return ExplainedInstruction(
                 text, step.kind, line, seconds, moved, step.messages, memory, measured
             )
         case Barrier():
-            return ExplainedStep(text, "barrier", None, environment.link.barrier, 0, 0, 0, measured)
+            return ExplainedInstruction(
+                text, "barrier", None, environment.link.barrier, 0, 0, 0, measured
+            )
         case Emit():
-            return ExplainedStep(text, "emit", None, 0.0, 0, 0, 0, measured)
+            return ExplainedInstruction(text, "emit", None, 0.0, 0, 0, 0, measured)
 
 
 def _phase(instruction: Instruction) -> str:

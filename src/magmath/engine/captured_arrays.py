@@ -13,7 +13,7 @@ from weakref import WeakSet, finalize
 from magmath.graph import Graph, Node
 
 if TYPE_CHECKING:
-    from magmath.engine.tracing import Structure, Trace
+    from magmath.engine.tracing import ObservedState, Trace
 
 _readers: dict[int, WeakSet[Captured]] = {}  # by the id of the nodes, which the captures keep alive
 
@@ -31,7 +31,7 @@ class Captured:
     ) -> None:
         self.is_stale = False
         self._nodes: list[object] = []
-        self._structures: Sequence[Structure] = ()
+        self._observed_states: Sequence[ObservedState] = ()
         self._identities: list[int] = []
         for node in _read(traced, placeholders):
             if moves or node.name != "variable":
@@ -42,18 +42,18 @@ class Captured:
         """Record that the function depends on the Python objects that its trace has noted."""
         for owner in trace.states:
             self.add(owner)
-        self._structures = trace.structures
+        self._observed_states = trace.observed_states
 
     @property
     def is_current(self) -> bool:
         """True if nothing that the function reads was updated."""
-        if self.is_stale or not self._structures:
+        if self.is_stale or not self._observed_states:
             return not self.is_stale
-        return all(structure.is_unchanged() for structure in self._structures)
+        return all(state.is_unchanged() for state in self._observed_states)
 
     def changed_name(self) -> str | None:
         """Return a name that the function reads and that is bound to another object, if one is."""
-        names = [structure.changed_name() for structure in self._structures]
+        names = [state.changed_name() for state in self._observed_states]
         return next((name for name in names if name is not None), None)
 
     def add(self, node: object) -> None:

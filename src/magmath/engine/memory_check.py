@@ -91,7 +91,7 @@ def _bytes(slot: Slot) -> int:
 
 def _recomputing(program: Program) -> str:
     """Return the number of values that the program computes twice, in words."""
-    again = sum([isinstance(x, Call) and x.again for x in program.instructions])
+    again = sum([isinstance(x, Call) and x.is_recomputation for x in program.instructions])
     return f", although it computes {again} intermediates twice" if again else ""
 
 

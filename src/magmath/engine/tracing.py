@@ -31,7 +31,7 @@ class VariableState(Protocol):
         """The value outside of traces."""
 
 
-class Structure(Protocol):
+class ObservedState(Protocol):
     """What a module consists of."""
 
     def is_unchanged(self) -> bool:
@@ -63,7 +63,7 @@ class Trace:
         """Leaves for numbers, and the functions that return the numbers of each run."""
         self.states: list[object] = []
         """Python objects on whose state the function depends, such as modules."""
-        self.structures: list[Structure] = []
+        self.observed_states: list[ObservedState] = []
         """What these modules consist of, as far as lists and dictionaries can change it."""
         self._noted: set[int] = set()  # the identities of `states`
         self._step = step
@@ -131,10 +131,10 @@ class Trace:
             self._noted.add(id(owner))
             self.states.append(owner)
 
-    def note_structure(self, structure: Structure) -> None:
+    def note_observed_state(self, state: ObservedState) -> None:
         """Record that the function depends on what a module consists of."""
-        if structure not in self.structures:
-            self.structures.append(structure)
+        if state not in self.observed_states:
+            self.observed_states.append(state)
 
     def note_update(self, array: UpdatedArray, former: Node) -> None:
         """Record the in-place update of an array; `former` is its former node."""
@@ -215,10 +215,10 @@ class Scope:
         if self.outer is not None:
             self.outer.note_state(owner)
 
-    def note_structure(self, structure: Structure) -> None:
+    def note_observed_state(self, state: ObservedState) -> None:
         """Record that the function depends on what a module consists of."""
         if self.outer is not None:
-            self.outer.note_structure(structure)
+            self.outer.note_observed_state(state)
 
     def note_update(self, array: UpdatedArray, former: Node) -> None:
         """Record the in-place update of an array; `former` is its former node."""

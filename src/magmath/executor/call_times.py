@@ -12,5 +12,5 @@ class CallTime(NamedTuple):
     seconds: float
 
 
-Tier = list[CallTime]
+CallTimes = list[CallTime]
 """The times of all instructions of a step, in order."""

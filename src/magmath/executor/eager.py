@@ -120,7 +120,7 @@ class EagerKernels:
     def _call(
         self,
         node: Node,
-        step: _Step,
+        step: _EagerInstruction,
         operands: Sequence[np.ndarray[Any, Any]],
         out: np.ndarray[Any, Any],
     ) -> None:
@@ -224,7 +224,7 @@ class _WholeTile:
 _whole_tile = lru_cache(maxsize=4096)(_WholeTile)
 
 
-class _Step(NamedTuple):
+class _EagerInstruction(NamedTuple):
     """The computation of nodes of one signature: the placement of the result, NumPy's function of
     operands and result if it is faster, and NumPy's type of the result if there is one."""
 
@@ -233,7 +233,7 @@ class _Step(NamedTuple):
     type: np.dtype[Any] | None
 
 
-def _prepared(node: Node) -> _Step:
+def _prepared(node: Node) -> _EagerInstruction:
     """Return the step of a node; store it in the node's signature."""
     whole, operation = _whole_tile(node.shape, node.dtype), node.operation
     ufunc, copy = operation.numpy_ufunc, operation.numpy_function
@@ -244,7 +244,7 @@ def _prepared(node: Node) -> _Step:
         function = ufunc.function
     elif copy is not None and all(x.size and x.dtype in NUMPY for x in arrays):
         function = copy(node)
-    step = _Step(whole, function, NUMPY.get(node.dtype))
+    step = _EagerInstruction(whole, function, NUMPY.get(node.dtype))
     if node.signature is not None:
         node.signature.eager_step = step
     return step

@@ -22,7 +22,7 @@ from magmath.ops.leaves import CONSTANT, PARAMETER
 EagerValues = Sequence[np.ndarray[Any, Any]]
 
 
-class _Step(NamedTuple):
+class _EagerInstruction(NamedTuple):
     """A call of an operation's function: the positions of operands and result, and its form."""
 
     function: Callable[..., object]
@@ -54,7 +54,7 @@ class EagerProgram:
         self._arrays = [position[x] for x in arrays]
         self._numbers = [(position[x], NUMPY[x.dtype]) for x in numbers]
         self._constants: list[Any] = [None] * len(order)
-        self._steps: list[_Step] = []
+        self._steps: list[_EagerInstruction] = []
         given = {*arrays, *numbers}
         for node in order:
             if node in given:
@@ -65,7 +65,9 @@ class EagerProgram:
             sources = tuple([position[x] for x in node.inputs])
             function = kernels.function_of(node)
             self._steps.append(
-                _Step(function, sources, position[node], node.shape, NUMPY[node.dtype], node)
+                _EagerInstruction(
+                    function, sources, position[node], node.shape, NUMPY[node.dtype], node
+                )
             )
         self._outputs = [position[x] for x in outputs]
         self._copied = _copied(outputs, {step.node for step in self._steps})

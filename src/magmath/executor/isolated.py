@@ -17,7 +17,7 @@ import torch
 
 from magmath.comm.isolated import IsolatedCommunicator
 from magmath.executor.bind import Binding, Calls, bind
-from magmath.executor.call_times import CallTime, Tier
+from magmath.executor.call_times import CallTime, CallTimes
 from magmath.executor.context import Context
 from magmath.executor.native import write_segments
 from magmath.executor.native_segments import NativeSegments
@@ -52,7 +52,7 @@ def isolated_times(
     threads: int,
     rounds: int = ROUNDS,
     compiled: bool = True,
-) -> dict[str, Tier]:
+) -> dict[str, CallTimes]:
     """Return the times of the calls of worker `rank` of a program, for each form in which it runs.
 
     "replay" has a time for each instruction, "segments" one for each compiled segment and for each
@@ -70,7 +70,7 @@ def isolated_times(
 
 def _measured(
     program: Program, rank: int, shares_memory: bool, rounds: int, compiled: bool
-) -> dict[str, Tier]:
+) -> dict[str, CallTimes]:
     binding = _binding(program, rank, shares_memory)
     with_own_part = [i for i in range(len(program.instructions)) if _is_local(program, i)]
     found = {"replay": _timed(binding, binding.step, {}, with_own_part, rounds)}
@@ -147,7 +147,7 @@ def _timed(
     segments: Mapping[range, Callable[[], object]],
     requested: Sequence[int],
     rounds: int,
-) -> Tier:
+) -> CallTimes:
     """Return the times of the round of median length, after one to warm up."""
     within = {position: segment for segment in segments for position in segment}
     count = len(binding.tensors.program.instructions)
@@ -158,7 +158,7 @@ def _timed(
         measured.append([0.0] * count)
         without_fp_warnings(calls.time_some, frozenset(requested), measured[-1])
     usual = sorted(measured[1:], key=sum)[(len(measured) - 1) // 2]
-    found: Tier = []
+    found: CallTimes = []
     for position in range(binding.tensors.program.prologue, count):
         segment = within.get(position, range(position, position + 1))
         if position == segment[-1]:

@@ -23,7 +23,7 @@ Find = Callable[[Tensors], torch.Tensor]
 class Segment:
     """A range of instructions in a native function.
 
-    `faults` are the records of invalid data. `divided` has a truth value for each stage, in order:
+    `faults` are the records of invalid data. `divided` has a truth value for each group, in order:
     whether several threads divide it.
     """
 
@@ -38,7 +38,7 @@ class NativeSource:
 
     The function of a loop takes the number of steps, the address of the barrier memory, rank and
     number of ranks, the addresses of the results it emits and of `offsets`, and those of the
-    tensors. The function of segments takes the number of a stage, the address of a counter for the
+    tensors. The function of segments takes the number of a group, the address of a counter for the
     threads that divide it, the address of `offsets`, and those of the tensors.
     """
 

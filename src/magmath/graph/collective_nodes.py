@@ -23,11 +23,9 @@ def runs_collectively(node: Node, inputs: Sequence[Layout], output: Layout) -> b
     """
     if node.operation.collective is None:
         return False
-    structure = node.index_notation
+    notation = node.index_notation
     divided: dict[int, set[str]] = {}
-    for letters, layout in zip(
-        (*structure.inputs, structure.output), (*inputs, output), strict=True
-    ):
+    for letters, layout in zip((*notation.inputs, notation.output), (*inputs, output), strict=True):
         for letter, split in zip(letters, layout.splits, strict=True):
             if split is not None and layout.mesh.shape[split.axis] > 1:
                 divided.setdefault(split.axis, set()).add(letter.lower())

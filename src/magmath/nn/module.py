@@ -82,7 +82,7 @@ def _with_hooks(call: CallMethod, converts_lists: bool) -> CallMethod:
                 trace.note_state(self)
             else:
                 found = self._walked()
-                trace.note_structure(found.structure)
+                trace.note_observed_state(found.structure)
                 for part in found.modules.values():
                     trace.note_state(part)  # it may read attributes of parts that it does not call
             if not _forced:
@@ -271,7 +271,7 @@ class Module(metaclass=KeywordHints):
         trace = tracing.current()
         if trace is not None:
             trace.note_state(_TRAINABLE)
-            trace.note_structure(self._walked().structure)
+            trace.note_observed_state(self._walked().structure)
         return [p for _, p in self._parameters("trainable") if getattr(p, "trainable", True)]
 
     def named_buffers(self) -> list[tuple[str, Variable]]:

@@ -40,23 +40,23 @@ def layout_candidates(
     if node.operation.only_layouts is not None and environment.workers > 1:
         yield LayoutCandidate(*node.operation.only_layouts(node, environment.mesh.flattened()))
         return
-    structure = node.index_notation
+    notation = node.index_notation
     known = operands if hint is None else (*operands, hint)
     for mesh in _meshes(node, known, environment):
         choices = [
-            list(_choices(node, structure, known, mesh, axis, environment))
+            list(_choices(node, notation, known, mesh, axis, environment))
             for axis in range(mesh.ndim)
         ]
         for choice in product(*choices):
             letters = [c[0] for c in choice if c is not None]
             if len(set(letters)) == len(letters):
-                candidate = _candidate(node, structure, mesh, choice)
+                candidate = _candidate(node, notation, mesh, choice)
                 if candidate is not None:
                     yield candidate
     if environment.workers == 1:
         return
-    if is_contraction(structure) and not environment.deterministic:
-        yield from _on_grids(node, structure, environment)
+    if is_contraction(notation) and not environment.deterministic:
+        yield from _on_grids(node, notation, environment)
     collective = node.operation.collective
     if collective is not None and (collective.exact or not environment.deterministic):
         layouts = collective.layouts(node, environment.mesh.flattened())
@@ -113,14 +113,14 @@ def algorithm(node: Node, candidate: LayoutCandidate) -> str:
     LAPACK operation."""
     if node.operation.lapack:
         return _lapack_algorithm(node, candidate)
-    structure = node.index_notation
+    notation = node.index_notation
     split = set()
     for letters, layout in zip(
-        (*structure.inputs, structure.output), (*candidate.inputs, candidate.output), strict=True
+        (*notation.inputs, notation.output), (*candidate.inputs, candidate.output), strict=True
     ):
         split |= {c for c, s in zip(letters, layout.splits, strict=True) if s is not None}
-    a, b = structure.inputs[:2]
-    groups = {(c in a, c in b, c in structure.output) for c in split}
+    a, b = notation.inputs[:2]
+    groups = {(c in a, c in b, c in notation.output) for c in split}
     return _ALGORITHMS.get(frozenset(groups), "mixed")
 
 

@@ -62,7 +62,7 @@ class Call(msgspec.Struct, frozen=True):
     out: int
     line: tuple[str, int] | None = None
     workspace: int | None = None
-    again: bool = False
+    is_recomputation: bool = False
 
 
 class Redistribute(msgspec.Struct, frozen=True):

@@ -143,7 +143,7 @@ class TrainingStep:
         self._updated = self._updated_variables()
         self._leaves = self._leaves_of_module()
         self._captured = Captured(self.full.graph, self.full.placeholders, moves=False)
-        self.full.trace.note_structure(ReadNames(loss, module, *settings.metrics.values()))
+        self.full.trace.note_observed_state(ReadNames(loss, module, *settings.metrics.values()))
         self._captured.add_state(self.full.trace)
         for traced in self._programs.values():
             traced.graph = self.engine.cut(traced.graph)

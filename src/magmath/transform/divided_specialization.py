@@ -75,7 +75,7 @@ class DividedSpecialization:
 
         parts = [program.explain() for program in self._programs.called]
         return Explanation(
-            steps=tuple([step for part in parts for step in part.steps]),
+            instructions=tuple([step for part in parts for step in part.steps]),
             heading=f"{len(parts)} programs in order; that of a loop is listed once",
             temporaries=max((part.temporaries for part in parts), default=0),
             memory=max((part.memory for part in parts), default=0),

@@ -62,7 +62,7 @@ class TracedCall:
         del given
         self.nodes, self.tree, self.updated = found
         self.trace.check_updates("compile")
-        self.trace.note_structure(ReadNames(function).since(names))
+        self.trace.note_observed_state(ReadNames(function).since(names))
         self.outside = _outside(self.outputs, made)
 
     @property

@@ -176,7 +176,7 @@ def test_released_gradients_are_not_computed() -> None:
         del gradients, _
         with mm.profile() as profile:
             mm.evaluate(by_w)
-        products = [s for run in profile.runs for s in run.steps if s.operation == "gemm"]
+        products = [s for run in profile.runs for s in run.instructions if s.operation == "gemm"]
         assert len(products) == 2
 
 

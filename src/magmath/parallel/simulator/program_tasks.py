@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from magmath.cost import Level, Link, Machine
-from magmath.executor.call_times import CallTime, Tier
+from magmath.executor.call_times import CallTime, CallTimes
 from magmath.layout import Layout, plan
 from magmath.layout.redistribution import Stage
 from magmath.ops import OPERATIONS
@@ -79,7 +79,7 @@ class _Writer:
     def workers(self) -> tuple[int, ...]:
         return tuple(range(self.program.workers))
 
-    def step(self, tiers: Sequence[Tier]) -> None:
+    def step(self, tiers: Sequence[CallTimes]) -> None:
         """Append one step."""
         begins: list[dict[int, CallTime]] = [{one.positions[-1]: one for one in t} for t in tiers]
         first = self.program.prologue
@@ -193,7 +193,7 @@ class _Writer:
 
 def program_tasks(
     program: Program,
-    tiers: Sequence[Tier],
+    tiers: Sequence[CallTimes],
     network: WorkerNetwork,
     priced: Sequence[float],
     steps: int = 1,
