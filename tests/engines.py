@@ -45,7 +45,7 @@ def engine_of(kind: str, workers: int = 1) -> Engine:
 
 def _adjust(engine: Engine, kind: str) -> None:
     if kind not in ("inline", "eager", "gpu"):
-        engine.at_once_bytes = -1
+        engine.max_eager_bytes = -1
     if kind == "overlapped":
         engine.environment = replace(engine.environment, overlap_min_bytes=0)
 

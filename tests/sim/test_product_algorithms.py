@@ -176,7 +176,7 @@ def test_summands_are_added_up_by_all_who_have_them(data: st.DataObject) -> None
 @pytest.fixture
 def small_panels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(panel_products, "PANEL_BYTES", 4096)
-    monkeypatch.setattr(panel_products, "NARROWEST", 4)
+    monkeypatch.setattr(panel_products, "MIN_PANEL_EXTENT", 4)
 
 
 @pytest.mark.usefixtures("small_panels")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from magmath.engine.engine import REPLICATED_BYTES
+from magmath.engine.engine import MAX_REPLICATED_BYTES
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.graph import Node
 from magmath.ops.indexing.dynamic_slice import WINDOW
@@ -48,6 +48,6 @@ def element_of(node: Node) -> Any:
 
 def _fetched(data: RemoteArray) -> Any:
     """Return the values of a small array of other processes, from now on kept with its data."""
-    if data.fetched is None and data.nbytes <= REPLICATED_BYTES:
+    if data.fetched is None and data.nbytes <= MAX_REPLICATED_BYTES:
         data.fetched = data.fetch()
     return data.fetched

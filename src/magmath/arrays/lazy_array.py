@@ -19,7 +19,7 @@ from magmath.core.dtypes import DType
 from magmath.core.shapes import size_of
 from magmath.engine import pending_arrays, session, tracing
 from magmath.engine.captured_arrays import note_evaluation, note_update
-from magmath.engine.engine import EAGER_BYTES
+from magmath.engine.engine import MAX_EAGER_BYTES
 from magmath.engine.kept_expressions import keep_expression
 from magmath.engine.live_references import bytes_held_alone
 from magmath.engine.pending_arrays import MAX_HELD, ArrayHandle
@@ -348,7 +348,7 @@ def elements_of(leaf: Node) -> np.ndarray[Any, Any] | None:
     data = leaf.value
     if type(data) is not RemoteArray or data.pool.closed or data.has_failed:
         return None
-    return data.elements_here() if data.nbytes <= EAGER_BYTES else None
+    return data.elements_here() if data.nbytes <= MAX_EAGER_BYTES else None
 
 
 def evaluate(*arrays: LazyArray, wait: bool = False) -> None:

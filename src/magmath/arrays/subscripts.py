@@ -19,7 +19,7 @@ from magmath.core.bounded_memo import store_bounded
 from magmath.core.dtypes import int64
 from magmath.core.shapes import can_broadcast_to
 from magmath.engine import session, tracing
-from magmath.engine.engine import REPLICATED_BYTES
+from magmath.engine.engine import MAX_REPLICATED_BYTES
 from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError
 from magmath.graph import Node, Shape, applied, apply
@@ -264,7 +264,7 @@ def _sorted(x: Node, cuts: Sequence[Cut]) -> tuple[list[Cut], list[Cut]]:
     others.
     """
     workers = session.engine().environment.workers
-    if workers > 1 and x.nbytes <= REPLICATED_BYTES:
+    if workers > 1 and x.nbytes <= MAX_REPLICATED_BYTES:
         return [], list(cuts)
     large = [c for c in cuts if c.span * max(workers, 2) > x.shape[c.axis]]
     return large, [c for c in cuts if c not in large]

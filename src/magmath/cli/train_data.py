@@ -56,7 +56,7 @@ def train_data(options: dict[str, Any]) -> TrainData:
 def image_size(network: str, data: str, height: int, width: int, given: int | None) -> int | None:
     """Return the size to which images are resized, or None if they stay as they are."""
     architecture = mm.nn.zoo.NETWORKS[network]
-    least = architecture.least
+    least = architecture.min_extent
     if given is not None and given < least:
         raise OptionError(
             f"--image-size: {network} takes images from {least}×{least} on, was given {given}"

@@ -101,7 +101,7 @@ operation makes one."""
 
 @final
 class EagerArrays:
-    """The computation of results of at most `most` bytes for one pool, in this process.
+    """The computation of results of at most `max_eager_bytes` for one pool, in this process.
 
     `whole` returns the layout of replicated arrays.
     """
@@ -109,7 +109,7 @@ class EagerArrays:
     def __init__(self, pool: Pool, whole: Callable[..., Layout]) -> None:
         self._pool = pool
         self._whole = whole
-        self.most = 0
+        self.max_eager_bytes = 0
         self._results: dict[Shape, Layout] = {}
         self._copies: dict[Shape, Layout] = {}
 
@@ -145,13 +145,13 @@ class EagerArrays:
         """Return True for a number, and for an operation with a small result."""
         if node.operation is PARAMETER or node.operation is CONSTANT:
             return node.value is not None or node.operation is CONSTANT
-        return node.nbytes <= self.most and _is_eager(node)
+        return node.nbytes <= self.max_eager_bytes and _is_eager(node)
 
     def copied_leaf(self, values: np.ndarray[Any, Any]) -> Node | None:
         """Return an input leaf with a copy of a small NumPy array; None if the workers store it, or
         its type needs a conversion."""
         shape, dtype = values.shape, _DTYPES.get(values.dtype)
-        if dtype is None or values.nbytes > self.most or self._pool.closed:
+        if dtype is None or values.nbytes > self.max_eager_bytes or self._pool.closed:
             return None
         layout = self._copies.get(shape)
         if layout is None:
@@ -167,7 +167,7 @@ class EagerArrays:
         if (
             signature is None
             or signature.eager_step is None
-            or signature.nbytes > self.most
+            or signature.nbytes > self.max_eager_bytes
             or not signature.recipes
         ):
             return None
@@ -184,7 +184,11 @@ class EagerArrays:
     def leaf_of(self, node: Node) -> Node | None:
         """Return an input leaf with the value of a new node, or None if it stays pending."""
         signature = node.signature
-        if signature is None or signature.nbytes > self.most or signature.recipes is _NEVER:
+        if (
+            signature is None
+            or signature.nbytes > self.max_eager_bytes
+            or signature.recipes is _NEVER
+        ):
             return None
         if node.reads_version or node.depth > MAX_DEPTH or tracing.current() is not None:
             return None
@@ -245,7 +249,7 @@ class EagerArrays:
 
     def _computed(self, node: Node, attempt: _Attempt) -> Node | None:
         signature = node.signature
-        if signature is None or signature.nbytes > self.most:
+        if signature is None or signature.nbytes > self.max_eager_bytes:
             return None
         recipes = signature.recipes
         if recipes is None:

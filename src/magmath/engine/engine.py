@@ -53,8 +53,9 @@ MAX_STRUCTURES = 512
 """Structures of expressions whose programs and recipes are found without building a graph."""
 EAGER_WRITES = 64
 """Depth of a pending expression at which the next small write (`x[i] = v`) computes it."""
-EAGER_BYTES = 32 << 10  # the largest array for which eager execution beats a program of one worker
-REPLICATED_BYTES = 128 << 10
+MAX_EAGER_BYTES = 32 << 10
+"""The size of the largest array for which eager execution beats a program of one worker."""
+MAX_REPLICATED_BYTES = 128 << 10
 """The size of the largest array that is replicated by default, not split. Up to this size eager
 execution also beats programs of several workers, which are messages."""
 NO_VALUES: Mapping[Node, list[Node]] = {}
@@ -98,7 +99,7 @@ class Engine:
         self.pool = pool
         self.environment = environment_of(pool)
         self.eager_arrays = EagerArrays(pool, self.environment.whole)
-        self.at_once_bytes = EAGER_BYTES if pool.is_inline else REPLICATED_BYTES
+        self.max_eager_bytes = MAX_EAGER_BYTES if pool.is_inline else MAX_REPLICATED_BYTES
         self.stream_state = StreamState(pool.seed)
         self.initial_stream_state = StreamState(pool.seed, INITIAL_STREAMS)
         self._programs = ProgramTable(pool)
@@ -113,16 +114,16 @@ class Engine:
         self._needed_copies = NeededCopies()
 
     @property
-    def at_once_bytes(self) -> int:
+    def max_eager_bytes(self) -> int:
         """The size of the largest arrays that are computed without a program."""
-        return self._at_once_bytes
+        return self._max_eager_bytes
 
-    @at_once_bytes.setter
-    def at_once_bytes(self, nbytes: int) -> None:
-        self._at_once_bytes = nbytes
+    @max_eager_bytes.setter
+    def max_eager_bytes(self, nbytes: int) -> None:
+        self._max_eager_bytes = nbytes
         pool = self.pool
         here = not pool.deterministic and pool.memory_limit is None and pool.is_on_cpu
-        self.eager_arrays.most = nbytes if here else 0
+        self.eager_arrays.max_eager_bytes = nbytes if here else 0
 
     def compile(
         self,
@@ -249,7 +250,7 @@ class Engine:
         Raises TracingError for nodes that depend on arguments of a function that is being traced.
         """
         known = {node: self.redistributed(node) for node in nodes if _is_copy(node)}
-        if self.eager_arrays.most > 0 and self.profiler is None:
+        if self.eager_arrays.max_eager_bytes > 0 and self.profiler is None:
             for node in nodes:
                 leaf = None if node in known else self.eager_arrays.value_leaf(node)
                 if leaf is not None:
@@ -287,7 +288,7 @@ class Engine:
 
     def _assigned_eagerly(self, pairs: Sequence[tuple[Target, Node]]) -> dict[Node, RemoteArray]:
         """Return the values of small pending nodes that this process computes."""
-        if not self.eager_arrays.most or self.profiler is not None:
+        if not self.eager_arrays.max_eager_bytes or self.profiler is not None:
             return {}
         found = {
             node: self.eager_arrays.assigned_value(node, v.layout)
@@ -469,7 +470,7 @@ class Engine:
         """Register an array after an update in place: a later evaluation of other arrays may
         compute it in the same program. Small arrays are computed when they are read."""
         signature = node.signature
-        if signature is not None and signature.nbytes > self.at_once_bytes:
+        if signature is not None and signature.nbytes > self.max_eager_bytes:
             self._joint.note_update(array)
 
     def note_gradients(self, gradients: Sequence[Pending], value: Pending) -> None:
@@ -487,7 +488,7 @@ class Engine:
     def is_executed_eagerly(self, node: Node) -> bool:
         """Return True if the worker of this process computes the node, and others of its size,
         without a program."""
-        return self._can_execute_eagerly and node.nbytes <= self.at_once_bytes
+        return self._can_execute_eagerly and node.nbytes <= self.max_eager_bytes
 
     def should_evaluate_now(self, own: Sequence[Node]) -> bool:
         """Return True if a written array, the first of `own`, should be computed at once.
@@ -498,7 +499,7 @@ class Engine:
         """
         written = own[0]
         if self.is_executed_eagerly(written):
-            if written.depth < EAGER_WRITES and is_small_write(written, self.at_once_bytes):
+            if written.depth < EAGER_WRITES and is_small_write(written, self.max_eager_bytes):
                 return False
         elif any(x.operation.overwrites_first and x.value is None for x in written.inputs[:1]):
             return False
@@ -513,7 +514,7 @@ class Engine:
         and small arrays, each whole on that worker. Raises TracingError for an argument of a
         function that is being traced.
         """
-        pool, most = self.pool, self.at_once_bytes
+        pool, max_bytes = self.pool, self.max_eager_bytes
         small = self._can_execute_eagerly
         small &= not any(node.operation.leaf or node.operation is CONSTANT for node in requested)
         given: dict[Node, int] = {}
@@ -526,10 +527,10 @@ class Engine:
                 continue
             elif value is not None or operation.leaf:
                 data = remote_array_of(node)
-                small = data.layout.is_on_single_worker and data.nbytes <= most
+                small = data.layout.is_on_single_worker and data.nbytes <= max_bytes
                 given[node] = data.number if data.pool is pool else self._checked(data).number
             else:
-                small = node.nbytes <= most and operation is not REDISTRIBUTE
+                small = node.nbytes <= max_bytes and operation is not REDISTRIBUTE
         return given if small else None
 
     def _execute_eagerly(
@@ -537,7 +538,7 @@ class Engine:
     ) -> list[RemoteArray]:
         different = list(dict.fromkeys(requested))  # a mark and its value are the same node now
         made = self.pool.compute(order, different, given)
-        note_bytes(self.at_once_bytes * len(different))  # at most
+        note_bytes(self.max_eager_bytes * len(different))  # at most
         found = [
             RemoteArray(self.pool, number, node.shape, node.dtype, layout)
             for node, (number, layout) in zip(different, made, strict=True)

@@ -15,7 +15,7 @@ from magmath.engine.remote_array import remote_array_of
 from magmath.graph import Node, set_value
 from magmath.runtime.pool import Pool
 
-MOST = 16
+MAX_INTERMEDIATES = 16
 """Number of nodes whose values no array owns."""
 _MAX_UNCERTAIN = 1000
 
@@ -33,7 +33,7 @@ class KeptIntermediates:
     def add(self, node: Node) -> None:
         """Keep the value of a node; drop the oldest value, unless an array owns it."""
         self._kept.append(ref(node))
-        if len(self._kept) <= MOST:
+        if len(self._kept) <= MAX_INTERMEDIATES:
             return
         known = self._kept.popleft()
         oldest = known()

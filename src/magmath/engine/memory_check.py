@@ -45,11 +45,11 @@ def need_of(program: Program) -> Need:
     for i in own:
         changes[slots[i].first] += _bytes(slots[i])
         changes[slots[i].last + 1] -= _bytes(slots[i])
-    peak, most, now = 0, -1, 0
+    peak, peak_bytes, now = 0, -1, 0
     for position in sorted(changes):
         now += changes[position]
-        if now > most:
-            peak, most = position, now
+        if now > peak_bytes:
+            peak, peak_bytes = position, now
     alive = {i for i in own if slots[i].first <= peak <= slots[i].last}
     largest = sorted(alive | held, key=lambda i: -_bytes(slots[i]))
     return Need(arrange(program).nbytes + sum(_bytes(slots[i]) for i in held), largest)

@@ -15,7 +15,7 @@ from weakref import ref
 from magmath.graph import Node, provenance_of, topological
 from magmath.graph.recorded_operands import VersionOperand
 
-FEWEST = 1024
+MIN_KEPT_READERS = 1024
 """Number of registered references above which those to released arrays, and to arrays that keep no
 values, are dropped."""
 
@@ -86,16 +86,16 @@ def _values_read(array: Reader) -> dict[Node, list[ref[Node]]]:
 
 
 _readers: list[_RegisteredReader] = []
-_most = FEWEST
+_max_readers = MIN_KEPT_READERS
 
 
 def note_reader(array: Reader) -> None:
     """Register an array whose expression reads the value of a variable."""
-    global _most
+    global _max_readers
     _readers.append(_RegisteredReader(array))
-    if len(_readers) > _most:
+    if len(_readers) > _max_readers:
         _drop_released()
-        _most = max(FEWEST, 2 * len(_readers))
+        _max_readers = max(MIN_KEPT_READERS, 2 * len(_readers))
 
 
 def readers_of_former_values(values: Iterable[tuple[Node, Node]]) -> list[Any]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, final
 
 from magmath.core.bounded_memo import store_bounded
 from magmath.engine.eager_arrays import MAX_READ
-from magmath.engine.engine import EAGER_BYTES, Engine
+from magmath.engine.engine import MAX_EAGER_BYTES, Engine
 from magmath.engine.live_references import are_unreferenced
 from magmath.engine.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, leaf_of
@@ -74,7 +74,7 @@ class ReplayCache:
         self._results: deque[ResultBuffers] = deque()  # oldest first
         sizes = [prod(shape) * dtype.itemsize for shape, dtype, _ in compiled.results]
         pool = engine.pool
-        small = bool(sizes) and max(sizes) <= EAGER_BYTES
+        small = bool(sizes) and max(sizes) <= MAX_EAGER_BYTES
         self.keeps = small and pool.is_inline and pool.memory_limit is None
         self.last: RunHandle | None = None
         self._excess = 0  # of time for binding runs, in the time of as many prepared calls
@@ -115,7 +115,7 @@ class ReplayCache:
     def _eager(self) -> EagerProgram | None:
         """The program that computes the results in this process; None if they are not small."""
         engine, leaves = self._engine, self._graph.leaves
-        if engine.eager_arrays.most <= 0:
+        if engine.eager_arrays.max_eager_bytes <= 0:
             return None
         arrays = [leaves[i] for i in self.compiled.inputs]
         numbers = [leaves[i] for i in self.compiled.parameters]

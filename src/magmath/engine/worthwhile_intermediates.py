@@ -27,12 +27,12 @@ def worthwhile_intermediates(order: Sequence[Node], held: Iterable[Node]) -> lis
     found = [node for node in held if not node.is_leaf_or_constant]
     if not found:
         return found
-    most = max([node.size for node in order if node.value is not None], default=0)
-    most = max(most, SHORT)
+    max_elements = max([node.size for node in order if node.value is not None], default=0)
+    max_elements = max(max_elements, SHORT)
     parts = [node for node in found if not has_array(node)]
-    if sum([node.size for node in parts]) > MAX_PARTS * most:
+    if sum([node.size for node in parts]) > MAX_PARTS * max_elements:
         found = [node for node in found if has_array(node) or _is_expensive(node)]
-    fitting = {node for node in found if node.size <= most or _is_expensive(node)}
+    fitting = {node for node in found if node.size <= max_elements or _is_expensive(node)}
     return [node for node in order if node in fitting]
 
 

@@ -30,8 +30,8 @@ def reduce_in_blocks(graph: Graph, environment: Environment) -> Graph:
     """Return the graph with reductions that compute operands which are too large to store."""
     if environment.allocation_limit is None:
         return graph
-    least = environment.allocation_limit // STORED_SHARE
-    large = {node for node in graph.nodes if _nbytes(node) > least and not node.is_leaf}
+    min_bytes = environment.allocation_limit // STORED_SHARE
+    large = {node for node in graph.nodes if _nbytes(node) > min_bytes and not node.is_leaf}
     if not large:
         return graph
     created = _created(graph, environment)

@@ -26,7 +26,7 @@ from magmath.passes.default_reduction import default_reduction
 from magmath.passes.environment import Environment
 
 RESOLUTION = 5e-7  # seconds; candidates closer than this count as equal, and the first is chosen
-MAX_KNOWN = 20_000  # maximum number of cached costs
+MAX_CACHED_COSTS = 20_000  # maximum number of cached costs
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,10 @@ class CostCache:
         self.environment = environment
         self._best: dict[Hashable, ChosenCandidate] = {}
         self._candidates: dict[Hashable, list[PricedCandidate]] = {}
-        self.move = lru_cache(maxsize=MAX_KNOWN)(self._seconds)
+        self.move = lru_cache(maxsize=MAX_CACHED_COSTS)(self._seconds)
         """(have, want, itemsize) → seconds of the redistribution of an array from one layout to
         another."""
-        self.stages = lru_cache(maxsize=MAX_KNOWN)(self._stages)
+        self.stages = lru_cache(maxsize=MAX_CACHED_COSTS)(self._stages)
         """(have, want) → the layouts of the copies, one made from the other, by which an array in
         one layout becomes readable in another; empty if it is readable."""
 
@@ -95,7 +95,7 @@ class CostCache:
         if best is None:
             best = self._found(CandidateCosts(self, node, operands, hint))
             if node.signature is not None:
-                store_bounded(self._best, key, best, MAX_KNOWN)
+                store_bounded(self._best, key, best, MAX_CACHED_COSTS)
         return best
 
     @staticmethod
@@ -120,7 +120,7 @@ class CostCache:
             every = layout_candidates(node, tuple(layouts), self.environment, hint)
             found = [PricedCandidate(c, self._compute_seconds(node, c)) for c in every]
             count("priced candidates", len(found))
-            store_bounded(self._candidates, key, found, MAX_KNOWN)
+            store_bounded(self._candidates, key, found, MAX_CACHED_COSTS)
         return found
 
     def _adds_nothing(self, layout: Layout) -> bool:
@@ -190,7 +190,7 @@ class CandidateCosts:
         found = self.cache.candidates(self.node, layouts, self.hint)
         count("evaluated candidates", len(found))
         limit = self.environment.allocation_limit
-        if limit is not None and limit < self._most_memory():
+        if limit is not None and limit < self._max_memory():
             fitting = [c for c in found if self._memory(c.candidate) <= limit]
             found = fitting or found
         if self.node.operation.collective is not None:
@@ -207,7 +207,7 @@ class CandidateCosts:
 
     # bytes ------------------------------------------------------------------------------------
 
-    def _most_memory(self) -> int:
+    def _max_memory(self) -> int:
         """Return the bytes of all operands and of the result, which no candidate exceeds."""
         arrays = (self.node, *self.node.inputs)
         return sum([x.nbytes for x in arrays])
@@ -223,8 +223,8 @@ class CandidateCosts:
         spare, limit = self.environment.workspace, self.environment.memory_limit
         if self.node.operation.lapack and self.environment.shares_memory:
             spare = max(spare, self.environment.lapack_memory)
-        most = min(stored) + (spare if limit is None else min(spare, limit // 8))
-        return [c for c, nbytes in zip(found, stored, strict=True) if nbytes <= most]
+        max_bytes = min(stored) + (spare if limit is None else min(spare, limit // 8))
+        return [c for c, nbytes in zip(found, stored, strict=True) if nbytes <= max_bytes]
 
     def compared_bytes(self, candidate: LayoutCandidate) -> int:
         """Return the bytes by which decompositions are compared.

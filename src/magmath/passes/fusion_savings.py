@@ -17,7 +17,13 @@ from magmath.layout import Layout
 from magmath.passes.environment import Environment
 from magmath.passes.fuse import fuse
 from magmath.passes.node_cost import node_seconds
-from magmath.passes.plan_decisions import MAX_KNOWN, Decision, Decisions, NodeKind, StepList
+from magmath.passes.plan_decisions import (
+    MAX_CACHED_DECISIONS,
+    Decision,
+    Decisions,
+    NodeKind,
+    StepList,
+)
 
 
 class Savings(NamedTuple):
@@ -110,5 +116,5 @@ class FusionGroup:
         key = tuple([chosen[i] for i in self.nodes])
         known = self.form.known
         if key not in known:
-            store_bounded(known, key, self.form.found(key), MAX_KNOWN)
+            store_bounded(known, key, self.form.found(key), MAX_CACHED_DECISIONS)
         return known[key]

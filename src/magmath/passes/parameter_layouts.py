@@ -32,7 +32,7 @@ from magmath.passes.plan_decisions import decisions_of
 from magmath.passes.plan_seconds import PlanSeconds
 from magmath.passes.simplify import simplify
 
-MAX_KNOWN = 4096
+MAX_CACHED_CHOICES = 4096
 """Maximum number of blocks, and of steps, whose costs are cached."""
 WORTH = 0.999
 """A mixture of options must be cheaper than the best single option by this factor."""
@@ -81,7 +81,9 @@ def choose_options(
         key = (step.key, tuple([layer.signature for layer in layers]), environment)
         found = _chosen.get(key)
         if found is None:
-            found = store_bounded(_chosen, key, _choose(step, layers, environment), MAX_KNOWN)
+            found = store_bounded(
+                _chosen, key, _choose(step, layers, environment), MAX_CACHED_CHOICES
+            )
         return found
 
 
@@ -251,7 +253,7 @@ def _blocks(
         block = cut.block(step, members[number], layer, users)
         known = _block_seconds.get(block.signature)
         block.known = (
-            store_bounded(_block_seconds, block.signature, {}, MAX_KNOWN)
+            store_bounded(_block_seconds, block.signature, {}, MAX_CACHED_CHOICES)
             if known is None
             else known
         )

@@ -25,7 +25,7 @@ from magmath.passes.candidate_cost import CostCache, OperandState, cost_cache_of
 from magmath.passes.environment import Environment
 from magmath.passes.node_cost import copy_seconds
 
-MAX_KNOWN = 4096
+MAX_CACHED_DECISIONS = 4096
 """Maximum number of states, of kinds, and of decisions about a kind."""
 _MOVES = ("redistribute", "recompute")
 
@@ -101,7 +101,7 @@ class Decisions:
         found = self._states.get(key)
         if found is None:
             state = ArrayState(OperandState(layout.interned(), itemsize, is_stored, copies))
-            found = store_bounded(self._states, key, state, MAX_KNOWN)
+            found = store_bounded(self._states, key, state, MAX_CACHED_DECISIONS)
         return found
 
     def of_leaf(self, leaf: Node, layout: Layout | None) -> ArrayState:
@@ -137,7 +137,7 @@ class Decisions:
         same = node.inputs if len(set(node.inputs)) < len(node.inputs) else ()
         key = (node.signature, tuple([same.index(x) for x in same]))
         found = self._kinds.get(key)
-        return found or store_bounded(self._kinds, key, NodeKind(node), MAX_KNOWN)
+        return found or store_bounded(self._kinds, key, NodeKind(node), MAX_CACHED_DECISIONS)
 
     def decision(self, kind: NodeKind, key: DecisionKey) -> Decision:
         """Return the decision about a node of this kind."""
@@ -146,7 +146,7 @@ class Decisions:
             hint, *operands = key
             states = [state for state in operands if state is not None]
             decided = self._decided(kind.node, hint, states)
-            found = store_bounded(kind.known, key, decided, MAX_KNOWN)
+            found = store_bounded(kind.known, key, decided, MAX_CACHED_DECISIONS)
         return found
 
     def _decided(

@@ -101,19 +101,19 @@ def _needs_more_memory(order: list[Node], usual: list[Node]) -> bool:
 
     Orders by level save barriers, but a value that is used after the next barrier waits for it.
     """
-    needed = _most_alive(order)
-    return needed > LITTLE_BYTES and needed > MAX_GROWTH * _most_alive(usual)
+    needed = _peak_bytes(order)
+    return needed > LITTLE_BYTES and needed > MAX_GROWTH * _peak_bytes(usual)
 
 
-def _most_alive(order: list[Node]) -> int:
+def _peak_bytes(order: list[Node]) -> int:
     """Return the largest sum of the bytes, on a worker, of the values that wait for their uses."""
     last = {source: node for node in order for source in node.inputs}
-    alive = most = 0
+    alive = peak = 0
     for node in order:
         alive += _local_bytes(node)
-        most = max(most, alive)
+        peak = max(peak, alive)
         alive -= sum([_local_bytes(x) for x in dict.fromkeys(node.inputs) if last[x] is node])
-    return most
+    return peak
 
 
 def _local_bytes(node: Node) -> int:

@@ -53,7 +53,8 @@ class Call(msgspec.Struct, frozen=True):
     """Compute slot `out` by an operation of the table on slots `inputs`.
 
     With a `workspace`, which is another slot, all workers compute it by the collective kernel.
-    `again`: another call has computed the same value before, which was not stored until now.
+    `is_recomputation`: another call has computed the same value before, which was not stored until
+    now.
     """
 
     operation: str

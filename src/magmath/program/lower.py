@@ -331,11 +331,11 @@ class _Dirty:
         self.read.clear()
 
 
-def _with_overlap(lowering: _Lowering, prologue: int, least: int) -> list[Instruction]:
+def _with_overlap(lowering: _Lowering, prologue: int, min_bytes: int) -> list[Instruction]:
     """Return the instructions, with `overlapped` set on moves that may run concurrently with later
     ones.
 
-    These are moves of at least `least` bytes between workers that share no memory. `overlapped` is
+    These are moves of at least `min_bytes` between workers that share no memory. `overlapped` is
     the number of following instructions that do not touch the target.
     """
     slots, instructions = lowering.slots, lowering.instructions
@@ -346,7 +346,7 @@ def _with_overlap(lowering: _Lowering, prologue: int, least: int) -> list[Instru
     for position in reversed(range(len(instructions))):
         instruction = instructions[position]
         touched = [roots[slot] for slot in _touched(instruction)]
-        if isinstance(instruction, Redistribute) and _is_long(instruction, slots, least):
+        if isinstance(instruction, Redistribute) and _is_long(instruction, slots, min_bytes):
             end = prologue if position < prologue else len(instructions)
             end = min(end, next_use.get(roots[instruction.target], end))
             if next_call < end:
@@ -359,9 +359,9 @@ def _with_overlap(lowering: _Lowering, prologue: int, least: int) -> list[Instru
     return result[::-1]
 
 
-def _is_long(move: Redistribute, slots: Sequence[Slot], least: int) -> bool:
+def _is_long(move: Redistribute, slots: Sequence[Slot], min_bytes: int) -> bool:
     have, want = slots[move.source], slots[move.target]
-    large = want.layout.max_local_size * want.dtype.itemsize >= least
+    large = want.layout.max_local_size * want.dtype.itemsize >= min_bytes
     return large and crosses_workers(have.layout, want.layout)
 
 

@@ -80,11 +80,11 @@ class ArrayTable:
         reads: Sequence[int] = (),
         writes: Sequence[int] = (),
         program: int | None = None,
-        most: int | None = None,
+        max_transfers: int | None = None,
     ) -> None:
         """Wait for conflicting transfers; see `AsyncTransfers.finish_conflicting`."""
         if self.transfers is not None:
-            self._free(self.transfers.finish_conflicting(reads, writes, program, most))
+            self._free(self.transfers.finish_conflicting(reads, writes, program, max_transfers))
 
     def _free(self, released: Sequence[LocalArray]) -> None:
         if self._comm.size > 1 and any(stored.layout.shared for stored in released):

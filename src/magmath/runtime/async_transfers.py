@@ -71,10 +71,10 @@ class AsyncTransfers:
         reads: Sequence[int] = (),
         writes: Sequence[int] = (),
         program: int | None = None,
-        most: int | None = None,
+        max_transfers: int | None = None,
     ) -> list[LocalArray]:
         """Wait for the transfers that conflict with reading or writing arrays, that run a program,
-        or that exceed `most`; return the arrays that can be freed then.
+        or that exceed `max_transfers`; return the arrays that can be freed then.
 
         Call it for commands that every worker receives. Raises the exceptions of the transfers.
         """
@@ -84,7 +84,7 @@ class AsyncTransfers:
             if transfer.program == program
             or not transfer.writes.isdisjoint([*reads, *writes])
             or not transfer.reads.isdisjoint(writes)
-            or (most is not None and number < len(self._transfers) - most)
+            or (max_transfers is not None and number < len(self._transfers) - max_transfers)
         ]
         return self._end(chosen)
 

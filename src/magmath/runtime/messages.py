@@ -41,7 +41,7 @@ class Put(Struct, frozen=True, tag="put", forbid_unknown_fields=True):
 
 
 class Get(Struct, frozen=True, tag="get", forbid_unknown_fields=True):
-    """Send back this worker's part of an array, as a `Tile`."""
+    """Send back this worker's part of an array, as a `TileMessage`."""
 
     ticket: Natural
     array: Natural

@@ -340,7 +340,7 @@ class Worker:
         bound, given, made = self._resolve_run(command.program, command.inputs, command.outputs)
         transfers = self.arrays.transfers
         assert transfers is not None
-        self.arrays.finish_transfers(most=MAX_TRANSFERS - 1)
+        self.arrays.finish_transfers(max_transfers=MAX_TRANSFERS - 1)
         task = bound.executable.start(given, made, progress_thread)
         transfers.add(task, command.program, command.inputs, command.outputs)
 

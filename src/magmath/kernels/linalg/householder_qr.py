@@ -99,9 +99,9 @@ class Reflections:
         self.shares, self.ring, self.scratch = shares, ring, scratch
         self.a, self.m, self.n = a, a.shape[0], n
         self.q, self.r = out[: self.m], out[self.m :]
-        self.least = min(self.m, n)
-        self.steps = -(-self.least // shares.rows)
-        self.signs = out.new_ones(self.least)
+        self.min_extent = min(self.m, n)
+        self.steps = -(-self.min_extent // shares.rows)
+        self.signs = out.new_ones(self.min_extent)
 
     def run(self) -> None:
         """Factorize, then form Q."""
@@ -201,7 +201,7 @@ class Reflections:
         if start < stop:
             along = self.q[start:stop, rows].diagonal()
             along.fill_(1)
-            signed = min(stop, self.least) - start
+            signed = min(stop, self.min_extent) - start
             if signed > 0:
                 along[:signed] = self.signs[start : start + signed]
 

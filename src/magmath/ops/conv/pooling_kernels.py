@@ -293,9 +293,9 @@ def _surrounded(
     want = needs(windows, kernel, call.attributes)
     have = _held(call, operand)
     # torch pads by half of a window at most, and only images that are not smaller than a window
-    most = [k // 2 if n >= k else 0 for k, n in zip(kernel, extents_of(have), strict=True)]
+    max_padding = [k // 2 if n >= k else 0 for k, n in zip(kernel, extents_of(have), strict=True)]
     return PaddedRange(
-        call.inputs[operand], have, want, native, value=value, most=most,
+        call.inputs[operand], have, want, native, value=value, max_padding=max_padding,
         stride=call.attributes["stride"],
     )  # fmt: skip
 

@@ -20,7 +20,7 @@ from magmath.graph.operation import Gradients
 from magmath.ops.product.panel_products import in_panels
 
 # Multiplications up to which `kernels/gemm/packed_gemm.py` is faster (docs/benchmarks.md).
-TILED_MOST = 6e8
+MAX_TILED_MULTIPLICATIONS = 6e8
 # Operands: a, b, then the bias row if `bias`, then c and alpha if `accumulate`.
 
 
@@ -162,7 +162,7 @@ def emit_gemm(w: Writer, call: NativeCall) -> bool:
 def _tiles_well(m: int, n: int, k: int) -> bool:
     """Return True if the tiled product is faster than OpenBLAS, both single-threaded in native
     code."""
-    return min(m, n) > 1 and m * n * k <= TILED_MOST
+    return min(m, n) > 1 and m * n * k <= MAX_TILED_MULTIPLICATIONS
 
 
 def _is_row(bias: NativeOperand | None) -> bool:

@@ -17,8 +17,8 @@ from magmath.ops.leaves import constant
 from magmath.ops.slicing import slice_along
 
 PANEL_BYTES = 64 << 20  # of both operands
-NARROWEST = 128  # products of panels with fewer rows and columns are much slower
-MOST = 256  # panels; each is a separate instruction
+MIN_PANEL_EXTENT = 128  # products of panels with fewer rows and columns are much slower
+MAX_PANELS = 256  # each is a separate instruction
 
 
 def in_panels(node: Node, layouts: Sequence[Layout]) -> list[Node]:
@@ -35,7 +35,7 @@ def in_panels(node: Node, layouts: Sequence[Layout]) -> list[Node]:
     dims = [letters.find(along) for letters in notation.inputs]
     cut = [x for x, d in zip(node.inputs, dims, strict=True) if d >= 0]
     nbytes = sum([x.size * x.dtype.itemsize for x in cut])
-    count = min(-(-nbytes // PANEL_BYTES), extents[along] // NARROWEST, MOST)
+    count = min(-(-nbytes // PANEL_BYTES), extents[along] // MIN_PANEL_EXTENT, MAX_PANELS)
     if count < 2:
         return []
     total: Node | None = None

@@ -64,7 +64,7 @@ class _Removed:
     layer: int
     neighbours: tuple[int, ...]
     best: Table
-    least: float = 0.0
+    min_cost: float = 0.0
     """The cost of the best option, if there are no neighbours."""
 
 
@@ -173,7 +173,7 @@ def best_assignment(problem: AssignmentProblem) -> Assignment:
         options, below = relaxed_assignment(rest.layers, rest.edges)
         chosen.update(zip(network.own, options, strict=True))
         bound = below
-    base = sum(one.least for one in removed)
+    base = sum(one.min_cost for one in removed)
     for one in reversed(removed):
         chosen[one.layer] = int(one.best[tuple(chosen[n] for n in one.neighbours)])
     options = [chosen[i] for i in range(len(problem.layers))]
