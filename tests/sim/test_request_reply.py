@@ -20,7 +20,7 @@ from magmath.core import request_batching
 from magmath.engine import session
 from magmath.engine.engine import Engine
 from magmath.graph import Graph, Node, apply
-from magmath.graph.collective_nodes import runs_collectively
+from magmath.graph.collective_nodes import is_collective
 from magmath.layout import Layout
 from magmath.ops import OPERATIONS
 from magmath.ops.indexing.gather_scatter import PUT
@@ -50,7 +50,7 @@ def together(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     def chosen(node: Node, *rest: Any) -> Any:
         offered = list(every(node, *rest))
-        return [c for c in offered if runs_collectively(node, c.inputs, c.output)] or offered
+        return [c for c in offered if is_collective(node, c.inputs, c.output)] or offered
 
     monkeypatch.setattr(candidate_cost, "layout_candidates", chosen)
     monkeypatch.setattr(request_batching, "MIN_ROUND_BYTES", 40)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from magmath.arrays.array import Array, rearranged
-from magmath.arrays.operands import operands as common_operands
+from magmath.arrays.operands import promoted_nodes as common_operands
 from magmath.arrays.output import stored
 from magmath.arrays.views import Diagonal, Permuted
 from magmath.engine.user_line import user_line

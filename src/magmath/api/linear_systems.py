@@ -13,7 +13,7 @@ import numpy as np
 from magmath.api.factorizations import svdvals
 from magmath.api.norms import matrix_norm
 from magmath.arrays.array import Array, as_array, floating
-from magmath.arrays.operands import operands
+from magmath.arrays.operands import promoted_nodes
 from magmath.core.dtypes import int64, real_dtype
 from magmath.core.promotion import floating_dtype
 from magmath.core.shapes import broadcast, normalize_axis, size_of
@@ -51,7 +51,7 @@ class LstsqResult(NamedTuple):
 def _system(name: str, x1: Array, x2: Array) -> tuple[Node, Node, bool]:
     """Return a matrix and right-hand sides of one type and stack shape, and whether the latter were
     a vector."""
-    a, b = (e.astype(x, floating_dtype(x.dtype)) for x in operands(name, x1, x2))
+    a, b = (e.astype(x, floating_dtype(x.dtype)) for x in promoted_nodes(name, x1, x2))
     given = f"{a.shape} and {b.shape}"
     check_matrix(name, a)
     vector = b.ndim == 1

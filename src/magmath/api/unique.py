@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from magmath.arrays.array import Array, Number, as_array
 from magmath.arrays.masks import Counted, count_mask
-from magmath.arrays.operands import operands
+from magmath.arrays.operands import promoted_nodes
 from magmath.core.dtypes import bool_, int64
 from magmath.engine.user_line import user_line
 from magmath.graph import Node, apply
@@ -173,7 +173,7 @@ def isin(
 
     One of the operands may be a number. NaN is never a member.
     """
-    x, others = operands("isin", x1, test_elements)
+    x, others = promoted_nodes("isin", x1, test_elements)
     if not others.size:
         return Array(full(x.shape, constant(invert, bool_)))
     test = reshape(others, (others.size,))

@@ -30,7 +30,7 @@ from magmath.arrays.operands import (
     combined,
     elementwise,
     node_of_value,
-    operands,
+    promoted_nodes,
     unpromoted_nodes,
     written_operand,
 )
@@ -468,12 +468,12 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         if operation == "power" and type(other) is int and other == 2 and self.dtype is not bool_:
             square = e.OPERATIONS["square"]  # rounded exactly
             return elementwise(square, (self._node,), user_line(4))
-        return combined(operation, operands(operation, self, other), user_line(4))
+        return combined(operation, promoted_nodes(operation, self, other), user_line(4))
 
     def _reflected(self, operation: str, other: Any) -> Array:
         if not isinstance(other, OPERANDS):
             return NotImplemented  # type: ignore[no-any-return]
-        inputs = operands(operation, other, self)
+        inputs = promoted_nodes(operation, other, self)
         return Array(combined(operation, inputs, user_line(3)))
 
     def _compared_to_non_number(self, differs: bool) -> Node:
@@ -541,7 +541,7 @@ def binary(operation: str, x: Any, y: Any) -> Array:
 
     One operand may be a number.
     """
-    return Array(combined(operation, operands(operation, x, y), user_line()))
+    return Array(combined(operation, promoted_nodes(operation, x, y), user_line()))
 
 
 _SAME_TRUTH = frozenset(("abs", "ceil", "floor", "real", "trunc"))
@@ -587,7 +587,7 @@ def as_arrays(operation: str, *values: Any) -> list[Array]:
 
 
 def _product(x: Any, y: Any) -> Array:
-    return Array(contraction.matmul(*operands("matmul", x, y), line=user_line()))
+    return Array(contraction.matmul(*promoted_nodes("matmul", x, y), line=user_line()))
 
 
 def _update_error(old: Node, new: Node) -> MagmathError:

@@ -323,7 +323,7 @@ def _undo_updates(nodes: Iterable[Node]) -> None:
 def _is_array(node: Node) -> bool:
     """Return True for a plain array, and for an evaluated operation."""
     return node.operation is leaves.INPUT or (
-        isinstance(node.value, Node) and not node.operation.version
+        isinstance(node.value, Node) and not node.operation.is_version
     )
 
 

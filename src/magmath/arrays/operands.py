@@ -64,7 +64,7 @@ def elementwise(operation: Operation, inputs: tuple[Node, ...], line: Line) -> N
     return applied(operation, inputs, line) if leaf is None else leaf
 
 
-def operands(operation: str, *values: Any) -> tuple[Node, ...]:
+def promoted_nodes(operation: str, *values: Any) -> tuple[Node, ...]:
     """Return nodes of one element type for arrays, Python numbers and nested lists of these.
 
     Numbers take the arrays' type (`promotion.common_dtype`). Raises TypeError if no operand is an
@@ -91,7 +91,7 @@ def operands(operation: str, *values: Any) -> tuple[Node, ...]:
     for value in values:
         kind: DType | type = type(value)
         if kind not in _NUMBER_CLASSES:
-            value, kind = operand(operation, value)
+            value, kind = operand_and_kind(operation, value)
         found.append(value)
         kinds.append(kind)
     if _NUMBER_CLASSES.issuperset(kinds) and all(map(is_number, found)):
@@ -116,7 +116,7 @@ def _with_lists(dtype: DType, operands: Sequence[Any]) -> DType:
     return common_dtype(dtype, int64) if lists and dtype is not uint64 else dtype
 
 
-def operand(operation: str, value: Any) -> tuple[Any, DType | type]:
+def operand_and_kind(operation: str, value: Any) -> tuple[Any, DType | type]:
     """Return an operand as a number, a list of numbers or a node, and its input to type promotion.
 
     The latter is an element type or a class of Python numbers.
@@ -139,7 +139,7 @@ def unpromoted_nodes(operation: str, *values: Any) -> list[Node]:
     Numbers and lists of numbers take the type that they have in an element-wise operation with the
     arrays, so that no digits are lost; without arrays they have their own.
     """
-    pairs = [operand(operation, value) for value in values]
+    pairs = [operand_and_kind(operation, value) for value in values]
     own = [kind for _, kind in pairs if isinstance(kind, DType)]
     if not own or len(own) == len(pairs):
         return [node_of_value(operation, value) for value in values]
@@ -164,7 +164,7 @@ def joined(operation: str, values: Sequence[Any]) -> Node:
 
     Raises ShapeError if the elements have several shapes.
     """
-    nodes = operands(operation, *values)
+    nodes = promoted_nodes(operation, *values)
     if len({node.shape for node in nodes}) > 1:
         raise ShapeError(
             f"{operation}: the elements of a list must have one shape, were given "
@@ -194,7 +194,7 @@ def written_operand(dtype: DType, value: Any) -> Node:
     given = value if isinstance(value, OPERANDS) else leaf_of_values(value)
     if dtype is bool_ and is_number(given):
         given = bool(given)  # as in NumPy: visited[i] = 1
-    value, kind = operand("indexing", given)
+    value, kind = operand_and_kind("indexing", given)
     offered = kind if isinstance(kind, DType) else common_dtype(dtype, kind)
     if not is_same_kind(offered, dtype):
         loses_part = offered.kind == "complex"

@@ -77,13 +77,13 @@ def _plain_order(output: Node, sources: Sequence[Node]) -> list[Node] | None:
     evaluated: list[Node] = []
 
     def inputs_of(node: Node) -> Sequence[Node]:
-        if isinstance(node.value, Node) and not node.operation.version:
+        if isinstance(node.value, Node) and not node.operation.is_version:
             evaluated.append(node)
             return ()
         return node.inputs
 
     order = topological_until([output], _arguments(sources), inputs_of)
-    if evaluated or any(node.operation.mark for node in order):
+    if evaluated or any(node.operation.is_mark for node in order):
         return None
     alike = [node for node in order if node.known in known]
     if len({node.known for node in alike}) < len(known):
@@ -294,7 +294,7 @@ def _connected(output: Node, sources: Sequence[Node], closes: bool) -> _Connecte
     closed = set[Node]()
 
     def is_end(node: Node) -> bool:
-        if closes and node.operation.gradient and node not in alike:
+        if closes and node.operation.is_gradient and node not in alike:
             closed.add(node)
         return node in ends or node in closed
 
@@ -409,7 +409,7 @@ def _ancestors(node: Node) -> set[Node]:
     found, stack = {node}, [node]
     while stack:
         last = stack.pop()
-        is_end = last.name == "stop_gradient" or last.operation.gradient
+        is_end = last.name == "stop_gradient" or last.operation.is_gradient
         sources = [] if is_end else [last.known, *last.inputs]
         provenance = provenance_of(last)
         before = nodes_before(provenance, through_gradients=False) if provenance else ()

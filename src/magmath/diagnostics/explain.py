@@ -51,7 +51,7 @@ def explain_node(node: Node) -> Explanation:
     profiled.
     """
     engine = session.engine()
-    node = node.inputs[0] if node.operation.version else node
+    node = node.inputs[0] if node.operation.is_version else node
     if node.is_leaf:
         heading = (
             f"{node.name} of shape {node.shape}, {node.dtype}, layout {node.layout}: "

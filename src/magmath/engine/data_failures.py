@@ -28,9 +28,9 @@ def any_pending_fallible(order: Iterable[Node]) -> bool:
 def is_fallible(node: Node) -> bool:
     """Return True for an operation, pending or not, that fails for some values of its operands."""
     operation = node.operation
-    if operation.elementwise or operation.leaf or operation.version or operation.mark:
+    if operation.elementwise or operation.is_leaf or operation.is_version or operation.is_mark:
         return False
-    if operation.lapack or operation.lower_to is not None:
+    if operation.uses_lapack or operation.lower_to is not None:
         return True
     return operation.checks_indices and any(
         x.operation is not PARAMETER for x in checked_indices(node)
@@ -49,7 +49,7 @@ def is_fallible_program(graph: Graph, in_range: Collection[Node] = ()) -> bool:
         if node.is_leaf:
             if node.operation is not PARAMETER and node not in in_range:
                 varying.add(node)
-        elif node.operation.lapack or not varying.isdisjoint(checked_indices(node)):
+        elif node.operation.uses_lapack or not varying.isdisjoint(checked_indices(node)):
             return True
         elif not varying.isdisjoint(node.inputs):
             varying.add(node)

@@ -195,7 +195,7 @@ class EagerArrays:
         operation = node.operation
         if self._pool.closed or operation in _CREATIONS:
             return None
-        if signature.recipes is not None and not operation.random:
+        if signature.recipes is not None and not operation.is_random:
             read = self._read(node.inputs)
             if read is not None and read[1]:
                 try:
@@ -254,7 +254,7 @@ class EagerArrays:
         recipes = signature.recipes
         if recipes is None:
             recipes = signature.recipes = {} if _is_eager(node) else _NEVER
-        if recipes is _NEVER or (node.operation.random and not attempt.is_needed):
+        if recipes is _NEVER or (node.operation.is_random and not attempt.is_needed):
             return None
         read = self._read(node.inputs, attempt)
         return None if read is None else self._result(node, read, attempt)
@@ -385,8 +385,8 @@ def _is_eager(node: Node) -> bool:
     operation = node.operation
     if operation is ARGUMENT or operation is REDISTRIBUTE or node.dtype is bfloat16:
         return False
-    is_mark = operation.mark and operation is not GRADIENT
-    return not (is_mark or operation.version or operation.leaf)
+    is_mark = operation.is_mark and operation is not GRADIENT
+    return not (is_mark or operation.is_version or operation.is_leaf)
 
 
 def _recipe(

@@ -516,7 +516,7 @@ class Engine:
         """
         pool, max_bytes = self.pool, self.max_eager_bytes
         small = self._can_execute_eagerly
-        small &= not any(node.operation.leaf or node.operation is CONSTANT for node in requested)
+        small &= not any(node.operation.is_leaf or node.operation is CONSTANT for node in requested)
         given: dict[Node, int] = {}
         for node in order:
             operation, value = node.operation, node.value
@@ -525,7 +525,7 @@ class Engine:
                     raise no_value_error()
             elif not small:
                 continue
-            elif value is not None or operation.leaf:
+            elif value is not None or operation.is_leaf:
                 data = remote_array_of(node)
                 small = data.layout.is_on_single_worker and data.nbytes <= max_bytes
                 given[node] = data.number if data.pool is pool else self._checked(data).number
@@ -559,7 +559,7 @@ class Engine:
         new: dict[Node, Node] = {}
         known = None if order is None or any(graph.targets) else order
         for node in topological(graph.roots, cut=True) if known is None else known:
-            if node.operation.leaf:
+            if node.operation.is_leaf:
                 new[node] = node
             elif node.value is not None:
                 new[node] = node.value

@@ -95,7 +95,7 @@ def is_referenced(former: list[Node], order: Sequence[Node] = ()) -> bool:
     expression `order` that have no references outside of it. The variable refers to the leaf and to
     its data; a version refers to the leaf twice.
     """
-    versions = [node for node in order if node.operation.version and node.value is former[0]]
+    versions = [node for node in order if node.operation.is_version and node.value is former[0]]
     if referenced_elsewhere(order).intersection(versions):
         return True
     leaf, data = _references_in_list(former), _references_in_list([former[0].value])

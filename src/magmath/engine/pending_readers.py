@@ -78,7 +78,9 @@ def _values_read(array: Reader) -> dict[Node, list[ref[Node]]]:
         read = [(x.variable, x.leaf) for x in operands if isinstance(x, VersionOperand)]
     else:
         order = topological((node,), cut=True)
-        read = [(node.inputs[0], ref(node.inputs[1])) for node in order if node.operation.version]
+        read = [
+            (node.inputs[0], ref(node.inputs[1])) for node in order if node.operation.is_version
+        ]
     found: dict[Node, list[ref[Node]]] = {}
     for variable, leaf in read:
         found.setdefault(variable, []).append(leaf)

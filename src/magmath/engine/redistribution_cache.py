@@ -16,7 +16,7 @@ from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.resources import memory_share
 from magmath.graph import Graph, Node, users_of
 from magmath.layout import Layout
-from magmath.passes.aliasing import crosses_workers
+from magmath.passes.aliasing import is_cross_worker
 from magmath.passes.environment import Environment
 from magmath.passes.place import place
 from magmath.passes.simplify import simplify
@@ -64,7 +64,7 @@ def _needed_copies(graph: Graph, environment: Environment) -> Iterator[NeededCop
             continue
         if len(using) == 1 and using[0].name == "redistribute":
             have, want = leaf.layout, using[0].layout
-            if have and want and not want.has_overlaps and crosses_workers(have, want):
+            if have and want and not want.has_overlaps and is_cross_worker(have, want):
                 yield position, want
 
 

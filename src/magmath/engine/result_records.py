@@ -90,9 +90,9 @@ def _has_shared_recipe(order: Sequence[Node], leaves: Sequence[Node]) -> bool:
     count = 0
     for node in order:
         operation = node.operation
-        if operation.random or (operation is PARAMETER and node.provenance is not None):
+        if operation.is_random or (operation is PARAMETER and node.provenance is not None):
             return False
-        count += operation.leaf or node.value is not None
+        count += operation.is_leaf or node.value is not None
     return count == len(leaves)
 
 

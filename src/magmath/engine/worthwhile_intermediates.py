@@ -39,4 +39,4 @@ def worthwhile_intermediates(order: Sequence[Node], held: Iterable[Node]) -> lis
 def _is_expensive(node: Node) -> bool:
     """Return True if computing a node again takes much longer than storing its result."""
     operation = node.operation
-    return operation.lapack or (not operation.mark and is_contraction(node.index_notation))
+    return operation.uses_lapack or (not operation.is_mark and is_contraction(node.index_notation))

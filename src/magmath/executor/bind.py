@@ -78,7 +78,7 @@ class Calls:
             self._add(beginning, instructions[0], first)
         for position, instruction in enumerate(instructions, start=first):
             self._add(fills.get(position, ()), instruction, position)
-            if program.is_abandonable and program.takes_long(instruction):
+            if program.is_abandonable and program.is_long(instruction):
                 self._add((partial(_check_abandoned, tensors.context),), instruction, position)
             segment = inside.get(position)
             if segment is None:
@@ -129,7 +129,7 @@ class Calls:
                 with with_user_line(instruction):
                     calls = ready_calls(instruction, tensors)
             span = self._span(position)
-            checked = program.is_abandonable and program.takes_long(instruction)
+            checked = program.is_abandonable and program.is_long(instruction)
             if len(span) != len(calls) + checked:
                 return None
             found._ready[span.start + checked : span.stop] = calls

@@ -45,16 +45,16 @@ class Access:
         location = (begin, tuple(tensor.shape), tensor.stride(), tensor.dtype)
         return cls(begin, end, location, written, elsewhere)
 
-    def conflicts(self, other: Access) -> bool:
+    def has_conflict(self, other: Access) -> bool:
         """Return True if the order of the two accesses matters: they overlap, and one of them
         writes."""
         if not (self.written or other.written):
             return False
         return not (self.end <= other.begin or other.end <= self.begin)
 
-    def disturbs(self, other: Access) -> bool:
+    def can_disturb(self, other: Access) -> bool:
         """Return True if one access must be complete before the other begins."""
-        if not self.conflicts(other):
+        if not self.has_conflict(other):
             return False
         return self.elsewhere or other.elsewhere or self.location != other.location
 
@@ -144,8 +144,8 @@ def _array(access: Access) -> object:
 
 def have_conflict(one: Member, other: Member) -> bool:
     """Return True if the order of two members matters."""
-    return any(x.conflicts(y) for x in one.accesses for y in other.accesses)
+    return any(x.has_conflict(y) for x in one.accesses for y in other.accesses)
 
 
 def _disturb(one: Member, other: Member) -> bool:
-    return any(x.disturbs(y) for x in one.accesses for y in other.accesses)
+    return any(x.can_disturb(y) for x in one.accesses for y in other.accesses)

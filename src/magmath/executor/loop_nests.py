@@ -138,7 +138,7 @@ def _disturb(one: PartLoop[MemberType], other: PartLoop[MemberType]) -> bool:
     for x in [access for member in one.members for access in member.accesses]:
         place = one.place_of(x)
         for y in [access for member in other.members for access in member.accesses]:
-            if x.conflicts(y):
+            if x.has_conflict(y):
                 elsewhere = x.elsewhere or y.elsewhere or place is None
                 if elsewhere or place != other.place_of(y):
                     return True

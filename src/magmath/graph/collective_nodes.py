@@ -15,7 +15,7 @@ from magmath.graph.operation import Node
 from magmath.layout import Layout
 
 
-def runs_collectively(node: Node, inputs: Sequence[Layout], output: Layout) -> bool:
+def is_collective(node: Node, inputs: Sequence[Layout], output: Layout) -> bool:
     """Return True if all workers compute a node in these layouts collectively.
 
     This is so if the layouts divide dimensions that the index notation keeps whole, or several

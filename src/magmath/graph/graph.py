@@ -162,7 +162,7 @@ class Graph:
 
 
 def _entry(node: Node, number: dict[Node, int]) -> Hashable:
-    if node.operation.leaf:
+    if node.operation.is_leaf:
         return node.operation.name, node.shape, node.dtype.name, node.layout
     sources = tuple([number[source] for source in node.inputs])
     if node.signature is not None:

@@ -81,12 +81,12 @@ class Node(Arithmetic, Struct, eq=False, weakref=True):
     @property
     def is_leaf(self) -> bool:
         """True for inputs, variables and parameters, whose values a run is given."""
-        return self.operation.leaf
+        return self.operation.is_leaf
 
     @property
     def is_leaf_or_constant(self) -> bool:
         """True for leaves and constants, which are computed from nothing."""
-        return self.operation.leaf or self.operation.name == "constant"
+        return self.operation.is_leaf or self.operation.name == "constant"
 
     @property
     def ndim(self) -> int:
@@ -177,7 +177,7 @@ def make_node(
 ) -> Node:
     """Return an application of an operation, whose shape and dtype are already known."""
     depth = 1 if inputs else 0
-    reads_version = operation.version
+    reads_version = operation.is_version
     for node in inputs:
         if node.value is None and node.depth >= depth:
             depth = node.depth + 1
@@ -310,7 +310,7 @@ def full_speed(node: Node, local: Shape) -> float:
     return 1.0
 
 
-def no_traffic(node: Node, workers: int) -> int:
+def touches_nothing(node: Node, workers: int) -> int:
     """Return 0, for kernels whose arithmetic reuses most of the data that it reads."""
     return 0
 
@@ -319,29 +319,31 @@ def no_traffic(node: Node, workers: int) -> int:
 class CollectiveKernel:
     """The collective computation of an operation by the workers of a mesh.
 
-    layouts    (node, mesh of one dimension) → the layouts of its operands and of its result, which
-               divide dimensions that the index notation keeps whole; None if they cannot
-    kernel     CollectiveCall → ready call. Every worker makes it, also one that stores nothing.
-               Errors that data can cause (LinAlgError) must occur on all workers, or after the last
-               exchange
-    workspace  (node, number of workers) → the workspace on each worker
-    traffic    (node, number of workers) → bytes between workers, and number of messages
-    touched    (node, number of workers) → the bytes of its own memory that a worker touches and for
-               which the arithmetic must wait
-    spread     the traffic is spread over the workers: all send and receive at once
-    reads      workers that share memory send nothing: they synchronize once, and each reads the
-               data of the others
-    exact      returns the same bits for any number of workers: allowed in deterministic mode
+    layouts                (node, mesh of one dimension) → the layouts of its operands and of its
+                           result, which divide dimensions that the index notation keeps whole; None
+                           if they cannot
+    kernel                 CollectiveCall → ready call. Every worker makes it, also one that stores
+                           nothing. Errors that data can cause (LinAlgError) must occur on all
+                           workers, or after the last exchange
+    workspace              (node, number of workers) → the workspace on each worker
+    traffic                (node, number of workers) → bytes between workers, and number of messages
+    touched_bytes          (node, number of workers) → the bytes of its own memory that a worker
+                           touches and for which the arithmetic must wait
+    is_all_to_all          the traffic is spread over the workers: all send and receive at once
+    reads_peers            workers that share memory send nothing: they synchronize once, and each
+                           reads the data of the others
+    is_worker_independent  returns the same bits for any number of workers: allowed in deterministic
+                           mode
     """
 
     layouts: Callable[[Node, Mesh], tuple[tuple[Layout, ...], Layout] | None]
     kernel: Callable[[CollectiveCall], Callable[[], object]]
     workspace: Callable[[Node, int], Workspace]
     traffic: Callable[[Node, int], tuple[int, int]]
-    touched: Callable[[Node, int], int] = no_traffic
-    spread: bool = False
-    reads: bool = False
-    exact: bool = False
+    touched_bytes: Callable[[Node, int], int] = touches_nothing
+    is_all_to_all: bool = False
+    reads_peers: bool = False
+    is_worker_independent: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -382,13 +384,13 @@ class Operation:
                       order, and is overwritten there
     overwrites_first  is its first operand with a part overwritten: may be computed in its storage
     elementwise       computes each element from the corresponding elements of its operands
-    leaf              gets its value from a run: an input, a variable or a parameter
+    is_leaf           gets its value from a run: an input, a variable or a parameter
     lower_to          node → the same in simpler operations, by which the passes replace it; such a
                       record exists for its gradient and has no kernel
     numpy_ufunc       NumPy's function of the same meaning, if it is faster for short arrays
     numpy_function    node → NumPy's code for the operation, a function of whole operands and of the
                       result that is faster than the kernel for short arrays, or None
-    lapack            computed by LAPACK: data can make it fail (LinAlgError), and one worker may
+    uses_lapack       computed by LAPACK: data can make it fail (LinAlgError), and one worker may
                       compute it for all, with the threads of its whole host
     only_layouts      (node, mesh of one dimension) → the layouts of its operands and of its result
                       on several workers, for operations whose layouts are prescribed; None: the
@@ -396,10 +398,10 @@ class Operation:
     collective        how all workers compute it collectively if letters cannot divide it, or None
     checks_indices    its integer operands after the first are indices; one out of range makes it
                       fail (IndexError)
-    version           the value of a variable at a line of the user's code (`ops/leaves.py`)
-    random            draws random numbers
-    mark              its value is its first operand; autodiff and batching read the others
-    gradient          a mark of a gradient, which counts as a constant in later ones
+    is_version        the value of a variable at a line of the user's code (`ops/leaves.py`)
+    is_random         draws random numbers
+    is_mark           its value is its first operand; autodiff and batching read the others
+    is_gradient       a mark of a gradient, which counts as a constant in later ones
     """
 
     name: str
@@ -423,18 +425,18 @@ class Operation:
     grows_operand: bool = False
     overwrites_first: bool = False
     elementwise: bool = False
-    leaf: bool = False
+    is_leaf: bool = False
     lower_to: Callable[[Node], Node] | None = None
     numpy_ufunc: NumpyUfunc | None = None
     numpy_function: NumpyFunction | None = None
-    lapack: bool = False
+    uses_lapack: bool = False
     only_layouts: OnlyLayouts | None = None
     collective: CollectiveKernel | None = None
     checks_indices: bool = False
-    version: bool = False
-    random: bool = False
-    mark: bool = False
-    gradient: bool = False
+    is_version: bool = False
+    is_random: bool = False
+    is_mark: bool = False
+    is_gradient: bool = False
 
     def __repr__(self) -> str:
         return f"Operation({self.name})"

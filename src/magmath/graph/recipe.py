@@ -137,7 +137,7 @@ class Recipe:
 
 def _is_end(operation: Operation, through_gradients: bool, through_stops: bool) -> bool:
     """Return True for an operation at which a search ends."""
-    if operation.gradient:
+    if operation.is_gradient:
         return not through_gradients
     return operation.name == "stop_gradient" and not through_stops
 

@@ -209,9 +209,9 @@ class VersionOperand(RecordedOperand):
 
 def weak_operand(node: Node) -> RecordedOperand:
     """Return a weak reference to a node that an expression reads."""
-    if node.operation.leaf:
+    if node.operation.is_leaf:
         return LeafOperand.of(node)
-    return VersionOperand(node) if node.operation.version else NodeOperand(node)
+    return VersionOperand(node) if node.operation.is_version else NodeOperand(node)
 
 
 def operand_of(node: Node) -> RecordedOperand:

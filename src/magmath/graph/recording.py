@@ -28,7 +28,7 @@ def recipe_of(
     positions: list[int] = []
     for i, node in enumerate(order):
         operation = node.operation
-        if node.value is None and not operation.leaf:
+        if node.value is None and not operation.is_leaf:
             sources = tuple(map(position.__getitem__, node.inputs))
             steps.append(
                 RecipeStep(

@@ -29,7 +29,7 @@ def structure_of(
     leaves: list[Node] = []
     count = 0
     for node in (*order, *[leaf for leaf in targets if leaf is not None]):
-        leaf = node if node.operation.leaf else node.value
+        leaf = node if node.operation.is_leaf else node.value
         if leaf is not None:
             known = number.get(leaf)
             if known is None:

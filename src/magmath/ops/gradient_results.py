@@ -31,8 +31,8 @@ GRADIENT = Operation(
     reference=lambda value: value,
     flops=lambda node: 0.0,
     lower_to=lambda node: node.inputs[0],
-    mark=True,
-    gradient=True,
+    is_mark=True,
+    is_gradient=True,
 )
 
 OPERATIONS = {GRADIENT.name: GRADIENT}

@@ -40,7 +40,7 @@ def _leaf(name: str) -> Operation:
         native=None,
         reference=_unreachable,
         flops=lambda node: 0.0,
-        leaf=True,
+        is_leaf=True,
     )
 
 
@@ -60,7 +60,7 @@ VERSION = Operation(
     reference=lambda variable, value, *, number: value,
     flops=lambda node: 0.0,
     lower_to=lambda node: node.inputs[1],
-    version=True,
+    is_version=True,
 )
 
 

@@ -36,7 +36,7 @@ BRANCH = Operation(
     reference=lambda predicate, *inputs: predicate,
     flops=lambda node: 0.0,
     lower_to=lambda node: node.inputs[0],
-    mark=True,
+    is_mark=True,
 )
 
 BRANCH_RESULT = Operation(
@@ -50,7 +50,7 @@ BRANCH_RESULT = Operation(
     reference=lambda value, branch: value,
     flops=lambda node: 0.0,
     lower_to=lambda node: node.inputs[0],
-    mark=True,
+    is_mark=True,
 )
 
 

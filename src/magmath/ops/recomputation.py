@@ -37,7 +37,7 @@ CHECKPOINT = Operation(
     reference=lambda value, *inputs, recomputed: value,
     flops=lambda node: 0.0,
     lower_to=lambda node: node.inputs[0],
-    mark=True,
+    is_mark=True,
 )
 
 

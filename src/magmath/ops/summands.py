@@ -121,7 +121,7 @@ SUM_PARTS = Operation(  # the sum along the first axis, by a ring or a tree of m
         kernel=_bind_sum_parts,
         workspace=lambda node, workers: Workspace(0),
         traffic=_sum_parts_traffic,
-        spread=True,
+        is_all_to_all=True,
     ),
     only_layouts=_sum_parts_layouts,
 )

@@ -95,6 +95,6 @@ def can_publish(have: Layout, want: Layout) -> bool:
 
 
 @lru_cache(maxsize=16384)
-def crosses_workers(have: Layout, want: Layout) -> bool:
+def is_cross_worker(have: Layout, want: Layout) -> bool:
     """Return True if a redistribution makes workers read the tiles of other workers."""
     return plan(have, want).reads_peers

@@ -221,7 +221,7 @@ class CandidateCosts:
         """
         stored = [self._stored(c.candidate) for c in found]
         spare, limit = self.environment.workspace, self.environment.memory_limit
-        if self.node.operation.lapack and self.environment.shares_memory:
+        if self.node.operation.uses_lapack and self.environment.shares_memory:
             spare = max(spare, self.environment.lapack_memory)
         max_bytes = min(stored) + (spare if limit is None else min(spare, limit // 8))
         return [c for c, nbytes in zip(found, stored, strict=True) if nbytes <= max_bytes]
@@ -232,7 +232,7 @@ class CandidateCosts:
         A contraction counts an operand copy that all workers share by parts, because it gains from
         the copy; a LAPACK operation includes its result, which it stores while it computes.
         """
-        if self.node.operation.lapack:
+        if self.node.operation.uses_lapack:
             return self._stored(candidate)
         if is_contraction(self.node.index_notation):
             return self._workspace(candidate)

@@ -16,7 +16,7 @@ from functools import cache, lru_cache
 from itertools import combinations, product
 
 from magmath.graph import Node
-from magmath.graph.collective_nodes import runs_collectively
+from magmath.graph.collective_nodes import is_collective
 from magmath.graph.index_notation import LOGICAL_PARTS, IndexNotation
 from magmath.layout import Blocks, Layout, Mesh, Split, even_cuts
 from magmath.passes.environment import Environment
@@ -58,7 +58,9 @@ def layout_candidates(
     if is_contraction(notation) and not environment.deterministic:
         yield from _on_grids(node, notation, environment)
     collective = node.operation.collective
-    if collective is not None and (collective.exact or not environment.deterministic):
+    if collective is not None and (
+        collective.is_worker_independent or not environment.deterministic
+    ):
         layouts = collective.layouts(node, environment.mesh.flattened())
         if layouts is not None:
             yield LayoutCandidate(*layouts)
@@ -111,7 +113,7 @@ def _on_grids(
 def algorithm(node: Node, candidate: LayoutCandidate) -> str:
     """Return the name of the algorithm of a candidate for a contraction of two operands, or for a
     LAPACK operation."""
-    if node.operation.lapack:
+    if node.operation.uses_lapack:
         return _lapack_algorithm(node, candidate)
     notation = node.index_notation
     split = set()
@@ -125,7 +127,7 @@ def algorithm(node: Node, candidate: LayoutCandidate) -> str:
 
 
 def _lapack_algorithm(node: Node, candidate: LayoutCandidate) -> str:
-    if runs_collectively(node, candidate.inputs, candidate.output):
+    if is_collective(node, candidate.inputs, candidate.output):
         return "collective"
     if candidate.output.mesh.size == 1:
         return "one worker"
@@ -180,7 +182,7 @@ def _meshes(node: Node, known: tuple[Layout, ...], environment: Environment) -> 
     meshes = [environment.mesh]
     if environment.deterministic:
         return meshes
-    if node.operation.lapack and environment.workers > 1 and environment.shares_memory:
+    if node.operation.uses_lapack and environment.workers > 1 and environment.shares_memory:
         meshes.append(environment.first_worker)
     for layout in known:
         if layout.boxes is None and layout.mesh not in meshes:

@@ -38,7 +38,9 @@ def hoisted_nodes(graph: Graph, varying: Collection[Node]) -> set[Node]:
             numbers.add(node)
         elif node.is_leaf:
             found.add(node)
-        elif not node.operation.lapack and all(x in found or x in numbers for x in node.inputs):
+        elif not node.operation.uses_lapack and all(
+            x in found or x in numbers for x in node.inputs
+        ):
             (numbers if numbers.issuperset(node.inputs) else found).add(node)
     return found | numbers if found else set()
 

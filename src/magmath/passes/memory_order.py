@@ -100,7 +100,7 @@ class _Groups:
     def add(self, node: Node) -> None:
         """Apply the requirements of the operation that computes a node."""
         operation, arrays = node.operation, (*node.inputs, node)
-        if operation.leaf or node.name in ("constant", "recompute"):
+        if operation.is_leaf or node.name in ("constant", "recompute"):
             return
         if operation.elementwise:
             for source in node.inputs:

@@ -84,7 +84,7 @@ def node_candidates(graph: Graph, environment: Environment) -> list[NodeCandidat
     placing = _Placing(cost_cache_of(environment), layout_hints(graph, environment.mesh))
     found = []
     for node in graph.nodes:
-        shown = node.operation.lapack or is_contraction(node.index_notation)
+        shown = node.operation.uses_lapack or is_contraction(node.index_notation)
         ranked = placing.candidates(node) if shown else None
         placing.place(node)
         if ranked is not None:

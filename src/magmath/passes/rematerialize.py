@@ -206,7 +206,7 @@ class _Selection:
             return False
         if node.name == "redistribute":
             return self._storage.alias.get(node) is node.inputs[0]
-        exchanges = node.operation.collective is not None or node.operation.lapack
+        exchanges = node.operation.collective is not None or node.operation.uses_lapack
         return not (exchanges and self._environment.workers > 1)
 
     def _seconds(self, node: Node) -> float:

@@ -19,7 +19,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from magmath.graph import Graph, Node, topological, users_of
-from magmath.passes.aliasing import crosses_workers
+from magmath.passes.aliasing import is_cross_worker
 
 LITTLE_BYTES = 32 << 20
 """Bytes of waiting values up to which an order may save barriers at their expense."""
@@ -225,7 +225,7 @@ def _crosses(node: Node) -> bool:
     have, want = node.inputs[0].layout, node.layout
     assert have is not None
     assert want is not None
-    return crosses_workers(have, want)
+    return is_cross_worker(have, want)
 
 
 def _any_order(nodes: list[Node], after: Mapping[Node, set[Node]]) -> list[Node]:

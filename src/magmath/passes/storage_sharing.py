@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from magmath.graph import Graph, Node, users_of
 from magmath.layout import Layout
-from magmath.passes.aliasing import can_publish, crosses_workers, is_part, is_slice_view, is_view
+from magmath.passes.aliasing import can_publish, is_cross_worker, is_part, is_slice_view, is_view
 from magmath.passes.schedule import ExecutionOrder
 
 
@@ -129,7 +129,7 @@ def _windows(schedule: ExecutionOrder, storage: Storage, outputs: set[Node]) -> 
         if node.name != "redistribute" or storage.alias.get(node) is node.inputs[0]:
             continue
         source = node.inputs[0]
-        if crosses_workers(_layout(source), _layout(node)):
+        if is_cross_worker(_layout(source), _layout(node)):
             storage.window.add(storage.root(source))
         if _layout(node).shared and node not in storage.alias:
             storage.window.add(node)

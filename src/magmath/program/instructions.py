@@ -166,9 +166,9 @@ class Program(msgspec.Struct, frozen=True, dict=True):
     def is_abandonable(self) -> bool:
         """True if a run may be stopped between two instructions: it takes long and overwrites
         nothing."""
-        return not self.donated and any(map(self.takes_long, self.instructions))
+        return not self.donated and any(map(self.is_long, self.instructions))
 
-    def takes_long(self, instruction: Instruction) -> bool:
+    def is_long(self, instruction: Instruction) -> bool:
         """Return True for an instruction that may take some milliseconds; the same on all
         workers."""
         if not isinstance(instruction, Call):

@@ -18,11 +18,11 @@ import msgspec
 from magmath.codegen.emit import IndexMap, Writing
 from magmath.core.dtypes import uint8
 from magmath.graph import Graph, Node
-from magmath.graph.collective_nodes import runs_collectively
+from magmath.graph.collective_nodes import is_collective
 from magmath.graph.operation import MemoryOrder
 from magmath.layout import Layout, Mesh
 from magmath.ops import OPERATIONS
-from magmath.passes.aliasing import crosses_workers
+from magmath.passes.aliasing import is_cross_worker
 from magmath.passes.environment import Environment
 from magmath.passes.pipeline import Planned
 from magmath.passes.storage_sharing import Storage
@@ -206,7 +206,7 @@ def _is_collective(node: Node) -> bool:
     if node.operation.collective is None or node.layout is None:
         return False
     inputs = [source.layout for source in node.inputs if source.layout is not None]
-    return runs_collectively(node, inputs, node.layout)
+    return is_collective(node, inputs, node.layout)
 
 
 def _workspace_bytes(node: Node) -> int:
@@ -249,7 +249,7 @@ class _Hazards:
         return found
 
     def _pulls(self, move: Redistribute) -> bool:
-        return crosses_workers(self.slots[move.source].layout, self.slots[move.target].layout)
+        return is_cross_worker(self.slots[move.source].layout, self.slots[move.target].layout)
 
     def _accesses(self, instruction: Instruction) -> Iterable[_Access]:
         match instruction:
@@ -298,7 +298,7 @@ class _Hazards:
         result: list[Instruction] = []
         for instruction in instructions:
             accesses = [a for a in self._accesses(instruction) if a.root in self.remote]
-            if any(state.conflicts(access) for access in accesses):
+            if any(state.has_conflict(access) for access in accesses):
                 result.append(Barrier())
                 state.clear()
             for access in accesses:
@@ -314,7 +314,7 @@ class _Dirty:
     written: dict[int, set[Layout | None]] = field(default_factory=dict)
     read: dict[int, set[Layout | None]] = field(default_factory=dict)
 
-    def conflicts(self, access: _Access) -> bool:
+    def has_conflict(self, access: _Access) -> bool:
         """Return True if another worker may have touched the data of this access."""
         tables = (self.written, self.read) if access.writes else (self.written,)
         touched = itertools.chain(*[table.get(access.root, ()) for table in tables])
@@ -362,7 +362,7 @@ def _with_overlap(lowering: _Lowering, prologue: int, min_bytes: int) -> list[In
 def _is_long(move: Redistribute, slots: Sequence[Slot], min_bytes: int) -> bool:
     have, want = slots[move.source], slots[move.target]
     large = want.layout.max_local_size * want.dtype.itemsize >= min_bytes
-    return large and crosses_workers(have.layout, want.layout)
+    return large and is_cross_worker(have.layout, want.layout)
 
 
 def _roots(slots: Sequence[Slot]) -> list[int]:

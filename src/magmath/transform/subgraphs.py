@@ -44,7 +44,7 @@ def without_versions(roots: Sequence[Node], given: Mapping[Node, Node]) -> list[
     for node in topological(roots, cut=True):
         if node in new:
             continue
-        if node.operation.version:
+        if node.operation.is_version:
             new[node] = new[node.inputs[1]]
             continue
         inputs = tuple([new[x] for x in node.inputs]) if node.value is None else node.inputs

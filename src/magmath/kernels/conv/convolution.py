@@ -36,7 +36,7 @@ def candidates_for(
     remains. `winograd=False` omits Winograd's algorithms.
     """
     offered = candidates("convolution", problem.x.device.type, problem.x.dtype)
-    able: list[Candidate] = [candidate for candidate in offered if candidate.takes(problem)]
+    able: list[Candidate] = [candidate for candidate in offered if candidate.can_bind(problem)]
     if not winograd:
         able = [candidate for candidate in able if not candidate.name.startswith("winograd")]
     if problem.flops < MIN_FLOPS:

@@ -72,7 +72,7 @@ ERROR_BOUND: Final = {
 for normally distributed operands and at most 4,096 summands."""
 
 
-def takes(problem: ConvolutionProblem, method: Method) -> bool:
+def can_bind(problem: ConvolutionProblem, method: Method) -> bool:
     """Return True for problems that a method can compute and is likely to compute faster."""
     tensors = (problem.x, problem.w, problem.y)
     if problem.kernel != (TAPS, TAPS) or {*problem.stride} != {method.stride}:

@@ -256,7 +256,7 @@ def _measured_extents(product: GemmProblem) -> tuple[int, int, int]:
         m, n, k = map(_power_of_two, (m, n, k))
         return m, n, k
     extents = [_power_of_two(x) if x > TUNED_EXTENT else x for x in (m, n, k)]
-    while max(extents) > TUNED_EXTENT and _takes_long(*extents):
+    while max(extents) > TUNED_EXTENT and _is_long(*extents):
         extents[extents.index(max(extents))] //= 2
     m, n, k = extents
     return m, n, k
@@ -267,7 +267,7 @@ def _power_of_two(extent: int) -> int:
     return 1 << (extent - 1).bit_length()
 
 
-def _takes_long(m: int, n: int, k: int) -> bool:
+def _is_long(m: int, n: int, k: int) -> bool:
     return m * n * k > TUNED_PRODUCTS or max(m * k, k * n, m * n) > TUNED_EXTENT**2
 
 

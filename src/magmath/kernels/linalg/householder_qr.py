@@ -212,7 +212,7 @@ class Reflections:
 def _factorize(rows: Tensor, factor: Tensor) -> None:
     """Overwrite a panel, whose columns are `rows`, (w, m), with R and V; store T in `factor`."""
     (w, m), k = rows.shape, len(factor)
-    if fortran.takes(rows):
+    if fortran.is_supported(rows):
         work, turned = rows.new_empty(k * w), rows.new_empty(k, k)
         call("geqrt", rows, m, w, k, rows, m, turned, k, work)
         factor.copy_(turned.mT.triu())

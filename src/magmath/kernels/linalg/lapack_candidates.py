@@ -289,7 +289,7 @@ def add_product(tuner: Tuner, target: Tensor, a: Tensor, b: Tensor, sign: int) -
     """Compute target += sign·a·b, for matrices of any type and device."""
     if not (target.numel() and a.shape[1]):
         return
-    if fortran.takes(target) and not target.is_complex():
+    if fortran.is_supported(target) and not target.is_complex():
         ADD_PRODUCT(tuner, target, a, b, sign=sign)
     else:
         target.addmm_(a, b, alpha=sign)

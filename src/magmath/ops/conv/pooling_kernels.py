@@ -316,12 +316,12 @@ def _windows(
 def _channel_window(call: KernelCall, *tensors: torch.Tensor) -> tuple[int, int] | None:
     """Return the extent of windows over channels alone, which read their own pixel, and the first
     channel of a window relative to its number; None for other windows or memory orders."""
-    from magmath.kernels.conv.channels_last import takes
+    from magmath.kernels.conv.channels_last import can_compute
 
     (extent, *rest), (low, _) = call.attributes["kernel"], call.attributes["padding"][0]
     alike = {tuple(x.shape) for x in tensors}
     once = {*rest, *call.attributes["stride"], *call.attributes["dilation"]} == {1}
-    whole = once and len(rest) == 2 and len(alike) == 1 and takes(*tensors)
+    whole = once and len(rest) == 2 and len(alike) == 1 and can_compute(*tensors)
     return (extent, -low) if whole else None
 
 
@@ -344,13 +344,13 @@ def _nothing() -> None:
 def bind_max(call: KernelCall) -> ReadyCall:
     """Bind the maxima of windows."""
     from magmath.kernels.conv import max_pool
-    from magmath.kernels.conv.channels_last import takes
+    from magmath.kernels.conv.channels_last import can_compute
 
     (x,), y = call.inputs, call.out
     if not y.numel():
         return _nothing
     windows, native = _held(call), _has_torch(x, call.attributes, sums=False)
-    if len(call.attributes["kernel"]) == 2 and takes(x, y):
+    if len(call.attributes["kernel"]) == 2 and can_compute(x, y):
         return max_pool.bind_maxima(x, _windows(call, windows, _held(call, 0)), y)
     around = _surrounded(call, 0, windows, _least_of(x), native=native)
     xp, (source, out) = _arrays(around.tensor, y)
@@ -387,7 +387,7 @@ def bind_select(call: KernelCall) -> ReadyCall:
 def bind_scatter(call: KernelCall) -> ReadyCall:
     """Bind the sum of cotangents at the maxima of windows."""
     from magmath.kernels.conv import max_pool
-    from magmath.kernels.conv.channels_last import takes
+    from magmath.kernels.conv.channels_last import can_compute
 
     (_, x), result = call.inputs, call.out
     found = _windows_of(call)
@@ -395,7 +395,7 @@ def bind_scatter(call: KernelCall) -> ReadyCall:
         return result.zero_
     windows, cotangents = found
     whole = len(windows) == 2 and _held(call) == _held(call, 1)
-    if whole and takes(cotangents, x, result):
+    if whole and can_compute(cotangents, x, result):
         return max_pool.bind_scatter(cotangents, x, _windows(call, windows), result)
     around = _surrounded(call, 1, windows, _least_of(x))
     native = _has_torch(x, call.attributes, sums=False)
@@ -417,13 +417,13 @@ def bind_scatter(call: KernelCall) -> ReadyCall:
 def bind_sum(call: KernelCall) -> ReadyCall:
     """Bind the sums of windows."""
     from magmath.kernels.conv import sum_pool
-    from magmath.kernels.conv.channels_last import takes
+    from magmath.kernels.conv.channels_last import can_compute
 
     (x,), y = call.inputs, call.out
     if not y.numel():
         return _nothing
     windows, native = _held(call), _has_torch(x, call.attributes, sums=True)
-    if len(windows) == 2 and takes(x, y):
+    if len(windows) == 2 and can_compute(x, y):
         return sum_pool.bind_sums(x, _windows(call, windows, _held(call, 0)), y)
     if len(windows) == 3 and (channels := _channel_window(call, x, y)) is not None:
         return sum_pool.bind_lines(x, *channels, y)
@@ -442,14 +442,14 @@ def bind_sum(call: KernelCall) -> ReadyCall:
 def bind_sum_input(call: KernelCall) -> ReadyCall:
     """Bind the sum of cotangents over the windows that contain each element."""
     from magmath.kernels.conv import sum_pool
-    from magmath.kernels.conv.channels_last import takes
+    from magmath.kernels.conv.channels_last import can_compute
 
     result = call.out
     found = _windows_of(call)
     if found is None:
         return result.zero_
     windows, cotangents = found
-    if len(windows) == 2 and takes(cotangents, result):
+    if len(windows) == 2 and can_compute(cotangents, result):
         return sum_pool.bind_spread(cotangents, _windows(call, windows), result)
     if len(windows) == 3 and (channels := _channel_window(call, cotangents, result)) is not None:
         extent, first = channels

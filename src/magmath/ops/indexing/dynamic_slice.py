@@ -31,7 +31,7 @@ from magmath.core.index_set import IndexSet, Tile
 from magmath.errors import DTypeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
-from magmath.ops.indexing.local_index import neutral, note_first, out_of_range
+from magmath.ops.indexing.local_index import neutral, out_of_range, record_first_fault
 from magmath.ops.infer_rules import LETTERS, as_signed, same_bits_always
 from magmath.ops.leaves import constant
 from magmath.ops.slicing import (
@@ -188,7 +188,7 @@ def _device_window(call: KernelCall, noted: torch.Tensor) -> Callable[[], object
 
     def run() -> None:
         torch.add(offset, start, out=index)
-        note_first(noted, ends, (ends < least) | (ends >= whole))
+        record_first_fault(noted, ends, (ends < least) | (ends >= whole))
         if least:
             index.remainder_(whole)  # negative positions count from the end
         index.clamp_(0, whole - 1)

@@ -63,7 +63,7 @@ CHOLESKY = Operation(  # a = L·Lᴴ; reads the lower triangle of a
     native=None,
     reference=np.linalg.cholesky,
     flops=lambda node: matrix_count(node) * node.shape[-1] ** 3 / 3,
-    lapack=True,
+    uses_lapack=True,
     collective=CollectiveKernel(
         layouts=_cholesky_layouts,
         kernel=collective_kernel("blocked_factorization", "cholesky"),

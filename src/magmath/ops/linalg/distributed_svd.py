@@ -45,7 +45,7 @@ def collective_spectrum(bind: Bind, *, sums: int, passes: int) -> CollectiveKern
         return round((gone_through + 2 * sums * a.size) * a.dtype.itemsize)  # with the sums
 
     return CollectiveKernel(
-        layouts=_layouts, kernel=bind, workspace=_workspace, traffic=traffic, touched=touched
+        layouts=_layouts, kernel=bind, workspace=_workspace, traffic=traffic, touched_bytes=touched
     )
 
 

@@ -177,7 +177,7 @@ QR = Operation(  # Q over R
     native=None,
     reference=_qr_reference,
     flops=lambda node: 4 * matrix_count(node) * elimination_flops(*node.inputs[0].shape[-2:]),
-    lapack=True,
+    uses_lapack=True,
     collective=CollectiveKernel(
         layouts=_qr_layouts, kernel=_qr_kernel, workspace=_qr_workspace, traffic=_qr_traffic
     ),

@@ -116,7 +116,7 @@ INV = Operation(
     reference=np.linalg.inv,
     flops=lambda node: 2.0 * matrix_count(node) * node.shape[-1] ** 3,
     decompositions=_by_solution,
-    lapack=True,
+    uses_lapack=True,
 )
 
 

@@ -225,7 +225,7 @@ class _Grouping:
         sources = [x for x in node.inputs if self.depends(x)]
         if not sources:
             below = [p for x in node.inputs for p in self._parameters[x]]
-            own = [node] if node.operation.leaf and node.name == "variable" else []
+            own = [node] if node.operation.is_leaf and node.name == "variable" else []
             self._parameters[node] = tuple(dict.fromkeys([*below, *own]))
             return
         owners = list(dict.fromkeys(self._layer[x] for x in sources))

@@ -214,7 +214,7 @@ def program_tasks(
 def _is_alone(program: Program, call: Call) -> bool:
     """Return True if one worker computes with the threads of all, which wait."""
     one = program.slots[call.out].layout.mesh.size == 1
-    return OPERATIONS[call.operation].lapack and one and program.workers > 1
+    return OPERATIONS[call.operation].uses_lapack and one and program.workers > 1
 
 
 def _local_bytes(layout: Layout, itemsize: int, worker: int) -> int:
