@@ -84,7 +84,7 @@ def debugged(switches: str, kind: str, workers: int = 1) -> Iterator[Pool]:
         patch.setenv(DEBUG.name, switches)
         pool = start(kind, workers)
         try:
-            _adjust(session.use(pool), kind)
+            _adjust(session.set_current_pool(pool), kind)
             yield pool
         finally:
             session._engine = former
@@ -111,7 +111,7 @@ def current(kind: str, workers: int = 1) -> Iterator[Pool]:
     """Make the pool of a kind the current one, with no programs known, and the former one again."""
     former = session._engine
     pool = engine_of(kind, workers).pool
-    engine = session.use(pool)
+    engine = session.set_current_pool(pool)
     _adjust(engine, kind)
     try:
         yield pool

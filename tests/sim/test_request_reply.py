@@ -196,7 +196,7 @@ def test_the_bytes_between_workers_are_those_of_the_plan(name: str) -> None:
     counting = [CountingCommunicator(c) for c in transport._communicators]
     transport._communicators[:] = counting
     former = session._engine
-    session.use(Pool(transport))
+    session.set_current_pool(Pool(transport))
     try:
         y, _ = function(_values((N, 3)), _places(), _values((N, 3), 1))
         cost = y.explain()

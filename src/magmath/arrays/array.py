@@ -462,7 +462,9 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         Returns NotImplemented for objects that are no operands.
         """
         if not isinstance(other, OPERANDS):
-            if operation in _OF_STRANGERS and (other is None or isinstance(other, (str, bytes))):
+            if operation in _DEFINED_FOR_ANY_OBJECT and (
+                other is None or isinstance(other, (str, bytes))
+            ):
                 return self._compared_to_non_number(operation == "not_equal")
             return NotImplemented
         if operation == "power" and type(other) is int and other == 2 and self.dtype is not bool_:
@@ -533,7 +535,7 @@ def redistributed(array: Array, layout: Layout | None) -> Array:
 
 
 _MATRICES = (LazyArray, np.ndarray, list, tuple)
-_OF_STRANGERS = ("equal", "not_equal")
+_DEFINED_FOR_ANY_OBJECT = ("equal", "not_equal")
 
 
 def binary(operation: str, x: Any, y: Any) -> Array:
@@ -544,8 +546,8 @@ def binary(operation: str, x: Any, y: Any) -> Array:
     return Array(combined(operation, promoted_nodes(operation, x, y), user_line()))
 
 
-_SAME_TRUTH = frozenset(("abs", "ceil", "floor", "real", "trunc"))
-_AS_SMALL_INTEGERS = frozenset(("conj", "isfinite", "isinf", "isnan", "signbit", "square"))
+_BOOL_UNCHANGED = frozenset(("abs", "ceil", "floor", "real", "trunc"))
+_BOOL_AS_INT8 = frozenset(("conj", "isfinite", "isinf", "isnan", "signbit", "square"))
 """Functions that return truth values unchanged, and that take them as small integers: NumPy's."""
 
 
@@ -557,9 +559,9 @@ def unary(operation: str, x: Array) -> Array:
     if operation in e.FLOATING:
         node = e.astype(node, floating_dtype(node.dtype))
     elif node.dtype is bool_:
-        if operation in _SAME_TRUTH:
+        if operation in _BOOL_UNCHANGED:
             return Array(node)
-        if operation in _AS_SMALL_INTEGERS:
+        if operation in _BOOL_AS_INT8:
             node = e.astype(node, int8)
     return Array(elementwise(e.OPERATIONS[operation], (node,), user_line()))
 

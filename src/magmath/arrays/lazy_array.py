@@ -47,7 +47,15 @@ MIN_HELD = 1 << 17
 class LazyArray(ArrayHandle):
     """A handle on a node and, once it is computed, on its value; the base class of `Array`."""
 
-    __slots__ = ("__weakref__", "_formers", "_leaf", "_node", "_operands", "_values", "view_of")
+    __slots__ = (
+        "__weakref__",
+        "_leaf",
+        "_node",
+        "_operands",
+        "_previous_nodes",
+        "_values",
+        "view_of",
+    )
     is_weak = False
     """True for a weakly typed number, which takes the element type of arrays."""
     is_variable = False
@@ -59,7 +67,7 @@ class LazyArray(ArrayHandle):
     none."""
 
     def __init__(self, node: Node) -> None:
-        self._formers: list[ref[Node] | None] | None = None
+        self._previous_nodes: list[ref[Node] | None] | None = None
         self.view_of = None
         if node.operation is leaves.INPUT:
             self._node, self._leaf = node, node
@@ -186,7 +194,7 @@ class LazyArray(ArrayHandle):
         except WorkerLost:
             raise
         except Exception:
-            if asked is not leaf and self._formers:  # it was a pending in-place update
+            if asked is not leaf and self._previous_nodes:  # it was a pending in-place update
                 set_value(asked, None)
                 self._node = asked
                 self.undo()
@@ -254,10 +262,10 @@ class LazyArray(ArrayHandle):
         The update's expression keeps the node alive while it is pending. If the update fails, the
         node becomes the array's value again.
         """
-        formers = self._formers
-        if formers is None or self._leaf is self._node:
-            formers = self._formers = []
-        formers.append(None if new.inputs and new.inputs[0] is node else ref(node))
+        previous = self._previous_nodes
+        if previous is None or self._leaf is self._node:
+            previous = self._previous_nodes = []
+        previous.append(None if new.inputs and new.inputs[0] is node else ref(node))
 
     def refer_to_updated(self, node: Node) -> None:
         """Refer to the node of another value, after an update in place."""
@@ -274,7 +282,7 @@ class LazyArray(ArrayHandle):
 
     def replace_node(self, node: Node) -> None:
         """Refer to another node with the same value."""
-        self._node, self._formers = node, None
+        self._node, self._previous_nodes = node, None
         set_user_array(node, ref(self))
         self._leaf = node if node.operation is leaves.INPUT else None
 
@@ -282,10 +290,10 @@ class LazyArray(ArrayHandle):
         """Restore the value before a failed in-place update, if there was one."""
         former: Node | None = self._node
         nodes = []
-        for known in reversed(self._formers or ()):
+        for known in reversed(self._previous_nodes or ()):
             former = known() if known is not None else former.inputs[0] if former else None
             nodes += [] if former is None else [former]
-        self._formers = None
+        self._previous_nodes = None
         for node in [self._node, *nodes] if nodes else ():
             if node.operation is leaves.INPUT or _can_be_computed(node):
                 self.replace_node(node)
@@ -316,7 +324,7 @@ def _undo_updates(nodes: Iterable[Node]) -> None:
     failed expression."""
     for node in list(nodes):
         array = None if node.user_array is None else node.user_array()
-        if isinstance(array, LazyArray) and array._formers and array._node is node:
+        if isinstance(array, LazyArray) and array._previous_nodes and array._node is node:
             array.undo()
 
 
@@ -370,7 +378,7 @@ def evaluate(*arrays: LazyArray, wait: bool = False) -> None:
         if array.node.value is not None and not array.node.is_leaf:
             array.set_known(array.node.value)
     if missing := [a for a in missing if not a.is_known()]:
-        engine, updated = session.engine(), any(array._formers for array in missing)
+        engine, updated = session.engine(), any(array._previous_nodes for array in missing)
         try:
             if updated:
                 engine.wait_for_fallible_run()

@@ -41,9 +41,9 @@ _COMPARING = frozenset(
 )  # the operations that only compare operands
 
 
-_TRUTH = {"add": "logical_or", "multiply": "logical_and"}
+_BOOL_OPERATIONS = {"add": "logical_or", "multiply": "logical_and"}
 """Operations of truth values that are others than those of numbers."""
-_INTEGERS_OF_TRUTH = frozenset(
+_BOOL_AS_INT8 = frozenset(
     ("floor_divide", "remainder", "fmod", "power", "bitwise_left_shift", "bitwise_right_shift")
 )
 """Operations of truth values that, as in NumPy, give small integers."""
@@ -53,7 +53,7 @@ def combined(operation: str, inputs: tuple[Node, ...], line: Line) -> Node:
     """Return the node of an element-wise operation on operands of one type, or the leaf with its
     value if it is computed now. For bool, `add` is `logical_or` and `multiply` is `logical_and`."""
     if inputs[0].dtype is bool_:
-        operation = _TRUTH.get(operation, operation)
+        operation = _BOOL_OPERATIONS.get(operation, operation)
     return elementwise(e.OPERATIONS[operation], inputs, line)
 
 
@@ -222,7 +222,7 @@ def _operand_type(default: DType, operation: str, *kinds: DType | type) -> DType
         raise DTypeError(f"{operation}: {error}") from None
     if operation in e.FLOATING and not dtype.is_floating and dtype.kind != "complex":
         return floating_dtype(dtype)  # integer operands
-    if dtype is bool_ and operation in _INTEGERS_OF_TRUTH:
+    if dtype is bool_ and operation in _BOOL_AS_INT8:
         return int8
     if operation in _COMPARING and dtype.is_floating and not inexact:
         return float64  # integers and a Python float: the result has another type anyway

@@ -29,7 +29,7 @@ from magmath.engine.data_failures import any_pending_fallible
 from magmath.engine.live_references import is_referenced
 from magmath.engine.pending_readers import readers_of_former_values
 from magmath.engine.remote_array import RemoteArray, leaf_of, no_value_error, remote_array_of
-from magmath.engine.run_numbers import given_back_on_failure
+from magmath.engine.run_numbers import rollback_on_failure
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node, apply, topological
 from magmath.graph.operation import set_variable_layout
@@ -68,7 +68,7 @@ class Variable(Array):
         self.leaf = variable_leaf(data.shape, data.dtype, data.layout, ref(self))
         self.number = 0
         """Version number of the current value."""
-        self._formers = None
+        self._previous_nodes = None
         self.view_of = None
         self.set_value(data)
 
@@ -247,7 +247,7 @@ def assign(pairs: Sequence[tuple[Variable, Node]]) -> None:
             placed.append((v, redistributed(Array(node), v.leaf.layout).node))
         else:
             v._move_to_current_pool(node)
-    with given_back_on_failure():
+    with rollback_on_failure():
         _forget_former([v for v, _ in placed])
         session.engine().assign(placed)
 
@@ -335,7 +335,7 @@ def overwrite(
     is_fallible  the program fails for some data: it overwrites copies of all variables, and this
                  function waits for its end. If it raises, the variables have their former values
     """
-    with given_back_on_failure():
+    with rollback_on_failure():
         session.engine().wait_for_fallible_run()
         _forget_former(variables)
         if not is_fallible:

@@ -82,7 +82,9 @@ def calibrate(report: Report) -> Machine:
         )
     report(STEPS[7])
     command = (sys.executable, "-m", "magmath.bench.simulated_network", "host")
-    session.use(Pool(ProcessTransport(2, WorkerOptions("cpu", 1), worker_command=command)))
+    session.set_current_pool(
+        Pool(ProcessTransport(2, WorkerOptions("cpu", 1), worker_command=command))
+    )
     try:
         return replace(machine, messages=_link(machine.messages))
     finally:

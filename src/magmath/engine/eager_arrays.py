@@ -110,8 +110,8 @@ class EagerArrays:
         self._pool = pool
         self._whole = whole
         self.max_eager_bytes = 0
-        self._results: dict[Shape, Layout] = {}
-        self._copies: dict[Shape, Layout] = {}
+        self._result_layouts: dict[Shape, Layout] = {}
+        self._copy_layouts: dict[Shape, Layout] = {}
 
     @cached_property
     def _kernels(self) -> EagerKernels:
@@ -153,9 +153,9 @@ class EagerArrays:
         shape, dtype = values.shape, _DTYPES.get(values.dtype)
         if dtype is None or values.nbytes > self.max_eager_bytes or self._pool.closed:
             return None
-        layout = self._copies.get(shape)
+        layout = self._copy_layouts.get(shape)
         if layout is None:
-            layout = store_bounded(self._copies, shape, self._whole(shape), _MAX_LAYOUTS)
+            layout = store_bounded(self._copy_layouts, shape, self._whole(shape), _MAX_LAYOUTS)
         data = RemoteArray(self._pool, None, shape, dtype, layout, None, values.copy(order="C"))
         return input_leaf(shape, dtype, layout, data)
 
@@ -287,10 +287,10 @@ class EagerArrays:
     ) -> Node:
         """Return an input leaf with the value of an operation, and record its operands."""
         shape, dtype = signature.shape, signature.dtype
-        layout = self._results.get(shape)
+        layout = self._result_layouts.get(shape)
         if layout is None:
             layout = self._whole(shape, shared=True)  # that of a program's result
-            store_bounded(self._results, shape, layout, _MAX_LAYOUTS)
+            store_bounded(self._result_layouts, shape, layout, _MAX_LAYOUTS)
         data = RemoteArray(self._pool, None, shape, dtype, layout, None, values)
         result = input_leaf(shape, dtype, layout, data)
         _, leaves, numbers, pattern, views = read

@@ -202,7 +202,7 @@ class Engine:
             outputs.append(RemoteArray(self.pool, number, shape, dtype, layout, run))
         note_bytes(compiled.result_bytes)
         if run.can_be_abandoned and self.pool.memory_limit is None:
-            run.repeat = AbandonedRun(compiled, tuple(given), tuple(numbers), outputs)
+            run.recovery = AbandonedRun(compiled, tuple(given), tuple(numbers), outputs)
         if self.pool.interrupts.count:
             self.pool.interrupt_point()
         return outputs, run
@@ -211,8 +211,12 @@ class Engine:
         """Recompute those of the arrays whose run was interrupted and abandoned."""
         for data in given:
             run = data.origin
-            if run is not None and run.repeat is not None and self.pool.was_abandoned(data.number):
-                run.repeat.repeat(self.start)
+            if (
+                run is not None
+                and run.recovery is not None
+                and self.pool.was_abandoned(data.number)
+            ):
+                run.recovery.rerun(self.start)
 
     def wait_for_fallible_run(self) -> None:
         """Wait for the last run that can fail for its data; raise its failure. This precedes what

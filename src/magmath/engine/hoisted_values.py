@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Separated:
+class HoistedGraph:
     """A graph without its hoisted values.
 
     graph     what each call computes; it reads the hoisted values as leaves
@@ -43,7 +43,7 @@ class Separated:
     versions: Mapping[Node, Node]
 
 
-def separate(engine: Engine, graph: Graph, varying: Collection[Node]) -> Separated | None:
+def hoist(engine: Engine, graph: Graph, varying: Collection[Node]) -> HoistedGraph | None:
     """Return a graph without the values that do not depend on the leaves `varying`; None if there
     are none.
 
@@ -58,7 +58,7 @@ def separate(engine: Engine, graph: Graph, varying: Collection[Node]) -> Separat
     rest = with_leaves(graph, values, hoisted.leaves)
     unchanged = {leaf for leaf in graph.leaves if leaf in nodes and leaf.name != "parameter"}
     rest, versions = with_versions(rest, unchanged | set(hoisted.leaves))
-    return Separated(rest, hoisted, versions) if values or versions else None
+    return HoistedGraph(rest, hoisted, versions) if values or versions else None
 
 
 @final

@@ -18,7 +18,7 @@ from magmath.program.arena import arrange
 from magmath.program.instructions import Call, Program, Slot
 
 _MAX_SHOWN = 5
-UNUSED = 0.05  # the part of the room that is left for gaps between the blocks of the heap
+GAP_SHARE = 0.05  # the part of the room that is left for gaps between the blocks of the heap
 
 
 @dataclass(frozen=True)
@@ -113,6 +113,6 @@ def _smaller_batch(program: Program, need: Need, limit: int) -> str:
     if not extents:
         return ""
     ((batch, nbytes),) = extents.most_common(1)
-    room = int((1 - UNUSED) * limit)
+    room = int((1 - GAP_SHARE) * limit)
     fitting = (room - (need.nbytes - nbytes)) * batch // nbytes
     return f"reduce the batch from {batch} to about {fitting}, " if 1 <= fitting < batch else ""

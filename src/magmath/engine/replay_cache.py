@@ -21,7 +21,7 @@ from magmath.engine.engine import MAX_EAGER_BYTES, Engine
 from magmath.engine.live_references import are_unreferenced
 from magmath.engine.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, leaf_of
-from magmath.engine.run_numbers import forget_taken
+from magmath.engine.run_numbers import commit_reservations
 from magmath.graph import Graph, Shape
 from magmath.runtime.failures import add_user_line
 
@@ -108,7 +108,7 @@ class ReplayCache:
                 self._excess -= 1
             engine.pool.replay(call, operands, numbers)
         if self._draws:
-            forget_taken()
+            commit_reservations()
         return results
 
     @cached_property
@@ -153,7 +153,7 @@ class ReplayCache:
             add_user_line(error)
             raise
         if self._draws:
-            forget_taken()
+            commit_reservations()
         return ResultBuffers(
             [
                 RemoteArray(pool, None, shape, dtype, layout, None, value)

@@ -24,7 +24,7 @@ def deliver_results(known: Mapping[Node, Node]) -> None:
     """Pass the values of nodes to the weak results that refer to these nodes."""
     for node, leaf in known.items():
         if node.result is not None:
-            node.result.found(leaf)
+            node.result.resolve(leaf)
 
 
 def record_provenance(

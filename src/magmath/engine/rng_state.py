@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 from magmath.core.dtypes import int64
 from magmath.engine import tracing
-from magmath.engine.run_numbers import take_for_run
+from magmath.engine.run_numbers import reserve_for_run
 from magmath.errors import TracingError
 from magmath.graph import Node
 from magmath.ops.leaves import parameter
@@ -54,7 +54,7 @@ class StreamState:
 
     def skip_for_run(self, count: int) -> int:
         """Like `skip`, for a run, whose failure gives the streams back."""
-        return take_for_run(self, "next", count)
+        return reserve_for_run(self, "next", count)
 
     def draw(self) -> tuple[Node, Node]:
         """Return the seed and the number of the next stream as operands of a random operation."""

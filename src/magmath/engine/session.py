@@ -120,7 +120,7 @@ def init(
     pool = start_pool(**options)
     _options.clear()
     _options.update(options)
-    use(pool)
+    set_current_pool(pool)
     _session = Session(pool)
     return _session
 
@@ -145,7 +145,7 @@ def restart() -> Pool:
                 first = first or error
                 continue
             _options.update(options)
-            use(pool)
+            set_current_pool(pool)
             if _session is not None:
                 _session.pool = pool  # ends with the block of the session
             return pool
@@ -168,7 +168,7 @@ def _smaller_pools(options: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield {**options, "hosts": rest, "workers": fewer}
 
 
-def use(pool: Pool) -> Engine:
+def set_current_pool(pool: Pool) -> Engine:
     """Make `pool` the current pool; return its engine."""
     global _engine
     _engine = Engine(pool)

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar, final
 
 from magmath.core.dtypes import DType
 from magmath.engine.drawn_streams import Draws, StreamPosition, Streams
-from magmath.engine.run_numbers import forget_taken
+from magmath.engine.run_numbers import commit_reservations
 from magmath.engine.updated_arrays import UpdatedArray, Updates
 from magmath.graph import Node
 from magmath.ops.leaves import parameter, version
@@ -116,7 +116,7 @@ class Trace:
 
     def numbers_of_run(self, steps: int = 1, origin: int = 0) -> Mapping[Node, float]:
         """Return the numbers of the next run, of `steps` steps from step number `origin`."""
-        forget_taken()
+        commit_reservations()
         found: dict[Node, float] = {leaf: source(steps) for leaf, source in self.numbers.items()}
         for draws in self._draws.values():
             found |= draws.numbers(steps, origin)

@@ -323,11 +323,11 @@ class Binding:
         """Return the scalars that the last step has emitted."""
         return [tensor.item() for tensor in self.emitted]
 
-    def start(self) -> None:
+    def run_prologue(self) -> None:
         """Run the prologue, which the steps of a run share."""
         without_fp_warnings(self.prologue.run)
 
-    def once(self, calls: Calls) -> list[float]:
+    def run_once(self, calls: Calls) -> list[float]:
         """Run one step by its calls; return the scalars that it emits.
 
         Must be called in `without_fp_warnings`.
@@ -342,8 +342,8 @@ class Binding:
         """Create the calls now."""
         _ = self.prologue, self.step
 
-    def timed(self, steps: int, seconds: list[float]) -> list[float]:
-        """Run like `start` and `replay`, and add to the seconds of each instruction."""
+    def run_timed(self, steps: int, seconds: list[float]) -> list[float]:
+        """Run like `run_prologue` and `replay`, and add to the seconds of each instruction."""
         self.prologue.time(seconds)
         values: list[Any] = []
         for _ in range(steps):

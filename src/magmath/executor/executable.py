@@ -63,7 +63,7 @@ class Executable:
         self.program = program
         self.context = context
         self._arena = arrange(program)
-        self._fenced = program.reads_peers
+        self._synchronizes = program.reads_peers
         self._shared: Temporaries | None = None
         if self._arena.nbytes >= MIN_SHARED:
             self._shared = context.temporaries
@@ -79,8 +79,8 @@ class Executable:
         self._selectors: RecentlyUsed[Hashable, ExecutorSelector] = RecentlyUsed(KEPT_BINDINGS)
         self._has_unread_faults = False
         self._chunk = 1
-        self._patience = WORTH_SECONDS
-        self._apart: Executable | None = None
+        self._compile_after = WORTH_SECONDS
+        self._on_progress_thread: Executable | None = None
         self._lanes: Lanes | None = None
         self._forms = NativeForms(exact=context.deterministic)
         self._asynchronous = (
@@ -150,7 +150,7 @@ class Executable:
 
     def _synchronize(self) -> None:
         """Synchronize workers that read one another's memory, before and after a run."""
-        if self._fenced:
+        if self._synchronizes:
             self.context.comm.barrier()
 
     def start(
@@ -164,21 +164,21 @@ class Executable:
         This is for programs that only move data: kernels do not support two threads. The arrays
         must not change until the task is done.
         """
-        if self._apart is None:
+        if self._on_progress_thread is None:
             context = replace(
                 self.context,
                 comm=progress_thread.comm,
                 progress_thread=no_progress_thread,
                 temporaries=None,
             )
-            self._apart = Executable(self.program, context)
-        binding = self._apart._begin(_blocks_of(inputs, outputs), inputs, outputs, ())
+            self._on_progress_thread = Executable(self.program, context)
+        binding = self._on_progress_thread._begin(_blocks_of(inputs, outputs), inputs, outputs, ())
         binding.prepare()
-        return progress_thread.submit(partial(self._apart._replay, binding))
+        return progress_thread.submit(partial(self._on_progress_thread._replay, binding))
 
     def _replay(self, binding: Binding) -> None:
         self._synchronize()
-        without_fp_warnings(binding.once, binding.step)
+        without_fp_warnings(binding.run_once, binding.step)
         self._synchronize()
 
     def _raise_failures(self) -> None:
@@ -254,7 +254,7 @@ class Executable:
 
         return step
 
-    def timed(
+    def run_timed(
         self,
         inputs: Sequence[LocalArray],
         outputs: Sequence[LocalArray],
@@ -269,7 +269,7 @@ class Executable:
         seconds = [0.0] * len(self.program.instructions)
         binding.prepare()
         self.context.comm.barrier()  # so that no first instruction includes a wait
-        values = binding.timed(steps, seconds)
+        values = binding.run_timed(steps, seconds)
         self.context.comm.barrier()
         self._raise_failures()
         return values, seconds
@@ -354,7 +354,7 @@ class Executable:
         if selector is None:
 
             def others() -> list[Executor]:
-                self._patience = 0.0  # compiled code is available now
+                self._compile_after = 0.0  # compiled code is available now
                 found = native_executors(binding, self.context, self._forms)
                 if found and self.program.team is not None:
                     found += self._team(self.program.team, inputs, outputs)
@@ -362,7 +362,9 @@ class Executable:
 
             former = self._selectors.newest
             first = _first_executor(binding, self.context)
-            selector = ExecutorSelector(self.context.comm, first, others, self._patience, former)
+            selector = ExecutorSelector(
+                self.context.comm, first, others, self._compile_after, former
+            )
             self._selectors.store(key, selector)
         return selector
 
@@ -386,9 +388,9 @@ class Executable:
         if self._lanes is not None:
             self._lanes.close()
             self._lanes = None
-        if self._apart is not None:
-            self._apart.close()
-            self._apart = None
+        if self._on_progress_thread is not None:
+            self._on_progress_thread.close()
+            self._on_progress_thread = None
         if self._asynchronous is not None:
             self._asynchronous.close()
         if self._shared is None:

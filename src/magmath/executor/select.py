@@ -78,7 +78,7 @@ class Replay(Executor):
         return True
 
     def start(self) -> None:
-        self._binding.start()
+        self._binding.run_prologue()
 
     def replay(self, steps: int) -> list[float]:
         return self._binding.replay(steps, self._binding.step)
@@ -114,7 +114,7 @@ class NativeAlternative(Executor):
         return self._build.error()
 
     def start(self) -> None:
-        self._binding.start()
+        self._binding.run_prologue()
 
     def replay(self, steps: int) -> list[float]:
         function = self._build.function()
@@ -149,7 +149,7 @@ class Segmented(Executor):
         return self._segments is None or self._segments.is_ready()
 
     def start(self) -> None:
-        self._binding.start()
+        self._binding.run_prologue()
 
     def replay(self, steps: int) -> list[float]:
         binding = self._binding
@@ -177,9 +177,9 @@ class FastestSelector(Generic[AlternativeType]):
     """Selects the fastest alternative so far; each is timed when it becomes ready.
 
     `others` creates the alternatives that need a compiler; it is called once the first one has
-    taken `patience` seconds, so that short runs compile nothing. The times that a `former` choice
-    has measured for the same program on other arrays are used until new times exist. An alternative
-    counts by the least of its last `history` times.
+    taken `compile_after` seconds, so that short runs compile nothing. The times that a `former`
+    choice has measured for the same program on other arrays are used until new times exist. An
+    alternative counts by the least of its last `history` times.
     """
 
     def __init__(
@@ -187,12 +187,12 @@ class FastestSelector(Generic[AlternativeType]):
         workers: Workers,
         first: AlternativeType,
         others: Callable[[], list[AlternativeType]],
-        patience: float = WORTH_SECONDS,
+        compile_after: float = WORTH_SECONDS,
         former: FastestSelector[AlternativeType] | None = None,
         history: int = TRIALS,
     ) -> None:
         self._comm = workers
-        self._patience = patience
+        self._compile_after = compile_after
         self._history = history
         self._others: Callable[[], list[AlternativeType]] | None = others
         self._executors = [first]
@@ -236,7 +236,7 @@ class FastestSelector(Generic[AlternativeType]):
             self._spent += seconds
             self._steps += steps
             if not self._comm.allreduce_max(
-                int(self._comm.rank == 0 and self._spent > self._patience)
+                int(self._comm.rank == 0 and self._spent > self._compile_after)
             ):
                 return
             self._executors += self._others()

@@ -132,7 +132,7 @@ class Team(Executor):
 
     def start(self) -> None:
         with single_threaded():
-            self._in_lanes([binding.start for binding in self._bindings])
+            self._in_lanes([binding.run_prologue for binding in self._bindings])
 
     def replay(self, steps: int) -> list[float]:
         with single_threaded():

@@ -20,10 +20,10 @@ class DependenceQuery:
     that asks in each step does not search all former steps each time.
     """
 
-    __slots__ = ("no", "yes")
+    __slots__ = ("dependent", "independent")
 
     def __init__(self) -> None:
-        self.yes, self.no = object(), object()
+        self.dependent, self.independent = object(), object()
 
     @staticmethod
     def of(array: Node, *, through_gradients: bool) -> DependenceQuery:
@@ -40,9 +40,9 @@ class DependenceQuery:
     ) -> None:
         """Add the answers that records store."""
         for one in records:
-            if one.answer is self.no:
+            if one.answer is self.independent:
                 known[one] = False
-            elif one.answer is self.yes:
+            elif one.answer is self.dependent:
                 known[one] = True
 
 
@@ -81,6 +81,6 @@ def depends_on(
             continue
         known.setdefault(last, found)
         if query is not None:
-            last.answer = query.yes if known[last] else query.no
+            last.answer = query.dependent if known[last] else query.independent
         stack.pop()
     return known[record]

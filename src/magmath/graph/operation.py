@@ -222,7 +222,7 @@ class WeakResult:
     def __call__(self) -> Node | None:
         return self._leaf()
 
-    def found(self, leaf: Node) -> None:
+    def resolve(self, leaf: Node) -> None:
         """Set the leaf with the node's value, after its evaluation."""
         self._leaf = ref(leaf)
 

@@ -28,7 +28,7 @@ from magmath.core.integers import require_integer
 from magmath.core.keyword_hints import KeywordHints
 from magmath.engine import tracing
 from magmath.engine.kept_expressions import keeps_expressions
-from magmath.engine.run_numbers import take_for_run
+from magmath.engine.run_numbers import reserve_for_run
 from magmath.engine.tracing import NumberSource
 from magmath.errors import DTypeError, MagmathError, OptionError, ShapeError
 from magmath.graph import Node
@@ -355,7 +355,7 @@ class Optimizer(metaclass=KeywordHints):
             optimizer = owner()
             assert optimizer is not None
             if index == 0:
-                take_for_run(optimizer, "_steps", steps)
+                reserve_for_run(optimizer, "_steps", steps)
             return rate_at(optimizer._groups.learning_rates[index], optimizer._steps - steps)
 
         return source

@@ -26,7 +26,7 @@ from magmath.engine.engine import Engine
 from magmath.engine.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.result_records import provenance_of_pending
-from magmath.engine.run_numbers import given_back_on_failure
+from magmath.engine.run_numbers import rollback_on_failure
 from magmath.errors import NonFiniteLoss
 from magmath.graph import Graph, Node, Provenance, RecordedOperand, set_provenance, set_value
 from magmath.graph.recorded_operands import VersionOperand
@@ -239,7 +239,7 @@ class _Program:
             return
         steps = self._steps
         try:
-            with given_back_on_failure(), restored_on_failure(self.targets):
+            with rollback_on_failure(), restored_on_failure(self.targets):
                 yield
         except Exception:
             self._steps = steps

@@ -30,8 +30,9 @@ MAX_CACHED_COSTS = 20_000  # maximum number of cached costs
 
 
 @dataclass(frozen=True)
-class EvaluatedCandidate:
-    """A candidate with its cost: predicted seconds, bytes between workers, messages, and the bytes
+class CandidateWithRedistributions:
+    """A candidate with its whole cost: the seconds of `CandidateArithmetic` and those of the
+    redistributions of operands and result, the bytes and messages between workers, and the bytes
     that a worker needs for moved operands and the result."""
 
     candidate: LayoutCandidate
@@ -51,9 +52,10 @@ class OperandState(NamedTuple):
     copies: tuple[Layout, ...]
 
 
-class ChosenCandidate(NamedTuple):
-    """The chosen candidate, its cost in units of RESOLUTION, the predicted seconds of its local
-    arithmetic, and the bytes by which decompositions of an operation are compared."""
+class PlanChoice(NamedTuple):
+    """The candidate that the place pass chooses: its whole cost in units of RESOLUTION, the seconds
+    of its `CandidateArithmetic`, and the bytes by which decompositions of an operation are
+    compared."""
 
     candidate: LayoutCandidate
     cost: int
@@ -62,9 +64,9 @@ class ChosenCandidate(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class PricedCandidate:
-    """A candidate, the predicted seconds of its local arithmetic, and those that its result takes
-    after it, by the layout hint."""
+class CandidateArithmetic:
+    """A candidate with the costs that no operand changes: the predicted seconds of its local
+    arithmetic, and those that its result takes after it, by the layout hint."""
 
     candidate: LayoutCandidate
     seconds: float
@@ -76,8 +78,8 @@ class CostCache:
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
-        self._best: dict[Hashable, ChosenCandidate] = {}
-        self._candidates: dict[Hashable, list[PricedCandidate]] = {}
+        self._best: dict[Hashable, PlanChoice] = {}
+        self._candidates: dict[Hashable, list[CandidateArithmetic]] = {}
         self.move = lru_cache(maxsize=MAX_CACHED_COSTS)(self._seconds)
         """(have, want, itemsize) → seconds of the redistribution of an array from one layout to
         another."""
@@ -87,7 +89,7 @@ class CostCache:
 
     def best(
         self, node: Node, operands: tuple[OperandState, ...], hint: Layout | None
-    ) -> ChosenCandidate:
+    ) -> PlanChoice:
         """Return the cheapest candidate of a node with these operands, given the layout hint of
         its result, or None for any layout."""
         key = (node.signature, operands, hint)
@@ -99,14 +101,14 @@ class CostCache:
         return best
 
     @staticmethod
-    def _found(costs: CandidateCosts) -> ChosenCandidate:
+    def _found(costs: CandidateCosts) -> PlanChoice:
         cost, best = costs.ranked()[0]
         nbytes = costs.compared_bytes(best.candidate)
-        return ChosenCandidate(best.candidate, cost, best.seconds, nbytes)
+        return PlanChoice(best.candidate, cost, best.seconds, nbytes)
 
     def candidates(
         self, node: Node, layouts: Sequence[Layout], hint: Layout | None
-    ) -> list[PricedCandidate]:
+    ) -> list[CandidateArithmetic]:
         """Return the candidates of a node with operands in these layouts.
 
         Even splits over all workers add no candidates, so most nodes with one signature have the
@@ -118,7 +120,7 @@ class CostCache:
         found = self._candidates.get(key)
         if found is None or node.signature is None:
             every = layout_candidates(node, tuple(layouts), self.environment, hint)
-            found = [PricedCandidate(c, self._compute_seconds(node, c)) for c in every]
+            found = [CandidateArithmetic(c, self._compute_seconds(node, c)) for c in every]
             count("priced candidates", len(found))
             store_bounded(self._candidates, key, found, MAX_CACHED_COSTS)
         return found
@@ -172,15 +174,15 @@ class CandidateCosts:
         """The environment of the costs."""
         return self.cache.environment
 
-    def evaluated(self) -> list[EvaluatedCandidate]:
+    def evaluated(self) -> list[CandidateWithRedistributions]:
         """Return the candidates with their costs, in the order of preference."""
         return [
-            EvaluatedCandidate(priced.candidate, self._seconds(priced),
+            CandidateWithRedistributions(priced.candidate, self._seconds(priced),
                    *self._traffic(priced.candidate), self._memory(priced.candidate))
             for _, priced in self.ranked()
         ]  # fmt: skip
 
-    def ranked(self) -> list[tuple[int, PricedCandidate]]:
+    def ranked(self) -> list[tuple[int, CandidateArithmetic]]:
         """Return the costs and candidates, the cheapest first; equal costs are ordered by moved
         bytes.
 
@@ -212,7 +214,7 @@ class CandidateCosts:
         arrays = (self.node, *self.node.inputs)
         return sum([x.nbytes for x in arrays])
 
-    def _with_little_memory(self, found: list[PricedCandidate]) -> list[PricedCandidate]:
+    def _with_little_memory(self, found: list[CandidateArithmetic]) -> list[CandidateArithmetic]:
         """Return the candidates, of an operation with a collective kernel, that need little memory.
 
         Compared with the candidate that needs the least memory, a worker may store at most the
@@ -289,7 +291,7 @@ class CandidateCosts:
 
     # seconds ----------------------------------------------------------------------------------
 
-    def _seconds(self, priced: PricedCandidate) -> float:
+    def _seconds(self, priced: CandidateArithmetic) -> float:
         candidate, moves = priced.candidate, 0.0
         for operand, layout in zip(self.operands, candidate.inputs, strict=True):
             if not self._is_readable(operand, layout):

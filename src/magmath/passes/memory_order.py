@@ -30,12 +30,12 @@ def assign_memory_orders(
     schedule: ExecutionOrder,
     storage: Storage,
     environment: Environment,
-    first: Mapping[Node, Node] = NO_NODES,
+    originals: Mapping[Node, Node] = NO_NODES,
 ) -> Mapping[Node, MemoryOrder]:
     """Return the orders of the nodes that own temporary memory and are not in row-major order.
 
     In deterministic mode all arrays are in row-major order: groups, and with them the rounding of
-    kernels, can depend on the number of workers. `first` maps nodes that compute the values of
+    kernels, can depend on the number of workers. `originals` maps nodes that compute the values of
     others a second time to those: both have one order, so the same kernel computes them.
     """
     orders: dict[Node, MemoryOrder] = {}
@@ -45,7 +45,7 @@ def assign_memory_orders(
     groups.pin(_visible(graph, storage))
     for node in schedule.order:
         groups.add(node)
-    for again, node in first.items():
+    for again, node in originals.items():
         groups.join(again, node)
     for members, order in groups.chosen():
         orders |= {node: order for node in members if node.ndim == len(order)}

@@ -42,14 +42,14 @@ class Planned:
     """A planned graph: every node has a layout, a position in the schedule, storage, and there a
     memory order (row-major if it is not in `orders`).
 
-    `first` maps the second computation of a value to the first one (`rematerialized`).
+    `originals` maps the second computation of a value to the first one (`rematerialized`).
     """
 
     graph: Graph
     schedule: ExecutionOrder
     storage: Storage
     orders: Mapping[Node, MemoryOrder]
-    first: Mapping[Node, Node] = field(default_factory=dict)
+    originals: Mapping[Node, Node] = field(default_factory=dict)
 
 
 def run(graph: Graph, environment: Environment, changing: Collection[Node] = ()) -> Planned:
@@ -81,5 +81,7 @@ def rematerialized(planned: Planned, environment: Environment, excess: int) -> P
         graph, order, storage = planned.graph, planned.schedule, planned.storage
         made = rematerialize(graph, order, storage, environment, excess)
         storage = assign_storage(made.graph, made.schedule)
-        orders = assign_memory_orders(made.graph, made.schedule, storage, environment, made.first)
-        return Planned(made.graph, made.schedule, storage, orders, made.first)
+        orders = assign_memory_orders(
+            made.graph, made.schedule, storage, environment, made.originals
+        )
+        return Planned(made.graph, made.schedule, storage, orders, made.originals)

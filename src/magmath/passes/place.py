@@ -20,8 +20,8 @@ from magmath.ops.redistribute import redistribute
 from magmath.passes.aliasing import is_materialized
 from magmath.passes.candidate_cost import (
     CandidateCosts,
+    CandidateWithRedistributions,
     CostCache,
-    EvaluatedCandidate,
     OperandState,
     cost_cache_of,
 )
@@ -75,7 +75,7 @@ class NodeCandidates:
     """
 
     node: Node
-    ranked: list[EvaluatedCandidate]
+    ranked: list[CandidateWithRedistributions]
     panels: int
 
 
@@ -187,7 +187,7 @@ class _Placing:
             return node
         return node.replace((), self.environment.whole(node.shape))
 
-    def candidates(self, node: Node) -> list[EvaluatedCandidate]:
+    def candidates(self, node: Node) -> list[CandidateWithRedistributions]:
         """Return the evaluated candidates of a node with placed operands, in the order of
         preference."""
         operands = self._operands([self.new[source] for source in node.inputs])

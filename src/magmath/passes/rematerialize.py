@@ -44,7 +44,7 @@ class Rematerialized:
 
     graph: Graph
     schedule: ExecutionOrder
-    first: Mapping[Node, Node]
+    originals: Mapping[Node, Node]
 
 
 def rematerialize(

@@ -213,7 +213,7 @@ class Program(msgspec.Struct, frozen=True, dict=True):
     def __str__(self) -> str:
         return "\n".join(self._describe(i) for i in self.instructions)
 
-    def _slot(self, index: int) -> str:
+    def _format_slot(self, index: int) -> str:
         slot = self.slots[index]
         alias = f" in %{slot.alias}" if slot.alias is not None else ""
         stored = slot
@@ -227,12 +227,12 @@ class Program(msgspec.Struct, frozen=True, dict=True):
         match instruction:
             case Call(operation, attributes, inputs, out, _, workspace, again):
                 arguments = [f"%{i}" for i in inputs] + [f"{k}={v}" for k, v in attributes.items()]
-                text = f"{self._slot(out)} = {operation}({', '.join(arguments)})"
+                text = f"{self._format_slot(out)} = {operation}({', '.join(arguments)})"
                 text += "" if workspace is None else f" collectively in %{workspace}"
                 return f"{text} again" if again else text
             case Redistribute(source, target, _, overlapped):
                 while_next = f", concurrently with the next {overlapped}" if overlapped else ""
-                return f"{self._slot(target)} <- {self._slot(source)}{while_next}"
+                return f"{self._format_slot(target)} <- {self._format_slot(source)}{while_next}"
             case Emit(slot):
                 return f"emit %{slot}"
             case _:
@@ -358,7 +358,7 @@ def decode(data: bytes) -> Program:
 
 def _decoded(fields: list[Any]) -> Program:
     layouts = [Layout.decode(layout) for layout in fields[0]]
-    slots = [_slot(values, layouts) for values in fields[1]]
+    slots = [_decode_slot(values, layouts) for values in fields[1]]
     instructions = [_instruction(tag, values) for tag, values in fields[2]]
     inputs, outputs, parameters, donated, workers, reads_peers, prologue, *rest = fields[3:]
     team, training, step = rest
@@ -378,7 +378,7 @@ def _decoded(fields: list[Any]) -> Program:
     )
 
 
-def _slot(values: list[Any], layouts: list[Layout]) -> Slot:
+def _decode_slot(values: list[Any], layouts: list[Layout]) -> Slot:
     shape, dtype, layout, kind, alias, window, value, start, leading, order, first, last = values
     return Slot(
         tuple(shape),

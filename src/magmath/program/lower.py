@@ -46,7 +46,7 @@ def lower(
 ) -> Program:
     """Return the program that computes a planned graph from these leaves, in this order."""
     graph, schedule, storage = planned.graph, planned.schedule, planned.storage
-    lowering = _Lowering(graph, storage, planned.orders, environment, planned.first)
+    lowering = _Lowering(graph, storage, planned.orders, environment, planned.originals)
     for node in schedule.order:
         if node not in schedule.invariant and lowering.prologue is None:
             lowering.prologue = len(lowering.instructions)
@@ -81,7 +81,7 @@ class _Lowering:
     storage: Storage
     orders: Mapping[Node, MemoryOrder]
     environment: Environment
-    first: Mapping[Node, Node]
+    originals: Mapping[Node, Node]
     slots: list[Slot] = field(default_factory=list)
     slot: dict[Node, int] = field(default_factory=dict)
     instructions: list[Instruction] = field(default_factory=list)
@@ -146,8 +146,16 @@ class _Lowering:
             inputs = tuple(self.slot_of(source) for source in node.inputs)
             out = self.slot_of(node)
             workspace = self.workspace if _is_collective(node) else None
-            again = node in self.first
-            call = Call(node.name, dict(node.attributes), inputs, out, node.line, workspace, again)
+            is_recomputation = node in self.originals
+            call = Call(
+                node.name,
+                dict(node.attributes),
+                inputs,
+                out,
+                node.line,
+                workspace,
+                is_recomputation,
+            )
             self.instructions.append(call)
 
     @cached_property

@@ -369,7 +369,7 @@ class CommandQueue:
         if pending.run is not None:
             pending.run.progress = None  # it may refer to the owner of the run's results
             if not pending.failures:
-                pending.run.repeat = None
+                pending.run.recovery = None
             pending.run = None
 
     def _waits_for(self, pending: PendingCommand) -> bool:

@@ -42,7 +42,7 @@ class ProgramPort(Protocol):
     ) -> Callable[[Sequence[Number]], object]:
         """Return a call that runs the program once on these arrays, given its parameters."""
 
-    def timed(
+    def run_timed(
         self,
         inputs: Sequence[LocalArray],
         outputs: Sequence[LocalArray],

@@ -38,7 +38,7 @@ class RunHandle:
         "pending",
         "program",
         "progress",
-        "repeat",
+        "recovery",
         "steps",
         "timings",
     )
@@ -64,7 +64,7 @@ class RunHandle:
         """True if it may overlap later runs; `values` then waits for its start only."""
         self.timings: dict[int, tuple[list[float], int]] = {}
         """For a timed run, by worker: the seconds of each instruction, and bytes of memory."""
-        self.repeat: Any = None
+        self.recovery: Any = None
         """The engine's record that repeats the run, while it can be abandoned."""
         self._queue = queue
         self._emitted: list[float] = []
@@ -85,7 +85,7 @@ class RunHandle:
         """True if abandoning the run, or a run that it depends on, would lose arrays."""
         if self.program is None or self.program.donated:
             return True
-        return self.program.is_abandonable and self.repeat is None
+        return self.program.is_abandonable and self.recovery is None
 
     def values(self) -> list[float]:
         """Wait for the run, with progress reports; return the emitted scalars.

@@ -101,10 +101,10 @@ class Worker:
             messages.Define: self._define,
             messages.Forget: self._forget,
             messages.Run: self._run,
-            messages.Interrupt: self._nothing,
+            messages.Interrupt: self._ignore,
             messages.Resume: self._resume,
             messages.Stats: self._stats,
-            messages.Stop: self._nothing,
+            messages.Stop: self._ignore,
         }
 
     def hello(self) -> messages.Hello:
@@ -310,7 +310,7 @@ class Worker:
     def _run(self, command: messages.Run, payload: Payload) -> Answer:
         numbers = messages.decode_numbers(command.parameters)
         if command.timed:
-            return self._timed(command, numbers), None
+            return self._run_timed(command, numbers), None
         if command.asynchronous and (progress_thread := self.arrays.progress_thread()) is not None:
             self._start(command, progress_thread)
             return self._run_reply(command, [], 1)
@@ -344,9 +344,9 @@ class Worker:
         task = bound.executable.start(given, made, progress_thread)
         transfers.add(task, command.program, command.inputs, command.outputs)
 
-    def _timed(self, command: messages.Run, numbers: Sequence[Number]) -> messages.Values:
+    def _run_timed(self, command: messages.Run, numbers: Sequence[Number]) -> messages.Values:
         bound, given, made = self._resolve_run(command.program, command.inputs, command.outputs)
-        values, seconds = bound.executable.timed(given, made, numbers, command.steps)
+        values, seconds = bound.executable.run_timed(given, made, numbers, command.steps)
         blocks = {stored.block for stored in (*given, *made)}
         memory = bound.executable.nbytes + sum(block.nbytes for block in blocks)
         return messages.Values(command.ticket, values, command.steps, seconds, memory)
@@ -370,7 +370,7 @@ class Worker:
             }
         return messages.Counters(command.ticket, counters | self.heap.statistics()), None
 
-    def _nothing(self, command: Command, payload: Payload) -> None:
+    def _ignore(self, command: Command, payload: Payload) -> None:
         """Do nothing: the command loop handles this command."""
 
     def _poison_results(self, command: Command, failure: Failure) -> None:

@@ -13,7 +13,7 @@ from magmath.core.dtypes import convert_number
 from magmath.engine.captured_arrays import Captured
 from magmath.engine.pending_readers import note_reader
 from magmath.engine.remote_array import RemoteArray
-from magmath.engine.run_numbers import given_back_on_failure
+from magmath.engine.run_numbers import rollback_on_failure
 from magmath.graph import Graph, Node
 from magmath.transform.call_arguments import integer_limits
 from magmath.transform.subgraph_programs import SubgraphPrograms
@@ -51,7 +51,7 @@ class DividedSpecialization:
         for leaf, i in traced.position.items():
             is_array = isinstance(values[i], RemoteArray)
             given[leaf] = arguments[i] if is_array else asarray(values[i], dtype=leaf.dtype)
-        with given_back_on_failure():
+        with rollback_on_failure():
             numbers = trace.numbers_of_run()
             given |= {leaf: asarray(x, dtype=leaf.dtype) for leaf, x in numbers.items()}
             found = self._programs.run(given)

@@ -14,7 +14,7 @@ from magmath.core.precision_state import PRECISION
 from magmath.core.promotion import DEFAULT
 from magmath.engine.captured_arrays import Captured
 from magmath.engine.engine import Engine
-from magmath.engine.hoisted_values import HoistedValues, Separated, separate
+from magmath.engine.hoisted_values import HoistedGraph, HoistedValues, hoist
 from magmath.engine.pending_readers import note_reader
 from magmath.engine.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, leaf_of, remote_array_of
@@ -113,14 +113,14 @@ class Specialization:
         heading = "small, so computed in this process; larger arrays would be computed by"
         return explain_program(cache.compiled.program, self.engine.environment, heading=heading)
 
-    def _separated(self, graph: Graph, position: Mapping[Node, int]) -> Separated | None:
+    def _separated(self, graph: Graph, position: Mapping[Node, int]) -> HoistedGraph | None:
         """Return the graph without the values that are the same in each call.
 
         None for a function that assigns variables, or draws random numbers.
         """
         if self._assigned or self.updated or not self._is_same_in_each_run:
             return None
-        return separate(self.engine, graph, position)
+        return hoist(self.engine, graph, position)
 
     def accepted(self, args: tuple[Any, ...]) -> tuple[list[Any], Sequence[Any]] | None:
         """Return the arguments of `run` if `args` are evaluated arrays and numbers like the traced

@@ -39,7 +39,7 @@ class Overlap(Contestant):
 
     def prepare(self, case: dict[str, Any]) -> dict[str, Any]:
         mm.shutdown()
-        session.use(_start_pool(case))
+        session.set_current_pool(_start_pool(case))
         engine = session.engine()
         if not case["overlapped"]:
             engine.environment = replace(engine.environment, overlap_min_bytes=_NEVER)
