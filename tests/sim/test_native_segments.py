@@ -292,7 +292,7 @@ def test_instructions_without_a_native_form_stay_calls_between_segments(
         np.testing.assert_allclose(found.numpy(), known, rtol=1e-12)
     assert NativeWherePossible.used == ["segments"]
     (source,) = Counted.sources
-    assert "if stage == 1:" in source
+    assert "if group == 1:" in source
 
 
 def test_bad_positions_in_a_segment_raise_what_the_call_raises(bound: list[Any]) -> None:

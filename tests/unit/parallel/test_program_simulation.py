@@ -165,7 +165,7 @@ def network():
 
 def test_a_training_step_is_simulated_from_its_program(network, tmp_path):
     step = network.simulate(times="predicted")
-    calls = [s for s in network.explain().steps if s.operation not in ("barrier", "emit")]
+    calls = [s for s in network.explain().instructions if s.operation not in ("barrier", "emit")]
     tasks = [t for t in step.timeline.tasks if t.seconds and 0 in t.workers]
     assert 0 < len(tasks) <= 3 * len(calls)
     slow = network.simulate(times="predicted", slowdown={1: 4.0})
