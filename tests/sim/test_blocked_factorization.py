@@ -20,7 +20,7 @@ from magmath.errors import LinAlgError
 from magmath.graph import Node
 from magmath.kernels import fortran
 from magmath.layout import Layout
-from magmath.ops.linalg.block_cyclic import block_cyclic_layout
+from magmath.ops.linalg.factorization_layouts import block_cyclic_layout
 from magmath.ops.linalg.lu import lu, lu_solve
 from magmath.ops.linalg.qr import qr
 from magmath.runtime import Pool, start_pool

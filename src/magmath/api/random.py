@@ -21,7 +21,7 @@ from magmath.api.random_draw import DistributionParameter, DrawState, Size
 from magmath.arrays.array import Array
 from magmath.core.integers import require_integer
 from magmath.engine import session
-from magmath.engine.rng_state import StreamState
+from magmath.engine.stream_state import StreamState
 
 __all__ = [
     "Distributions", "Generator", "beta", "binomial", "bytes", "chisquare", "choice",

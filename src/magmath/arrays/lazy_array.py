@@ -14,17 +14,17 @@ from weakref import ref
 import numpy as np
 
 from magmath.arrays.element_storage import ArrayView
-from magmath.arrays.kept_operands import keep
+from magmath.arrays.retained_operands import keep
 from magmath.core.dtypes import DType
 from magmath.core.shapes import size_of
 from magmath.engine import pending_arrays, session, tracing
 from magmath.engine.captured_arrays import note_evaluation, note_update
 from magmath.engine.engine import MAX_EAGER_BYTES
-from magmath.engine.kept_expressions import keep_expression
 from magmath.engine.live_references import bytes_held_alone
 from magmath.engine.pending_arrays import MAX_HELD, ArrayHandle
 from magmath.engine.pending_readers import note_reader
 from magmath.engine.remote_array import RemoteArray, remote_array_of
+from magmath.engine.retained_expressions import keep_expression
 from magmath.errors import TracingError, WorkerLost
 from magmath.graph import Node, Shape, provenance_of, set_user_array, set_value, topological
 from magmath.graph.record_chains import nodes_before

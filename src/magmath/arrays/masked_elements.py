@@ -12,7 +12,7 @@ from functools import wraps
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
-from magmath.arrays.mask_place import MaskPosition, mask_position
+from magmath.arrays.mask_position import MaskPosition, mask_position
 from magmath.arrays.masks import UnknownCount
 from magmath.arrays.namespace import array_namespace
 from magmath.arrays.numpy_protocols import call_ufunc

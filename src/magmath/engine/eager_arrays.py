@@ -22,8 +22,8 @@ import numpy as np
 from magmath.core.bounded_memo import store_bounded
 from magmath.core.dtypes import DTYPES, bfloat16
 from magmath.engine import tracing
-from magmath.engine.kept_expressions import keeps_expressions
 from magmath.engine.remote_array import RemoteArray
+from magmath.engine.retained_expressions import keeps_expressions
 from magmath.graph import (
     Graph,
     Node,

@@ -12,17 +12,18 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from magmath.core.bounded_memo import RecentlyUsed
-from magmath.core.cleared_frames import clear_frames
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
+from magmath.core.traceback_cleanup import clear_frames
 from magmath.engine.abandoned_run import AbandonedRun
 from magmath.engine.asynchronous_build import AsynchronousDivision
 from magmath.engine.data_failures import any_pending_fallible
 from magmath.engine.donation import donate, is_small_write, with_former_values
 from magmath.engine.eager_arrays import EagerArrays
 from magmath.engine.found_program import FoundProgram
+from magmath.engine.intermediate_cache import IntermediateCache
+from magmath.engine.intermediate_choice import worthwhile_intermediates
 from magmath.engine.joint_evaluation import JointEvaluation, Pending
-from magmath.engine.kept_intermediates import KeptIntermediates
 from magmath.engine.live_references import is_unobservable, live_intermediates
 from magmath.engine.pending_arrays import note_bytes
 from magmath.engine.program_build import Compiled, environment_of
@@ -35,8 +36,7 @@ from magmath.engine.result_records import (
     record_by_structure,
     record_provenance,
 )
-from magmath.engine.rng_state import INITIAL_STREAMS, StreamState
-from magmath.engine.worthwhile_intermediates import worthwhile_intermediates
+from magmath.engine.stream_state import INITIAL_STREAMS, StreamState
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node, set_value, structure_of, topological
 from magmath.layout import Layout
@@ -105,7 +105,7 @@ class Engine:
         self._programs = ProgramTable(pool)
         self._found: RecentlyUsed[Hashable, FoundProgram] = RecentlyUsed(MAX_STRUCTURES)
         self._recipes: RecipeMemo = RecentlyUsed(MAX_STRUCTURES)
-        self._intermediates = KeptIntermediates(pool)
+        self._intermediates = IntermediateCache(pool)
         self._joint = JointEvaluation()
         self._last: RunHandle | None = None
         self._last_fallible_run: RunHandle | None = None  # the last run that can fail for some data

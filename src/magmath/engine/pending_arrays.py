@@ -27,8 +27,8 @@ from typing import Protocol
 
 from magmath.engine import tracing
 from magmath.engine.data_failures import is_fallible
-from magmath.engine.kept_expressions import keeps_expressions
 from magmath.engine.remote_array import remote_array_of
+from magmath.engine.retained_expressions import keeps_expressions
 from magmath.errors import MemoryLimitError
 from magmath.graph import Node, topological
 from magmath.ops.leaves import INPUT

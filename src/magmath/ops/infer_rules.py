@@ -17,7 +17,7 @@ from magmath.core.shapes import broadcast
 from magmath.errors import DTypeError
 from magmath.graph import KernelCall, Node, Shape
 from magmath.graph.operation import Gradients, Infer, Kernel
-from magmath.ops.host_copies import is_on_host, through_host
+from magmath.ops.host_fallback import is_on_host, through_host
 
 if TYPE_CHECKING:
     import torch

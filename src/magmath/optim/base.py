@@ -27,7 +27,7 @@ from magmath.core.foreign_names import UPDATES, check_assigned_name, hint
 from magmath.core.integers import require_integer
 from magmath.core.keyword_hints import KeywordHints
 from magmath.engine import tracing
-from magmath.engine.kept_expressions import keeps_expressions
+from magmath.engine.retained_expressions import keeps_expressions
 from magmath.engine.run_numbers import reserve_for_run
 from magmath.engine.tracing import NumberSource
 from magmath.errors import DTypeError, MagmathError, OptionError, ShapeError

@@ -15,7 +15,7 @@ from magmath.arrays.array import Array
 from magmath.arrays.variable import Variable
 from magmath.engine import session
 from magmath.engine.live_references import live_intermediates
-from magmath.engine.rng_state import StreamState, generator_of
+from magmath.engine.stream_state import StreamState, generator_of
 from magmath.errors import MagmathError
 from magmath.graph import (
     Graph,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 
 from magmath.arrays.array import Array
 from magmath.arrays.variable import Variable
-from magmath.engine.rng_state import StreamState
+from magmath.engine.stream_state import StreamState
 from magmath.errors import WeightsError
 from magmath.graph import Shape
 from magmath.nn.module import Module

@@ -29,10 +29,10 @@ from magmath.diagnostics.program_layers import layers_of
 from magmath.engine import session, tracing
 from magmath.engine.asynchronous_build import AsynchronousDivision
 from magmath.engine.captured_arrays import Captured
-from magmath.engine.kept_expressions import keeping_expressions
 from magmath.engine.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, remote_array_of
-from magmath.engine.rng_state import StreamState
+from magmath.engine.retained_expressions import keeping_expressions
+from magmath.engine.stream_state import StreamState
 from magmath.engine.tracing import Trace
 from magmath.errors import ShapeError
 from magmath.graph import Graph, Node

@@ -24,7 +24,7 @@ from magmath.core.keyword_hints import KeywordHints
 from magmath.core.promotion import get_default_dtype
 from magmath.data.loader import Loader
 from magmath.engine import session
-from magmath.engine.rng_state import INITIAL_STREAMS, StreamState
+from magmath.engine.stream_state import INITIAL_STREAMS, StreamState
 from magmath.errors import DataError, MagmathError, OptionError
 from magmath.nn.abstract import trace_call
 from magmath.nn.losses import cross_entropy, loss_function
@@ -32,9 +32,9 @@ from magmath.nn.mixed_precision import check_parameters, check_precision
 from magmath.nn.mixed_precision import precision as in_precision
 from magmath.nn.module import Module, check_module
 from magmath.optim import OPTIMIZERS, LossScale, Optimizer
-from magmath.parallel.names import StrategyLike, as_strategy
 from magmath.parallel.simulator.program_step import SimulatedStep, Times, simulate_program
 from magmath.parallel.strategy import Strategy, Training, loss_scale_for
+from magmath.parallel.strategy_table import StrategyLike, as_strategy
 from magmath.train.checkpoint import Checkpoint
 from magmath.train.epoch_loop import EpochLoop
 from magmath.train.feeds import EXAMPLE_ROWS, Feed, ResidentFeed, StreamFeed

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, final
 from weakref import ref
 
-from magmath.engine.kept_expressions import keep_expression, keeps_expressions
+from magmath.engine.retained_expressions import keep_expression, keeps_expressions
 from magmath.graph import (
     Graph,
     Node,

@@ -17,8 +17,8 @@ from magmath.arrays.lazy_array import evaluate
 from magmath.arrays.variable import overwrite
 from magmath.core.dtypes import int64
 from magmath.engine import session, tracing
-from magmath.engine.kept_expressions import keep_expression
 from magmath.engine.remote_array import RemoteArray, leaf_of, remote_array_of
+from magmath.engine.retained_expressions import keep_expression
 from magmath.engine.tracing import Trace
 from magmath.engine.user_line import user_line
 from magmath.graph import (

@@ -18,7 +18,7 @@ from magmath.arrays.tree import flatten, unflatten
 from magmath.core.dtypes import int64
 from magmath.core.integers import require_integer
 from magmath.engine import tracing
-from magmath.engine.kept_expressions import keep_expression
+from magmath.engine.retained_expressions import keep_expression
 from magmath.engine.tracing import Trace
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Node

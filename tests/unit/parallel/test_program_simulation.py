@@ -9,7 +9,7 @@ from magmath.cost import Level, Machine
 from magmath.cost.link import Link
 from magmath.errors import MagmathError
 from magmath.executor.call_times import CallTime
-from magmath.executor.isolated import isolated_times
+from magmath.executor.isolated_run import isolated_times
 from magmath.layout import Layout, Mesh
 from magmath.parallel.simulator import Host, SimulatedTask, simulate
 from magmath.parallel.simulator.events import COMMUNICATE, COMPUTE

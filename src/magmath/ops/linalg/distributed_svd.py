@@ -16,7 +16,7 @@ import numpy as np
 from magmath.core.svd_workspace import svd_workspace_bytes
 from magmath.graph import CollectiveCall, CollectiveKernel, Node, Shape, Workspace
 from magmath.layout import Layout, Mesh
-from magmath.ops.linalg.block_cyclic import block_cyclic_layout
+from magmath.ops.linalg.factorization_layouts import block_cyclic_layout
 
 if TYPE_CHECKING:
     import torch

@@ -19,7 +19,7 @@ from magmath.layout import Layout, Mesh
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.creation import iota
 from magmath.ops.elementwise import astype, call
-from magmath.ops.linalg.block_cyclic import (
+from magmath.ops.linalg.factorization_layouts import (
     block_cyclic_layout,
     collective_kernel,
     panel_bytes,

@@ -28,7 +28,11 @@ from magmath.graph.operation import Gradients
 from magmath.layout import Blocks, Layout, Mesh, Split, even_cuts
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.elementwise import conj
-from magmath.ops.linalg.block_cyclic import block_cyclic_layout, block_cyclic_rows, panel_traffic
+from magmath.ops.linalg.factorization_layouts import (
+    block_cyclic_layout,
+    block_cyclic_rows,
+    panel_traffic,
+)
 from magmath.ops.linalg.lapack import (
     check_matrix,
     check_type,

@@ -154,7 +154,7 @@ def _end(timeline: Timeline, tasks: int) -> float:
 
 def _measured(program: Program, environment: Environment) -> dict[str, list[CallTimes]]:
     """Return the times of all workers for each form; workers with equal parts are measured once."""
-    from magmath.executor.isolated import isolated_times  # loads the kernels: on first use
+    from magmath.executor.isolated_run import isolated_times  # loads the kernels: on first use
 
     known: dict[Hashable, dict[str, CallTimes]] = {}
     found = []

@@ -1,4 +1,4 @@
-"""The referenced intermediates of an expression that are worth storing when it is computed."""
+"""Chooses the referenced intermediates of an expression that are worth storing with its result."""
 
 from __future__ import annotations
 

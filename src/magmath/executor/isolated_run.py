@@ -15,7 +15,7 @@ from typing import Final
 
 import torch
 
-from magmath.comm.isolated import IsolatedCommunicator
+from magmath.comm.isolated_communicator import IsolatedCommunicator
 from magmath.executor.bind import Binding, Calls, bind
 from magmath.executor.call_times import CallTime, CallTimes
 from magmath.executor.context import Context

@@ -1,4 +1,5 @@
-"""Values of intermediate nodes, which pending expressions read instead of computing them again.
+"""The cache of values of intermediate nodes, which pending expressions read instead of computing
+them again.
 
 An evaluation also computes nodes that user code still refers to. Such a node keeps its value for a
 while. If the run fails, the value is dropped, so that the node is computed again on use.
@@ -21,7 +22,7 @@ _MAX_UNCERTAIN = 1000
 
 
 @final
-class KeptIntermediates:
+class IntermediateCache:
     """The nodes of one pool whose values are kept, the oldest first."""
 
     def __init__(self, pool: Pool) -> None:
