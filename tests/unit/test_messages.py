@@ -138,12 +138,12 @@ HOSTILE: dict[str, Any] = {
     "list of texts": {"type": "free", "arrays": ["3"]},
     "nothing for a list": {"type": "free", "arrays": None},
     "no steps": {
-        "type": "run", "ticket": 1, "program": 1, "inputs": [], "outputs": [], "parameters": [],
+        "type": "run", "ticket": 1, "program": 1, "inputs": [], "outputs": [], "scalars": [],
         "steps": 0, "report": False,
     },
     "text for a parameter": {
         "type": "run", "ticket": 1, "program": 1, "inputs": [], "outputs": [],
-        "parameters": ["__import__('os')"], "steps": 1, "report": False,
+        "scalars": ["__import__('os')"], "steps": 1, "report": False,
     },
     "an array of messages": [{"type": "stop"}],
     "endless text": {"type": "put", "ticket": 1, "array": 1, "dtype": "f" * 10**6, "layout": []},

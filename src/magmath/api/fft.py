@@ -27,7 +27,7 @@ from magmath.ops import elementwise as e
 from magmath.ops import slicing
 from magmath.ops.creation import iota
 from magmath.ops.fft import fourier
-from magmath.ops.leaves import constant, parameter
+from magmath.ops.leaves import constant, scalar
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
@@ -291,7 +291,7 @@ def _scaled(name: str, index: Node, over: float, dtype: DTypeLike) -> Array:
             f"{name}: frequencies are real floating point, not {element}"
             "; pass dtype=mm.float32 or mm.float64"
         )
-    scale = parameter(1.0 / over, element)
+    scale = scalar(1.0 / over, element)
     return _result(e.multiply(e.astype(index, element), scale))
 
 

@@ -21,7 +21,7 @@ from magmath.engine.user_line import user_line
 from magmath.errors import MatrixShapeError, OptionError, ShapeError
 from magmath.graph import Node, apply
 from magmath.ops import elementwise as e
-from magmath.ops.leaves import parameter
+from magmath.ops.leaves import scalar
 from magmath.ops.linalg import eigen, least_squares, solvers
 from magmath.ops.linalg.lapack import check_matrix, check_type
 from magmath.ops.linalg.matrix_algebra import identity_matrix
@@ -168,7 +168,7 @@ def _tolerance(name: str, a: Node, rtol: float | Array | None) -> Node:
     if not isinstance(rtol, (int, float)):
         node = e.astype(as_array(name, rtol).node, dtype)
     else:
-        node = parameter(float(rtol), dtype)
+        node = scalar(float(rtol), dtype)
     return broadcast_to(node, a.shape[:-2])
 
 

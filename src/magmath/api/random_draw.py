@@ -20,7 +20,7 @@ from magmath.errors import DTypeError, OptionError, RangeError, ShapeError
 from magmath.graph import Node, Operation, Shape, apply
 from magmath.ops import creation, samplers
 from magmath.ops import elementwise as e
-from magmath.ops.leaves import parameter
+from magmath.ops.leaves import scalar
 from magmath.ops.redistribute import redistribute
 from magmath.ops.sums import broadcast_to
 
@@ -95,7 +95,7 @@ class Draw:
         value, dtype = self._given[what], dtype or self.dtype
         if isinstance(value, Array):
             return e.astype(value.node, dtype)
-        return parameter(value, dtype)
+        return scalar(value, dtype)
 
     def standard(self, record: Operation, dtype: DType | None = None) -> Node:
         """Return numbers of a distribution without parameters, from the next stream."""
@@ -124,7 +124,7 @@ class Draw:
         """Return the difference of two parameters; of numbers it is computed in float64."""
         last, first = self._given[high], self._given[low]
         if isinstance(first, float) and isinstance(last, float):
-            return parameter(last - first, self.dtype)
+            return scalar(last - first, self.dtype)
         return self.parameter(high) - self.parameter(low)
 
     def check_range(self, what: str, allowed: ParameterRange) -> None:
@@ -225,10 +225,10 @@ def integers(
                 f"integers: draws from less than 2**63 integers, or from all 2**64 of 64 bits, was "
                 f"given a range of {count}; choose a smaller one"
             )
-        span, start = parameter(count, int64), parameter(first, int64)
+        span, start = scalar(count, int64), scalar(first, int64)
     else:
         start, stop = (
-            parameter(x, int64) if isinstance(x, int) else e.astype(x.node, int64) for x in bounds
+            scalar(x, int64) if isinstance(x, int) else e.astype(x.node, int64) for x in bounds
         )
         span = stop - start + int(endpoint)
     return e.add(e.call("remainder", bits, span), start)

@@ -13,7 +13,7 @@ from magmath.engine.engine import MAX_REPLICATED_BYTES
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.graph import Node
 from magmath.ops.indexing.dynamic_slice import WINDOW
-from magmath.ops.leaves import INPUT, PARAMETER
+from magmath.ops.leaves import INPUT, SCALAR
 
 
 def element_of(node: Node) -> Any:
@@ -28,7 +28,7 @@ def element_of(node: Node) -> Any:
     axes, extents = node.attributes["axes"], node.attributes["extents"]
     if len(axes) != len(x.shape) or any(n is not None for n in extents):
         return None
-    if any(start.operation is not PARAMETER or start.value is None for start in starts):
+    if any(start.operation is not SCALAR or start.value is None for start in starts):
         return None
     data = remote_array_of(leaf)
     if data.has_failed or data.pool.closed:

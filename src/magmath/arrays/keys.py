@@ -22,7 +22,7 @@ from magmath.graph import Node, Shape
 from magmath.layout import Layout
 from magmath.ops.creation import full
 from magmath.ops.indexing.local_index import out_of_range
-from magmath.ops.leaves import constant, parameter
+from magmath.ops.leaves import constant, scalar
 
 NEW, KEPT, PICKED, BETWEEN = "new", "kept", "picked", "between"
 
@@ -266,7 +266,7 @@ class _Parser:
     def _position(self, item: int | LazyArray | np.ndarray[Any, Any]) -> Node:
         """Return an index array or an integer as a node."""
         if isinstance(item, int):
-            return parameter(self._checked(item), int64)
+            return scalar(self._checked(item), int64)
         if isinstance(item, np.ndarray):
             self._check_all(item)
         return item_node(item)

@@ -24,7 +24,7 @@ from magmath.engine.user_line import user_line
 from magmath.errors import TracingError
 from magmath.graph import Node, apply, structure_of, topological
 from magmath.ops import elementwise as e
-from magmath.ops.leaves import PARAMETER, constant
+from magmath.ops.leaves import SCALAR, constant
 from magmath.ops.manipulation import reshape
 
 if TYPE_CHECKING:
@@ -311,7 +311,7 @@ def _is_same(x: Node, y: Node) -> bool:
         structure_of(order, (mask,), (None,)) for order, mask in zip(orders, (x, y), strict=True)
     )
     return key == other_key and all(
-        a is b or (a.operation is PARAMETER and a.value is not None and a.value == b.value)
+        a is b or (a.operation is SCALAR and a.value is not None and a.value == b.value)
         for a, b in zip(leaves, others, strict=True)
     )
 

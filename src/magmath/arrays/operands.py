@@ -77,7 +77,7 @@ def promoted_nodes(operation: str, *values: Any) -> tuple[Node, ...]:
             node = x._node
             if node.dtype.kind == "float" and not x.is_weak:
                 if second is float or second is int:
-                    return node, leaves.parameter(y, node.dtype)
+                    return node, leaves.scalar(y, node.dtype)
                 if isinstance(y, LazyArray) and not y.is_weak:
                     other = y._node
                     if other.dtype is node.dtype:
@@ -85,7 +85,7 @@ def promoted_nodes(operation: str, *values: Any) -> tuple[Node, ...]:
         elif (first is float or first is int) and isinstance(y, LazyArray) and not y.is_weak:
             node = y._node
             if node.dtype.kind == "float":
-                return leaves.parameter(x, node.dtype), node
+                return leaves.scalar(x, node.dtype), node
     found: list[Any] = []
     kinds: list[DType | type] = []
     for value in values:
@@ -182,7 +182,7 @@ def node_of(operation: str, value: Any, dtype: DType) -> Node:
         return value if value.dtype is dtype else e.astype(value, dtype)
     if isinstance(value, NumberList):
         return leaf_of_values(value.values, dtype)
-    return leaves.parameter(value, dtype, operation)
+    return leaves.scalar(value, dtype, operation)
 
 
 def written_operand(dtype: DType, value: Any) -> Node:
@@ -210,7 +210,7 @@ def written_operand(dtype: DType, value: Any) -> Node:
 def _operand_type(default: DType, operation: str, *kinds: DType | type) -> DType:
     """Return the common type of operands of these kinds.
 
-    It depends on the default floating point type, which is a parameter only for the cache key.
+    It depends on the default floating point type, which is an argument only for the cache key.
     """
     arrays = [kind for kind in kinds if isinstance(kind, DType)]
     inexact = any(kind.kind in ("float", "complex") for kind in arrays)

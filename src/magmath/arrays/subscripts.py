@@ -27,7 +27,7 @@ from magmath.graph.operation import Line
 from magmath.ops import elementwise as e
 from magmath.ops.indexing.dynamic_slice import SET_WINDOW, WINDOW
 from magmath.ops.indexing.gather_scatter import PUT, TAKE
-from magmath.ops.leaves import parameter
+from magmath.ops.leaves import scalar
 from magmath.ops.manipulation import reshape
 from magmath.ops.slicing import SET_SLICE, SLICE, Bounds
 
@@ -229,7 +229,7 @@ def _read(x: Node, region: _Region) -> Node:
 def _fixed_part(x: Node, region: _Region, line: Line) -> Node | None:
     """Return the part in a window as a slice, or None if it begins where a run decides.
 
-    A traced function has one program anyway, so the positions need not be its parameters, and
+    A traced function has one program anyway, so the positions need not be its scalars, and
     loops read a slice without a copy.
     """
     assert region.window is not None
@@ -291,7 +291,7 @@ _NO_CUT = _window(())
 
 
 def _starts(region: _Region) -> list[Node]:
-    return [parameter(x, int64) if isinstance(x, int) else x for x in region.starts]
+    return [scalar(x, int64) if isinstance(x, int) else x for x in region.starts]
 
 
 # values ---------------------------------------------------------------------------------------

@@ -119,7 +119,7 @@ def of_numbers(operation: str, *values: Any) -> TracedScalar:
     sample = _operator(operation)(*samples)
     dtype = DTYPE_OF_PYTHON[max(map(_class_of, [*samples, sample]), key=PYTHON_NUMBERS.index)]
     nodes = [
-        e.astype(v.node, dtype) if isinstance(v, TracedScalar) else leaves.parameter(v, dtype)
+        e.astype(v.node, dtype) if isinstance(v, TracedScalar) else leaves.scalar(v, dtype)
         for v in values
     ]
     return TracedScalar(apply(e.OPERATIONS[operation], *nodes, line=user_line()), sample)

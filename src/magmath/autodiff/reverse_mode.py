@@ -414,7 +414,7 @@ def _ancestors(node: Node) -> set[Node]:
         provenance = provenance_of(last)
         before = nodes_before(provenance, through_gradients=False) if provenance else ()
         for source in [*sources, *before]:
-            numbers = source.name in ("parameter", "constant")
+            numbers = source.name in ("scalar", "constant")
             if source.dtype.kind in ("float", "complex") and not numbers and source not in found:
                 found.add(source)
                 stack.append(source)

@@ -57,7 +57,7 @@ def explain_node(node: Node) -> Explanation:
             f"{node.name} of shape {node.shape}, {node.dtype}, layout {node.layout}: "
             f"nothing to compute"
         )
-        run = None if node.name == "parameter" else remote_array_of(node).origin
+        run = None if node.name == "scalar" else remote_array_of(node).origin
         if run is None:
             return _explain_eager(node, heading)
         how = "is copied concurrently with other work," if run.asynchronous else "was computed"

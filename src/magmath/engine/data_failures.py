@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from magmath.graph import Graph, Node
-from magmath.ops.leaves import PARAMETER
+from magmath.ops.leaves import SCALAR
 from magmath.passes.expand import expand
 
 
@@ -33,7 +33,7 @@ def is_fallible(node: Node) -> bool:
     if operation.uses_lapack or operation.lower_to is not None:
         return True
     return operation.checks_indices and any(
-        x.operation is not PARAMETER for x in checked_indices(node)
+        x.operation is not SCALAR for x in checked_indices(node)
     )
 
 
@@ -47,7 +47,7 @@ def is_fallible_program(graph: Graph, in_range: Collection[Node] = ()) -> bool:
     varying: set[Node] = set()
     for node in graph.nodes:
         if node.is_leaf:
-            if node.operation is not PARAMETER and node not in in_range:
+            if node.operation is not SCALAR and node not in in_range:
                 varying.add(node)
         elif node.operation.uses_lapack or not varying.isdisjoint(checked_indices(node)):
             return True

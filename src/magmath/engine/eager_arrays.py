@@ -44,7 +44,7 @@ from magmath.layout import Layout
 from magmath.ops.creation import FULL, IOTA
 from magmath.ops.elementwise import ARGUMENT, STOP_GRADIENT
 from magmath.ops.gradient_results import GRADIENT
-from magmath.ops.leaves import CONSTANT, INPUT, PARAMETER, input_leaf
+from magmath.ops.leaves import CONSTANT, INPUT, SCALAR, input_leaf
 from magmath.ops.manipulation import PERMUTE
 from magmath.ops.redistribute import REDISTRIBUTE
 from magmath.passes.expand import expand
@@ -143,7 +143,7 @@ class EagerArrays:
 
     def _is_step(self, node: Node) -> bool:
         """Return True for a number, and for an operation with a small result."""
-        if node.operation is PARAMETER or node.operation is CONSTANT:
+        if node.operation is SCALAR or node.operation is CONSTANT:
             return node.value is not None or node.operation is CONSTANT
         return node.nbytes <= self.max_eager_bytes and _is_eager(node)
 
@@ -321,13 +321,13 @@ class EagerArrays:
         views: list[Node] = []
         for source in inputs:
             operation = source.operation
-            if operation is PARAMETER or operation is CONSTANT:
-                number = source.value if operation is PARAMETER else source.attributes["value"]
+            if operation is SCALAR or operation is CONSTANT:
+                number = source.value if operation is SCALAR else source.attributes["value"]
                 if number is None or source.provenance is not None:  # the value of an expression
                     return None
                 value = self._number(source)
                 numbers.append(number)
-                pattern.append(_NUMBER if operation is PARAMETER else _CONSTANT)
+                pattern.append(_NUMBER if operation is SCALAR else _CONSTANT)
             else:
                 leaf, view = source, None
                 transposes = operation is PERMUTE and source.value is None
@@ -402,7 +402,7 @@ def _recipe(
     `pattern` has the position of each input among the operands. The transposes are operands too,
     which gradients find while they exist, and are built again otherwise.
     """
-    given = [x for x in inputs if x.operation is PARAMETER or x.operation is CONSTANT]
+    given = [x for x in inputs if x.operation is SCALAR or x.operation is CONSTANT]
     numbers = range(operands, operands + len(given))
     steps: list[RecipeEntry] = [None] * operands
     steps += [NumberStep(x.operation, x.dtype, 0) for x in given]

@@ -2,7 +2,7 @@
 
 The engine finds the program of an expression by its structure. On a miss it builds the graph, with
 leaves in place of evaluated parts, runs the passes and sends the program to the workers once. A run
-then names the program, the numbers of its inputs and the values of its parameters.
+then names the program, the numbers of its inputs and the values of its scalars.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from magmath.engine.stream_state import INITIAL_STREAMS, StreamState
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node, set_value, structure_of, topological
 from magmath.layout import Layout
-from magmath.ops.leaves import CONSTANT, PARAMETER, VARIABLE
+from magmath.ops.leaves import CONSTANT, SCALAR, VARIABLE
 from magmath.ops.redistribute import REDISTRIBUTE, redistribute
 from magmath.passes.expand import expand
 
@@ -163,7 +163,7 @@ class Engine:
         data of another pool.
         """
         given = [remote_array_of(leaves[i]) for i in compiled.inputs]
-        numbers = [leaves[i].value for i in compiled.parameters]
+        numbers = [leaves[i].value for i in compiled.scalars]
         return self.start(
             compiled, given, numbers, steps=steps, progress=progress, asynchronous=asynchronous
         )
@@ -178,7 +178,7 @@ class Engine:
         progress: ProgressCallback | None = None,
         asynchronous: bool = False,
     ) -> tuple[list[RemoteArray], RunHandle]:
-        """Like `run`, with the program's input arrays and parameter values in order."""
+        """Like `run`, with the program's input arrays and scalars in order."""
         if self.pool.memory_limit is not None:
             self.copies.make_room(self.pool.array_bytes)
         timed = self.profiler is not None
@@ -524,7 +524,7 @@ class Engine:
         given: dict[Node, int] = {}
         for node in order:
             operation, value = node.operation, node.value
-            if operation is PARAMETER or operation is VARIABLE:
+            if operation is SCALAR or operation is VARIABLE:
                 if value is None or operation is VARIABLE:
                     raise no_value_error()
             elif not small:
@@ -575,7 +575,7 @@ class Engine:
 
 def _is_pending(node: Node) -> bool:
     """Return True for a node without a computed value."""
-    return node.value is None or node.operation is PARAMETER
+    return node.value is None or node.operation is SCALAR
 
 
 def _is_copy(node: Node) -> bool:

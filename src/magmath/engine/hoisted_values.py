@@ -34,7 +34,7 @@ class HoistedGraph:
 
     graph     what each call computes; it reads the hoisted values as leaves
     hoisted   the source of these leaves
-    versions  the parameters of `graph` that are versions, each with its leaf: one of those of
+    versions  the scalars of `graph` that are versions, each with its leaf: one of those of
               hoisted values, or a leaf of the whole graph
     """
 
@@ -56,7 +56,7 @@ def hoist(engine: Engine, graph: Graph, varying: Collection[Node]) -> HoistedGra
     values = values_to_keep(graph, nodes)
     hoisted = HoistedValues(engine, values)
     rest = with_leaves(graph, values, hoisted.leaves)
-    unchanged = {leaf for leaf in graph.leaves if leaf in nodes and leaf.name != "parameter"}
+    unchanged = {leaf for leaf in graph.leaves if leaf in nodes and leaf.name != "scalar"}
     rest, versions = with_versions(rest, unchanged | set(hoisted.leaves))
     return HoistedGraph(rest, hoisted, versions) if values or versions else None
 
@@ -82,7 +82,7 @@ class HoistedValues:
         """Return the value in the layout of the arrays below it, if all workers store these."""
         if self._engine.environment.workers == 1:
             return node
-        layouts = [x.layout for x in Graph((node,)).leaves if x.name != "parameter"]
+        layouts = [x.layout for x in Graph((node,)).leaves if x.name != "scalar"]
         known = [layout for layout in layouts if layout is not None and layout.is_replicated]
         if not known or len(known) < len(layouts):
             return node

@@ -28,7 +28,7 @@ from weakref import ref
 
 from magmath.engine.data_failures import is_pending_and_fallible
 from magmath.graph import Node, topological
-from magmath.ops.leaves import CONSTANT, PARAMETER
+from magmath.ops.leaves import CONSTANT, SCALAR
 
 MAX_UPDATES = 16
 """Number of the latest updates that are searched."""
@@ -36,7 +36,7 @@ MAX_CALLS = 4
 """Number of the latest calls of `grad` whose results are searched."""
 MAX_OPERATIONS = 16
 """Maximum number of operations that an update may add to an evaluation."""
-_NUMBERS = frozenset({CONSTANT, PARAMETER})
+_NUMBERS = frozenset({CONSTANT, SCALAR})
 """Operations of nodes that are numbers."""
 
 

@@ -118,7 +118,7 @@ class ReplayCache:
         if engine.eager_arrays.max_eager_bytes <= 0:
             return None
         arrays = [leaves[i] for i in self.compiled.inputs]
-        numbers = [leaves[i] for i in self.compiled.parameters]
+        numbers = [leaves[i] for i in self.compiled.scalars]
         return engine.eager_arrays.program(self._graph, arrays, numbers)
 
     def _note_bound(self) -> None:

@@ -1,7 +1,7 @@
 """The state of a random number generator: a seed and the number of the next stream.
 
 Random arrays are functions of seed, stream and element index, so the generator has no other state.
-In a traced function the stream numbers are parameters of the program, which advance with each run.
+In a traced function the stream numbers are scalars of the program, which advance with each run.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from magmath.engine import tracing
 from magmath.engine.run_numbers import reserve_for_run
 from magmath.errors import TracingError
 from magmath.graph import Node
-from magmath.ops.leaves import parameter
+from magmath.ops.leaves import scalar
 
 INITIAL_STREAMS = 1 << 40
 """First stream of the initial values of parameters.
@@ -64,10 +64,10 @@ class StreamState:
         return self.draw_eagerly()
 
     def draw_eagerly(self) -> tuple[Node, Node]:
-        """Like `draw`, with the values of seed and number rather than parameters of a trace."""
-        number = parameter(self.skip(1), int64)
+        """Like `draw`, with the values of seed and number rather than scalars of a trace."""
+        number = scalar(self.skip(1), int64)
         _drawn[number] = self
-        return parameter(self.seed, int64), number
+        return scalar(self.seed, int64), number
 
 
 _drawn: WeakKeyDictionary[Node, StreamState] = WeakKeyDictionary()

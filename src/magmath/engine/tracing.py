@@ -17,7 +17,7 @@ from magmath.engine.drawn_streams import Draws, StreamPosition, Streams
 from magmath.engine.run_numbers import commit_reservations
 from magmath.engine.updated_arrays import UpdatedArray, Updates
 from magmath.graph import Node
-from magmath.ops.leaves import parameter, version
+from magmath.ops.leaves import scalar, version
 
 
 class VariableState(Protocol):
@@ -84,7 +84,7 @@ class Trace:
 
     def number(self, source: NumberSource, dtype: DType) -> Node:
         """Return a leaf for a number that `source` returns for each run."""
-        leaf = parameter(None, dtype)
+        leaf = scalar(None, dtype)
         self.numbers[leaf] = source
         return leaf
 
@@ -185,7 +185,7 @@ class Scope:
     def number(self, source: NumberSource, dtype: DType) -> Node:
         """Return a leaf for a number that `source` returns for each run."""
         if self.outer is None:
-            return parameter(source(1), dtype)
+            return scalar(source(1), dtype)
         return self.outer.number(source, dtype)
 
     @property

@@ -73,7 +73,7 @@ class AsynchronousRun:
     def run(
         self,
         inputs: Sequence[LocalArray],
-        parameters: Sequence[Number],
+        scalars: Sequence[Number],
         steps: int,
         poll: Poll | None,
     ) -> list[float]:
@@ -84,7 +84,7 @@ class AsynchronousRun:
         self._memory.shared.update([x.block for x in inputs if x.layout.shared])
         counted = [*self._step.steps_counted, *self._step.updates_counted]
         counts = {slot: int(arrays[slot].tensor) for slot, _ in counted}
-        run, servers = ServerRun(arrays, parameters, counts, steps), self._servers
+        run, servers = ServerRun(arrays, scalars, counts, steps), self._servers
         states = _StepStates(run, self._step, self._advance)
         servers.start(run)
         error = None

@@ -375,22 +375,22 @@ def bind(
     context: Context,
     inputs: Sequence[LocalArray],
     outputs: Sequence[LocalArray],
-    parameters: Mapping[int, torch.Tensor],
+    scalars: Mapping[int, torch.Tensor],
     block: Block | None,
     offsets: Mapping[int, int],
     former: Former | None = None,
 ) -> Binding:
     """Return a binding of a program to these arrays.
 
-    `former`: a binding to some of these arrays, with the same parameters, block and offsets.
+    `former`: a binding to some of these arrays, with the same scalars, block and offsets.
     """
     stored = dict(zip(program.outputs, outputs, strict=True))
     stored.update(zip(program.inputs, inputs, strict=True))
     blocks = [one.block for one in (*inputs, *outputs)]
     signature = tuple([blocks.index(one) for one in blocks])
     if former is None:
-        scalars = {**parameters, **_constants(program)}
-        tensors = Tensors(program, context, stored, scalars, block, offsets)
+        numbers = {**scalars, **_constants(program)}
+        tensors = Tensors(program, context, stored, numbers, block, offsets)
         return Binding(tensors, signature)
     known = former.binding.tensors
     tensors = Tensors(

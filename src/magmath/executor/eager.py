@@ -29,9 +29,9 @@ from magmath.layout import Layout, Mesh
 from magmath.memory.heap import Heap, PrivateSource, View
 from magmath.memory.local_array import LocalArray, tile_spec
 from magmath.memory.torch_dtypes import NUMPY, to_torch
-from magmath.ops.leaves import CONSTANT, PARAMETER
+from magmath.ops.leaves import CONSTANT, SCALAR
 
-_NUMBERS = frozenset({PARAMETER, CONSTANT})
+_NUMBERS = frozenset({SCALAR, CONSTANT})
 _Made = tuple[LocalArray, list[LocalArray]]  # an array, and the free list to which it returns
 
 
@@ -258,7 +258,7 @@ def number_array(leaf: Node) -> np.ndarray[Any, Any] | None:
 
 def _number(node: Node) -> View:
     """Return a number as a read-only 0-d array."""
-    value = node.value if node.operation is PARAMETER else node.attributes["value"]
+    value = node.value if node.operation is SCALAR else node.attributes["value"]
     if value and type(value) is not complex:  # two zeros are equal but may differ in sign
         return _kept_scalar(value, node.dtype.name)
     return _new_scalar(value, node.dtype.name)

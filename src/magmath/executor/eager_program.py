@@ -17,7 +17,7 @@ from magmath.executor.numpy_fast_path import silent
 from magmath.executor.user_line import attach_user_line
 from magmath.graph import Node
 from magmath.memory.torch_dtypes import NUMPY
-from magmath.ops.leaves import CONSTANT, PARAMETER
+from magmath.ops.leaves import CONSTANT, SCALAR
 
 EagerValues = Sequence[np.ndarray[Any, Any]]
 
@@ -59,7 +59,7 @@ class EagerProgram:
         for node in order:
             if node in given:
                 continue
-            if node.operation is CONSTANT or node.operation is PARAMETER:
+            if node.operation is CONSTANT or node.operation is SCALAR:
                 self._constants[position[node]] = number_array(node)
                 continue
             sources = tuple([position[x] for x in node.inputs])

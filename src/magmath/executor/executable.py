@@ -68,12 +68,12 @@ class Executable:
         if self._arena.nbytes >= MIN_SHARED:
             self._shared = context.temporaries
         self._block = self._reserved()
-        self._parameters = {
+        self._scalars = {
             slot: torch.zeros((), dtype=to_torch(program.slots[slot].dtype), device=context.device)
-            for slot in program.parameters
+            for slot in program.scalars
         }
-        self._write = [_writer(tensor) for tensor in self._parameters.values()]
-        self._numbers: Sequence[object] = (None,) * len(program.parameters)  # their current values
+        self._write = [_writer(tensor) for tensor in self._scalars.values()]
+        self._numbers: Sequence[object] = (None,) * len(program.scalars)  # their current values
         self._bindings: RecentlyUsed[Hashable, Binding] = RecentlyUsed(KEPT_BINDINGS)
         self._rebinding = Rebinding(program, context)
         self._selectors: RecentlyUsed[Hashable, ExecutorSelector] = RecentlyUsed(KEPT_BINDINGS)
@@ -112,7 +112,7 @@ class Executable:
         self,
         inputs: Sequence[LocalArray],
         outputs: Sequence[LocalArray],
-        parameters: Sequence[Number],
+        scalars: Sequence[Number],
         steps: int,
         poll: Poll | None,
     ) -> list[float]:
@@ -122,23 +122,23 @@ class Executable:
             from magmath.kernels.denormals import flushed
 
             with flushed():
-                return self._run(inputs, outputs, parameters, steps, poll)
-        return self._run(inputs, outputs, parameters, steps, poll)
+                return self._run(inputs, outputs, scalars, steps, poll)
+        return self._run(inputs, outputs, scalars, steps, poll)
 
     def _run(
         self,
         inputs: Sequence[LocalArray],
         outputs: Sequence[LocalArray],
-        parameters: Sequence[Number],
+        scalars: Sequence[Number],
         steps: int,
         poll: Poll | None,
     ) -> list[float]:
         if self._asynchronous is not None:
-            return self._asynchronous.run(inputs, parameters, steps, poll)
+            return self._asynchronous.run(inputs, scalars, steps, poll)
         if steps > 1 and self._shared is not None:
             self._take_own_memory()
         key = _blocks_of(inputs, outputs)
-        binding = self._begin(key, inputs, outputs, parameters)
+        binding = self._begin(key, inputs, outputs, scalars)
         self._synchronize()
         if steps == 1:
             values = without_fp_warnings(self._tiers.run, binding)
@@ -217,10 +217,10 @@ class Executable:
         kept = {stored.block for stored in inputs}
         new = [stored.block for stored in outputs if stored.block not in kept] if heap.fills else []
 
-        def replay(parameters: Sequence[Number]) -> None:
+        def replay(scalars: Sequence[Number]) -> None:
             self._drop_unread_faults()
-            if parameters is not self._numbers:
-                self._set(parameters)
+            if scalars is not self._numbers:
+                self._set(scalars)
             for block in new:
                 heap.fill(block)
             within.run(run, fixed or self._bound(key, inputs, outputs))
@@ -233,16 +233,14 @@ class Executable:
         self,
         inputs: Sequence[LocalArray],
         outputs: Sequence[LocalArray],
-        parameters: Sequence[Number],
+        scalars: Sequence[Number],
     ) -> Callable[[], list[float]]:
         """Return a call that runs one step of a run of many, on these arrays, with given numbers.
 
         Only for programs of one worker.
         """
         key = _blocks_of(inputs, outputs)
-        selector = self._selector(
-            key, self._begin(key, inputs, outputs, parameters), inputs, outputs
-        )
+        selector = self._selector(key, self._begin(key, inputs, outputs, scalars), inputs, outputs)
         selector.start()
 
         def step() -> list[float]:
@@ -258,14 +256,14 @@ class Executable:
         self,
         inputs: Sequence[LocalArray],
         outputs: Sequence[LocalArray],
-        parameters: Sequence[Number],
+        scalars: Sequence[Number],
         steps: int,
     ) -> tuple[list[float], list[float]]:
         """Replay `steps` times; return the emitted scalars and the total seconds of each
         instruction."""
         if self._asynchronous is not None:  # has no common instructions
-            return self._asynchronous.run(inputs, parameters, steps, None), []
-        binding = self._begin(_blocks_of(inputs, outputs), inputs, outputs, parameters)
+            return self._asynchronous.run(inputs, scalars, steps, None), []
+        binding = self._begin(_blocks_of(inputs, outputs), inputs, outputs, scalars)
         seconds = [0.0] * len(self.program.instructions)
         binding.prepare()
         self.context.comm.barrier()  # so that no first instruction includes a wait
@@ -284,22 +282,22 @@ class Executable:
         key: tuple[Block, ...],
         inputs: Sequence[LocalArray],
         outputs: Sequence[LocalArray],
-        parameters: Sequence[Number],
+        scalars: Sequence[Number],
     ) -> Binding:
         """Return the binding to these arrays, with these numbers set."""
         self.context.failures.clear()
         self._drop_unread_faults()
-        self._set(parameters)
+        self._set(scalars)
         return self._bound(key, inputs, outputs)
 
-    def _set(self, parameters: Sequence[Number]) -> None:
-        """Write changed scalar parameters."""
+    def _set(self, scalars: Sequence[Number]) -> None:
+        """Write changed scalars."""
         former = self._numbers
         self._numbers = (None,) * len(former)  # until all writes have succeeded
-        for position, value in enumerate(parameters):
+        for position, value in enumerate(scalars):
             if value is not former[position]:
                 self._write[position](value)
-        self._numbers = parameters
+        self._numbers = scalars
 
     def _bound(
         self, key: tuple[Block, ...], inputs: Sequence[LocalArray], outputs: Sequence[LocalArray]
@@ -312,9 +310,7 @@ class Executable:
         binding = self._bindings.find(key)
         if binding is None:
             offsets = self._arena.offsets
-            binding = self._rebinding.binding(
-                inputs, outputs, self._parameters, self._block, offsets
-            )
+            binding = self._rebinding.binding(inputs, outputs, self._scalars, self._block, offsets)
             oldest = self._bindings.store(key, binding)
             if oldest in self._selectors:
                 self._selectors.pop(oldest).close()
@@ -377,8 +373,8 @@ class Executable:
             self._lanes = Lanes(program, self.context)
         if self._lanes.block is None:
             return []
-        parameters = dict(zip(program.parameters, self._parameters.values(), strict=True))
-        return [Team(self._lanes, inputs, outputs, parameters)]
+        scalars = dict(zip(program.scalars, self._scalars.values(), strict=True))
+        return [Team(self._lanes, inputs, outputs, scalars)]
 
     def close(self) -> None:
         """Free the arena; the program must not run afterwards."""

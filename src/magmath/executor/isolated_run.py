@@ -40,7 +40,7 @@ VALUES: Final = (0.05, 0.45)
 """The range of the elements of floating point operands, which are random, as those of training are:
 kernels with branches, such as max pooling, take longer than for equal elements."""
 NUMBER: Final = 2.0**-20
-"""Floating point parameters, such as a learning rate: kernels skip work for a factor of 0, and
+"""Floating point scalars, such as a learning rate: kernels skip work for a factor of 0, and
 operands that grow in each round would overflow."""
 
 
@@ -104,12 +104,12 @@ def _binding(program: Program, rank: int, shares_memory: bool) -> Binding:
     ]
     arena = arrange(program)
     block = heap.allocate(arena.nbytes, "a program's workspace")
-    dtypes = {slot: program.slots[slot].dtype for slot in program.parameters}
-    parameters = {
+    dtypes = {slot: program.slots[slot].dtype for slot in program.scalars}
+    scalars = {
         slot: torch.tensor(NUMBER if dtype.is_floating else 0, dtype=to_torch(dtype))
         for slot, dtype in dtypes.items()
     }
-    return bind(program, context, inputs, outputs, parameters, block, arena.offsets)
+    return bind(program, context, inputs, outputs, scalars, block, arena.offsets)
 
 
 def _operand(program: Program, slot: int, heap: Heap, rank: int, shared: bool) -> LocalArray:

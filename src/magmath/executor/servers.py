@@ -30,7 +30,7 @@ class StepExecutable(Protocol):
         self,
         inputs: Sequence[LocalArray],
         outputs: Sequence[LocalArray],
-        parameters: Sequence[Number],
+        scalars: Sequence[Number],
     ) -> ServerStep:
         """Return a call that runs one step."""
 
@@ -43,20 +43,18 @@ Bind = Callable[[Program, Context], StepExecutable]
 
 @dataclass(frozen=True)
 class ServerRun:
-    """A run of steps: the arrays of all slots, the parameters, the values of the counts before the
+    """A run of steps: the arrays of all slots, the scalars, the values of the counts before the
     run, and the number of steps."""
 
     arrays: Arrays
-    parameters: Sequence[Number]
+    scalars: Sequence[Number]
     counts: Mapping[int, int]
     steps: int
 
     def prepared(self, part: WorkerProgram, executable: StepExecutable) -> ServerStep:
         """Return a call that runs a part once."""
         inputs, outputs = ([self.arrays[i] for i in x] for x in (part.inputs, part.outputs))
-        return executable.prepare_steps(
-            inputs, outputs, [self.parameters[i] for i in part.parameters]
-        )
+        return executable.prepare_steps(inputs, outputs, [self.scalars[i] for i in part.scalars])
 
     def count(self, counted: Sequence[tuple[int, int]], number: int) -> None:
         """Write the counts after `number` steps or updates into their private slots."""

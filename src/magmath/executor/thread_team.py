@@ -104,7 +104,7 @@ class Team(Executor):
         lanes: Lanes,
         inputs: Sequence[LocalArray],
         outputs: Sequence[LocalArray],
-        parameters: Mapping[int, torch.Tensor],
+        scalars: Mapping[int, torch.Tensor],
     ) -> None:
         self._shared, program, context = lanes, lanes.program, lanes.context
         self._group = LocalGroup(program.workers)
@@ -116,7 +116,7 @@ class Team(Executor):
         offsets = lanes.arena.offsets
         with single_threaded():  # kernels are chosen for one thread
             self._bindings = [
-                bind(program, one, inputs, outputs, parameters, lanes.block, offsets)
+                bind(program, one, inputs, outputs, scalars, lanes.block, offsets)
                 for one in contexts
             ]
         self._lanes = _executors(lanes.forms, contexts, self._bindings)

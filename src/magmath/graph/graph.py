@@ -131,14 +131,14 @@ class Graph:
 
     @cached_property
     def leaves(self) -> list[Node]:
-        """The inputs, variables and parameters, in order of first use."""
+        """The inputs, variables and scalars, in order of first use."""
         return [node for node in self.nodes if node.is_leaf]
 
     @cached_property
     def key(self) -> Hashable:
         """The structure of the graph: equal for graphs that one program can compute.
 
-        Values of parameters, data of inputs and identities of variables are not part of it.
+        Values of scalars, data of inputs and identities of variables are not part of it.
         """
         number = {node: i for i, node in enumerate(self.nodes)}
         entries = tuple([_entry(node, number) for node in self.nodes])

@@ -3,7 +3,7 @@
 A node is one operation applied to inputs, with its shape, dtype and user's line. It is built when
 the user writes the operation, so that errors are reported there. Leaves get their values from a
 run: `input` (an evaluated array), `variable` (a named cell whose current array is read when a
-program runs) and `parameter` (a Python number, never part of a program's key). `layout` is None
+program runs) and `scalar` (a Python number, never part of a program's key). `layout` is None
 until the place pass chooses one, except for leaves whose data are stored already.
 """
 
@@ -42,7 +42,7 @@ class Node(Arithmetic, Struct, eq=False, weakref=True):
     `set_value`, `set_result`, `set_user_array` and `recorded_operands.set_provenance`:
 
     value       the data of an `input`, a weak reference to the variable of a `variable`, and the
-                number of a `parameter`; for any other node the leaf that holds the node's value,
+                number of a `scalar`; for any other node the leaf that holds the node's value,
                 once it is computed
     result      a weak reference to the leaf that will hold the value of a pending node, for objects
                 that do not hold the node itself
@@ -80,7 +80,7 @@ class Node(Arithmetic, Struct, eq=False, weakref=True):
 
     @property
     def is_leaf(self) -> bool:
-        """True for inputs, variables and parameters, whose values a run is given."""
+        """True for inputs, variables and scalars, whose values a run is given."""
         return self.operation.is_leaf
 
     @property
@@ -384,7 +384,7 @@ class Operation:
                       order, and is overwritten there
     overwrites_first  is its first operand with a part overwritten: may be computed in its storage
     elementwise       computes each element from the corresponding elements of its operands
-    is_leaf           gets its value from a run: an input, a variable or a parameter
+    is_leaf           gets its value from a run: an input, a variable or a scalar
     lower_to          node → the same in simpler operations, by which the passes replace it; such a
                       record exists for its gradient and has no kernel
     numpy_ufunc       NumPy's function of the same meaning, if it is faster for short arrays

@@ -38,7 +38,7 @@ def recipe_of(
             )  # fmt: skip
             if node not in held:
                 continue
-        elif operation.name == "parameter" and node.provenance is None:
+        elif operation.name == "scalar" and node.provenance is None:
             steps.append(node)
             continue
         else:

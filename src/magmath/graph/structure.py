@@ -22,7 +22,7 @@ def structure_of(
     targets  for each output the leaf whose memory it reuses, or None
 
     Expressions with equal keys have equal graphs, and their leaves correspond. Values of
-    parameters, data of inputs and identities of variables are not part of the key.
+    scalars, data of inputs and identities of variables are not part of the key.
     """
     key: list[Hashable] = []
     number: dict[Node, int] = {}

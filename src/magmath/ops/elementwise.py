@@ -224,7 +224,7 @@ def _x(node: Node) -> Node:
 
 
 def _is_number(node: Node) -> bool:
-    return node.name in ("constant", "parameter")
+    return node.name in ("constant", "scalar")
 
 
 def _sign_vjp(node: Node, g: Node) -> Gradients:

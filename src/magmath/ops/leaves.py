@@ -1,6 +1,6 @@
 """Leaves of a graph, which are evaluated arrays, variables and numbers of a run, and constants.
 
-A `parameter` is a number in user code: each run passes its value to the program. A `constant` is a
+A `scalar` is a number in user code: each run passes its value to the program. A `constant` is a
 number in an operation's definition (the 0 of relu) and is part of the program.
 
 A `variable` represents the value that a variable has when a program runs. An expression refers to
@@ -46,7 +46,7 @@ def _leaf(name: str) -> Operation:
 
 INPUT = _leaf("input")
 VARIABLE = _leaf("variable")
-PARAMETER = _leaf("parameter")
+SCALAR = _leaf("scalar")
 
 
 VERSION = Operation(
@@ -101,7 +101,7 @@ def version(variable: Node, value: Node, number: int, known: Node | None = None)
     return make_node(VERSION, (variable, value), attributes, value.shape, value.dtype, value=known)
 
 
-def parameter(value: Number | None, dtype: DType, operation: str = "") -> Node:
+def scalar(value: Number | None, dtype: DType, operation: str = "") -> Node:
     """Create a leaf for a Python number from user code, as a 0-d array of `dtype`.
 
     None means that the value is set later. Raises RangeError, on behalf of `operation`, for an
@@ -109,7 +109,7 @@ def parameter(value: Number | None, dtype: DType, operation: str = "") -> Node:
     """
     if value is not None:
         value = convert_number(value, dtype, operation)
-    return Node(PARAMETER, (), NO_ATTRIBUTES, (), dtype, None, None, value)
+    return Node(SCALAR, (), NO_ATTRIBUTES, (), dtype, None, None, value)
 
 
 def constant(value: Number, dtype: DType) -> Node:
@@ -118,5 +118,5 @@ def constant(value: Number, dtype: DType) -> Node:
 
 
 OPERATIONS = {
-    operation.name: operation for operation in (INPUT, VARIABLE, VERSION, PARAMETER, CONSTANT)
+    operation.name: operation for operation in (INPUT, VARIABLE, VERSION, SCALAR, CONSTANT)
 }

@@ -14,7 +14,7 @@ from typing import Any
 
 from magmath.core.dtypes import DType, bool_
 from magmath.graph import Node, Operation, Shape, apply
-from magmath.ops.leaves import CONSTANT, PARAMETER
+from magmath.ops.leaves import CONSTANT, SCALAR
 
 
 def _unreachable(*_: Any, **__: Any) -> Any:
@@ -59,7 +59,7 @@ def branch(predicate: Node, inputs: Iterable[Node]) -> Node:
 
     Numbers are not listed: they have no gradients.
     """
-    read = [x for x in dict.fromkeys(inputs) if x.operation not in (CONSTANT, PARAMETER)]
+    read = [x for x in dict.fromkeys(inputs) if x.operation not in (CONSTANT, SCALAR)]
     return apply(BRANCH, predicate, *read)
 
 

@@ -33,7 +33,7 @@ from magmath.engine.tracing import NumberSource
 from magmath.errors import DTypeError, MagmathError, OptionError, ShapeError
 from magmath.graph import Node
 from magmath.ops import elementwise as e
-from magmath.ops.leaves import parameter
+from magmath.ops.leaves import scalar
 from magmath.optim.checked_gradients import checked_gradients
 from magmath.optim.clip import check_limits, clipped
 from magmath.optim.groups import Groups
@@ -65,7 +65,7 @@ class Optimizer(metaclass=KeywordHints):
     groups        other settings for some variables, by a pattern of their names, such as
                   `{"*.bias": {"weight_decay": 0.0}}`; the first pattern that matches is used
 
-    The rate is a parameter of the program, so changing it does not recompile. The other settings
+    The rate is a scalar of the program, so changing it does not recompile. The other settings
     cannot change. Rules compute in float32 at least: a variable of a half type has a float32 master
     copy, to which updates are applied. Source: Micikevicius et al. (2018), Mixed precision
     training, section 3.1; for clip_norm Pascanu et al. (2013).
@@ -340,7 +340,7 @@ class Optimizer(metaclass=KeywordHints):
         sources = [self._rate_source(i) for i in range(len(learning_rates))]
         if trace is not None:
             return [trace.number(source, dtype) for source in sources]
-        return [parameter(source(1), dtype) for source in sources]
+        return [scalar(source(1), dtype) for source in sources]
 
     def _rate_source(self, index: int) -> NumberSource:
         """Return a function that returns a learning rate for the first of the next run's steps.

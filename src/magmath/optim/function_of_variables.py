@@ -166,6 +166,6 @@ def _draws(leaves: Sequence[Node]) -> dict[Node, StreamState]:
     found = {
         leaf: state
         for leaf in leaves
-        if leaf.name == "parameter" and (state := generator_of(leaf)) is not None
+        if leaf.name == "scalar" and (state := generator_of(leaf)) is not None
     }
     return dict(sorted(found.items(), key=lambda pair: pair[0].value))

@@ -17,7 +17,7 @@ from math import prod
 from magmath.core.dtypes import int64
 from magmath.graph import Graph, Node, applied, apply, topological, users_of
 from magmath.ops.elementwise import add, multiply, subtract
-from magmath.ops.leaves import parameter
+from magmath.ops.leaves import scalar
 from magmath.ops.manipulation import RESHAPE
 
 _VIEWS = ("reshape", "permute_dims", "broadcast_to", "slice", "redistribute")
@@ -34,7 +34,7 @@ def hoisted_nodes(graph: Graph, varying: Collection[Node]) -> set[Node]:
     for node in graph.nodes:
         if node in varying:
             continue
-        if node.name in ("parameter", "constant"):
+        if node.name in ("scalar", "constant"):
             numbers.add(node)
         elif node.is_leaf:
             found.add(node)
@@ -169,7 +169,7 @@ def with_versions(graph: Graph, hoisted: Collection[Node]) -> tuple[Graph, Mappi
     for node in graph.nodes:
         inputs = tuple([new[x] for x in node.inputs])
         if node.name == "correlation" and node.inputs[1] in hoisted and len(inputs) == 2:
-            version = versions.setdefault(node.inputs[1], parameter(None, int64))
+            version = versions.setdefault(node.inputs[1], scalar(None, int64))
             attributes = {**node.attributes, "frozen": True}
             inputs = (*inputs, version)
             new[node] = applied(node.operation, inputs, node.line, attributes, node.layout)

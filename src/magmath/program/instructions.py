@@ -25,7 +25,7 @@ from magmath.layout import Layout
 class Slot(msgspec.Struct, frozen=True):
     """An array of a program.
 
-    kind    input: given with each run; output: returned to the caller; parameter: a Python number
+    kind    input: given with each run; output: returned to the caller; scalar: a Python number
             given with each run; constant: `value`; temporary: in the program's arena, private, or
             readable by peers (`window`)
     alias   the slot in whose memory this one is stored (its own tile of it, as a view)
@@ -97,16 +97,16 @@ LONG = 1 << 22
 
 
 class WorkerProgram(msgspec.Struct, frozen=True):
-    """A program for one worker within a program of all, on slots and parameters of the latter.
+    """A program for one worker within a program of all, on slots and scalars of the latter.
 
-    `inputs` and `outputs` are slots of the enclosing program, `parameters` positions in its
-    parameters, in the order in which a run of `program` passes them.
+    `inputs` and `outputs` are slots of the enclosing program, `scalars` positions in its
+    scalars, in the order in which a run of `program` passes them.
     """
 
     program: Program
     inputs: list[int]
     outputs: list[int]
-    parameters: list[int]
+    scalars: list[int]
 
 
 class AsynchronousStep(msgspec.Struct, frozen=True):
@@ -139,11 +139,11 @@ class AsynchronousStep(msgspec.Struct, frozen=True):
 class Program(msgspec.Struct, frozen=True, dict=True):
     """The program that the workers run.
 
-    `inputs`, `outputs` and `parameters` are slots, in the order in which a run passes them.
+    `inputs`, `outputs` and `scalars` are slots, in the order in which a run passes them.
     `donated` maps the position of an output to that of the input whose storage it reuses.
     `reads_peers` is true if workers read one another's memory, so that runs need barriers. `team`,
     of a program for one worker, is the same program for the threads of that worker, with the same
-    order of inputs, outputs and parameters. The first `prologue` instructions depend on nothing
+    order of inputs, outputs and scalars. The first `prologue` instructions depend on nothing
     that a step changes: a run of many steps executes them once. In a run of a `training` step
     denormal numbers may count as zero. A program with an `asynchronous` step has no instructions,
     and its temporary slots are private memory of a worker.
@@ -153,7 +153,7 @@ class Program(msgspec.Struct, frozen=True, dict=True):
     instructions: list[Instruction]
     inputs: list[int]
     outputs: list[int]
-    parameters: list[int]
+    scalars: list[int]
     donated: dict[int, int]
     workers: int
     reads_peers: bool = False
@@ -306,7 +306,7 @@ def _encoded(program: Program) -> list[Any]:
         instructions,
         program.inputs,
         program.outputs,
-        program.parameters,
+        program.scalars,
         program.donated,
         program.workers,
         program.reads_peers,
@@ -319,7 +319,7 @@ def _encoded(program: Program) -> list[Any]:
 
 def _encoded_step(step: AsynchronousStep) -> list[Any]:
     parts = [
-        [_encoded(part.program), part.inputs, part.outputs, part.parameters]
+        [_encoded(part.program), part.inputs, part.outputs, part.scalars]
         for part in (step.compute, step.advance, *step.updates)
     ]
     pairs = step.steps_counted, step.updates_counted, step.advanced
@@ -360,14 +360,14 @@ def _decoded(fields: list[Any]) -> Program:
     layouts = [Layout.decode(layout) for layout in fields[0]]
     slots = [_decode_slot(values, layouts) for values in fields[1]]
     instructions = [_instruction(tag, values) for tag, values in fields[2]]
-    inputs, outputs, parameters, donated, workers, reads_peers, prologue, *rest = fields[3:]
+    inputs, outputs, scalars, donated, workers, reads_peers, prologue, *rest = fields[3:]
     team, training, step = rest
     return Program(
         slots,
         instructions,
         inputs,
         outputs,
-        parameters,
+        scalars,
         donated,
         workers,
         reads_peers,

@@ -40,7 +40,7 @@ from magmath.program.instructions import (
 def lower(
     planned: Planned,
     inputs: Sequence[Node],
-    parameters: Sequence[Node],
+    scalars: Sequence[Node],
     environment: Environment,
     donated: dict[int, int],
 ) -> Program:
@@ -65,7 +65,7 @@ def lower(
         instructions=instructions,
         inputs=[lowering.slot[leaf] for leaf in inputs],
         outputs=lowering.output_slots,
-        parameters=[lowering.slot[leaf] for leaf in parameters],
+        scalars=[lowering.slot[leaf] for leaf in scalars],
         donated=donated,
         workers=environment.workers,
         reads_peers=reads_peers,
@@ -127,7 +127,7 @@ class _Lowering:
         return len(self.slots) - 1
 
     def _kind(self, node: Node) -> str:
-        if node.name in ("parameter", "constant"):
+        if node.name in ("scalar", "constant"):
             return node.name
         if node.is_leaf:
             return "input"

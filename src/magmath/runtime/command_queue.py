@@ -181,13 +181,13 @@ class CommandQueue:
         program: int,
         inputs: Sequence[int],
         outputs: Sequence[int],
-        parameters: Sequence[Number],
+        scalars: Sequence[Number],
     ) -> list[float]:
         """Run one step of a program on the inline worker; return the scalars that it emits."""
         try:
             with self.lock, self.interrupts:
                 released = self._take_released() if self._released else ()
-                return self._transport.run(program, inputs, outputs, parameters, released)
+                return self._transport.run(program, inputs, outputs, scalars, released)
         except InterruptedError:
             self._deliver_interrupt()
             raise

@@ -23,7 +23,7 @@ _MAX_TEXT: Final = 1 << 16
 _Record = TypeVar("_Record")
 
 Number = bool | int | float | complex
-"""A parameter of a run: a Python number."""
+"""A scalar of a run: a Python number."""
 
 Natural = Annotated[int, Meta(ge=0)]
 Steps = Annotated[int, Meta(ge=1)]
@@ -97,7 +97,7 @@ class Run(Struct, frozen=True, tag="run", forbid_unknown_fields=True):
     program: Natural
     inputs: list[Natural]
     outputs: list[Natural]
-    parameters: list[bool | int | float | tuple[float, float]]
+    scalars: list[bool | int | float | tuple[float, float]]
     """Complex numbers are encoded as (real, imaginary); `decode_numbers` gives them all as
     Python's."""
     steps: Steps
@@ -226,12 +226,12 @@ _replies: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 
 
 def encode_numbers(numbers: list[Number]) -> list[bool | int | float | tuple[float, float]]:
-    """Encode parameters: complex numbers as pairs."""
+    """Encode scalars: complex numbers as pairs."""
     return [(n.real, n.imag) if isinstance(n, complex) else n for n in numbers]
 
 
 def decode_numbers(wire: list[bool | int | float | tuple[float, float]]) -> list[Number]:
-    """Decode parameters to Python numbers."""
+    """Decode scalars to Python numbers."""
     return [complex(*n) if isinstance(n, tuple) else n for n in wire]
 
 

@@ -313,7 +313,7 @@ class Pool:
         self,
         program: int,
         inputs: Sequence[int],
-        parameters: Sequence[Number] = (),
+        scalars: Sequence[Number] = (),
         steps: int = 1,
         wait: bool = False,
         progress: ProgressCallback | None = None,
@@ -344,9 +344,9 @@ class Pool:
         )
         try:
             if self.is_inline and steps == 1 and not timed:
-                run.finish(self._queue.run(program, inputs, outputs, parameters), 1)
+                run.finish(self._queue.run(program, inputs, outputs, scalars), 1)
             else:
-                self._send_run(run, program, inputs, parameters, timed, asynchronous)
+                self._send_run(run, program, inputs, scalars, timed, asynchronous)
             for donor in defined.donors:
                 records.known.pop(inputs[donor], None)
             if wait:
@@ -374,7 +374,7 @@ class Pool:
         self,
         call: Callable[[Sequence[Number]], object],
         inputs: Sequence[int],
-        parameters: Sequence[Number],
+        scalars: Sequence[Number],
     ) -> None:
         """Execute a call that `prepare_replay` returned for these inputs. Raises as `run`."""
         known = self._records.known
@@ -384,7 +384,7 @@ class Pool:
                     self._require_array("run", array)
             self._transport.traffic.messages += 1
             try:
-                call(parameters)
+                call(scalars)
             except Exception as error:
                 add_user_line(error)
                 raise
@@ -394,12 +394,12 @@ class Pool:
         run: RunHandle,
         program: int,
         inputs: Sequence[int],
-        parameters: Sequence[Number],
+        scalars: Sequence[Number],
         timed: bool,
         asynchronous: bool,
     ) -> None:
         """Send a run to the workers."""
-        wire, report = messages.encode_numbers(list(parameters)), run.progress is not None
+        wire, report = messages.encode_numbers(list(scalars)), run.progress is not None
         ticket = self._queue.ticket()
         command = messages.Run(
             ticket, program, list(inputs), run.outputs, wire, run.steps, report, timed, asynchronous

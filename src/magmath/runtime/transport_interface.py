@@ -111,7 +111,7 @@ class Transport(ABC):
         program: int,
         inputs: Sequence[int],
         outputs: Sequence[int],
-        parameters: Sequence[Number],
+        scalars: Sequence[Number],
         released: Sequence[int],
     ) -> list[float]:
         """Drop the arrays `released` and run one step of a program; return the emitted scalars.
@@ -129,7 +129,7 @@ class Transport(ABC):
     def prepare_replay(
         self, program: int, inputs: Sequence[int], outputs: Sequence[int]
     ) -> Callable[[Sequence[Number]], object]:
-        """Return a call that runs a program again, between existing arrays, given its parameters;
+        """Return a call that runs a program again, between existing arrays, given its scalars;
         only if `is_inline`."""
         raise AssertionError("workers elsewhere are sent messages")
 

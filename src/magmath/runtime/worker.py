@@ -273,14 +273,14 @@ class Worker:
         program: int,
         inputs: Sequence[int],
         outputs: Sequence[int],
-        parameters: Sequence[Number],
+        scalars: Sequence[Number],
         steps: int = 1,
         poll: Poll | None = None,
     ) -> list[float]:
         """Run a program on arrays, given by number; return the emitted scalars."""
         bound, given, made = self._resolve_run(program, inputs, outputs)
         try:
-            values = bound.executable.run(given, made, parameters, steps, poll)
+            values = bound.executable.run(given, made, scalars, steps, poll)
         except BaseException:
             if bound.program.donated:
                 self.arrays.restore_donated(bound.program, inputs, outputs)
@@ -308,7 +308,7 @@ class Worker:
         return bound, given, made
 
     def _run(self, command: messages.Run, payload: Payload) -> Answer:
-        numbers = messages.decode_numbers(command.parameters)
+        numbers = messages.decode_numbers(command.scalars)
         if command.timed:
             return self._run_timed(command, numbers), None
         if command.asynchronous and (progress_thread := self.arrays.progress_thread()) is not None:

@@ -40,7 +40,7 @@ from magmath.nn.abstract import call
 from magmath.nn.mixed_precision import in_compute_type, precision
 from magmath.nn.module import Module
 from magmath.ops import elementwise as e
-from magmath.ops.leaves import constant, parameter
+from magmath.ops.leaves import constant, scalar
 from magmath.optim import LossScale, Optimizer
 from magmath.optim.minimizing import rate_dtype
 from magmath.optim.rates import EpochRates
@@ -118,7 +118,7 @@ class TrainingStep:
         self._feed, self.settings, self._stream = feed, settings, stream
         self.parameters = trainable_parameters("fit", module)
         self.count, self.batch_size = feed.count, feed.batch_size
-        self._epoch, self._seed = parameter(None, int64), parameter(None, int64)
+        self._epoch, self._seed = scalar(None, int64), scalar(None, int64)
         self.steps = math.ceil(self.count / self.batch_size)
         """The number of steps in an epoch."""
         self._rates = EpochRates(optimizer, rate_dtype(self.parameters), self.steps)
@@ -333,7 +333,7 @@ class TrainingStep:
         def start() -> tuple[list[RemoteArray], RunHandle]:
             read = [leaves[i] for i in compiled.inputs]
             inputs = [remote_array_of(values.get(leaf, leaf)) for leaf in read]
-            given = [numbers.get(leaf, leaf.value) for leaf in _of(leaves, compiled.parameters)]
+            given = [numbers.get(leaf, leaf.value) for leaf in _of(leaves, compiled.scalars)]
             return self.engine.start(compiled, inputs, given, steps=steps, progress=progress)
 
         _, run = overwrite(traced.variables, start, is_fallible=compiled.is_fallible)

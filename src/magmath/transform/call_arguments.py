@@ -18,7 +18,7 @@ from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
-from magmath.ops.leaves import input_leaf, parameter
+from magmath.ops.leaves import input_leaf, scalar
 
 _NUMBERS = (bool, int, float, complex)
 
@@ -106,7 +106,7 @@ def placeholder_of(value: Any) -> Node | None:
     if isinstance(value, RemoteArray):
         return input_leaf(value.shape, value.dtype, value.layout, None)
     if isinstance(value, _NUMBERS):
-        return parameter(None, DTYPE_OF_PYTHON[type(value)])
+        return scalar(None, DTYPE_OF_PYTHON[type(value)])
     return None
 
 
@@ -149,7 +149,7 @@ def integer_limits(traced: Graph, position: Mapping[Node, int]) -> list[tuple[in
 
     These are int64 and the types of arrays with which they are combined, by argument position.
     """
-    integers = {leaf for leaf in position if leaf.name == "parameter" and leaf.dtype is int64}
+    integers = {leaf for leaf in position if leaf.name == "scalar" and leaf.dtype is int64}
     limits = [(leaf, int64) for leaf in integers]
     for node in traced.nodes:
         if node.name == "astype" and node.inputs[0] in integers and node.dtype.is_integer:

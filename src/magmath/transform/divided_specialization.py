@@ -75,7 +75,7 @@ class DividedSpecialization:
 
         parts = [program.explain() for program in self._programs.called]
         return Explanation(
-            instructions=tuple([step for part in parts for step in part.steps]),
+            instructions=tuple([x for part in parts for x in part.instructions]),
             heading=f"{len(parts)} programs in order; that of a loop is listed once",
             temporaries=max((part.temporaries for part in parts), default=0),
             memory=max((part.memory for part in parts), default=0),

@@ -141,7 +141,7 @@ class _LoopProgram:
             given = [
                 values.get(x) or remote_array_of(x) for x in self._leaves(self.compiled.inputs)
             ]
-            given_numbers = [values.get(x, x.value) for x in self._leaves(self.compiled.parameters)]
+            given_numbers = [values.get(x, x.value) for x in self._leaves(self.compiled.scalars)]
             return self.engine.start(self.compiled, given, given_numbers, steps=self._steps)
 
         made, run = overwrite(variables, start, is_fallible=self.compiled.is_fallible)
@@ -164,7 +164,7 @@ def _evaluate_invariant(roots: Sequence[Node], placeholders: Sequence[Node]) -> 
     varying: set[Node] = set(placeholders)
     order = topological(roots, cut=True)
     for node in order:
-        unknown = node.value is None and node.name in ("variable", "parameter")
+        unknown = node.value is None and node.name in ("variable", "scalar")
         if node.name == "variable" or unknown or not varying.isdisjoint(node.inputs):
             varying.add(node)
     read = {source for node in order if node in varying for source in node.inputs}

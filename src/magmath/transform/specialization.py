@@ -92,7 +92,7 @@ class Specialization:
         leaves."""
         leaves = graph.leaves
         self._arrays = [position.get(leaves[i], leaves[i]) for i in compiled.inputs]
-        self._numbers = [position.get(leaves[i], leaves[i]) for i in compiled.parameters]
+        self._numbers = [position.get(leaves[i], leaves[i]) for i in compiled.scalars]
         self._fixed = [x.value for x in self._numbers if isinstance(x, Node)]
         self._in_order = self._arrays == list(range(arguments))
         has_fixed_numbers = (

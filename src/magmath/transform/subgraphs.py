@@ -156,4 +156,4 @@ def _between(value: Node, ends: Sequence[Node]) -> set[Node]:
 
 
 def _is_number(node: Node) -> bool:
-    return node.name == "constant" or (node.name == "parameter" and node.value is not None)
+    return node.name == "constant" or (node.name == "scalar" and node.value is not None)

@@ -87,7 +87,7 @@ class TracedCall:
 
 def _outside(outputs: Sequence[Node], made: Collection[Node]) -> set[Node]:
     """Return the pending nodes that existed before tracing, and depend on no argument, variable or
-    parameter."""
+    scalar."""
     without_value = set[Node]()
     order = topological(outputs, cut=True)
     for node in order:

@@ -89,14 +89,14 @@ class InlineTransport(Transport):
         program: int,
         inputs: Sequence[int],
         outputs: Sequence[int],
-        parameters: Sequence[Number],
+        scalars: Sequence[Number],
         released: Sequence[int],
     ) -> list[float]:
         self.traffic.messages += 1
         assert self._worker is not None
         try:
             self._worker.drop(released)
-            return self._worker.run(program, inputs, outputs, parameters)
+            return self._worker.run(program, inputs, outputs, scalars)
         except Exception as error:
             add_user_line(error)
             raise
