@@ -86,7 +86,7 @@ def local_work(node: Node, inputs: Sequence[Layout], output: Layout) -> tuple[fl
     """Return the arithmetic operations of the busiest worker, and the bytes that it touches."""
     share = 1
     for axis, count in enumerate(output.mesh.shape):
-        used = output.dim_of(axis) is not None or output.partial[axis] is not None
+        used = output.axis_of(axis) is not None or output.partial[axis] is not None
         share *= count if used else 1
     itemsizes = [operand.dtype.itemsize for operand in node.inputs]
     sizes = [layout.max_local_size for layout in inputs]

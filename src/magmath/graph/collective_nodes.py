@@ -27,6 +27,6 @@ def is_collective(node: Node, inputs: Sequence[Layout], output: Layout) -> bool:
     divided: dict[int, set[str]] = {}
     for letters, layout in zip((*notation.inputs, notation.output), (*inputs, output), strict=True):
         for letter, split in zip(letters, layout.splits, strict=True):
-            if split is not None and layout.mesh.shape[split.axis] > 1:
-                divided.setdefault(split.axis, set()).add(letter.lower())
+            if split is not None and layout.mesh.shape[split.mesh_axis] > 1:
+                divided.setdefault(split.mesh_axis, set()).add(letter.lower())
     return any("." in letters or len(letters) > 1 for letters in divided.values())

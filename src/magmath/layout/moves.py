@@ -110,7 +110,7 @@ def reduced_axes(source: Layout, target: Layout) -> tuple[int, ...]:
 
 def longest_dimension(shape: tuple[int, ...]) -> int:
     """Return the first of the longest dimensions of a non-empty shape."""
-    return max(range(len(shape)), key=lambda dim: shape[dim])
+    return max(range(len(shape)), key=lambda axis: shape[axis])
 
 
 # Requests ---------------------------------------------------------------------------------
@@ -173,8 +173,8 @@ def _pieces(layout: Layout) -> Iterator[tuple[Tile, list[int]]]:
     if layout.boxes is not None:
         yield from ((tile, [w]) for w in workers for tile in layout.tiles(w))
         return
-    alike = [axis for axis in range(layout.mesh.ndim) if layout.dim_of(axis) is None]
-    divided = [axis for axis in range(layout.mesh.ndim) if layout.dim_of(axis) is not None]
+    alike = [axis for axis in range(layout.mesh.ndim) if layout.axis_of(axis) is None]
+    divided = [axis for axis in range(layout.mesh.ndim) if layout.axis_of(axis) is not None]
     replicas = _mesh_offsets(layout.mesh, alike)
     for position in _mesh_offsets(layout.mesh, divided):
         yield layout.tiles(workers[position])[0], [workers[position + step] for step in replicas]
@@ -216,8 +216,8 @@ class _SourceChooser:
         return chosen
 
 
-def _is_replication(layout: Layout, axis: int) -> bool:
-    return layout.dim_of(axis) is None and layout.partial[axis] is None
+def _is_replication(layout: Layout, mesh_axis: int) -> bool:
+    return layout.axis_of(mesh_axis) is None and layout.partial[mesh_axis] is None
 
 
 def _mesh_offsets(mesh: Mesh, axes: Iterable[int]) -> list[int]:
@@ -253,17 +253,17 @@ def _product_matcher(source: Layout) -> _Matcher:
         if split is None:
             held.append([(0, IndexSet.range(0, extent))])
         else:
-            stride = source.mesh.strides[split.axis]
-            positions = range(source.mesh.shape[split.axis])
+            stride = source.mesh.strides[split.mesh_axis]
+            positions = range(source.mesh.shape[split.mesh_axis])
             held.append([(position * stride, split.indices_at(position)) for position in positions])
     overlaps: dict[tuple[int, IndexSet, IndexSet], list[_Overlap]] = {}
 
     def match(part: Tile, stored: Tile) -> list[_Match]:
         sides = []
-        for dim, (wanted, store) in enumerate(zip(part, stored, strict=True)):
-            key = dim, wanted, store
+        for axis, (wanted, store) in enumerate(zip(part, stored, strict=True)):
+            key = axis, wanted, store
             if key not in overlaps:
-                overlaps[key] = list(_overlaps(held[dim], wanted, store))
+                overlaps[key] = list(_overlaps(held[axis], wanted, store))
             sides.append(overlaps[key])
         matches = []
         for combination in product(*sides):

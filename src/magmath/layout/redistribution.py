@@ -181,13 +181,13 @@ def _scattered(source: Layout, reduced: Sequence[int], target: Layout) -> Layout
     """
     partial = [None if axis in reduced else name for axis, name in enumerate(source.partial)]
     splits = list(source.splits)
-    for axis in reduced:
-        count = source.mesh.shape[axis]
+    for mesh_axis in reduced:
+        count = source.mesh.shape[mesh_axis]
         free = (d for d, n in enumerate(source.shape) if splits[d] is None and n >= count)
-        dim = next(free, None)
-        if dim is None:
+        axis = next(free, None)
+        if axis is None:
             break
-        splits[dim] = Split.even(axis, source.shape[dim], count)
+        splits[axis] = Split.even(mesh_axis, source.shape[axis], count)
     else:
         return Layout(source.shape, source.mesh, tuple(splits), tuple(partial))
     if source.shape:

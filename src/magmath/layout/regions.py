@@ -56,7 +56,7 @@ def array_sections(layout: LayoutParts) -> list[ArraySection]:
     leading = max(0, layout.ndim - 2)
     deep = sum(split is not None for split in layout.splits[:leading]) or 1
     max_intervals = max(3, int(MAX_SECTIONS ** (1 / deep)))
-    leads = [_intervals(layout, dim, max_intervals) for dim in range(leading)]
+    leads = [_intervals(layout, axis, max_intervals) for axis in range(leading)]
     count = math.prod([len(pieces) for pieces in leads])
     max_intervals = max(4, math.isqrt(MAX_RECTANGLES // count))
     rows, columns = _last_two(
@@ -72,13 +72,13 @@ def _last_two(
     return (found[0] if len(found) == 2 else line), (found[-1] if found else line)
 
 
-def _intervals(layout: LayoutParts, dim: int, max_intervals: int) -> tuple[Interval, ...]:
-    extent = layout.shape[dim]
+def _intervals(layout: LayoutParts, axis: int, max_intervals: int) -> tuple[Interval, ...]:
+    extent = layout.shape[axis]
     if layout.boxes is not None:
-        cuts = sorted({end for box, _ in layout.boxes for end in box[dim]} | {0, extent})
+        cuts = sorted({end for box, _ in layout.boxes for end in box[axis]} | {0, extent})
         return tuple([Interval(*ends) for ends in pairwise(cuts)]) or (Interval(0, extent),)
-    split = layout.splits[dim]
-    if split is None or layout.mesh.shape[split.axis] == 1:
+    split = layout.splits[axis]
+    if split is None or layout.mesh.shape[split.mesh_axis] == 1:
         return (Interval(0, extent),)
     return _abbreviated(split, max_intervals) or (Interval(0, extent),)
 
@@ -158,5 +158,5 @@ def _holding_workers(layout: LayoutParts, chosen: tuple[Interval, ...]) -> tuple
     coordinate: list[int | slice] = [slice(None)] * layout.mesh.ndim
     for split, piece in zip(layout.splits, chosen, strict=True):
         if split is not None and piece.owner is not None:
-            coordinate[split.axis] = piece.owner
+            coordinate[split.mesh_axis] = piece.owner
     return tuple([int(worker) for worker in np.ravel(grid[tuple(coordinate)])])

@@ -45,8 +45,8 @@ class DrawnLayout(LayoutParts, Protocol):
     def is_replicated(self) -> bool:
         """True if each worker of the mesh stores the whole array, with no pending reduction."""
 
-    def dim_of(self, axis: int) -> int | None:
-        """Return the dimension that mesh axis `axis` splits, or None."""
+    def axis_of(self, mesh_axis: int) -> int | None:
+        """Return the dimension that `mesh_axis` splits, or None."""
 
     def local_size(self, worker: int) -> int:
         """Return the number of elements that a worker stores."""
@@ -95,20 +95,24 @@ def describe_placements(layout: DrawnLayout) -> list[str]:
     ]
 
 
-def _sentence(layout: DrawnLayout, axis: int) -> str:
-    count, dim, pending = layout.mesh.shape[axis], layout.dim_of(axis), layout.partial[axis]
+def _sentence(layout: DrawnLayout, mesh_axis: int) -> str:
+    count, axis, pending = (
+        layout.mesh.shape[mesh_axis],
+        layout.axis_of(mesh_axis),
+        layout.partial[mesh_axis],
+    )
     if pending is not None:
         return f"{count} parts whose {pending} is the array"
-    if dim is None:
+    if axis is None:
         return f"{count} copies"
-    split = layout.splits[dim]
+    split = layout.splits[axis]
     assert split is not None
     if isinstance(split.pieces, Cyclic):
-        return f"dimension {dim} dealt to {count}, {split.pieces.block} at a time"
+        return f"dimension {axis} dealt to {count}, {split.pieces.block} at a time"
     return (
-        f"dimension {dim} in {count} parts"
+        f"dimension {axis} in {count} parts"
         if split.pieces.span == count
-        else f"dimension {dim} split"
+        else f"dimension {axis} split"
     )
 
 

@@ -86,7 +86,7 @@ def sent_whole(x: Array, environment: Environment, messages: DType) -> Array:
 def _with_parts(layout: Layout, count: int) -> Layout:
     """Return the layout of parts (count, …) of arrays in a layout: every worker has all parts of
     its elements."""
-    splits = [None if s is None else Split(s.axis, s.pieces) for s in layout.splits]
+    splits = [None if s is None else Split(s.mesh_axis, s.pieces) for s in layout.splits]
     return Layout((count, *layout.shape), layout.mesh, (None, *splits))
 
 

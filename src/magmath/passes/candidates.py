@@ -236,7 +236,12 @@ def _splits(
         if layout.boxes is None and layout.mesh == mesh:
             for d, c in enumerate(letters):
                 split = layout.splits[d]
-                if c == letter and split is not None and split.axis == axis and split not in found:
+                if (
+                    c == letter
+                    and split is not None
+                    and split.mesh_axis == axis
+                    and split not in found
+                ):
                     found.append(split)
     # The first of equal costs is chosen: `a[1:] -= b[:-1]` stays where the rows of a are.
     even = Split.even(axis, extent, mesh.shape[axis])

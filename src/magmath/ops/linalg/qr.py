@@ -158,7 +158,7 @@ def _qr_traffic(node: Node, workers: int) -> tuple[int, int]:
 
 def _qr_kernel(call: CollectiveCall) -> Callable[[], object]:
     n, comm, out, (a,) = call.layouts[0].shape[1], call.comm, call.out, call.inputs
-    if call.layout.axis_of(0) is None:
+    if call.layout.mesh_axis_of(0) is None:
         from magmath.kernels.linalg.householder_qr import Reflections
 
         shares = block_cyclic_rows(call.layout.shape[1], comm)
