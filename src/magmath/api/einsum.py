@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from string import ascii_letters, ascii_lowercase, ascii_uppercase
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
@@ -34,6 +34,7 @@ _NUMBERED = ascii_uppercase + ascii_lowercase
 """The letters of the numbers in lists of subscripts, in alphabetical order."""
 
 
+@final
 @dataclass(frozen=True)
 class _Term:
     """An operand and the letters of its dimensions, which are all different."""

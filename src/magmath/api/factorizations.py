@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 from magmath.arrays.array import Array, floating
 from magmath.core.dtypes import DType, real_dtype
@@ -25,6 +25,7 @@ from magmath.ops.manipulation import reshape, transpose
 from magmath.ops.product.contraction import matmul as product
 
 
+@final
 class QRResult(NamedTuple):
     """x = Q·R."""
 
@@ -32,6 +33,7 @@ class QRResult(NamedTuple):
     R: Array
 
 
+@final
 class LUResult(NamedTuple):
     """x = P·L·U."""
 
@@ -40,6 +42,7 @@ class LUResult(NamedTuple):
     U: Array
 
 
+@final
 class EighResult(NamedTuple):
     """x·V = V·diag(λ), the eigenvectors V being columns."""
 
@@ -47,6 +50,7 @@ class EighResult(NamedTuple):
     eigenvectors: Array
 
 
+@final
 class EigResult(NamedTuple):
     """x·V = V·diag(λ), the eigenvectors V being columns."""
 
@@ -54,6 +58,7 @@ class EigResult(NamedTuple):
     eigenvectors: Array
 
 
+@final
 class SVDResult(NamedTuple):
     """x = U·diag(S)·Vh."""
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from magmath.ops.slicing import slice_along
 from magmath.ops.sums import broadcast_to, sum_
 
 
+@final
 class SlogdetResult(NamedTuple):
     """det(x) = sign · exp(logabsdet)."""
 
@@ -39,6 +40,7 @@ class SlogdetResult(NamedTuple):
     logabsdet: Array
 
 
+@final
 class LstsqResult(NamedTuple):
     """The solution, sums of squared residuals (…, k), ranks, and singular values of the matrix."""
 

@@ -8,7 +8,7 @@ from every number, including NaN.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 from magmath.arrays.array import Array, Number, as_array
 from magmath.arrays.masks import Counted, count_mask
@@ -30,6 +30,7 @@ MAX_PACKED = 1 << 31
 """Number of elements below which two positions are packed into one int64."""
 
 
+@final
 class UniqueAll(NamedTuple):
     """The result of `unique_all`."""
 
@@ -39,6 +40,7 @@ class UniqueAll(NamedTuple):
     counts: Array
 
 
+@final
 class UniqueCounts(NamedTuple):
     """The result of `unique_counts`."""
 
@@ -46,6 +48,7 @@ class UniqueCounts(NamedTuple):
     counts: Array
 
 
+@final
 class UniqueInverse(NamedTuple):
     """The result of `unique_inverse`."""
 
@@ -53,6 +56,7 @@ class UniqueInverse(NamedTuple):
     inverse_indices: Array
 
 
+@final
 class EqualGroups:
     """The elements of an array in order, and where a group of equal ones begins."""
 

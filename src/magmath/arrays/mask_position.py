@@ -5,13 +5,14 @@ The key without the mask selects a part of the array, and the mask elements of t
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 from magmath.arrays.keys import is_mask, item_node, key_items
 from magmath.arrays.subscripts import getitem, setitem
 from magmath.graph import Node
 
 
+@final
 class MaskPosition(NamedTuple):
     """The position of a mask in a key.
 

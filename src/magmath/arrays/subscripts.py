@@ -8,7 +8,7 @@ program; the layout of its result then follows that of the array.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
@@ -101,6 +101,7 @@ def _places(key: Key) -> dict[str, Any]:
 # cutting --------------------------------------------------------------------------------------
 
 
+@final
 class _Region(NamedTuple):
     """The part of an array that cuts select: attributes of a slice, those of a window of the slice,
     and the first positions of the window."""
@@ -110,6 +111,7 @@ class _Region(NamedTuple):
     starts: list[int | Node]
 
 
+@final
 class Part(NamedTuple):
     """The part of an array that a key without arrays selects, a step of `views`.
 

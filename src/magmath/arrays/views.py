@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from magmath.ops.manipulation import permute, reshape
 from magmath.ops.sums import broadcast_to
 
 
+@final
 @dataclass(frozen=True)
 class Permuted:
     """The axes in another order."""
@@ -45,6 +46,7 @@ class Permuted:
         return x.transpose(self.order)
 
 
+@final
 @dataclass(frozen=True)
 class Reshaped:
     """The elements in another shape, in the same order."""
@@ -66,6 +68,7 @@ class Reshaped:
         return np.reshape(x, self.shape, copy=False)
 
 
+@final
 @dataclass(frozen=True)
 class ComplexPart:
     """The real or the imaginary parts of complex numbers."""
@@ -88,6 +91,7 @@ class ComplexPart:
         return x.real if self.part == "real" else x.imag
 
 
+@final
 @dataclass(frozen=True)
 class Diagonal:
     """The elements (i, i + offset) of matrices, the last two axes, as the last axis.
@@ -114,6 +118,7 @@ class Diagonal:
         return np.diagonal(x, self.offset, -2, -1)
 
 
+@final
 @dataclass(frozen=True)
 class Stretched:
     """The elements repeated in a larger shape."""

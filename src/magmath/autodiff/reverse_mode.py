@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import final
 
 from magmath.autodiff.gradient_memo import cached_gradients
 from magmath.core.paused_gc import paused_gc
@@ -165,6 +166,7 @@ def _propagate(
                 _add(cotangents, source, sum_to(part, source.shape))
 
 
+@final
 class _Branches:
     """The branches of `mm.cond` among the nodes of one propagation.
 
@@ -220,6 +222,7 @@ def _is_result(node: Node) -> bool:
     return node.operation is BRANCH_RESULT
 
 
+@final
 class _Recomputation:
     """The values that one differentiation recomputes for functions whose intermediates are not
     stored.
@@ -254,6 +257,7 @@ class _Recomputation:
         return (None, *[cotangents.pop(end, None) for end in ends])
 
 
+@final
 @dataclass(frozen=True)
 class _Connected:
     """An output as an expression of sources, also through evaluated arrays.
@@ -311,6 +315,7 @@ def _connected(output: Node, sources: Sequence[Node], closes: bool) -> _Connecte
     return _Connected(images[0], images[1:count], known, rebuilt, lost, closed)
 
 
+@final
 class _Dependence:
     """Which records depend on sources.
 

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from statistics import median
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, final
 
 import magmath as mm
 from magmath.cost import Machine, OperationRate
@@ -33,6 +33,7 @@ PRODUCT: Final = "gemm"
 """The operation with rates of its own (`GemmRate`)."""
 
 
+@final
 class Operands(NamedTuple):
     """Vectors of n elements: numbers in 0.5 … 1.5, masks, numbers of 64 groups, indices in random
     order; and the numbers as a matrix, and as rows of eight, with a mask of these."""
@@ -131,6 +132,7 @@ SQUARES: Final[Mapping[str, Callable[[Any], Any]]] = {
 """Expressions on a symmetric positive definite matrix."""
 
 
+@final
 class Sample(NamedTuple):
     """The least seconds of a call, its work, and the bytes that it touches."""
 

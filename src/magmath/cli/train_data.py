@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
@@ -27,6 +27,7 @@ _AUGMENTED = ("cifar-10", "cifar-100", IMAGES)
 """The data sets that are augmented by default."""
 
 
+@final
 @dataclass(frozen=True)
 class TrainData:
     """Training and test data, each a pair of arrays or a loader, and their properties.

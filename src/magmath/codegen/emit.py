@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Shape = tuple[int, ...]
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class NativeOperand:
     """A local array or scalar of a native function: its name there, its shape and type.
@@ -50,6 +51,7 @@ class NativeOperand:
         return f"{self.name}[{', '.join(local)}]"
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class NativeCall:
     """One instruction to be written: its result, operands and attributes, their tiles (by global
@@ -75,6 +77,7 @@ class NativeCall:
     shapes: tuple[Shape, ...] = ()  # the operands'
 
 
+@final
 @dataclass
 class Writer:
     """Source lines with indentation and fresh names."""
@@ -119,6 +122,7 @@ OperandView = Callable[[NativeCall, "torch.Tensor"], "torch.Tensor | None"]
 view has them. It depends only on the call's attributes and tiles."""
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class IndexMap:
     """The native form of an operation whose every element is one element of its first operand.
@@ -133,6 +137,7 @@ class IndexMap:
     view: OperandView | None = None
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Writing:
     """The native form of an operation that overwrites a part of its first operand by its second

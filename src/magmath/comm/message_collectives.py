@@ -7,7 +7,7 @@ the minimal number of bytes, in one or two rounds of all-to-all messages.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, final
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ Messages: TypeAlias = Sequence[tuple[int, Tensor]]
 ExchangeFunction: TypeAlias = Callable[[Messages, Messages], None]
 
 
+@final
 class MessageCollectives:
     """The collectives, for one rank. All tensors are contiguous and in host memory."""
 

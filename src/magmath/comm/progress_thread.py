@@ -11,7 +11,7 @@ import queue
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from typing import Final, final
 
 from magmath.comm.communicator import Communicator
 from magmath.errors import WorkerLost
@@ -19,6 +19,7 @@ from magmath.errors import WorkerLost
 _JOIN_SECONDS: Final = 5.0
 
 
+@final
 class Task:
     """A unit of work for a progress thread. `wait` returns when it is done."""
 
@@ -51,6 +52,7 @@ class Task:
         return self._error is None
 
 
+@final
 class ProgressThread:
     """The progress thread of one rank. `comm`: the communicator of all progress threads, which it
     closes.

@@ -18,6 +18,7 @@ COUNTERS: Final = 4
 """The number of counters in addition to those of the workers."""
 
 
+@final
 class Denied(Enum):
     """Why a worker does not get a number."""
 

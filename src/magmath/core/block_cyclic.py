@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import final
 
 from magmath.core.cpu import CACHE_LINE
 
@@ -39,6 +40,7 @@ def panel_rows(extent: int, workers: int) -> int:
     return min(MAX_PANEL_ROWS, max(1, -(-rows // 8) * 8 if rows > 8 else rows))
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class BlockCyclicRows:
     """`extent` rows assigned cyclically to `size` workers in panels of `rows`; `rank` is this

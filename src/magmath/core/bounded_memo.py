@@ -4,7 +4,7 @@ of a function: a plain dict for cheap values, and a least-recently-used one for 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TypeVar
+from typing import TypeVar, final
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -21,6 +21,7 @@ def store_bounded(known: dict[K, V], key: K, value: V, max_entries: int) -> V:
     return value
 
 
+@final
 class RecentlyUsed(OrderedDict[K, V]):
     """A memo that drops the least recently used entry when it has more than `max_entries`."""
 

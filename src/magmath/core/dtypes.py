@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
 from magmath.errors import DTypeError, RangeError
 
 
+@final
 @dataclass(frozen=True, slots=True, eq=False)
 class DType:
     """An element type: name, kind ("bool", "int", "uint", "float", "complex"), bytes.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 from magmath.graph.operation import Line
 
@@ -22,6 +22,7 @@ MIN_EXCESS = 1e-4
 _COLUMNS = ("predicted", "measured", "bytes moved", "messages", "memory")
 
 
+@final
 @dataclass(frozen=True)
 class ExplainedInstruction:
     """The costs of an instruction of a program.
@@ -64,6 +65,7 @@ class ExplainedInstruction:
     by_worker: tuple[float, ...] = ()
 
 
+@final
 @dataclass(frozen=True)
 class CostTotals:
     """The total costs of several instructions: those of one operation, or of one line."""
@@ -216,6 +218,7 @@ class Summed:
         return Group(*[_rich(heading, groups) for heading, groups in self.tables()])
 
 
+@final
 @dataclass(frozen=True, repr=False)
 class Explanation(Summed):
     """The computation of an array or a training step. It prints as a listing with tables.
@@ -257,6 +260,7 @@ class Explanation(Summed):
         return f"{predicted} ({self.measured_memory:,} measured)"
 
 
+@final
 @dataclass(repr=False)
 class Profile(Summed):
     """The runs in a `profile` block. `runs`: the explanation of each, with measured seconds."""

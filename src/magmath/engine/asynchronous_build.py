@@ -23,6 +23,7 @@ from magmath.passes.environment import Environment
 from magmath.program.instructions import AsynchronousStep, Program, Slot, WorkerProgram
 
 
+@final
 @dataclass(frozen=True, eq=False)
 class AsynchronousDivision:
     """The division of a step that each worker runs on its own.

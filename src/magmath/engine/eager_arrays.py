@@ -74,6 +74,7 @@ _NEVER: Mapping[Any, Recipe] = MappingProxyType({})
 """The recipes of a signature whose nodes are not computed eagerly."""
 
 
+@final
 class _Attempt:
     """The computation of a node.
 

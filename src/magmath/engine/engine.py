@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Hashable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, final
 
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.paused_gc import paused_gc
@@ -77,6 +77,7 @@ class Target(Protocol):
         """Store a new value."""
 
 
+@final
 class _Expression(NamedTuple):
     """What one evaluation computes.
 
@@ -92,6 +93,7 @@ class _Expression(NamedTuple):
     results: Sequence[Node]
 
 
+@final
 class Engine:
     """Compiles and runs the programs of one pool."""
 

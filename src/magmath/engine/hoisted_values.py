@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from magmath.engine.engine import Engine
 
 
+@final
 @dataclass(frozen=True)
 class HoistedGraph:
     """A graph without its hoisted values.

@@ -51,6 +51,7 @@ class Pending(Protocol):
         """True if the value has been computed."""
 
 
+@final
 class _Noted(NamedTuple):
     """A result of differentiation: the array, and its node at that time, which an update in place
     replaces."""
@@ -71,6 +72,7 @@ class _Noted(NamedTuple):
         return None if original.value is not None or original.is_leaf_or_constant else original
 
 
+@final
 class _Call(NamedTuple):
     """The results of a call of `grad`."""
 
@@ -78,6 +80,7 @@ class _Call(NamedTuple):
     value: _Noted
 
 
+@final
 class _OfThread(local):
     """The latest updates and calls of a thread."""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import final
 
 from magmath.core.byte_sizes import format_bytes
 from magmath.errors import MemoryLimitError
@@ -21,6 +22,7 @@ _MAX_SHOWN = 5
 GAP_SHARE = 0.05  # the part of the room that is left for gaps between the blocks of the heap
 
 
+@final
 @dataclass(frozen=True)
 class Need:
     """The bytes that a program needs on the worker that needs most.

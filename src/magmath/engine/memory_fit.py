@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import final
 
 from magmath.engine.memory_check import GAP_SHARE, could_exceed, need_of
 from magmath.passes import pipeline
@@ -20,6 +21,7 @@ from magmath.program.instructions import Program
 ROUNDS = 4
 
 
+@final
 @dataclass(frozen=True)
 class _Attempt:
     """A program, the bytes that it needs on a worker, and the seconds of second computations."""

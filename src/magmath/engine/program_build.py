@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 import msgspec
 
@@ -30,6 +30,7 @@ UNSENT = -1
 """The identifier of a program that the workers do not have."""
 
 
+@final
 @dataclass(frozen=True)
 class Compiled:
     """A program on the workers, and the positions of the graph leaves that it reads."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, final
 from weakref import ref
 
 from magmath.core.bounded_memo import RecentlyUsed
@@ -33,6 +33,7 @@ NeededCopy: TypeAlias = tuple[int, Layout]
 """The position of an array among the leaves of a graph, and the layout that the graph needs."""
 
 
+@final
 class NeededCopies:
     """The arrays that graphs only redistribute between workers, by the structure of the graph."""
 
@@ -68,6 +69,7 @@ def _needed_copies(graph: Graph, environment: Environment) -> Iterator[NeededCop
                 yield position, want
 
 
+@final
 class RedistributionCache:
     """The cached copies on one pool.
 

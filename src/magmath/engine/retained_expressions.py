@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import local
+from typing import final
 
 from magmath.graph import Node
 
 
+@final
 class _State(local):
     """What a thread keeps."""
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import final
 
 
+@final
 class _Reservations(threading.local):
     """What this thread has taken: how to give it back, and the number of active blocks."""
 

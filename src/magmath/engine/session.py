@@ -6,7 +6,7 @@ import atexit
 from collections.abc import Iterator, Sequence
 from threading import RLock
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 from magmath.engine.engine import Engine
 from magmath.errors import WorkerError, WorkerLost
@@ -25,6 +25,7 @@ _session: Session | None = None
 _starting = RLock()
 
 
+@final
 class Session:
     """The result of `init`: a context manager that shuts the pool down at its end.
 

@@ -232,6 +232,7 @@ class Scope:
 TracedType = TypeVar("TracedType", bound="Trace | Scope")
 
 
+@final
 class _State(local):
     """The trace of a thread: others may compute meanwhile."""
 

@@ -26,6 +26,7 @@ Poll = Callable[[int, list[float]], bool]
 REPORT_SECONDS = 0.05  # between polls of worker 0 for interrupts and reports of progress
 
 
+@final
 @dataclass(frozen=True)
 class OneWorkerMemory:
     """The memory of blocks as a program of one worker sees it: shared arrays are those of all

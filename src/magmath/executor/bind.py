@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, suppress
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 import torch
 
@@ -35,6 +35,7 @@ from magmath.program.instructions import Call, Emit, Instruction, Program, Redis
 NO_SEGMENTS: Mapping[range, ReadyCall] = {}
 
 
+@final
 class Calls:
     """Ready calls in order, with the instruction of each for the user's line.
 
@@ -244,6 +245,7 @@ def _check_abandoned(context: Context) -> None:
         raise error
 
 
+@final
 class Former(NamedTuple):
     """A binding that is equal to another one, except for the memory of the slots in `changed`,
     which the instructions at `positions` access."""
@@ -253,6 +255,7 @@ class Former(NamedTuple):
     positions: Collection[int]
 
 
+@final
 @dataclass
 class Binding:
     """A program bound to certain arrays: the calls of its prologue and of every step, created on

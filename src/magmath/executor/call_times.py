@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 
+@final
 class CallTime(NamedTuple):
     """The seconds of a call that executes the instructions at some positions."""
 

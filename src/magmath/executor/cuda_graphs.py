@@ -147,6 +147,7 @@ class Recording:
             self.calls = _with_graphs(self._binding, self._runs, equal) or self.calls
 
 
+@final
 class Watch:
     """What the calls of one step do that no graph can do.
 

@@ -224,6 +224,7 @@ class _WholeTile:
 _whole_tile = lru_cache(maxsize=4096)(_WholeTile)
 
 
+@final
 class _EagerInstruction(NamedTuple):
     """The computation of nodes of one signature: the placement of the result, NumPy's function of
     operands and result if it is faster, and NumPy's type of the result if there is one."""

@@ -22,6 +22,7 @@ from magmath.ops.leaves import CONSTANT, SCALAR
 EagerValues = Sequence[np.ndarray[Any, Any]]
 
 
+@final
 class _EagerInstruction(NamedTuple):
     """A call of an operation's function: the positions of operands and result, and its form."""
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 import torch
 
@@ -53,6 +53,7 @@ the same blocks of memory in turn, which takes some tens of sets."""
 CHUNK_SECONDS = 0.05  # between polls for interrupts and reports of progress
 
 
+@final
 class Executable:
     """A program on this worker, with the arena and the bindings that its runs reuse."""
 

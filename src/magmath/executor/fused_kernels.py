@@ -120,6 +120,7 @@ def _groups(tensors: Tensors, run: range) -> Iterator[_Group]:
         yield group
 
 
+@final
 @dataclass
 class _Group:
     """Instructions of one shape, as lines of a kernel.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import final
 
 from magmath.codegen.emit import (
     IndexMap,
@@ -32,6 +33,7 @@ from magmath.ops import OPERATIONS
 from magmath.program.instructions import Call, Emit, Instruction, Program, Redistribute
 
 
+@final
 @dataclass(frozen=True)
 class _Member:
     """An instruction that joins a loop over `shape`: each step computes, reads or writes one
@@ -51,6 +53,7 @@ class _Member:
     offset: tuple[int, ...] = ()
 
 
+@final
 @dataclass(frozen=True)
 class _StepCode:
     """The code of one step of a nest, during its writing: the registers of elements and of slots,
@@ -70,6 +73,7 @@ DIVIDED_RANGE = ("first", "last")
 """The limits of the outermost loop in a function that computes a part of a divided loop."""
 
 
+@final
 class FusedLoops:
     """The instructions that wait to be written as few loops.
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar, final
 
 if TYPE_CHECKING:
     import torch
@@ -22,6 +22,7 @@ LONG = 1 << 12
 """Minimum number of elements of a long array."""
 
 
+@final
 @dataclass(frozen=True)
 class Access:
     """Memory that a call reads or writes, from its first byte to the one after its last.

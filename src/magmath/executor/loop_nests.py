@@ -27,6 +27,7 @@ Shape = tuple[int, ...]
 MemberType = TypeVar("MemberType", bound=Member)
 
 
+@final
 @dataclass(frozen=True)
 class PartLoop(Generic[MemberType]):
     """A loop over a part of an array of shape `whole`, which begins at `offset`.

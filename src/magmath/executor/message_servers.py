@@ -34,6 +34,7 @@ _NONE = -1
 """The reply to a request for a step if none is left."""
 
 
+@final
 class _Request(IntEnum):
     """The first integer of a request; those that follow are in parentheses."""
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import final
 
 import torch
 
@@ -110,6 +111,7 @@ def _segments(program: Program, tensors: Tensors, exact: bool) -> list[range]:
     return found
 
 
+@final
 @dataclass
 class _LineGroup:
     """Lines of a segment that one thread executes, or that several threads divide."""
@@ -118,6 +120,7 @@ class _LineGroup:
     is_divided: bool
 
 
+@final
 class _Lowering:
     """The state of writing source.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import final
 
 import torch
 
@@ -19,6 +20,7 @@ Find = Callable[[Tensors], torch.Tensor]
 """Returns a tensor of a binding."""
 
 
+@final
 @dataclass(frozen=True)
 class Segment:
     """A range of instructions in a native function.
@@ -32,6 +34,7 @@ class Segment:
     divided: tuple[bool, ...]
 
 
+@final
 @dataclass(frozen=True)
 class NativeSource:
     """The source of a native function, and how a binding finds the arguments of its calls.
@@ -53,10 +56,12 @@ class NativeSource:
         return [find(tensors).data_ptr() for find in self.find]
 
 
+@final
 class NoNativeForm(Exception):
     """An instruction has no native form."""
 
 
+@final
 class Arguments:
     """The arguments of a native function: arrays get names on first use.
 

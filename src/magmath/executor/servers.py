@@ -41,6 +41,7 @@ class StepExecutable(Protocol):
 Bind = Callable[[Program, Context], StepExecutable]
 
 
+@final
 @dataclass(frozen=True)
 class ServerRun:
     """A run of steps: the arrays of all slots, the scalars, the values of the counts before the

@@ -38,6 +38,7 @@ from magmath.program.instructions import Program
 Result = TypeVar("Result")
 
 
+@final
 @dataclass(frozen=True)
 class LaneMemory:
     """The worker's heap as the lanes use it: one arena for each lane, all other blocks shared."""

@@ -76,6 +76,7 @@ class _SegmentsTier(Alternative):
         self._forms.close()
 
 
+@final
 class _Alone:
     """A worker that selects alone."""
 

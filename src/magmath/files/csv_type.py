@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from codecs import BOM_UTF8
+from typing import final
 
 from magmath.core.dtypes import DType, float64, int64, integer_bounds, uint64
 from magmath.errors import DataError
@@ -18,6 +19,7 @@ _MAX_DIGITS = 300
 """Longer integers may be beyond float64."""
 
 
+@final
 class TableTypeScanner:
     """Determines the type of a table from its lines, or returns `given` if that is not None.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, final
 
 from magmath.errors import DataError
 from magmath.files import csv, hdf5, npy, npz, safetensors, zarr
@@ -26,6 +26,7 @@ def _no_finish(path: str, specs: Mapping[str, ArraySpec]) -> None:
     """Do nothing: most formats are complete after the workers have written."""
 
 
+@final
 @dataclass(frozen=True)
 class Format:
     """A file format.

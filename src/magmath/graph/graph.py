@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
+from typing import final
 
 from magmath.graph.operation import Node
 
@@ -60,6 +61,7 @@ def topological_until(
     return order
 
 
+@final
 @dataclass(frozen=True, eq=False)
 class Graph:
     """The nodes that one program computes, with all nodes that they depend on.

@@ -14,12 +14,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import final
 
 from magmath.core.shapes import Shape
 
 LOGICAL_PARTS = 24  # divisible by 1, 2, 3, 4, 6, 8: equal shares for the usual worker counts
 
 
+@final
 @dataclass(frozen=True)
 class IndexNotation:
     """A parsed index notation: the letters of every operand and of the result."""

@@ -31,6 +31,7 @@ Line = tuple[str, int] | None
 NO_ATTRIBUTES: Mapping[str, Any] = MappingProxyType({})
 
 
+@final
 class Node(Arithmetic, Struct, eq=False, weakref=True):
     """An immutable application of an operation.
 
@@ -251,6 +252,7 @@ def set_variable_layout(leaf: Node, layout: Layout) -> None:
 # Operation records
 
 
+@final
 class NumpyUfunc(NamedTuple):
     """NumPy's function for an operation, called with the operands and the result.
 
@@ -315,6 +317,7 @@ def touches_nothing(node: Node, workers: int) -> int:
     return 0
 
 
+@final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveKernel:
     """The collective computation of an operation by the workers of a mesh.
@@ -346,6 +349,7 @@ class CollectiveKernel:
     is_worker_independent: bool = False
 
 
+@final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Operation:
     """One operation.

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from operator import index
-from typing import Any
+from typing import Any, final
 
 from magmath.core.bounded_memo import store_bounded
 from magmath.core.index_set import IndexSet, Tile, tile_shape
@@ -25,6 +25,7 @@ from magmath.layout.rule import BoxLike, UnboundLayout, worker_number
 from magmath.layout.split import HaloRanges, Split
 
 
+@final
 @dataclass(frozen=True, eq=False, repr=False)
 class Layout:
     """The distribution of an array of `shape` over `mesh`.
@@ -400,6 +401,7 @@ class Layout:
             raise LayoutError(f"a malformed layout cannot be decoded: {error}") from error
 
 
+@final
 class Rule(UnboundLayout):
     """An unbound layout, created by the constructors of `Layout`; immutable and hashable."""
 

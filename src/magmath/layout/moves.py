@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from magmath.layout.mesh import Mesh
 Select: TypeAlias = tuple["slice | NDArray[np.int64]", ...]
 
 
+@final
 class Move(NamedTuple):
     """A copy of a part of a tile of worker `source` into a tile of worker `target`.
 
@@ -40,6 +41,7 @@ class Move(NamedTuple):
     combine: bool = False
 
 
+@final
 class _Request(NamedTuple):
     """A part that a worker needs: the global indices, and the tile in which it stores them."""
 
@@ -51,6 +53,7 @@ class _Request(NamedTuple):
     """Offset in the source mesh of the contributor whose partial values these are."""
 
 
+@final
 class _Match(NamedTuple):
     """The intersection of a source tile and a requested part; `position`: the source's mesh
     position."""
@@ -183,6 +186,7 @@ def _pieces(layout: Layout) -> Iterator[tuple[Tile, list[int]]]:
 # Sources -----------------------------------------------------------------------------------
 
 
+@final
 class _SourceChooser:
     """Chooses the workers that send each part, and balances the elements that each of them
     sends."""

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import final
 
 from magmath.errors import ShapeError
 from magmath.layout.layout import Layout
@@ -24,6 +25,7 @@ from magmath.layout.transition import collective_name, has_same_tiles
 SINGLE_STAGE_SIZE = 1024
 
 
+@final
 @dataclass(frozen=True, eq=False)
 class WorkerTraffic:
     """Elements and messages that one worker receives and sends in a stage."""
@@ -34,6 +36,7 @@ class WorkerTraffic:
     messages_out: int = 0
 
 
+@final
 @dataclass(frozen=True, eq=False)
 class Stage:
     """Moves that can run concurrently, after all earlier stages.
@@ -103,6 +106,7 @@ class Stage:
         return f"<Stage {self.kind}: {self.source} -> {self.target}, {len(self.moves)} moves>"
 
 
+@final
 @dataclass(frozen=True, eq=False)
 class Redistribution:
     """The change of an array from one layout to another: a sequence of stages."""

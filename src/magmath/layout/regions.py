@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
+from typing import final
 
 import numpy as np
 
@@ -20,6 +21,7 @@ MAX_SECTIONS = 12
 """Maximum number of sections along the leading dimensions."""
 
 
+@final
 @dataclass(frozen=True)
 class Interval:
     """An interval of one dimension and its owner along the mesh axis (None if unsplit); `hidden`:
@@ -31,6 +33,7 @@ class Interval:
     hidden: bool = False
 
 
+@final
 @dataclass(frozen=True)
 class Region:
     """A rectangle, and the workers that store it; no workers for omitted parts."""
@@ -39,6 +42,7 @@ class Region:
     holders: tuple[int, ...]
 
 
+@final
 @dataclass(frozen=True)
 class ArraySection:
     """A section of an array: its position along the leading dimensions, the intervals of the last

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import index
-from typing import Self, TypeAlias
+from typing import Self, TypeAlias, final
 
 from magmath.errors import LayoutError
 from magmath.layout.boxes import Box
@@ -25,6 +25,7 @@ BoundParts: TypeAlias = tuple[
 _OpenBox: TypeAlias = tuple[tuple[int | None, int | None], ...]
 
 
+@final
 @dataclass(frozen=True)
 class Term:
     """The split of one dimension: contiguous pieces, or cyclic blocks if `block` is set."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from operator import index
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, final
 
 from magmath.core.index_set import IndexSet
 from magmath.errors import LayoutError
@@ -28,6 +28,7 @@ def even_cuts(extent: int, count: int) -> tuple[int, ...]:
     return tuple([piece * short + min(piece, longer) for piece in range(count + 1)])
 
 
+@final
 @dataclass(frozen=True)
 class Blocks:
     """Contiguous pieces [cuts[i], cuts[i + 1]), piece i owned by coordinate owners[i].
@@ -92,6 +93,7 @@ class Blocks:
         return f": {'+'.join([str(b - a) for a, b in pairwise(self.cuts)])}"
 
 
+@final
 @dataclass(frozen=True)
 class Cyclic:
     """Blocks of `block` indices, assigned in turn to the coordinates 0 … count - 1.
@@ -136,6 +138,7 @@ class Cyclic:
         return f" by {self.block}"
 
 
+@final
 @dataclass(frozen=True)
 class HaloRanges:
     """Any range [start, stop) for each coordinate: with overlaps, with gaps, or empty.
@@ -174,6 +177,7 @@ class HaloRanges:
 Pieces: TypeAlias = "Blocks | Cyclic | HaloRanges"
 
 
+@final
 @dataclass(frozen=True)
 class Split:
     """The split of an array dimension along `mesh_axis` into `pieces`."""

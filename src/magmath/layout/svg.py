@@ -12,7 +12,7 @@ import math
 import zlib
 from collections.abc import Callable, Sequence
 from html import escape
-from typing import Any, Protocol
+from typing import Any, Protocol, final
 
 from magmath.layout.checks import LayoutParts
 from magmath.layout.regions import ArraySection, Interval, Region, array_sections
@@ -131,6 +131,7 @@ def _text_colour(background: str) -> str:
     return "#000" if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else "#fff"
 
 
+@final
 class _Scale:
     """Maps indices to pixels along one dimension, proportionally, with a minimum width."""
 
@@ -151,6 +152,7 @@ class _Scale:
         return self.ends[index]
 
 
+@final
 class _Drawing:
     """The elements of a picture, and the current vertical position."""
 

@@ -80,6 +80,7 @@ class WindowSource(ChunkSource):
         return tuple(self._communicator.window(nbytes))
 
 
+@final
 class Block(NamedTuple):
     """A block of the heap: `nbytes` at `offset` in chunk number `chunk`; the same on each worker.
 

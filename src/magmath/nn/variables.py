@@ -32,6 +32,7 @@ MODULE_STREAMS = 1 << 50
 STREAMS_EACH = 1 << 32
 
 
+@final
 class Parameter(Variable):
     """A variable that training updates.
 
@@ -89,6 +90,7 @@ def _is_shape(value: Any) -> bool:
     return isinstance(value, tuple) and all(isinstance(n, int) for n in value)
 
 
+@final
 class Buffer(Variable):
     """A variable that is part of a module's state and is not trained, such as a running mean.
 

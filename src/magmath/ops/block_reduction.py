@@ -47,6 +47,7 @@ BlockRanges = tuple[Range, ...]
 """A range for each dimension of the operand, in local positions."""
 
 
+@final
 class ExpressionStep(NamedTuple):
     """One operation of the operand's expression.
 

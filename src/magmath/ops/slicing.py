@@ -8,7 +8,7 @@ which broadcast; it overwrites the operand in place if nothing else needs it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -70,6 +70,7 @@ def check_written(operation: str, x: Node, values: Node, shape: Shape) -> None:
 # views of regular positions -------------------------------------------------------------------
 
 
+@final
 class SlicedView:
     """Elements of a tensor, given by one range or tensor of positions for each dimension.
 

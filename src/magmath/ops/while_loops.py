@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, final
 
 from magmath.core.dtypes import DType, bool_
 from magmath.errors import MagmathError
@@ -20,6 +20,7 @@ from magmath.graph import Node, Operation, Shape, make_node
 from magmath.graph.operation import Line
 
 
+@final
 @dataclass(frozen=True, eq=False)
 class LoopBody:
     """One step of a loop, as expressions of placeholders.

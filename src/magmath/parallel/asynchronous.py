@@ -31,6 +31,7 @@ from magmath.passes.environment import Environment
 from magmath.transform.loop_program import row_of, with_row
 
 
+@final
 @dataclass
 class _Past:
     """The last values of a parameter: an array (staleness + 1, …), a ring of rows by the number of

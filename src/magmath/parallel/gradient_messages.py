@@ -6,7 +6,7 @@ the batch. In deterministic mode, where the planner divides no sums, there is on
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 from magmath.api.data_types import astype
 from magmath.api.elementwise import greater_equal, maximum, not_equal
@@ -93,6 +93,7 @@ def _with_parts(layout: Layout, count: int) -> Layout:
 # one bit --------------------------------------------------------------------------------------
 
 
+@final
 class OneBit(NamedTuple):
     """Parts (workers, n) in one bit for each element: the signs, packed, and the values that stand
     for positive and negative elements of each part, (workers, 1)."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, final
 
 from magmath.graph import Graph, Node, applied, users_of
 from magmath.layout import Layout
@@ -108,6 +108,7 @@ def _divides_alike(x: Node, node: Node) -> bool:
     return all(own == split or (n == 1 and own is None) for n, own, split in pairs)
 
 
+@final
 @dataclass
 class _Expression:
     """The computation of an operand: its steps, and the stored nodes that they read."""

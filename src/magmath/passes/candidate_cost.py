@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 from magmath.core.bounded_memo import store_bounded
 from magmath.core.stage_times import count
@@ -29,6 +29,7 @@ RESOLUTION = 5e-7  # seconds; candidates closer than this count as equal, and th
 MAX_CACHED_COSTS = 20_000  # maximum number of cached costs
 
 
+@final
 @dataclass(frozen=True)
 class CandidateWithRedistributions:
     """A candidate with its whole cost: the seconds of `CandidateArithmetic` and those of the
@@ -42,6 +43,7 @@ class CandidateWithRedistributions:
     memory: int
 
 
+@final
 class OperandState(NamedTuple):
     """The state of an operand: its layout, the bytes of an element, whether it is in memory before
     anything is computed (`is_stored`), and the layouts in which copies of it exist."""
@@ -52,6 +54,7 @@ class OperandState(NamedTuple):
     copies: tuple[Layout, ...]
 
 
+@final
 class PlanChoice(NamedTuple):
     """The candidate that the place pass chooses: its whole cost in units of RESOLUTION, the seconds
     of its `CandidateArithmetic`, and the bytes by which decompositions of an operation are
@@ -63,6 +66,7 @@ class PlanChoice(NamedTuple):
     workspace: int
 
 
+@final
 @dataclass(frozen=True, eq=False, slots=True)
 class CandidateArithmetic:
     """A candidate with the costs that no operand changes: the predicted seconds of its local
@@ -73,6 +77,7 @@ class CandidateArithmetic:
     result: dict[Layout | None, float] = field(default_factory=dict)
 
 
+@final
 class CostCache:
     """The cached costs for one environment."""
 
@@ -159,6 +164,7 @@ def cost_cache_of(environment: Environment) -> CostCache:
     return CostCache(environment)
 
 
+@final
 @dataclass(frozen=True)
 class CandidateCosts:
     """The costs of a node's candidates, given the states of its operands and the layout hint of

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import combinations, product
+from typing import final
 
 from magmath.graph import Node
 from magmath.graph.collective_nodes import is_collective
@@ -22,6 +23,7 @@ from magmath.layout import Blocks, Layout, Mesh, Split, even_cuts
 from magmath.passes.environment import Environment
 
 
+@final
 @dataclass(frozen=True)
 class LayoutCandidate:
     """A possible division of a node: the layouts of its operands and of its result."""

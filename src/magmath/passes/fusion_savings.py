@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 from magmath.core.bounded_memo import store_bounded
 from magmath.graph import Graph, Node
@@ -26,6 +26,7 @@ from magmath.passes.plan_decisions import (
 )
 
 
+@final
 class Savings(NamedTuple):
     """The seconds that `fuse` saves on a group, and the nodes that it adds, which groups share: the
     name, the operand (by its number in the group) and the seconds of each."""
@@ -34,6 +35,7 @@ class Savings(NamedTuple):
     merged: Sequence[tuple[str, int, float]]
 
 
+@final
 @dataclass(frozen=True, eq=False)
 class GroupForm:
     """A form of fusion groups: the kinds of its nodes, and their operands. These are numbers of
@@ -85,6 +87,7 @@ def _form(
     return GroupForm(kinds, operands, decisions.environment)
 
 
+@final
 @dataclass(frozen=True)
 class FusionGroup:
     """A fusion group of a graph: its form, the numbers of its nodes, and those of its operands."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import final
 
 from magmath.core.dtypes import int64
 from magmath.graph import Graph, Node, applied, apply, topological, users_of
@@ -74,6 +75,7 @@ def _is_worth_memory(node: Node) -> bool:
 # normalization folded into weights ----------------------------------------------------------------
 
 
+@final
 @dataclass(frozen=True)
 class _Scaled:
     """Multiplying dimension `own` of operand `operand` multiplies dimension `result` of the

@@ -49,6 +49,7 @@ def walk(
         yield at, node, False
 
 
+@final
 @dataclass(frozen=True)
 class Occupation:
     """The memory of the temporaries of a schedule.

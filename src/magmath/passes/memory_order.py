@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import final
 
 from magmath.graph import Graph, Node
 from magmath.graph.operation import MemoryOrder
@@ -65,6 +66,7 @@ def _visible(graph: Graph, storage: Storage) -> Iterable[Node]:
     yield from storage.window
 
 
+@final
 class _Groups:
     """Sets of nodes with one memory order, as a union-find structure over the owners of memory."""
 

@@ -19,6 +19,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
+from typing import final
 
 from magmath.core.bounded_memo import store_bounded
 from magmath.core.paused_gc import paused_gc
@@ -41,6 +42,7 @@ BORDERS = ("rows", "columns", "whole")
 activations, the samples of the batch), split along the last one, or whole on every worker."""
 
 
+@final
 @dataclass(frozen=True)
 class LayerOptions:
     """A layer of a step: the leaves of its parameters, and their layouts under each option.
@@ -61,6 +63,7 @@ class LayerOptions:
         return zip(self.leaves, self.options[option], strict=True)
 
 
+@final
 @dataclass(frozen=True)
 class ChosenOptions:
     """The chosen option of each layer, and the predicted seconds per step of the compared choices:
@@ -165,6 +168,7 @@ def _cheapest_path(blocks: Sequence[_Block], options: Sequence[str]) -> list[str
 # blocks -----------------------------------------------------------------------------------------
 
 
+@final
 @dataclass
 class _Block:
     """The operations of one layer, as a graph whose leaves at the borders have no layout yet.
@@ -298,6 +302,7 @@ def _owners(step: Graph, layers: Sequence[LayerOptions]) -> dict[Node, int]:
     return owner
 
 
+@final
 @dataclass
 class _Cut:
     """The state of cutting one block out of a step."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import final
 
 from magmath.core.stage_times import stage
 from magmath.graph import Graph, Node
@@ -37,6 +38,7 @@ from magmath.passes.simplify import simplify
 from magmath.passes.storage_sharing import Storage, assign_storage
 
 
+@final
 @dataclass(frozen=True)
 class Planned:
     """A planned graph: every node has a layout, a position in the schedule, storage, and there a

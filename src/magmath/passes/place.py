@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import final
 
 from magmath.graph import Graph, Node
 from magmath.graph.operation import Line
@@ -66,6 +67,7 @@ def _lines_of_users(graph: Graph) -> dict[Node, Line]:
     return found
 
 
+@final
 @dataclass(frozen=True)
 class NodeCandidates:
     """The candidates of `place` at a contraction or a factorization, the chosen one first.
@@ -102,6 +104,7 @@ Copies = Mapping[Layout, Node]
 NO_COPIES: Copies = {}
 
 
+@final
 @dataclass
 class _Placing:
     """The state of one pass: the placed node of each node, and the copies so far."""

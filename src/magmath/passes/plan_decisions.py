@@ -44,6 +44,7 @@ class ArrayState:
         """The seconds of a copy in another layout, and its state."""
 
 
+@final
 @dataclass(frozen=True, eq=False, slots=True)
 class Decision:
     """The decision about a node with operands in certain states.
@@ -203,6 +204,7 @@ def _with_layouts(node: Node, inputs: Iterable[Layout], output: Layout) -> Node:
     return node.replace(tuple(sources), output)
 
 
+@final
 @dataclass(frozen=True)
 class StepList:
     """A graph, or a decomposition of a node, as a list of steps.

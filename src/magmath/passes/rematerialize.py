@@ -38,6 +38,7 @@ SMALL = 16
 dropped that raises the memory elsewhere by less than this part."""
 
 
+@final
 @dataclass(frozen=True)
 class Rematerialized:
     """A graph with second computations, its schedule, and for each of them the first one."""
@@ -79,6 +80,7 @@ def rematerialize(
     )
 
 
+@final
 @dataclass(frozen=True)
 class _Dropped:
     """Values in one memory that are computed twice, and the seconds of that for a byte."""

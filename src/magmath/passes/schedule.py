@@ -17,6 +17,7 @@ import heapq
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import final
 
 from magmath.graph import Graph, Node, topological, users_of
 from magmath.passes.aliasing import is_cross_worker
@@ -28,6 +29,7 @@ MAX_GROWTH = 2
 _VIEWS = ("redistribute", "slice", "recompute")
 
 
+@final
 @dataclass(frozen=True)
 class ExecutionOrder:
     """Nodes in the order of execution, and the outputs that may not overwrite their target at once.

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import final
 
 from magmath.graph import Graph, Node, users_of
 from magmath.layout import Layout
@@ -20,6 +21,7 @@ from magmath.passes.aliasing import can_publish, is_cross_worker, is_part, is_sl
 from magmath.passes.schedule import ExecutionOrder
 
 
+@final
 @dataclass
 class Storage:
     """The storage of nodes.

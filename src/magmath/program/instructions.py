@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from math import prod, sqrt
 from operator import index
-from typing import Any
+from typing import Any, final
 
 import msgspec
 
@@ -22,6 +22,7 @@ from magmath.errors import ProtocolError
 from magmath.layout import Layout
 
 
+@final
 class Slot(msgspec.Struct, frozen=True):
     """An array of a program.
 
@@ -49,6 +50,7 @@ class Slot(msgspec.Struct, frozen=True):
     last: int = 0
 
 
+@final
 class Call(msgspec.Struct, frozen=True):
     """Compute slot `out` by an operation of the table on slots `inputs`.
 
@@ -66,6 +68,7 @@ class Call(msgspec.Struct, frozen=True):
     is_recomputation: bool = False
 
 
+@final
 class Redistribute(msgspec.Struct, frozen=True):
     """Redistribute slot `source` into the layout of slot `target`.
 
@@ -79,10 +82,12 @@ class Redistribute(msgspec.Struct, frozen=True):
     overlapped: int = 0
 
 
+@final
 class Barrier(msgspec.Struct, frozen=True):
     """Wait until every worker has reached this instruction."""
 
 
+@final
 class Emit(msgspec.Struct, frozen=True):
     """Report a replicated 0-d slot to the controller."""
 
@@ -96,6 +101,7 @@ LONG = 1 << 22
 """Number of elements that a worker processes in a few milliseconds."""
 
 
+@final
 class WorkerProgram(msgspec.Struct, frozen=True):
     """A program for one worker within a program of all, on slots and scalars of the latter.
 
@@ -109,6 +115,7 @@ class WorkerProgram(msgspec.Struct, frozen=True):
     scalars: list[int]
 
 
+@final
 class AsynchronousStep(msgspec.Struct, frozen=True):
     """The step of a program that each worker runs on its own, on arrays that all share.
 
@@ -136,6 +143,7 @@ class AsynchronousStep(msgspec.Struct, frozen=True):
     advanced: list[tuple[int, int]]
 
 
+@final
 class Program(msgspec.Struct, frozen=True, dict=True):
     """The program that the workers run.
 

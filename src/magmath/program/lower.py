@@ -12,6 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import final
 
 import msgspec
 
@@ -73,6 +74,7 @@ def lower(
     )
 
 
+@final
 @dataclass
 class _Lowering:
     """The state of the lowering: slots and instructions so far."""
@@ -223,6 +225,7 @@ def _workspace_bytes(node: Node) -> int:
     return node.operation.collective.workspace(node, node.layout.mesh.size).nbytes
 
 
+@final
 @dataclass
 class _Access:
     """An instruction's use of one storage: in which layout, and whether it writes."""
@@ -232,6 +235,7 @@ class _Access:
     writes: bool
 
 
+@final
 class _Hazards:
     """The barriers that conflicting accesses need."""
 
@@ -315,6 +319,7 @@ class _Hazards:
         return result
 
 
+@final
 @dataclass
 class _Dirty:
     """The accesses since the last barrier: storage → their layouts."""

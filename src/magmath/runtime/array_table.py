@@ -7,6 +7,7 @@ without communication.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import final
 
 from magmath.comm import Communicator
 from magmath.comm.progress_thread import ProgressThread
@@ -17,6 +18,7 @@ from magmath.program.instructions import Program
 from magmath.runtime.async_transfers import AsyncTransfers
 
 
+@final
 class ArrayTable:
     """The arrays of a worker, in `heap`; its progress thread may transfer some of them
     concurrently. With `frees_at_once`, the memory of an array that a transfer uses is freed at its

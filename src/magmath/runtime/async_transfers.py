@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, final
 
 from magmath.comm.progress_thread import ProgressThread, Task
 from magmath.memory.local_array import LocalArray
@@ -19,6 +19,7 @@ MAX_TRANSFERS: Final = 4
 """Maximum number of pending transfers; a further one first waits for the oldest."""
 
 
+@final
 @dataclass(eq=False, slots=True)
 class Transfer:
     """A task, its program, the arrays that it reads and writes, and those that were released since
@@ -31,6 +32,7 @@ class Transfer:
     released: list[LocalArray] = field(default_factory=list)
 
 
+@final
 class AsyncTransfers:
     """The transfers of one worker, in the order of their start."""
 

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, final
 from weakref import WeakSet
 
 import numpy as np
@@ -72,6 +72,7 @@ AnsweredCommand = (
 )
 
 
+@final
 class CommandQueue:
     """Sends commands to the workers through `transport`, which the constructor starts.
 

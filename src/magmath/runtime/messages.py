@@ -7,7 +7,7 @@ one of these records is a ProtocolError, and received data is never executed or 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar, final
 
 import msgspec
 from msgspec import Meta, Struct
@@ -30,6 +30,7 @@ Steps = Annotated[int, Meta(ge=1)]
 Text = Annotated[str, Meta(max_length=_MAX_TEXT)]
 
 
+@final
 class Put(Struct, frozen=True, tag="put", forbid_unknown_fields=True):
     """Store an array; the frame holds the bytes of the worker's own part."""
 
@@ -40,6 +41,7 @@ class Put(Struct, frozen=True, tag="put", forbid_unknown_fields=True):
     """`Layout.encode()`."""
 
 
+@final
 class Get(Struct, frozen=True, tag="get", forbid_unknown_fields=True):
     """Send back this worker's part of an array, as a `TileMessage`."""
 
@@ -47,6 +49,7 @@ class Get(Struct, frozen=True, tag="get", forbid_unknown_fields=True):
     array: Natural
 
 
+@final
 class Read(Struct, frozen=True, tag="read", forbid_unknown_fields=True):
     """Load an array from a file: each worker reads its own part."""
 
@@ -61,6 +64,7 @@ class Read(Struct, frozen=True, tag="read", forbid_unknown_fields=True):
     """True if workers send `Progress`, with bytes as steps."""
 
 
+@final
 class Write(Struct, frozen=True, tag="write", forbid_unknown_fields=True):
     """Write this worker's part of an array into an existing file."""
 
@@ -71,12 +75,14 @@ class Write(Struct, frozen=True, tag="write", forbid_unknown_fields=True):
     report: bool
 
 
+@final
 class Free(Struct, frozen=True, tag="free", forbid_unknown_fields=True):
     """Drop arrays; donated arrays are ignored. Not answered."""
 
     arrays: list[Natural]
 
 
+@final
 class Define(Struct, frozen=True, tag="define", forbid_unknown_fields=True):
     """Bind a program under a number; the frame holds the program."""
 
@@ -84,12 +90,14 @@ class Define(Struct, frozen=True, tag="define", forbid_unknown_fields=True):
     program: Natural
 
 
+@final
 class Forget(Struct, frozen=True, tag="forget", forbid_unknown_fields=True):
     """Drop a program. Not answered."""
 
     program: Natural
 
 
+@final
 class Run(Struct, frozen=True, tag="run", forbid_unknown_fields=True):
     """Run a program `steps` times; its outputs become the arrays `outputs`."""
 
@@ -110,6 +118,7 @@ class Run(Struct, frozen=True, tag="run", forbid_unknown_fields=True):
     answer when it has started, and wait for it when its outputs are used."""
 
 
+@final
 class Interrupt(Struct, frozen=True, tag="interrupt", forbid_unknown_fields=True):
     """Stop every run of many steps up to this ticket after its next chunk; with `abandon`, also
     stop runs that overwrite nothing, between two instructions. Not answered."""
@@ -118,20 +127,24 @@ class Interrupt(Struct, frozen=True, tag="interrupt", forbid_unknown_fields=True
     abandon: bool = False
 
 
+@final
 class Resume(Struct, frozen=True, tag="resume", forbid_unknown_fields=True):
     """All workers failed at the same place and are in step: execute runs again. Not answered."""
 
 
+@final
 class Stats(Struct, frozen=True, tag="stats", forbid_unknown_fields=True):
     """Send back the worker's counters, as `Counters`."""
 
     ticket: Natural
 
 
+@final
 class Stop(Struct, frozen=True, tag="stop", forbid_unknown_fields=True):
     """End the worker. Not answered."""
 
 
+@final
 class Hello(Struct, frozen=True, tag="hello", forbid_unknown_fields=True):
     """A worker is ready.
 
@@ -151,12 +164,14 @@ class Hello(Struct, frozen=True, tag="hello", forbid_unknown_fields=True):
     network: tuple[float, float] | None = None
 
 
+@final
 class Done(Struct, frozen=True, tag="done", forbid_unknown_fields=True):
     """A command has been executed."""
 
     ticket: Natural
 
 
+@final
 class Values(Struct, frozen=True, tag="values", forbid_unknown_fields=True):
     """Worker 0's answer to a run: emitted scalars and completed steps. For a timed run, also the
     total seconds of each instruction, and the bytes of the arrays of the run."""
@@ -168,12 +183,14 @@ class Values(Struct, frozen=True, tag="values", forbid_unknown_fields=True):
     memory: Natural = 0
 
 
+@final
 class TileMessage(Struct, frozen=True, tag="tile", forbid_unknown_fields=True):
     """The answer to `Get`; the frame holds the bytes of the worker's part."""
 
     ticket: Natural
 
 
+@final
 class Progress(Struct, frozen=True, tag="progress", forbid_unknown_fields=True):
     """Progress of a run: completed steps, and the scalars emitted since the last report."""
 
@@ -182,6 +199,7 @@ class Progress(Struct, frozen=True, tag="progress", forbid_unknown_fields=True):
     values: list[float]
 
 
+@final
 class Counters(Struct, frozen=True, tag="counters", forbid_unknown_fields=True):
     """The answer to `Stats`."""
 
@@ -189,6 +207,7 @@ class Counters(Struct, frozen=True, tag="counters", forbid_unknown_fields=True):
     values: dict[Text, int | float | str]
 
 
+@final
 class Failure(Struct, frozen=True, tag="failure", forbid_unknown_fields=True):
     """A command failed on this worker."""
 

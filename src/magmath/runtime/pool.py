@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, final
 
 import numpy as np
 import torch
@@ -40,6 +40,7 @@ _numbers: Final = count(1)
 """Numbers of arrays and programs, unique across pools."""
 
 
+@final
 @dataclass(frozen=True)
 class Topology:
     """The hosts of the workers, by number, and the resources of each worker.
@@ -66,6 +67,7 @@ class Topology:
         )
 
 
+@final
 class _DefinedProgram(NamedTuple):
     """A program that the workers have bound: layouts and types of its outputs, and donated
     inputs."""
@@ -75,6 +77,7 @@ class _DefinedProgram(NamedTuple):
     donors: tuple[int, ...]
 
 
+@final
 class Pool:
     """The workers, through `transport`, which the constructor starts.
 

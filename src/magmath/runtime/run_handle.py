@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 from magmath.errors import ProtocolError
 from magmath.runtime import messages
@@ -26,6 +26,7 @@ class PendingCommands(Protocol):
         """Wait until a command and every earlier one have been answered."""
 
 
+@final
 class RunHandle:
     """A pending or completed run. `outputs`: the numbers of the output arrays."""
 
@@ -113,6 +114,7 @@ class RunHandle:
         self._emitted, self.steps = values, steps
 
 
+@final
 @dataclass(slots=True, eq=False)
 class PendingCommand:
     """An unanswered command: the workers that have not replied, and the replies so far."""

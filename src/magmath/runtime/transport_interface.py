@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar, final
 
 import numpy as np
 
@@ -34,6 +34,7 @@ Expression = TypeVar("Expression")
 """The nodes that the inline worker computes without a program, passed through to the executor."""
 
 
+@final
 @dataclass(slots=True)
 class ControlTraffic:
     """The commands that the controller has sent (a broadcast counts once), and their bytes."""
@@ -42,6 +43,7 @@ class ControlTraffic:
     bytes: int = 0
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
     """The start options of a pool's workers.

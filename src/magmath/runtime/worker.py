@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, final
 
 import msgspec
 import numpy as np
@@ -47,6 +47,7 @@ Compute = Callable[[Sequence[Any], Sequence[Any], dict[Any, View]], list[LocalAr
 """A type of the executor, which alone knows the type of the expressions."""
 
 
+@final
 @dataclass(slots=True)
 class _Bound:
     program: Program
@@ -54,6 +55,7 @@ class _Bound:
     results: list[TileSpec]  # its outputs
 
 
+@final
 class Worker:
     """A device with its arrays and programs; `comm` reaches the other workers of the pool.
 

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from magmath.runtime.run_handle import ProgressCallback, RunHandle
 
 
+@final
 @dataclass(frozen=True)
 class StepSettings:
     """The settings of `fit` that a training step is compiled for."""

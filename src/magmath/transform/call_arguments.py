@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from magmath.ops.leaves import input_leaf, scalar
 _NUMBERS = (bool, int, float, complex)
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class KnownNumber:
     """A number that a function needs while it is traced, and for which it is traced.

@@ -64,6 +64,7 @@ MAX_SPECIALIZATIONS = 256
 """Specializations of a function: those used least recently are traced again."""
 
 
+@final
 class _CompiledFunction:
     """A function and its specializations."""
 

@@ -17,6 +17,7 @@ from magmath.ops.recomputation import CHECKPOINT
 from magmath.ops.while_loops import LOOP_STATE, WHILE
 
 
+@final
 @dataclass(frozen=True)
 class Subgraph:
     """A part of a function.

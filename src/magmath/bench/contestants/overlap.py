@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
@@ -28,6 +28,7 @@ def overlap() -> Contestant:
     return Overlap()
 
 
+@final
 class Overlap(Contestant):
     """Starts its own pool for each case."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, final
 
 import numpy as np
 import torch
@@ -34,6 +34,7 @@ CONSTANTS: Final = {name.upper(): i for i, name in enumerate(JOB)}
 """The positions in `JOB`, by the names that the sources use."""
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Windows:
     """Windows over images: in both dimensions, the extent of a window, the distances between

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, final
 
 import numpy as np
 import torch
@@ -40,6 +40,7 @@ MANY_FILTERS: Final = 1 << 17  # too many for a second-level cache, and read for
 _PAGE = 4096
 
 
+@final
 @dataclass(frozen=True)
 class Method:
     """The algorithms for the three passes of a convolution: F(tile×tile, 3×3) of a stride."""
@@ -151,6 +152,7 @@ def _view(
     return np.array([address, *strides, images, channels, rows, columns], np.int64)
 
 
+@final
 class _Plan:
     """The JOB of a problem without groups, and the sizes of its workspace."""
 

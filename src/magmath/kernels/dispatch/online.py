@@ -11,11 +11,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import final
 
 from magmath.kernels.dispatch.measurements import Measurements
 from magmath.kernels.dispatch.tuner import ReadyCall, Tuner, no_wait
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class OnlineCandidate:
     """One candidate: a function that binds it, and one that returns False while its code is being
@@ -25,6 +27,7 @@ class OnlineCandidate:
     is_ready: Callable[[], bool]
 
 
+@final
 class OnlineCall:
     """A call that executes and measures its candidates until the tuner has decided, and then the
     fastest one.

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, final
 
 import torch
 
@@ -42,6 +42,7 @@ def is_always_ready() -> bool:
     return True
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """One kernel for an operation; its functions receive a problem (for `gemm`, a product).
@@ -61,6 +62,7 @@ class Candidate:
     fuses: bool = False
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Row:
     """A candidate for an operation, the devices and operand types that it supports, and the module

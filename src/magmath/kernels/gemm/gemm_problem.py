@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import final
 
 import numpy as np
 import torch
@@ -32,6 +33,7 @@ _SIGNED = {
 }
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class GemmProblem:
     """The product out = relu(alpha · a·b + beta · out + bias); relu and bias are optional.

@@ -11,7 +11,7 @@ Gustavson (2000) for the panels (LAPACK's geqrt).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 import torch
 from torch import Tensor
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from magmath.comm.panel_broadcast import PanelBroadcast
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class _Panel:
     """The reflections of a panel of columns, in a ring.
@@ -78,6 +79,7 @@ class _Panel:
         subtract(columns, self.v.mT, turned)
 
 
+@final
 class Reflections:
     """One worker's part of the QR of a, (m, n), with a non-negative diagonal of R.
 

@@ -21,6 +21,7 @@ from magmath.nn.variables import Parameter, deferred
 from magmath.transform.loops import scan
 
 
+@final
 class Direction(Module):
     """The parameters of one layer in one direction of time, for several gates.
 

@@ -9,7 +9,7 @@ least number of the type for maxima.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, final
 
 import numpy as np
 
@@ -55,6 +55,7 @@ class _Pooling(Protocol):
         """Return zeros of these extents of space with g added to each element of its windows."""
 
 
+@final
 class _ByElement:
     """Pooling that visits one element of the window after the other, of NumPy arrays or torch
     tensors."""
@@ -108,6 +109,7 @@ class _ByElement:
         return total
 
 
+@final
 class _ByTorch:
     """Pooling by torch's functions, which supply padding of their own: `padding` at both ends."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 from magmath.core.index_set import IndexSet
 
@@ -92,6 +92,7 @@ def needs(tile: Sequence[Range], kernel: Sequence[int], attributes: Attributes) 
     return [seen(attributes, d, k)(*stretch) for d, (stretch, k) in ranges]
 
 
+@final
 class PaddedRange:
     """A range of x with a value, by default 0, out of bounds, filled in each run.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -84,6 +84,7 @@ def _picked_letters(ndim: int, letters: str, axes: Axis, at: int) -> str:
     return rest[:at] + letters + rest[at:]
 
 
+@final
 class Picker:
     """Converts several index arrays, each along one axis of an array, to local positions.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, final
 
 import numpy as np
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import torch
 
 
+@final
 class LocalIndices(NamedTuple):
     """Local positions, and a mask of the elements that are stored here (None: all are)."""
 
@@ -29,6 +30,7 @@ class LocalIndices(NamedTuple):
     here: torch.Tensor | None
 
 
+@final
 class Locator:
     """Converts global positions of one dimension to positions in the stored indices `held`.
 

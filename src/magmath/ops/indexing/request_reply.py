@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, final
 
 from magmath.core.block_cyclic import round_to_cache_lines
 from magmath.core.request_batching import receive_buffer_bytes, requests_per_round
@@ -32,6 +32,7 @@ NUMBER = 8
 Role = Literal["array", "picked", "index"]
 
 
+@final
 @dataclass(frozen=True)
 class IndexedAccess:
     """Access to elements of an array of `shape` by indices along `axes`.
@@ -136,6 +137,7 @@ def collective_access(
     )
 
 
+@final
 @dataclass(frozen=True)
 class _Exchange:
     """The functions of a `CollectiveKernel` for a record that accesses elements by index."""
@@ -220,6 +222,7 @@ def _last_assignment_bytes(access: IndexedAccess, workers: int) -> int:
 # the kernels on one worker's tiles ----------------------------------------------------------------
 
 
+@final
 class _Named:
     """The rows that this worker's indices select: their numbers in the array, and their owners.
 

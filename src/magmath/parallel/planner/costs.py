@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import product
 from math import ceil
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, final
 
 import numpy as np
 
@@ -43,6 +43,7 @@ SPLIT_DEPTH: Final = 512
 Table = np.ndarray
 
 
+@final
 @dataclass(frozen=True)
 class CostModel:
     """The settings on which the predicted seconds of a step depend.
@@ -63,6 +64,7 @@ class CostModel:
     fused: bool = True
 
 
+@final
 @dataclass(frozen=True)
 class LayerCost:
     """The costs of a layer under one option on one worker, in seconds and bytes.
@@ -80,6 +82,7 @@ class LayerCost:
     memory: float
 
 
+@final
 class LayerTables(NamedTuple):
     """The costs of a layer for each of its options: seconds without the exchange of gradients, the
     seconds of that, and bytes."""
@@ -89,6 +92,7 @@ class LayerTables(NamedTuple):
     memory: Table
 
 
+@final
 @dataclass
 class CostTables:
     """The tables of one graph, mesh and model."""

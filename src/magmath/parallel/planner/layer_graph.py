@@ -29,6 +29,7 @@ SPACE: Final = "space"
 Roles = tuple[str | None, ...]
 
 
+@final
 @dataclass(frozen=True)
 class Edge:
     """A value that one layer reads from another: its bytes, and the roles of its dimensions."""
@@ -38,6 +39,7 @@ class Edge:
     roles: frozenset[str]
 
 
+@final
 @dataclass(frozen=True)
 class Layer:
     """One layer. Numbers are for the whole batch on one worker, forward unless stated otherwise.
@@ -144,6 +146,7 @@ def _without_values(module: Module) -> Module:
     return made
 
 
+@final
 @dataclass(eq=False)
 class _Draft:
     """A layer that is being collected."""
@@ -200,6 +203,7 @@ class _Draft:
         )
 
 
+@final
 class _Grouping:
     """Assigns nodes to layers, in topological order."""
 
@@ -330,6 +334,7 @@ class _Grouping:
         return f"{draft.anchor.name} {draft.number}"
 
 
+@final
 @dataclass(frozen=True)
 class _Divisions:
     """How divisions of the operands pass through a node.

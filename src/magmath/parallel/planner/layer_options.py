@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product
 from math import prod
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, final
 
 import numpy as np
 
@@ -35,6 +35,7 @@ _RESULT: Final = {BATCH: BATCH, OUTPUT: CHANNEL, INPUT: CHANNEL, SPACE: SPACE}
 _OPERAND: Final = {BATCH: BATCH, OUTPUT: REPLICATED, INPUT: CHANNEL, SPACE: SPACE}
 
 
+@final
 @dataclass(frozen=True)
 class PlannerMesh:
     """A mesh of workers: the first axis is the outer one, so members of the last axis are
@@ -122,6 +123,7 @@ def gradient_state(option: Option, roles: frozenset[str], *, is_product: bool) -
 # transfers ---------------------------------------------------------------------------------------
 
 
+@final
 class Exchange(NamedTuple):
     """A collective of a transfer: its kind, the axes of its groups, and the bytes that count for
     it, for each byte of the whole value (see `cost.collectives.algorithms`)."""

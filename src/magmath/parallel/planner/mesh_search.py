@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, final
 
 import numpy as np
 
@@ -37,6 +37,7 @@ _ROUNDS: Final = 30
 """Bisections of the price of memory."""
 
 
+@final
 @dataclass(frozen=True)
 class MeshCandidate:
     """Options for all layers on a mesh.
@@ -156,6 +157,7 @@ def uniform_candidate(tables: CostTables, choice: str) -> MeshCandidate:
     return _candidate(tables, chosen, assignment_problem(tables), 0.0, 0.0)
 
 
+@final
 @dataclass(frozen=True)
 class SimulatedPlanStep:
     """A simulated training step: its seconds in the steady state, and the timeline of some steps
@@ -184,6 +186,7 @@ def simulated_step(
     return SimulatedPlanStep(last - former, timeline)
 
 
+@final
 @dataclass(frozen=True)
 class SearchResult:
     """The result of a search: the best candidate with its simulated step, the fixed strategies

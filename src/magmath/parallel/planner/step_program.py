@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, final
 
 from magmath.cost.collectives import Group, fastest, spans
 from magmath.parallel.planner.costs import CostTables, exchanges
@@ -37,6 +37,7 @@ STEPS: Final = 3
 """Simulated steps, so that the last one shows the steady state."""
 
 
+@final
 @dataclass(frozen=True)
 class SimulatedInstruction:
     """A computation, or a collective of groups of workers.
@@ -54,6 +55,7 @@ class SimulatedInstruction:
     after: tuple[int, ...] = ()
 
 
+@final
 @dataclass
 class StepProgram:
     """The instructions of some steps of a plan, and the last one of each step's backward pass."""
@@ -83,6 +85,7 @@ def step_program(
     return writer.program
 
 
+@final
 class _Writer:
     def __init__(self, tables: CostTables, options: Sequence[Option], sharded: bool) -> None:
         self._tables = tables

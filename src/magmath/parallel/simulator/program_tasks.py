@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, final
 
 from magmath.cost import Level, Link, Machine
 from magmath.executor.call_times import CallTime, CallTimes
@@ -31,6 +31,7 @@ MESSAGE: Final = "message"
 WAIT: Final = "wait"
 
 
+@final
 @dataclass(frozen=True)
 class WorkerNetwork:
     """The connection of the workers of a program.
@@ -62,6 +63,7 @@ class WorkerNetwork:
         return WorkerNetwork(shares_memory, barrier, machine.shared.bandwidth, levels, cache)
 
 
+@final
 @dataclass
 class _Writer:
     """The state of writing out a program: tasks, and what the next tasks of workers wait for."""

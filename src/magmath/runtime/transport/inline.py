@@ -6,7 +6,7 @@ The default, `workers=0`. Nothing is encoded or copied, and exceptions propagate
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ from magmath.runtime.transport_interface import (
 from magmath.runtime.worker import Worker
 
 
+@final
 class InlineTransport(Transport):
     """One worker, called directly."""
 
