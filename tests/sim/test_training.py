@@ -819,8 +819,8 @@ def test_training_continues_after_a_team_has_failed(
             super().__init__(workers, first, others, 0.0, former)
 
         def _next(self, ready: list[bool]) -> int:
-            used.append(self.executor)
-            teams = [i for i, e in enumerate(self._executors) if e.name == "team" and ready[i]]
+            used.append(self.current_name)
+            teams = [i for i, e in enumerate(self._alternatives) if e.name == "team" and ready[i]]
             return teams[0] if teams else 0
 
     pool = start_pool(0, device="cpu", threads=3)

@@ -190,13 +190,13 @@ def svd_truncated(x: Array, k: int, /, *, oversampling: int = 10, iterations: in
     a = floating("svd_truncated", x).node
     check_type("svd_truncated", a)
     check_matrix("svd_truncated", a)
-    least, k = min(a.shape[-2:]), require_integer("svd_truncated: k", k, 0)
-    if k > least:
+    max_rank, k = min(a.shape[-2:]), require_integer("svd_truncated: k", k, 0)
+    if k > max_rank:
         raise ShapeError(
-            f"svd_truncated: k must be 0 to {least} for {a.shape}, was given {k}"
+            f"svd_truncated: k must be 0 to {max_rank} for {a.shape}, was given {k}"
             "; use mm.linalg.svd for all singular values"
         )
-    width = min(k + oversampling, least)
+    width = min(k + oversampling, max_rank)
     drawn = random.normal(shape=(a.shape[-1], width), dtype=real_dtype(a.dtype)).node
     basis = product(a, e.astype(drawn, a.dtype))
     for _ in range(iterations):

@@ -55,12 +55,14 @@ def compute_seconds(
     flops, touched = local_work(node, inputs, output)
     rate = _rate(node, output, environment)
     if rate is not None and not is_collective(node, inputs, output):
-        least = touched / environment.bandwidth if touched > environment.machine.cache else 0.0
+        min_seconds = (
+            touched / environment.bandwidth if touched > environment.machine.cache else 0.0
+        )
         if not (node.operation.elementwise or node.name in COUNTED_IN_FLOPS):
-            least = max(
-                least, flops / environment.machine.gemm_flops(node.dtype, environment.threads)
+            min_seconds = max(
+                min_seconds, flops / environment.machine.gemm_flops(node.dtype, environment.threads)
             )
-        return max(rate.seconds(flops, touched), least) + exchange
+        return max(rate.seconds(flops, touched), min_seconds) + exchange
     arithmetic = _arithmetic_seconds(node, flops, output, environment)
     return max(arithmetic, touched / environment.bandwidth) + exchange
 

@@ -138,13 +138,13 @@ class _Scale:
     def __init__(self, pieces: Sequence[Interval], pixels: float) -> None:
         hidden = sum(piece.hidden for piece in pieces) * _GAP
         shown = sum(p.stop - p.start for p in pieces if not p.hidden)
-        least = min(7.0, (pixels - hidden) / max(1, len(pieces)))
+        min_width = min(7.0, (pixels - hidden) / max(1, len(pieces)))
         self.ends: dict[int, float] = {}
         at = 0.0
         for piece in pieces:
             self.ends[piece.start] = at
             part = (pixels - hidden) * ((piece.stop - piece.start) / shown if shown else 1)
-            at += _GAP if piece.hidden else max(least, part)
+            at += _GAP if piece.hidden else max(min_width, part)
             self.ends[piece.stop] = at
         self.pixels = at
 

@@ -322,8 +322,8 @@ def _logaddexp_vjp(node: Node, g: Node) -> Gradients:
 def _logistic(x: Node) -> Node:
     """Return 1 / (1 + exp(-x)). The exponential is finite, so that all derivatives are."""
     wide = astype(x, compute_dtype(x.dtype))
-    most = _c(_MAX_EXPONENT[wide.dtype.name], wide)
-    return astype(1 / (1 + call("exp", call("minimum", -wide, most))), x.dtype)
+    max_exponent = _c(_MAX_EXPONENT[wide.dtype.name], wide)
+    return astype(1 / (1 + call("exp", call("minimum", -wide, max_exponent))), x.dtype)
 
 
 def _remainder_vjp(node: Node, g: Node) -> Gradients:

@@ -129,8 +129,8 @@ class Worker:
         if own is None:
             on_cpu = self.device.type == "cpu"
             own = memory_share(self.comm.ranks_on_host) if on_cpu else _UNBOUNDED
-        least = _UNBOUNDED - self.comm.allreduce_max(_UNBOUNDED - min(own, _UNBOUNDED))
-        return None if least == _UNBOUNDED else least
+        smallest = _UNBOUNDED - self.comm.allreduce_max(_UNBOUNDED - min(own, _UNBOUNDED))
+        return None if smallest == _UNBOUNDED else smallest
 
     def handle(self, command: Command, payload: Payload) -> Answer | None:
         """Execute a command; return its reply, if it has one. Raises its exceptions."""

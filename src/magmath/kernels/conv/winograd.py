@@ -223,11 +223,11 @@ class _Plan:
             numbers += self._algorithm.products**2 * outputs
         fitting = CACHE_BYTES // (4 * numbers) // ROWS * ROWS
         many = channels * outputs >= MANY_FILTERS
-        least, most = MIN_BLOCK * (2 if many else 1), MAX_BLOCK
+        min_tiles, max_tiles = MIN_BLOCK * (2 if many else 1), MAX_BLOCK
         if of_filters:
-            least, most = GRADIENT_BLOCK // (1 if many else 2), GRADIENT_BLOCK
+            min_tiles, max_tiles = GRADIENT_BLOCK // (1 if many else 2), GRADIENT_BLOCK
         share = -(-tiles // self.threads)
-        return max(1, min(max(least, fitting), most, share))
+        return max(1, min(max(min_tiles, fitting), max_tiles, share))
 
     @property
     def nbytes(self) -> int:

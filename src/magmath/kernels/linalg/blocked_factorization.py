@@ -82,8 +82,8 @@ def lu(
     previous panels.
     """
     order, factors = (out[0], out[1:]) if shares.rank == 0 else (None, out)
-    n, least = out.shape[1], min(shares.extent, out.shape[1])
-    pivots = torch.zeros(least, dtype=torch.int32)
+    n, max_rank = out.shape[1], min(shares.extent, out.shape[1])
+    pivots = torch.zeros(max_rank, dtype=torch.int32)
     factors.copy_(a)
 
     def shape(panel: int) -> tuple[int, int]:
@@ -117,14 +117,14 @@ def lu(
         _divide_unit(below[:, start:stop], rows[: stop - start])
         subtract(below[:, stop:], below[:, start:stop], rows[: stop - start, stop - start :])
 
-    steps = -(-least // shares.rows)
+    steps = -(-max_rank // shares.rows)
     for_each_panel(shares, ring, steps, nbytes, make, use)
     for panel in shares.mine():
         _, stop = shares.bounds(panel)
-        exchange(factors[shares.local_rows(panel)], pivots, min(stop, least), least)
+        exchange(factors[shares.local_rows(panel)], pivots, min(stop, max_rank), max_rank)
     if order is not None:
         order.copy_(torch.arange(n))
-        exchange(order[None], pivots, 0, least)
+        exchange(order[None], pivots, 0, max_rank)
 
 
 def for_each_panel(

@@ -217,13 +217,13 @@ def _eigen(matrix: Tensor, *, job: str, library: str) -> tuple[Tensor, int]:
 
 def _singular(matrix: Tensor, *, job: str, library: str) -> tuple[Tensor, Tensor, Tensor, int]:
     m, n = matrix.shape
-    least, most = min(m, n), max(m, n)
-    i, j = (n, m) if job == "A" else (least, least)
-    values = torch.empty(least, dtype=matrix.dtype.to_real())
+    shorter, longer = min(m, n), max(m, n)
+    i, j = (n, m) if job == "A" else (shorter, shorter)
+    values = torch.empty(shorter, dtype=matrix.dtype.to_real())
     vh, u = torch.empty(i, n, dtype=matrix.dtype), torch.empty(m, j, dtype=matrix.dtype)
-    reals = least * max(5 * least + 7, 2 * most + 2 * least + 1)
+    reals = shorter * max(5 * shorter + 7, 2 * longer + 2 * shorter + 1)
     own = (torch.empty(reals, dtype=values.dtype),) if matrix.is_complex() else ()
-    indices = torch.empty(8 * least, dtype=torch.int32)
+    indices = torch.empty(8 * shorter, dtype=torch.int32)
     info = call_with_work(
         "gesdd", matrix, job.encode(), n, m, matrix, n, values, vh, n, u, j,
         after=(*own, indices), library=library,
