@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import TypeVar, final
 
 from magmath.autodiff.gradient_memo import cached_gradients
+from magmath.autodiff.scan_gradients import scan_cotangents, without_short_loops
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
 from magmath.errors import DTypeError, MagmathError, ShapeError
@@ -22,12 +23,15 @@ from magmath.graph.operation import Gradients
 from magmath.graph.rebuild import with_expressions
 from magmath.graph.record_chains import nodes_before
 from magmath.graph.recorded_operands import ProvenanceRecord, RecordedOperand
+from magmath.ops.counted_loops import SCAN, is_scan_result
 from magmath.ops.creation import full
 from magmath.ops.elementwise import conj, where
 from magmath.ops.leaves import constant
 from magmath.ops.predication import BRANCH_RESULT, branch, branch_result
 from magmath.ops.recomputation import CHECKPOINT, recompute
 from magmath.ops.sums import sum_to
+
+CotangentKey = TypeVar("CotangentKey", Node, int)
 
 
 @paused_gc()
@@ -149,21 +153,34 @@ def _propagate(
     """
     useful = _depending_on(order, sources, recomputation.closed)
     branches = _Branches(order, useful, ends, recomputation.closed)
+    loops: dict[Node, dict[int, Node]] = {}  # the cotangents of their results
     for node in reversed(order):
         cotangent = cotangents.get(node)
         if node in branches.results:
             for source, derivative in branches.cotangents(node, cotangent):
                 _add(cotangents, source, sum_to(derivative, source.shape))
             continue
-        if cotangent is None or node not in useful or node.is_leaf or node in ends:
+        if node.operation is SCAN and node in loops:
+            parts = scan_cotangents(node, loops.pop(node), useful, _propagated_step)
+        elif cotangent is None or node not in useful or node.is_leaf or node in ends:
             continue
-        if node.operation is CHECKPOINT:
+        elif is_scan_result(node):
+            _add(loops.setdefault(node.inputs[0], {}), node.attributes["index"], cotangent)
+            continue
+        elif node.operation is CHECKPOINT:
             parts = recomputation.cotangents(node, cotangent)
         else:
             parts = node.operation.vjp(node, cotangent)
         for source, part in zip(node.inputs, parts, strict=True):
             if part is not None and source in useful:
                 _add(cotangents, source, sum_to(part, source.shape))
+
+
+def _propagated_step(
+    order: Sequence[Node], cotangents: dict[Node, Node], sources: Sequence[Node]
+) -> None:
+    """Accumulate the cotangents of the nodes of one step of a loop."""
+    _propagate(order, cotangents, sources, (), _Recomputation(set()))
 
 
 @final
@@ -310,6 +327,7 @@ def _connected(output: Node, sources: Sequence[Node], closes: bool) -> _Connecte
         through_stops=False,
         least_depth=dependence.least_depth, query=dependence.query,
     )  # fmt: skip
+    images = without_short_loops(images, {*ends, *closed})
     count = len(sources) + 1
     rebuilt = dict(zip(images[count:], [node.known for node in dependent], strict=True))
     return _Connected(images[0], images[1:count], known, rebuilt, lost, closed)
@@ -374,8 +392,8 @@ def _arguments(sources: Sequence[Node]) -> set[Node]:
     return {node for node in sources if node.name == "argument"}
 
 
-def _add(table: dict[Node, Node], node: Node, part: Node) -> None:
-    table[node] = table[node] + part if node in table else part
+def _add(table: dict[CotangentKey, Node], key: CotangentKey, part: Node) -> None:
+    table[key] = table[key] + part if key in table else part
 
 
 def _not_differentiable(node: Node) -> MagmathError:

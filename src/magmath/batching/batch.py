@@ -15,9 +15,11 @@ from magmath.batching.operand import BatchOperand, BatchOperands
 from magmath.batching.rules import DRAWN, drawn, of_batch
 from magmath.graph import Node
 from magmath.graph.graph import topological_until
+from magmath.ops.counted_loops import SCAN, unrolled
+from magmath.ops.loop_results import LOOP_RESULT
 from magmath.ops.predication import BRANCH, BRANCH_RESULT, branch, branch_result
 from magmath.ops.reductions import reduce
-from magmath.ops.while_loops import LOOP_STATE, WHILE
+from magmath.ops.while_loops import WHILE
 
 
 def batched(
@@ -72,7 +74,10 @@ class _Batch:
         if node.operation is WHILE:
             self._loops[node] = batched_loop(node, operands, _results, self._size)
             return operands[0]
-        if node.operation is LOOP_STATE:
+        if node.operation is SCAN:
+            self._loops[node] = self.results(unrolled(node))
+            return BatchOperand(node, False, self._size)
+        if node.operation is LOOP_RESULT:
             index: int = node.attributes["index"]
             return self._loops[node.inputs[0]][index]
         if node.name == "recompute":

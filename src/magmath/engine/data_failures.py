@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from magmath.graph import Graph, Node
+from magmath.graph import Graph, Node, topological
+from magmath.ops.counted_loops import SCAN
 from magmath.ops.leaves import SCALAR
 from magmath.passes.expand import expand
 
@@ -28,6 +29,8 @@ def any_pending_fallible(order: Iterable[Node]) -> bool:
 def is_fallible(node: Node) -> bool:
     """Return True for an operation, pending or not, that fails for some values of its operands."""
     operation = node.operation
+    if operation is SCAN:
+        return any_pending_fallible(topological(node.attributes["body"].outputs, cut=True))
     if operation.elementwise or operation.is_leaf or operation.is_version or operation.is_mark:
         return False
     if operation.uses_lapack or operation.lower_to is not None:

@@ -25,6 +25,7 @@ from magmath.engine.intermediate_cache import IntermediateCache
 from magmath.engine.intermediate_choice import worthwhile_intermediates
 from magmath.engine.joint_evaluation import JointEvaluation, Pending
 from magmath.engine.live_references import is_unobservable, live_intermediates
+from magmath.engine.loop_program import LoopPrograms, has_counted_loop
 from magmath.engine.pending_arrays import note_bytes
 from magmath.engine.program_build import Compiled, environment_of
 from magmath.engine.program_table import ProgramTable
@@ -40,7 +41,7 @@ from magmath.engine.stream_state import INITIAL_STREAMS, StreamState
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node, set_value, structure_of, topological
 from magmath.layout import Layout
-from magmath.ops.leaves import CONSTANT, SCALAR, VARIABLE
+from magmath.ops.leaves import CONSTANT, INPUT, SCALAR, VARIABLE
 from magmath.ops.redistribute import REDISTRIBUTE, redistribute
 from magmath.passes.expand import expand
 
@@ -109,6 +110,7 @@ class Engine:
         self._recipes: RecipeMemo = RecentlyUsed(MAX_STRUCTURES)
         self._intermediates = IntermediateCache(pool)
         self._joint = JointEvaluation()
+        self.loops = LoopPrograms(self)
         self._last: RunHandle | None = None
         self._last_fallible_run: RunHandle | None = None  # the last run that can fail for some data
         self.profiler: Callable[[RunHandle], object] | None = None  # receives runs to profile
@@ -147,7 +149,7 @@ class Engine:
     def forget_programs(self) -> None:
         """Drop all programs, here and on the workers: expressions and functions that are compiled
         later are planned anew. Those that were compiled before cannot run any more."""
-        for memo in (self._programs, self._found, self._recipes):
+        for memo in (self._programs, self._found, self._recipes, self.loops):
             memo.clear()
 
     def run(
@@ -322,7 +324,10 @@ class Engine:
         expression = self._expression_of(requested)
         outputs = expression.outputs
         order, expanded = expression.order, outputs
-        if [x for x in order if x.operation.lower_to is not None and x.value is None]:
+        lowered = [x for x in order if x.operation.lower_to is not None and x.value is None]
+        if lowered and has_counted_loop(lowered):
+            return self._values_through_loops(expression, len(requested))
+        if lowered:
             simpler = expand(self.cut(Graph(outputs)))
             order, expanded = simpler.nodes, simpler.outputs
         numbers = self._eager_numbers(order, expanded)
@@ -338,6 +343,17 @@ class Engine:
             known = self._known_by_program(expression, outputs, targets)
         others = outputs[len(requested) :]
         self._set_intermediates(others, known, expression.order, expression.results)
+        return known
+
+    def _values_through_loops(self, expression: _Expression, requested: int) -> dict[Node, Node]:
+        """Return input leaves with the values of an expression that contains loops."""
+        outputs = expression.outputs
+        found = self.loops.without_loops(self.cut(Graph(outputs)).outputs)
+        pending = [x for x in found if x.operation is not INPUT]
+        values = dict(zip(pending, self.evaluate(pending), strict=True))
+        known = {x: values.get(y, y) for x, y in zip(outputs, found, strict=True)}
+        record_provenance(known, expression.order, expression.held)
+        self._set_intermediates(outputs[requested:], known, expression.order, expression.results)
         return known
 
     def _expression_of(self, requested: tuple[Node, ...]) -> _Expression:

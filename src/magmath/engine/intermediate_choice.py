@@ -7,6 +7,7 @@ from typing import Final
 
 from magmath.engine.live_references import has_array
 from magmath.graph import Node
+from magmath.ops.counted_loops import SCAN
 from magmath.passes.candidates import is_contraction
 
 MAX_PARTS: Final = 4
@@ -24,7 +25,7 @@ def worthwhile_intermediates(order: Sequence[Node], held: Iterable[Node]) -> lis
     they are larger than every evaluated array of the expression, for example by broadcasting, or if
     many of them have no array, and are only parts of other pending expressions.
     """
-    found = [node for node in held if not node.is_leaf_or_constant]
+    found = [x for x in held if not (x.is_leaf_or_constant or x.operation is SCAN)]
     if not found:
         return found
     max_elements = max([node.size for node in order if node.value is not None], default=0)

@@ -1,10 +1,8 @@
 """Loops whose number of steps depends on values (`mm.while_loop`), in the graph of a traced
 function.
 
-`while` is the whole loop: its inputs are the first truth value, the initial states, and the arrays
-that a step reads from outside; its attribute is the body. `loop_state` is a final state. No program
-contains these operations: a compiled function is divided into stages at its loops
-(`transform/subgraphs.py`).
+The inputs of a loop are the first truth value, the initial states, and the arrays that a step reads
+from outside; its attribute is the body. The controller repeats the program of a step.
 """
 
 from __future__ import annotations
@@ -14,10 +12,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, final
 
-from magmath.core.dtypes import DType, bool_
+from magmath.core.dtypes import bool_
 from magmath.errors import MagmathError
-from magmath.graph import Node, Operation, Shape, make_node
+from magmath.graph import Node, make_node
 from magmath.graph.operation import Line
+from magmath.ops.loop_results import loop_operation, results_of
 
 
 @final
@@ -41,10 +40,6 @@ class LoopBody:
     drawn: Sequence[Node]
 
 
-def _unreachable(*_: Any, **__: Any) -> Any:
-    raise AssertionError("a loop is no operation of a program; functions are divided at it")
-
-
 def _no_gradient(node: Node, cotangent: Node) -> Any:
     raise MagmathError(
         "grad: a gradient within a compiled function cannot pass through while_loop, since the "
@@ -53,31 +48,7 @@ def _no_gradient(node: Node, cotangent: Node) -> Any:
     )
 
 
-def _while_infer(goes_on: Node, *operands: Node, body: LoopBody) -> tuple[Shape, DType]:
-    return (), bool_
-
-
-def _state_infer(loop: Node, *, index: int) -> tuple[Shape, DType]:
-    state = loop.attributes["body"].states[index]
-    return state.shape, state.dtype
-
-
-def _operation(name: str, infer: Any) -> Operation:
-    return Operation(
-        name=name,
-        infer=infer,
-        axes=_unreachable,
-        reduction=None,
-        vjp=_no_gradient,
-        kernel=_unreachable,
-        native=None,
-        reference=_unreachable,
-        flops=lambda node: 0.0,
-    )
-
-
-WHILE = _operation("while", _while_infer)
-LOOP_STATE = _operation("loop_state", _state_infer)
+WHILE = loop_operation("while", _no_gradient)
 
 
 def final_states(
@@ -86,12 +57,4 @@ def final_states(
     """Return the states of a loop after its last step."""
     attributes = MappingProxyType({"body": body})
     loop = make_node(WHILE, (goes_on, *states, *captured), attributes, (), bool_, line=line)
-    return [
-        make_node(
-            LOOP_STATE, (loop,), MappingProxyType({"index": i}), x.shape, x.dtype, line=line
-        )
-        for i, x in enumerate(body.states)
-    ]  # fmt: skip
-
-
-OPERATIONS = {record.name: record for record in (WHILE, LOOP_STATE)}
+    return results_of(loop, [(x.shape, x.dtype) for x in body.states], line)

@@ -20,6 +20,7 @@ from magmath.core.dtypes import float64, int64
 from magmath.core.integers import require_integer
 from magmath.engine import session
 from magmath.engine.asynchronous_build import AsynchronousDivision
+from magmath.engine.loop_program import row_of, with_row
 from magmath.errors import MagmathError, OptionError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
@@ -28,7 +29,6 @@ from magmath.ops.leaves import constant, input_leaf
 from magmath.parallel.averaging import Averaging
 from magmath.parallel.strategy import STALENESS, Training
 from magmath.passes.environment import Environment
-from magmath.transform.loop_program import row_of, with_row
 
 
 @final

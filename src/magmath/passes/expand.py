@@ -1,17 +1,36 @@
 """The expand pass: replaces an operation that exists only to define a gradient by the operations
-that compute it."""
+that compute it, and a loop by its steps."""
 
 from __future__ import annotations
 
 from magmath.graph import Graph, Node, rewrite
 from magmath.graph.graph import topological_until
+from magmath.ops.counted_loops import SCAN, is_scan_result, unrolled
 
 
 def expand(graph: Graph) -> Graph:
     """Return an equal graph of operations that have kernels."""
     if not any(node.operation.lower_to for node in graph.nodes):
         return graph
+    if any(node.operation is SCAN for node in graph.nodes):
+        graph = _without_loops(graph)
     return rewrite(graph, _expanded)
+
+
+def _without_loops(graph: Graph) -> Graph:
+    """Return the graph with the steps of loops in place of their results."""
+    found: dict[Node, list[Node]] = {}
+
+    def step_result(node: Node) -> Node | None:
+        if not is_scan_result(node):
+            return None
+        loop = node.inputs[0]
+        if loop not in found:
+            found[loop] = unrolled(loop)
+        index: int = node.attributes["index"]
+        return found[loop][index]
+
+    return rewrite(graph, step_result)
 
 
 def _expanded(node: Node) -> Node | None:

@@ -16,6 +16,7 @@ from magmath.core.promotion import DEFAULT
 from magmath.engine import session, tracing
 from magmath.engine.engine import Engine
 from magmath.errors import MagmathError
+from magmath.passes.subgraphs import contains_loop
 from magmath.transform.call_arguments import (
     argument_signature,
     argument_value,
@@ -27,7 +28,6 @@ from magmath.transform.call_arguments import (
 from magmath.transform.divided_specialization import DividedSpecialization
 from magmath.transform.function_argument import require_function
 from magmath.transform.specialization import Specialization
-from magmath.transform.subgraphs import contains_loop
 from magmath.transform.traced_call import TracedCall
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from magmath.ops.leaves import constant
 from magmath.transform.branches import trace_branch
 from magmath.transform.compiled import compile
 from magmath.transform.function_argument import require_function
-from magmath.transform.loops import checked_states, state_of
+from magmath.transform.loop_states import checked_states, state_of
 from magmath.transform.traced_function import (
     TracedFunction,
     assign_all,

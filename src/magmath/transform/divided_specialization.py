@@ -15,9 +15,9 @@ from magmath.engine.pending_readers import note_reader
 from magmath.engine.remote_array import RemoteArray
 from magmath.engine.run_numbers import rollback_on_failure
 from magmath.graph import Graph, Node
+from magmath.passes.subgraphs import without_versions
 from magmath.transform.call_arguments import integer_limits
 from magmath.transform.subgraph_programs import SubgraphPrograms
-from magmath.transform.subgraphs import without_versions
 from magmath.transform.traced_call import TracedCall
 
 if TYPE_CHECKING:

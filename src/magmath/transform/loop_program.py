@@ -1,14 +1,13 @@
-"""Compilation of a loop to one program: its body is traced once, and its steps run on the workers.
+"""Loops that run at once: the body is traced once, and its steps run on the workers.
 
-The states of the loop, the arrays in which it collects a value of each step, and the variables that
-it assigns are targets of the program, computed in place. The provenance of the results stores the
-structure of the body; gradients unroll the loop.
+A step that assigns no variables and draws no random numbers is the body of a node of the graph,
+through which gradients pass. The program of another loop has the variables among its targets; the
+provenance of its results stores the structure of the body, and gradients unroll it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 from magmath.api.creation import asarray, zeros
@@ -17,6 +16,7 @@ from magmath.arrays.lazy_array import evaluate
 from magmath.arrays.variable import overwrite
 from magmath.core.dtypes import int64
 from magmath.engine import session, tracing
+from magmath.engine.loop_program import row_of, with_row
 from magmath.engine.remote_array import RemoteArray, leaf_of, remote_array_of
 from magmath.engine.retained_expressions import keep_expression
 from magmath.engine.tracing import Trace
@@ -25,91 +25,146 @@ from magmath.graph import (
     Graph,
     Node,
     Provenance,
-    make_node,
+    provenance_of,
     set_provenance,
     set_value,
     topological,
     weak_operand,
 )
+from magmath.graph.rebuild import rebuilt
 from magmath.ops import elementwise as e
-from magmath.ops.indexing.dynamic_slice import SET_WINDOW, WINDOW
+from magmath.ops.counted_loops import ScanBody, scan_results
 from magmath.ops.leaves import constant, input_leaf
+from magmath.passes.subgraphs import frontier
 from magmath.transform.loop_provenance import LoopProvenance
+from magmath.transform.traced_function import placeholder
 
 if TYPE_CHECKING:
     from magmath.runtime.run_handle import RunHandle
 
-ROW: Mapping[str, Any] = MappingProxyType({"axes": (0,), "extents": (None,), "steps": (1,)})
-Body = Callable[[Sequence[Array], Node], tuple[Sequence[Node], Sequence[Node]]]
-"""States and step number → the next states, and values to collect."""
-
-
-def row_of(x: Node, number: Node) -> Node:
-    """Return a row of an array by its number, which may be computed at run time."""
-    return make_node(WINDOW, (x, number), ROW, x.shape[1:], x.dtype, line=user_line())
-
-
-def with_row(x: Node, number: Node, value: Node) -> Node:
-    """Return an array with a value in place of a row, given by its number."""
-    return make_node(SET_WINDOW, (x, value, number), ROW, x.shape, x.dtype, line=user_line())
+Body = Callable[[Sequence[Array], Sequence[Array], Node], tuple[Sequence[Node], Sequence[Node]]]
+"""States, rows and the number of the step → the next states, and values to collect."""
 
 
 def run_loop(
-    name: str, states: Sequence[Array], lower: int, steps: int, body: Body, *, reverse: bool = False
+    name: str,
+    states: Sequence[Array],
+    rows: Sequence[Array],
+    steps: int,
+    body: Body,
+    *,
+    reverse: bool = False,
 ) -> tuple[list[Array], list[Array]]:
-    """Run a loop; return its final states and the collected values.
+    """Run a loop; return its final states and the stacked collected values.
 
-    The first step has the number `lower`. The arrays of collected values have a row for each step,
-    in reverse order if `reverse`. `name` is the public name of the loop, for errors.
+    A step reads a row of each array in `rows`; with `reverse` the last row comes first. `name` is
+    the public name of the loop, for errors.
     """
-    program = _LoopProgram(name, states, lower, steps, body, reverse)
-    leaves = program.run()
+    inputs = [x.node for x in (*states, *rows)]  # as expressions, for gradients
+    for node in inputs:
+        keep_expression(node)
+    evaluate(*states, *rows)
+    step = _TracedStep(name, states, rows, body)
+    loop = step.loop(inputs, steps, reverse=reverse)
+    if loop is not None:
+        leaves = session.engine().loops.recorded_results(loop)
+        for provenance in map(provenance_of, leaves):
+            assert provenance is not None
+            provenance.keep_arrays()
+    else:
+        leaves = _LoopProgram(step, inputs[: len(states)], rows, steps, reverse=reverse).run()
     arrays = [Array(leaf) for leaf in leaves]
     return arrays[: len(states)], arrays[len(states) :]
 
 
 @final
+class _TracedStep:
+    """The step of a loop, as expressions of placeholders."""
+
+    def __init__(
+        self, name: str, states: Sequence[Array], rows: Sequence[Array], body: Body
+    ) -> None:
+        self.states = [placeholder(x.shape, x.dtype) for x in states]
+        self.rows = [placeholder(x.shape[1:], x.dtype) for x in rows]
+        self.number = placeholder((), int64)
+        with tracing.tracing(Trace(step=self.number)) as self.trace:
+            read = [Array(x) for x in self.rows]
+            values = [Array(x) for x in self.states]
+            self.following, self.collected = body(values, read, self.number)
+        del values, read
+        self.trace.check_updates(name)
+
+    def loop(self, inputs: Sequence[Node], steps: int, *, reverse: bool) -> list[Node] | None:
+        """Return the results of the loop as nodes of the graph, whose operands are evaluated; None
+        if the step assigns variables or draws random numbers.
+
+        `inputs` are the initial states and the arrays of rows.
+        """
+        trace = self.trace
+        outputs = [*self.following, *self.collected]
+        if trace.assigned or not (outputs and trace.is_same_in_each_run):
+            return None
+        starts = [*self.states, *self.rows, self.number]
+        read = frontier(outputs, starts)
+        inner = [placeholder(x.shape, x.dtype) for x in read]
+        found = rebuilt(outputs, dict(zip(read, inner, strict=True)))
+        following, collected = found[: len(self.states)], found[len(self.states) :]
+        body = ScanBody(self.states, self.rows, inner, self.number, following, collected)
+        if not body.is_plain:
+            return None
+        values = {leaf: variable.current_version for leaf, variable in trace.read.items()}
+        captured = rebuilt(read, values)
+        _evaluate(captured)
+        return scan_results(body, steps, [*inputs, *captured], user_line(), reverse=reverse)
+
+
+def _evaluate(nodes: Sequence[Node]) -> None:
+    """Compute expressions once; gradients with respect to them go through their values."""
+    pending = [x for x in dict.fromkeys(nodes) if x.value is None and not x.is_leaf]
+    for node, leaf in zip(pending, session.engine().evaluate(pending), strict=True):
+        keep_expression(node)
+        set_value(node, leaf)
+
+
+@final
 class _LoopProgram:
-    """The program of a loop, compiled for the layouts of its states."""
+    """The program of a loop that assigns variables or draws random numbers, for the layouts of its
+    states."""
 
     def __init__(
         self,
-        name: str,
-        states: Sequence[Array],
-        lower: int,
+        step: _TracedStep,
+        start: Sequence[Node],
+        rows: Sequence[Array],
         steps: int,
-        body: Body,
+        *,
         reverse: bool,
     ) -> None:
-        self.engine = session.engine()
-        self._lower, self._steps = lower, steps
-        self._start = [state.node for state in states]  # as expressions, for gradients
-        for node in self._start:
-            keep_expression(node)
-        evaluate(*states)
-        copies = [*states, asarray(lower, dtype=int64)]
-        self._data = [remote_array_of(copy_of(state).evaluated()) for state in copies]
+        self.engine, self.trace = session.engine(), step.trace
+        self._start, self._steps = start, steps
+        copies = [*map(Array, start), asarray(0, dtype=int64)]
+        self._data = [remote_array_of(copy_of(x).evaluated()) for x in copies]
         self._placeholders = [input_leaf(d.shape, d.dtype, d.layout, None) for d in self._data]
-        *values, index = self._placeholders
-        with tracing.tracing(Trace(step=index)) as self.trace:
-            arrays = [Array(value) for value in values]
-            following, collected = body(arrays, index)
-        del arrays
-        self.trace.check_updates(name)
+        *self._states, self._index = self._placeholders
+        index = self._index
+        number = e.subtract(constant(steps - 1, int64), index) if reverse else index
+        given = dict(zip((*step.states, step.number), self._placeholders, strict=True))
+        given |= {x: row_of(of.node, number) for x, of in zip(step.rows, rows, strict=True)}
         assigned = self.trace.assigned
-        _evaluate_invariant([*following, *collected, *assigned.values()], self._placeholders)
-        number = _last_first(index, 2 * lower + steps - 1) if reverse else index
-        if lower:
-            number = e.subtract(number, constant(lower, int64))
-        rows = [self._collector(y, number) for y in collected]
+        outputs = rebuilt([*step.following, *step.collected, *assigned.values()], given)
+        self._assigned = list(assigned)
+        _evaluate_invariant(outputs, self._placeholders)
+        count, last = len(start), len(outputs) - len(assigned)
+        following, collected, values = outputs[:count], outputs[count:last], outputs[last:]
+        written = [self._collector(y, number) for y in collected]
         counted = e.add(index, constant(1, int64))
         traced = Graph(
-            (*following, *rows, counted, *assigned.values()),
-            (*values, *self._placeholders[len(values) + 1 :], index, *assigned),
+            (*following, *written, counted, *values),
+            (*self._states, *self._placeholders[count + 1 :], index, *assigned),
         )
         self.graph = self.engine.cut(traced)
         self.compiled = self.engine.compile(self.graph)
-        self._traced = Graph((*following, *collected, *assigned.values()))
+        self._traced = Graph(tuple(outputs))
         self._collected = [(y.shape, y.dtype) for y in collected]
         self._reverse = reverse
 
@@ -124,13 +179,11 @@ class _LoopProgram:
 
     def run(self) -> list[Node]:
         """Run all steps; return the leaves of the states and of the collected values."""
-        variables = [self.trace.read[leaf] for leaf in self.trace.assigned]
-        numbers = self.trace.numbers_of_run(self._steps, self._lower)
-        states = self._placeholders[: len(self._start)]
+        variables = [self.trace.read[leaf] for leaf in self._assigned]
+        numbers = self.trace.numbers_of_run(self._steps)
         unrollable = LoopProvenance(
-            self._traced, states, self._placeholders[len(states)], list(self.trace.assigned),
-            self._collected, range(self._lower, self._lower + self._steps), numbers,
-            reverse=self._reverse,
+            self._traced, self._states, self._index, self._assigned, self._collected,
+            range(self._steps), numbers, reverse=self._reverse,
         )  # fmt: skip
         operands = [*map(weak_operand, self._start), *unrollable.captured(self.trace.read)]
         values: dict[Node, Any] = dict(zip(self._placeholders, self._data, strict=True))
@@ -175,16 +228,9 @@ def _evaluate_invariant(roots: Sequence[Node], placeholders: Sequence[Node]) -> 
         if node in read and node not in varying and node.value is None and node.inputs
         and node.dtype.kind in ("float", "complex") and _reads_arrays(node)
     ]  # fmt: skip
-    if found:
-        for node, leaf in zip(found, session.engine().evaluate(found), strict=True):
-            keep_expression(node)
-            set_value(node, leaf)
+    _evaluate(found)
 
 
 def _reads_arrays(node: Node) -> bool:
     """Return True if an expression reads an evaluated array."""
     return any(x.name == "input" or (x.inputs and x.value) for x in topological((node,), cut=True))
-
-
-def _last_first(index: Node, total: int) -> Node:
-    return e.subtract(constant(total, int64), index)

@@ -1,19 +1,28 @@
-"""Functions that contain loops, run as several programs: the controller repeats the program of a
-step until its truth value is false."""
+"""Functions that contain loops, run as several programs. The controller repeats the program of a
+step of `while_loop` until its truth value is false; all steps of other loops are one run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
 
 from magmath.arrays.array import Array
+from magmath.arrays.lazy_array import evaluate
+from magmath.diagnostics.explain import explain_program
+from magmath.engine import session
 from magmath.graph import Node
 from magmath.graph.rebuild import rebuilt
-from magmath.ops.while_loops import LoopBody
-from magmath.transform.subgraphs import Subgraph, subgraphs
+from magmath.ops.counted_loops import scan_results
+from magmath.ops.while_loops import WHILE, LoopBody
+from magmath.passes.subgraphs import Subgraph, subgraphs, with_shared_loops
+
+if TYPE_CHECKING:
+    from magmath.diagnostics.explanation import Explanation
+    from magmath.program.instructions import Program
 
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
-SubgraphProgram = Callable[..., list[Array]]
+CompiledPart = Callable[..., list[Array]]
 
 
 @final
@@ -26,7 +35,7 @@ class SubgraphPrograms:
     def __init__(
         self, outputs: Sequence[Node], outside: Collection[Node], compile: Compile
     ) -> None:
-        self._outputs = outputs
+        outputs = self._outputs = with_shared_loops(outputs)
         self._parts = [_Part(subgraph, compile) for subgraph in subgraphs(outputs, outside)]
         needed = set(outputs)
         for part in reversed(self._parts):
@@ -62,16 +71,17 @@ class _Part:
         self.kept: set[Node] = set()
         self.called: list[Any] = []
         self._program = compile(_function(subgraph.inputs, subgraph.outputs))
-        self._step: SubgraphProgram | None = None
+        self._step: CompiledPart | None = None
         self.reads = list(subgraph.inputs)
         if subgraph.loop is not None:
-            body: LoopBody = subgraph.loop.attributes["body"]
             self.reads += subgraph.loop.inputs
+        if subgraph.loop is not None and subgraph.loop.operation is WHILE:
+            body: LoopBody = subgraph.loop.attributes["body"]
             read = (*body.states, *body.captured)
             self._step = compile(_function(read, (body.goes_on, *body.following)))
 
     def run(self, known: Mapping[Node, Array]) -> dict[Node, Array]:
-        """Return the values of the subgraph's outputs, and of the final states of its loop."""
+        """Return the values of the subgraph's outputs, and the results of its loop."""
         subgraph, found = self._subgraph, dict[Node, Array]()
         self.called.clear()
         if subgraph.outputs:
@@ -80,8 +90,12 @@ class _Part:
             found = dict(zip(subgraph.outputs, values, strict=True))
         if subgraph.loop is not None:
             read = [_value(x, found, known) for x in subgraph.loop.inputs]
-            states = self._final_states(read, len(subgraph.loop.attributes["body"].states))
-            found |= {x: states[x.attributes["index"]] for x in subgraph.finals}
+            if self._step is None:
+                results = _results_of_all_steps(subgraph.loop, read)
+                self.called.append(_ExplainedLoop(session.engine().loops.last))
+            else:
+                results = self._final_states(read, len(subgraph.loop.attributes["body"].states))
+            found |= {x: results[x.attributes["index"]] for x in subgraph.results}
         return found
 
     def _final_states(self, read: list[Array], count: int) -> list[Array]:
@@ -96,13 +110,37 @@ class _Part:
         return states
 
 
+@final
+@dataclass(frozen=True)
+class _ExplainedLoop:
+    """The program of a loop with a fixed number of steps, for explanations."""
+
+    program: Program | None
+
+    def explain(self) -> Explanation:
+        """Return the explanation of the program."""
+        assert self.program is not None
+        return explain_program(self.program, session.engine().environment)
+
+
+def _results_of_all_steps(loop: Node, read: Sequence[Array]) -> list[Array]:
+    """Run a loop with a fixed number of steps, for the values of its inputs."""
+    engine = session.engine()
+    evaluate(*read)
+    results = scan_results(
+        loop.attributes["body"], loop.attributes["steps"], [x.node for x in read], loop.line,
+        reverse=loop.attributes["reverse"],
+    )  # fmt: skip
+    return [Array(leaf) for leaf in engine.loops.recorded_results(results)]
+
+
 def _value(node: Node, *known: Mapping[Node, Array]) -> Array:
     """Return the value of a node; one from outside of the function refers to it itself."""
     found = [values[node] for values in known if node in values]
     return found[0] if found else Array(node)
 
 
-def _function(inputs: Sequence[Node], outputs: Sequence[Node]) -> SubgraphProgram:
+def _function(inputs: Sequence[Node], outputs: Sequence[Node]) -> CompiledPart:
     """Return the function of arrays that computes the outputs from the inputs."""
 
     def function(*arrays: Array) -> list[Array]:

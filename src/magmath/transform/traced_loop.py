@@ -1,4 +1,4 @@
-"""Tracing of `while_loop` in a compiled function: one step becomes the body of a `while` node.
+"""Tracing of loops in a compiled function: one step becomes the body of a node of the graph.
 
 Everything that changes from step to step is a state of the loop: the user's value, the variables
 that a step assigns, and the numbers of the random streams that it draws from.
@@ -7,22 +7,29 @@ that a step assigns, and the numbers of the random streams that it draws from.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, final
+from contextlib import suppress
+from typing import Any, Final, final
 
 from magmath.arrays.array import Array
 from magmath.arrays.tree import unflatten
 from magmath.arrays.variable import Variable, assign
 from magmath.core.dtypes import int64
 from magmath.engine.drawn_streams import StreamPosition, Streams
-from magmath.engine.tracing import Scope, VariableState, tracing
+from magmath.engine.tracing import Scope, Trace, VariableState, current, tracing
 from magmath.engine.user_line import user_line
+from magmath.errors import MagmathError
 from magmath.graph import Node
 from magmath.graph.rebuild import rebuilt
+from magmath.ops.counted_loops import ScanBody, is_short, scan_results
 from magmath.ops.leaves import version
 from magmath.ops.while_loops import LoopBody, final_states
-from magmath.transform.loops import checked_states
-from magmath.transform.subgraphs import frontier, without_versions
+from magmath.passes.subgraphs import frontier, without_versions
+from magmath.transform.loop_program import Body
+from magmath.transform.loop_states import checked_states
 from magmath.transform.traced_function import placeholder
+
+MIN_STEPS: Final = 32
+"""The number of steps of the shortest loop that is not unrolled without a trial."""
 
 
 def trace_loop(
@@ -32,33 +39,81 @@ def trace_loop(
     states: Sequence[Array],
     tree: Hashable,
 ) -> Any:
-    """Return the value of a traced function's loop after its last step.
+    """Return the value of a traced function's `while_loop` after its last step.
 
     `holds` returns the truth value of a value as a node, `goes_on` is that of the initial one.
     Variables that a step assigns, and generators that it draws from, continue after the loop with
     its final states.
     """
     starts = [placeholder(x.shape, x.dtype) for x in states]
-    with tracing(_LoopScope()) as scope:
+    with tracing(_LoopScope(can_loop=True)) as scope:
         value = unflatten(tree, [Array(x) for x in starts])
         following = checked_states("while_loop", body(value), tree, states)
         del value
         next_holds = holds(unflatten(tree, [Array(x) for x in following]))
     scope.check_updates("while_loop")
-    step = _Step(scope, starts, following, next_holds)
+    step = _Step(scope, starts, following, [next_holds, *scope.drawn])
     captured = step.captured()
     initial = [*[x.node for x in states], *step.initial_effects()]
-    finals = final_states(step.body(captured), goes_on, initial, captured, user_line())
+    finals = final_states(step.loop_body(captured), goes_on, initial, captured, user_line())
     step.continue_with(finals[len(states) :])
     return unflatten(tree, [Array(x) for x in finals[: len(states)]])
+
+
+def trace_scan(
+    name: str,
+    body: Body,
+    states: Sequence[Array],
+    rows: Sequence[Array],
+    steps: int,
+    *,
+    reverse: bool = False,
+) -> tuple[list[Array], list[Array]] | None:
+    """Return the final states of a traced function's loop with a fixed number of steps, and the
+    stacked collected values.
+
+    Returns None, and changes nothing, if the loop has to be unrolled: if it is short, if its body
+    needs the value of the step number or of a state, or updates arrays that exist outside of it, or
+    if the surrounding function becomes a part of a program.
+    """
+    trace = current()
+    if not isinstance(trace, Trace) or not trace.can_loop or steps < MIN_STEPS:
+        return None
+    starts = [placeholder(x.shape, x.dtype) for x in states]
+    read = [placeholder(x.shape[1:], x.dtype) for x in rows]
+    number = placeholder((), int64)
+    scope = _LoopScope()
+    try:
+        with tracing(scope):
+            following, collected = body(
+                [Array(x) for x in starts], [Array(x) for x in read], number
+            )
+        scope.check_updates(name)
+    except Exception:  # unrolled, the body works, or raises an error that tells more
+        with suppress(MagmathError):
+            scope.check_updates(name)
+        return None
+    step = _Step(scope, starts, following, collected)
+    scanned, captured = step.scan_body(read, number)
+    if not scanned.is_plain:
+        return None
+    initial = [*[x.node for x in states], *step.initial_effects(), *[x.node for x in rows]]
+    inputs = [*initial, *captured]
+    results = scan_results(scanned, steps, inputs, user_line(), reverse=reverse)
+    if not results or is_short(results[0].inputs[0]):
+        return None
+    count, own = len(scanned.states), len(states)
+    step.continue_with(results[own:count])
+    arrays = [Array(x) for x in results]
+    return arrays[:own], arrays[count:]
 
 
 @final
 class _LoopScope(Scope):
     """The effects of one step: its variables and random streams begin as placeholders."""
 
-    def __init__(self) -> None:
-        super().__init__(can_loop=True)
+    def __init__(self, *, can_loop: bool = False) -> None:
+        super().__init__(can_loop=can_loop)
         self.variables: dict[Node, Node] = {}
         """Placeholders for the values of variables before the step, by the variables' leaves."""
         self._versions: dict[Node, Node] = {}
@@ -111,10 +166,17 @@ class _Stream:
 
 @final
 class _Step:
-    """A traced step. Its effects are states after the user's: variables, then streams."""
+    """A traced step. Its effects are states after the user's: variables, then streams.
+
+    `others` are its results that are no states.
+    """
 
     def __init__(
-        self, scope: _LoopScope, starts: Sequence[Node], following: Sequence[Node], holds: Node
+        self,
+        scope: _LoopScope,
+        starts: Sequence[Node],
+        following: Sequence[Node],
+        others: Sequence[Node],
     ) -> None:
         assert scope.outer is not None
         self._outer, self._streams = scope.outer, list(scope.streams.values())
@@ -128,20 +190,32 @@ class _Step:
             for leaf, start in scope.variables.items()
             if leaf not in scope.assigned
         }
-        outputs = [*following, *after, *numbers, holds, *scope.drawn]
+        outputs = [*following, *after, *numbers, *others]
         self._outputs = without_versions(outputs, fixed)
 
-    def captured(self) -> list[Node]:
-        """Return what the step reads from outside of the loop."""
-        return frontier(self._outputs, self._starts)
+    def captured(self, read: Sequence[Node] = ()) -> list[Node]:
+        """Return what the step reads from outside of the loop, other than rows and its number."""
+        return frontier(self._outputs, [*self._starts, *read])
 
-    def body(self, captured: Sequence[Node]) -> LoopBody:
-        """Return the step as the body of a loop."""
+    def loop_body(self, captured: Sequence[Node]) -> LoopBody:
+        """Return the step as the body of a `while_loop`."""
+        inner, following, (holds, *drawn) = self._with_placeholders(captured)
+        return LoopBody(self._starts, inner, following, holds, len(self._streams), drawn)
+
+    def scan_body(self, rows: Sequence[Node], number: Node) -> tuple[ScanBody, list[Node]]:
+        """Return the step as the body of a loop with a fixed number of steps, and what it reads
+        from outside."""
+        captured = self.captured([*rows, number])
+        inner, following, collected = self._with_placeholders(captured)
+        return ScanBody(self._starts, rows, inner, number, following, collected), captured
+
+    def _with_placeholders(
+        self, captured: Sequence[Node]
+    ) -> tuple[list[Node], list[Node], list[Node]]:
+        """Return placeholders for the captured arrays, the next states and the other results."""
         inner = [placeholder(x.shape, x.dtype) for x in captured]
         found = rebuilt(self._outputs, dict(zip(captured, inner, strict=True)))
-        count = len(self._starts)
-        following, holds, drawn = found[:count], found[count], found[count + 1 :]
-        return LoopBody(self._starts, inner, following, holds, len(self._streams), drawn)
+        return inner, found[: len(self._starts)], found[len(self._starts) :]
 
     def initial_effects(self) -> list[Node]:
         """Return the values of the assigned variables, and the numbers of the streams, before the

@@ -140,6 +140,30 @@ def _window_tile(call: KernelCall) -> Tile:
     )
 
 
+def _is_whole(call: KernelCall, *tiles: Tile) -> bool:
+    """Return True if this worker stores the array and the window wholly along the window's axes,
+    and the window is no reversed or empty one."""
+    axes, extents, steps = (call.attributes[name] for name in ("axes", "extents", "steps"))
+    shape, (whole, *part) = call.shapes[0], tiles
+    counts = [1 if extent is None else extent for extent in extents]
+    return (
+        min(steps) > 0
+        and all(counts)
+        and all(whole[axis].size == shape[axis] for axis in axes)
+        and all(x[axis].size == n for x in part for axis, n in zip(axes, counts, strict=True))
+    )
+
+
+def _narrowed(x: torch.Tensor, bounds: Sequence[Bound], axes: tuple[int, ...]) -> torch.Tensor:
+    """Return the view of a tensor of the elements in a window."""
+    for axis, (first, stop, step) in zip(axes, bounds, strict=True):
+        if step == 1:
+            x = x.narrow(axis, first, stop - first)
+        else:
+            x = x[(slice(None),) * axis + (slice(first, stop, step),)]
+    return x
+
+
 def _window_kernel(call: KernelCall) -> Callable[[], object]:
     (x, *starts), (held, *_) = call.inputs, call.tiles
     axes, extents, shape = call.attributes["axes"], call.attributes["extents"], call.shapes[0]
@@ -150,6 +174,13 @@ def _window_kernel(call: KernelCall) -> Callable[[], object]:
             return _device_window(call, noted)
     x, out = as_signed(x), _with_single_elements_in(as_signed(call.out), axes, extents)
     part = _window_tile(call)
+    if _is_whole(call, held, part):
+        attributes = call.attributes
+
+        def read() -> None:
+            out.copy_(_narrowed(x, _bounds_now(starts, shape, **attributes), axes))
+
+        return read
     full = [range(extent) for extent in x.shape]
     empty = neutral(out)
 
@@ -370,6 +401,15 @@ def _set_window_kernel(call: KernelCall) -> Callable[[], object]:
     x, full = as_signed(x), [range(extent) for extent in out.shape]
     stretched = as_signed(values).expand(window_shape(tuple(out.shape), axes, extents))
     source = _with_single_elements_in(stretched, axes, extents)
+    if _is_whole(call, call.tile):
+        attributes, shape = call.attributes, call.shape
+
+        def write() -> None:
+            bounds = _bounds_now(starts, shape, **attributes)
+            keep(out, x)
+            _narrowed(out, bounds, axes).copy_(source)
+
+        return write
 
     def run() -> None:
         bounds = _bounds_now(starts, call.shape, **call.attributes)

@@ -12,9 +12,11 @@ from typing import final
 
 from magmath.graph import Node, topological
 from magmath.graph.graph import topological_until
+from magmath.ops.counted_loops import SCAN, ScanBody
+from magmath.ops.loop_results import LOOP_RESULT
 from magmath.ops.predication import BRANCH, BRANCH_RESULT
 from magmath.ops.recomputation import CHECKPOINT
-from magmath.ops.while_loops import LOOP_STATE, WHILE
+from magmath.ops.while_loops import WHILE
 
 
 @final
@@ -24,18 +26,52 @@ class Subgraph:
 
     inputs, outputs   the nodes that it is given, and those that it computes
     loop              the loop that runs after this, or None
-    finals            the nodes of the final states of the loop
+    results           the nodes of the results of the loop
     """
 
     inputs: Sequence[Node]
     outputs: Sequence[Node]
     loop: Node | None
-    finals: Sequence[Node]
+    results: Sequence[Node]
+
+
+LOOPS = (WHILE, SCAN)
 
 
 def contains_loop(roots: Iterable[Node]) -> bool:
-    """Return True if an expression contains a loop whose number of steps depends on values."""
-    return any(node.operation is WHILE for node in topological(roots, cut=True))
+    """Return True if an expression contains a loop without a value."""
+    return any(_is_loop(node) for node in topological(roots, cut=True))
+
+
+def _is_loop(node: Node) -> bool:
+    return node.operation in LOOPS
+
+
+def with_shared_loops(roots: Sequence[Node]) -> list[Node]:
+    """Return expressions in which one loop has the results of loops of the same steps.
+
+    The gradient of a loop reads a loop of the same steps that collects more values
+    (`ScanBody.extends`).
+    """
+    order = topological(roots, cut=True)
+    larger: dict[tuple[ScanBody, tuple[Node, ...]], Node] = {}
+    for node in order:
+        body = node.attributes["body"].extends if node.operation is SCAN else None
+        while body is not None:
+            larger.setdefault((body, node.inputs), node)
+            body = body.extends
+    if not larger:
+        return list(roots)
+    new: dict[Node, Node] = {}
+    for node in order:
+        image = node
+        if node.operation is SCAN:  # its operands are those of the larger loop
+            image = larger.get((node.attributes["body"], node.inputs), node)
+        if image not in new:
+            inputs = tuple([new[x] for x in image.inputs]) if node.value is None else image.inputs
+            new[image] = image.with_inputs(inputs)
+        new[node] = new[image]
+    return [new[node] for node in roots]
 
 
 def without_versions(roots: Sequence[Node], given: Mapping[Node, Node]) -> list[Node]:
@@ -85,14 +121,14 @@ class _Division:
 
     def __init__(self, outputs: Sequence[Node], outside: Collection[Node]) -> None:
         self._outputs, self._order = outputs, topological(outputs, cut=True)
-        self._loops = [node for node in self._order if node.operation is WHILE]
+        self._loops = [node for node in self._order if _is_loop(node)]
         self._whole, self._outside = _interior(outputs), outside
         self._after: dict[Node, int] = {}
+        number = {loop: i for i, loop in enumerate(self._loops, 1)}
         for node in self._order:
             inputs = node.inputs if node.value is None else ()
             before = max([self._after[x] for x in inputs], default=0)
-            is_loop = node.operation is WHILE
-            self._after[node] = self._loops.index(node) + 1 if is_loop else before
+            self._after[node] = number.get(node, before)
 
     def subgraphs(self) -> list[Subgraph]:
         count = len(self._loops) + 1
@@ -106,7 +142,7 @@ class _Division:
             for node in inputs:
                 needed[self._after[node]][node] = None
             loop = self._loops[number] if number < len(self._loops) else None
-            found.append(Subgraph(inputs, outputs, loop, self._finals(loop)))
+            found.append(Subgraph(inputs, outputs, loop, self._results(loop)))
         return found[::-1]
 
     def _read_by(self, outputs: Sequence[Node], number: int) -> list[Node]:
@@ -127,14 +163,14 @@ class _Division:
     def _is_given(self, node: Node) -> bool:
         """Return True for arguments, variables, arrays from outside, and states of loops."""
         leaf = node.is_leaf and (node.value is None or node.name == "variable")
-        return leaf or node in self._outside or node.operation is LOOP_STATE
+        return leaf or node in self._outside or node.operation is LOOP_RESULT
 
     def _is_earlier(self, node: Node, number: int) -> bool:
         is_part = node in self._whole or _is_number(node)
         return self._after[node] < number and not is_part
 
-    def _finals(self, loop: Node | None) -> list[Node]:
-        return [x for x in self._order if x.operation is LOOP_STATE and x.inputs[0] is loop]
+    def _results(self, loop: Node | None) -> list[Node]:
+        return [x for x in self._order if x.operation is LOOP_RESULT and x.inputs[0] is loop]
 
 
 def _interior(roots: Sequence[Node]) -> set[Node]:

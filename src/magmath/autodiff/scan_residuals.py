@@ -1,0 +1,85 @@
+"""The residuals of a loop: what the backward step reads of the forward step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, final
+
+from magmath.graph import Node
+from magmath.graph.graph import topological_until
+from magmath.graph.rebuild import rebuilt
+from magmath.ops.counted_loops import ScanBody, placeholder
+
+CHEAP_FLOPS: Final = 4
+"""Operations for each element up to which an element-wise operation counts as cheap."""
+
+
+@final
+class Residuals:
+    """What the backward step reads of the forward step.
+
+    residuals  the nodes that differ between steps, and their placeholders in the backward step
+    rows       the rows of the forward step
+    invariant  the nodes that are the same in all steps, and their placeholders
+
+    Of the forward step's nodes, the backward step computes again what takes less time than to
+    store and read it: element-wise operations other than the slow ones, of other residuals.
+    """
+
+    def __init__(self, body: ScanBody, outputs: Sequence[Node], given: Sequence[Node]) -> None:
+        varying = depending(outputs, [*body.states, *body.rows, body.number, *given])
+        dependent = varying | depending(outputs, body.captured)
+        forward = set(topological_until(body.outputs, ()))
+        stored = self._stored(body, outputs, forward & varying)
+        self.residuals: dict[Node, Node] = {}
+        self.rows: dict[Node, None] = {}
+        self.invariant: dict[Node, Node] = {}
+        seen, stack = {body.number, *given}, list(outputs)
+        while stack:
+            node = stack.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            if node in body.rows:
+                self.rows[node] = None
+            elif node in stored:
+                self.residuals[node] = placeholder(node.shape, node.dtype)
+            elif node in dependent and node not in varying:
+                self.invariant[node] = placeholder(node.shape, node.dtype)
+            else:
+                stack += node.inputs
+
+    @staticmethod
+    def _stored(body: ScanBody, outputs: Sequence[Node], forward: set[Node]) -> set[Node]:
+        """Return the nodes of the forward step whose values are stored for the backward step."""
+        read = forward.intersection(topological_until(outputs, forward))
+        stored: set[Node] = set()
+        again = {body.number, *body.rows}  # what the backward step has, and computes from that
+        for node in topological_until(body.outputs, ()):
+            if node not in forward or node in again:
+                continue
+            varying = forward.intersection(node.inputs)
+            if varying and _is_cheap(node) and again.union(stored).issuperset(varying):
+                again.add(node)
+            elif node in read:
+                stored.add(node)
+        return stored
+
+    def replaced(self, nodes: Sequence[Node]) -> list[Node]:
+        """Return expressions of the backward step, with placeholders for what it reads."""
+        return rebuilt(nodes, {**self.residuals, **self.invariant})
+
+
+def _is_cheap(node: Node) -> bool:
+    """Return True for element-wise operations that a processor computes as fast as it reads."""
+    operation = node.operation
+    return operation.elementwise and operation.flops(node) <= CHEAP_FLOPS * node.size
+
+
+def depending(roots: Iterable[Node], sources: Iterable[Node]) -> set[Node]:
+    """Return the sources, and the nodes of expressions that depend on them."""
+    found = set(sources)
+    for node in topological_until(roots, tuple(found)):
+        if not found.isdisjoint(node.inputs):
+            found.add(node)
+    return found

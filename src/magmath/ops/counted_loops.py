@@ -1,0 +1,130 @@
+"""Loops with a fixed number of steps (`mm.scan`, `mm.fori_loop`), as one node of the graph.
+
+The inputs of a loop are the initial states, the arrays whose rows the steps read, one in each, and
+the arrays that all steps read. Its results are the final states, and the values that the steps
+collect, stacked. The workers run all steps as one program (`engine/loop_program.py`); where a
+single program has to contain the loop, the passes unroll it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, final
+
+from magmath.core.dtypes import DType, bool_, int64
+from magmath.graph import Node, Shape, apply, make_node, topological
+from magmath.graph.operation import NO_ATTRIBUTES, Line
+from magmath.graph.rebuild import rebuilt
+from magmath.ops.concatenation import CONCAT
+from magmath.ops.leaves import INPUT, constant
+from magmath.ops.loop_results import LOOP_RESULT, loop_operation, results_of
+from magmath.ops.manipulation import reshape
+from magmath.ops.recomputation import CHECKPOINT
+from magmath.ops.slicing import slice_along
+
+MAX_UNROLLED: Final = 1000
+"""The number of operations of the longest loop that is unrolled."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ScanBody:
+    """One step of a loop, as expressions of placeholders.
+
+    states     the placeholders of the states
+    rows       the placeholders of the rows that the step reads
+    captured   the placeholders of the arrays that every step reads
+    number     the placeholder of the number of the row, int64, 0-d
+    following  the next states
+    collected  the values of which each step collects one
+    extends    the body of the same step that collects the first of these values only, or None
+    """
+
+    states: Sequence[Node]
+    rows: Sequence[Node]
+    captured: Sequence[Node]
+    number: Node
+    following: Sequence[Node]
+    collected: Sequence[Node]
+    extends: ScanBody | None = None
+
+    @property
+    def outputs(self) -> list[Node]:
+        """The next states and the collected values."""
+        return [*self.following, *self.collected]
+
+    @property
+    def is_plain(self) -> bool:
+        """True if the step contains no branches, loops and gradients, whose own gradients depend on
+        the surrounding expression."""
+        marks = [x.operation for x in topological(self.outputs, cut=True) if x.operation.is_mark]
+        return all(operation is CHECKPOINT for operation in marks)
+
+    @property
+    def operations(self) -> int:
+        """The number of operations of a step."""
+        return len([x for x in topological(self.outputs, cut=True) if x.inputs])
+
+    def applied(
+        self, states: Sequence[Node], rows: Sequence[Node], captured: Sequence[Node], number: Node
+    ) -> list[Node]:
+        """Return the next states and the collected values for these arrays."""
+        leaves = (*self.states, *self.rows, *self.captured, self.number)
+        given = dict(zip(leaves, (*states, *rows, *captured, number), strict=True))
+        return rebuilt(self.outputs, given)
+
+    def divided(
+        self, inputs: Sequence[Node]
+    ) -> tuple[Sequence[Node], Sequence[Node], Sequence[Node]]:
+        """Return the initial states, the arrays of rows and the captured arrays among the inputs of
+        a loop."""
+        first, second = len(self.states), len(self.states) + len(self.rows)
+        return inputs[:first], inputs[first:second], inputs[second:]
+
+
+SCAN = loop_operation("scan")
+"""Its attributes are the body, the number of `steps`, and whether the last row comes first."""
+
+
+def placeholder(shape: Shape, dtype: DType) -> Node:
+    """Return a leaf that stands for an array in a body."""
+    return Node(INPUT, (), NO_ATTRIBUTES, shape, dtype)
+
+
+def scan_results(
+    body: ScanBody, steps: int, inputs: Sequence[Node], line: Line, *, reverse: bool
+) -> list[Node]:
+    """Return the final states of a loop of one or more steps, and the stacked collected values."""
+    attributes = MappingProxyType({"body": body, "steps": steps, "reverse": reverse})
+    loop = make_node(SCAN, tuple(inputs), attributes, (), bool_, line=line)
+    states = [(x.shape, x.dtype) for x in body.states]
+    return results_of(loop, states + [((steps, *x.shape), x.dtype) for x in body.collected], line)
+
+
+def unrolled(loop: Node) -> list[Node]:
+    """Return the results of a loop as expressions without it."""
+    body: ScanBody = loop.attributes["body"]
+    steps, reverse = loop.attributes["steps"], loop.attributes["reverse"]
+    states, scanned, captured = body.divided(loop.inputs)
+    collected: list[Sequence[Node]] = []
+    for i in reversed(range(steps)) if reverse else range(steps):
+        rows = [reshape(slice_along(x, 0, i, i + 1), x.shape[1:]) for x in scanned]
+        found = body.applied(states, rows, captured, constant(i, int64))
+        states = found[: len(states)]
+        collected.append([reshape(x, (1, *x.shape)) for x in found[len(states) :]])
+    columns = zip(*(collected[::-1] if reverse else collected), strict=True)
+    return [*states, *[apply(CONCAT, *column, axis=0) for column in columns]]
+
+
+def is_short(loop: Node) -> bool:
+    """Return True for a loop that is unrolled, since a single program computes it faster."""
+    operations: int = loop.attributes["body"].operations
+    steps: int = loop.attributes["steps"]
+    return operations * steps <= MAX_UNROLLED
+
+
+def is_scan_result(node: Node) -> bool:
+    """Return True for a result of a loop with a fixed number of steps."""
+    return node.operation is LOOP_RESULT and node.inputs[0].operation is SCAN

@@ -1,0 +1,59 @@
+"""The states of loops: arrays, nested as the user's value is, whose shapes and types each step
+keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from magmath.api.creation import asarray
+from magmath.arrays.array import Array, as_array
+from magmath.arrays.traced_scalar import TracedScalar
+from magmath.arrays.tree import flatten
+from magmath.errors import DTypeError, MagmathError, ShapeError
+from magmath.graph import Node
+
+
+def state_of(value: Any) -> Array:
+    """Return the initial value of a loop as an array with a new handle."""
+    if isinstance(value, TracedScalar):
+        return value.converted()
+    return Array(value.node) if isinstance(value, Array) else asarray(value)
+
+
+def checked_states(name: str, returned: Any, tree: Hashable, states: Sequence[Array]) -> list[Node]:
+    """Return the nodes of the arrays that the body of a loop returned.
+
+    Raises MagmathError, ShapeError or DTypeError if their structure, shapes or types are not those
+    of the states.
+    """
+    leaves, returned_tree = flatten(returned)
+    if returned_tree != tree:
+        raise MagmathError(
+            f"{name}: the body must return the structure of arrays that it receives; it returned "
+            f"{_structure(returned, len(leaves))}, for {_counted(len(states))}"
+        )
+    arrays = [_next_state(name, leaf, state) for leaf, state in zip(leaves, states, strict=True)]
+    for array, state in zip(arrays, states, strict=True):
+        if array.shape != state.shape or array.dtype != state.dtype:
+            raise (ShapeError if array.shape != state.shape else DTypeError)(
+                f"{name}: the body was given {state.shape} {state.dtype} and returned "
+                f"{array.shape} {array.dtype}; every step must return the same shape and type"
+            )
+    return [array.node for array in arrays]
+
+
+def _structure(returned: Any, count: int) -> str:
+    return "None" if returned is None else f"{type(returned).__name__} of {_counted(count)}"
+
+
+def _counted(count: int) -> str:
+    return f"{count} array{'' if count == 1 else 's'}"
+
+
+def _next_state(name: str, value: Any, state: Array) -> Array:
+    if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
+        return asarray(value, dtype=state.dtype)
+    return as_array(name, value)
