@@ -298,12 +298,12 @@ class Engine:
         """Return the values of small pending nodes that this process computes."""
         if not self.eager_arrays.max_eager_bytes or self.profiler is not None:
             return {}
-        found = {
+        values = {
             node: self.eager_arrays.assigned_value(node, v.layout)
             for v, node in pairs
             if _is_pending(node)
         }
-        return {node: data for node, data in found.items() if data is not None}
+        return {node: data for node, data in values.items() if data is not None}
 
     def _values_of(
         self, requested: tuple[Node, ...], overwritten: Mapping[Node, list[Node]] = NO_VALUES
@@ -332,8 +332,8 @@ class Engine:
             order, expanded = simpler.nodes, simpler.outputs
         numbers = self._eager_numbers(order, expanded)
         if numbers is not None:
-            made = self._execute_eagerly(order, expanded, numbers)
-            known = dict(zip(outputs, map(leaf_of, made), strict=True))
+            data = self._execute_eagerly(order, expanded, numbers)
+            known = dict(zip(outputs, map(leaf_of, data), strict=True))
             record_provenance(known, expression.order, expression.held)
         else:
             targets: tuple[Node | None, ...] = ()
@@ -381,8 +381,8 @@ class Engine:
             self.wait_for_fallible_run()
         with self.pool.defer_interrupts() if donated else NO_CONTEXT:
             structure = structure_of(expression.order, outputs, targets)
-            made = self._run_program(expression.order, outputs, targets, structure)
-            known = dict(zip(outputs, map(leaf_of, made), strict=True))
+            data = self._run_program(expression.order, outputs, targets, structure)
+            known = dict(zip(outputs, map(leaf_of, data), strict=True))
             record_by_structure(
                 known, expression.order, expression.held, donated, structure, self._recipes
             )
@@ -411,19 +411,19 @@ class Engine:
     ) -> list[RemoteArray]:
         """Compute nodes by their program, which is found by the structure of the expression."""
         key, leaves = structure
-        found = self._found.find(key)
-        compiled = None if found is None else found.compiled()
-        if found is None or compiled is None:
+        program = self._found.find(key)
+        compiled = None if program is None else program.compiled()
+        if program is None or compiled is None:
             with paused_gc(), stage("look up"):
                 graph = self.cut(Graph(requested, targets), order)
                 copied = self.with_copies(graph, make=True)
                 compiled = self.compile(copied)
             if copied is not graph:  # it reads copies of some leaves
                 return self.run(compiled, copied.leaves)[0]
-            found = FoundProgram(compiled, graph, leaves)
-            self._found.store(key, found)
+            program = FoundProgram(compiled, graph, leaves)
+            self._found.store(key, program)
         self._programs.note_use(compiled)
-        return self.start(compiled, *found.operands(leaves))[0]
+        return self.start(compiled, *program.operands(leaves))[0]
 
     def _set_intermediates(
         self,
@@ -559,18 +559,18 @@ class Engine:
         self, order: Sequence[Node], requested: Sequence[Node], given: dict[Node, int]
     ) -> list[RemoteArray]:
         different = list(dict.fromkeys(requested))  # a mark and its value are the same node now
-        made = self.pool.compute(order, different, given)
+        outputs = self.pool.compute(order, different, given)
         note_bytes(self.max_eager_bytes * len(different))  # at most
-        found = [
+        arrays = [
             RemoteArray(self.pool, number, node.shape, node.dtype, layout)
-            for node, (number, layout) in zip(different, made, strict=True)
+            for node, (number, layout) in zip(different, outputs, strict=True)
         ]
         if len(different) < len(requested):
-            data = dict(zip(different, found, strict=True))
-            found = [data[node] for node in requested]
+            data = dict(zip(different, arrays, strict=True))
+            arrays = [data[node] for node in requested]
         if self.pool.interrupts.count:
             self.pool.interrupt_point()
-        return found
+        return arrays
 
     def cut(self, graph: Graph, order: Sequence[Node] | None = None) -> Graph:
         """Return the graph with leaves in place of evaluated nodes.

@@ -51,11 +51,11 @@ class IndexNotation:
 
     def extents(self, inputs: Sequence[Shape], output: Shape) -> dict[str, int]:
         """Return the extent of every letter for operands and a result of these shapes."""
-        found: dict[str, int] = {}
+        extents: dict[str, int] = {}
         for letters, shape in zip((*self.inputs, self.output), (*inputs, output), strict=True):
-            found.update(zip(letters, shape, strict=True))
-        found.pop(".", None)
-        return found
+            extents.update(zip(letters, shape, strict=True))
+        extents.pop(".", None)
+        return extents
 
     def logical_letter(self, output: Shape) -> str | None:
         """Return the first letter of the result that deterministic mode can compute in parts, or

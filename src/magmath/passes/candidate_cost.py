@@ -100,13 +100,13 @@ class CostCache:
         key = (node.signature, operands, hint)
         best = self._best.get(key) if node.signature is not None else None
         if best is None:
-            best = self._found(CandidateCosts(self, node, operands, hint))
+            best = self._choose(CandidateCosts(self, node, operands, hint))
             if node.signature is not None:
                 store_bounded(self._best, key, best, MAX_CACHED_COSTS)
         return best
 
     @staticmethod
-    def _found(costs: CandidateCosts) -> PlanChoice:
+    def _choose(costs: CandidateCosts) -> PlanChoice:
         cost, best = costs.ranked()[0]
         nbytes = costs.compared_bytes(best.candidate)
         return PlanChoice(best.candidate, cost, best.seconds, nbytes)
@@ -122,13 +122,13 @@ class CostCache:
         known = layouts if hint is None else (*layouts, hint)
         adding = tuple([None if self._adds_nothing(layout) else layout for layout in known])
         key = (node.signature, adding if any(adding) else None)
-        found = self._candidates.get(key)
-        if found is None or node.signature is None:
+        candidates = self._candidates.get(key)
+        if candidates is None or node.signature is None:
             every = layout_candidates(node, tuple(layouts), self.environment, hint)
-            found = [CandidateArithmetic(c, self._compute_seconds(node, c)) for c in every]
-            count("priced candidates", len(found))
-            store_bounded(self._candidates, key, found, MAX_CACHED_COSTS)
-        return found
+            candidates = [CandidateArithmetic(c, self._compute_seconds(node, c)) for c in every]
+            count("priced candidates", len(candidates))
+            store_bounded(self._candidates, key, candidates, MAX_CACHED_COSTS)
+        return candidates
 
     def _adds_nothing(self, layout: Layout) -> bool:
         return layout.boxes is not None or (
@@ -195,23 +195,23 @@ class CandidateCosts:
         Candidates that do not fit the memory are dropped, unless no candidate fits.
         """
         layouts = [operand.layout for operand in self.operands]
-        found = self.cache.candidates(self.node, layouts, self.hint)
-        count("evaluated candidates", len(found))
+        candidates = self.cache.candidates(self.node, layouts, self.hint)
+        count("evaluated candidates", len(candidates))
         limit = self.environment.allocation_limit
         if limit is not None and limit < self._max_memory():
-            fitting = [c for c in found if self._memory(c.candidate) <= limit]
-            found = fitting or found
+            fitting = [c for c in candidates if self._memory(c.candidate) <= limit]
+            candidates = fitting or candidates
         if self.node.operation.collective is not None:
-            found = self._with_little_memory(found)
-        costs = [round(self._seconds(c) / RESOLUTION) for c in found]
+            candidates = self._with_little_memory(candidates)
+        costs = [round(self._seconds(c) / RESOLUTION) for c in candidates]
         cheapest = min(costs)
         tied = costs.count(cheapest) > 1
         moved = [
             self._traffic(c.candidate)[0] if tied and cost == cheapest else 0
-            for cost, c in zip(costs, found, strict=True)
+            for cost, c in zip(costs, candidates, strict=True)
         ]
-        order = sorted(range(len(found)), key=lambda i: (costs[i], moved[i]))
-        return [(costs[i], found[i]) for i in order]
+        order = sorted(range(len(candidates)), key=lambda i: (costs[i], moved[i]))
+        return [(costs[i], candidates[i]) for i in order]
 
     # bytes ------------------------------------------------------------------------------------
 
@@ -220,19 +220,21 @@ class CandidateCosts:
         arrays = (self.node, *self.node.inputs)
         return sum([x.nbytes for x in arrays])
 
-    def _with_little_memory(self, found: list[CandidateArithmetic]) -> list[CandidateArithmetic]:
+    def _with_little_memory(
+        self, candidates: list[CandidateArithmetic]
+    ) -> list[CandidateArithmetic]:
         """Return the candidates, of an operation with a collective kernel, that need little memory.
 
         Compared with the candidate that needs the least memory, a worker may store at most the
         additional bytes that the environment allows for the workspace of an operation (or for
         LAPACK), and at most an eighth of its memory limit.
         """
-        stored = [self._stored(c.candidate) for c in found]
+        stored = [self._stored(c.candidate) for c in candidates]
         spare, limit = self.environment.workspace, self.environment.memory_limit
         if self.node.operation.uses_lapack and self.environment.shares_memory:
             spare = max(spare, self.environment.lapack_memory)
         max_bytes = min(stored) + (spare if limit is None else min(spare, limit // 8))
-        return [c for c, nbytes in zip(found, stored, strict=True) if nbytes <= max_bytes]
+        return [c for c, nbytes in zip(candidates, stored, strict=True) if nbytes <= max_bytes]
 
     def compared_bytes(self, candidate: LayoutCandidate) -> int:
         """Return the bytes by which decompositions are compared.

@@ -81,9 +81,19 @@ def rematerialized(planned: Planned, environment: Environment, excess: int) -> P
     need at least `excess` bytes less, or as few as the pass can reach."""
     with stage("memory"):
         graph, order, storage = planned.graph, planned.schedule, planned.storage
-        made = rematerialize(graph, order, storage, environment, excess)
-        storage = assign_storage(made.graph, made.schedule)
+        rematerialization = rematerialize(graph, order, storage, environment, excess)
+        storage = assign_storage(rematerialization.graph, rematerialization.schedule)
         orders = assign_memory_orders(
-            made.graph, made.schedule, storage, environment, made.originals
+            rematerialization.graph,
+            rematerialization.schedule,
+            storage,
+            environment,
+            rematerialization.originals,
         )
-        return Planned(made.graph, made.schedule, storage, orders, made.originals)
+        return Planned(
+            rematerialization.graph,
+            rematerialization.schedule,
+            storage,
+            orders,
+            rematerialization.originals,
+        )
