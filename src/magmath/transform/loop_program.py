@@ -18,7 +18,7 @@ from magmath.core.dtypes import int64
 from magmath.engine import session, tracing
 from magmath.engine.loop_program import row_of, with_row
 from magmath.engine.remote_array import RemoteArray, leaf_of, remote_array_of
-from magmath.engine.retained_expressions import keep_expression
+from magmath.engine.retained_expressions import keep_expression, keeps_expressions
 from magmath.engine.tracing import Trace
 from magmath.engine.user_line import user_line
 from magmath.graph import (
@@ -33,7 +33,7 @@ from magmath.graph import (
 )
 from magmath.graph.rebuild import rebuilt
 from magmath.ops import elementwise as e
-from magmath.ops.counted_loops import ScanBody, scan_results
+from magmath.ops.counted_loops import ScanBody, is_short, scan_results, unrolled
 from magmath.ops.leaves import constant, input_leaf
 from magmath.passes.subgraphs import frontier
 from magmath.transform.loop_provenance import LoopProvenance
@@ -61,20 +61,31 @@ def run_loop(
     the public name of the loop, for errors.
     """
     inputs = [x.node for x in (*states, *rows)]  # as expressions, for gradients
+    step = _TracedStep(name, states, rows, body)
+    results = step.results(inputs, steps, reverse=reverse)
+    if results is not None and keeps_expressions():
+        loop = results[0].inputs[0]  # one program computes it with its gradient
+        arrays = [Array(x) for x in (unrolled(loop) if is_short(loop) else results)]
+        return arrays[: len(states)], arrays[len(states) :]
     for node in inputs:
         keep_expression(node)
     evaluate(*states, *rows)
-    step = _TracedStep(name, states, rows, body)
-    loop = step.loop(inputs, steps, reverse=reverse)
-    if loop is not None:
-        leaves = session.engine().loops.recorded_results(loop)
-        for provenance in map(provenance_of, leaves):
-            assert provenance is not None
-            provenance.keep_arrays()
+    if results is not None:
+        leaves = _recorded(results)
     else:
         leaves = _LoopProgram(step, inputs[: len(states)], rows, steps, reverse=reverse).run()
     arrays = [Array(leaf) for leaf in leaves]
     return arrays[: len(states)], arrays[len(states) :]
+
+
+def _recorded(results: Sequence[Node]) -> list[Node]:
+    """Return leaves with the results of a loop, from which gradients pass to its inputs."""
+    _evaluate(results[0].inputs[0].inputs)
+    leaves = session.engine().loops.recorded_results(results)
+    for provenance in map(provenance_of, leaves):
+        assert provenance is not None
+        provenance.keep_arrays()
+    return leaves
 
 
 @final
@@ -94,9 +105,9 @@ class _TracedStep:
         del values, read
         self.trace.check_updates(name)
 
-    def loop(self, inputs: Sequence[Node], steps: int, *, reverse: bool) -> list[Node] | None:
-        """Return the results of the loop as nodes of the graph, whose operands are evaluated; None
-        if the step assigns variables or draws random numbers.
+    def results(self, inputs: Sequence[Node], steps: int, *, reverse: bool) -> list[Node] | None:
+        """Return the results of the loop as nodes of the graph; None if the step assigns variables
+        or draws random numbers.
 
         `inputs` are the initial states and the arrays of rows.
         """
@@ -114,7 +125,6 @@ class _TracedStep:
             return None
         values = {leaf: variable.current_version for leaf, variable in trace.read.items()}
         captured = rebuilt(read, values)
-        _evaluate(captured)
         return scan_results(body, steps, [*inputs, *captured], user_line(), reverse=reverse)
 
 
