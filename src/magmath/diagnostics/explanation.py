@@ -27,23 +27,22 @@ _COLUMNS = ("predicted", "measured", "bytes moved", "messages", "memory")
 class ExplainedInstruction:
     """The costs of an instruction of a program.
 
-    text        the instruction as the program prints it
-    operation   the name of the operation, or the kind of a redistribution
-    line        the line of user code that it comes from
-    seconds     predicted time on the busiest worker
-    nbytes, messages   traffic between workers
-    memory      bytes of its result on the busiest worker; 0 for an alias of another slot
-    measured    seconds of the slowest worker in one step of a profiled run, or None
-    workers     the number of workers that store its result
-    layer       the path of the layer that it belongs to; "" outside of training steps
-    flops, touched   arithmetic operations of the busiest worker, and the bytes that it reads and
-                     writes in its own memory; 0 for an instruction that computes nothing
-    rate        the name of the machine's rate for a call (`cost.OperationRate`)
-    phase       "compute", "exchange" or "wait"
-    is_recomputation   computes a value that was computed before and not stored, for the memory
-                       limit
-    is_even     all workers compute equal shares, without waiting for each other
-    by_worker   measured seconds of each worker in one step of a profiled run
+    text              the instruction as the program prints it
+    operation         the name of the operation, or the kind of a redistribution
+    line              the line of user code that it comes from
+    seconds           predicted time on the busiest worker
+    nbytes, messages  traffic between workers
+    memory            bytes of its result on the busiest worker; 0 for an alias of another slot
+    measured          seconds of the slowest worker in one step of a profiled run, or None
+    workers           the number of workers that store its result
+    layer             the path of the layer that it belongs to; "" outside of training steps
+    flops, touched    arithmetic operations of the busiest worker, and the bytes that it reads and
+                      writes in its own memory; 0 for an instruction that computes nothing
+    rate              the name of the machine's rate for a call (`cost.OperationRate`)
+    phase             "compute", "exchange" or "wait"
+    is_recomputation  computes a value that was computed before and not stored, for the memory limit
+    is_even           all workers compute equal shares, without waiting for each other
+    by_worker         measured seconds of each worker in one step of a profiled run
     """
 
     text: str
@@ -223,12 +222,12 @@ class Summed:
 class Explanation(Summed):
     """The computation of an array or a training step. It prints as a listing with tables.
 
-    instructions the instructions of the program
-    heading      a description of the explained object
-    candidates   the candidates of products and factorizations, as tables
-    temporaries  bytes of temporaries on a worker
-    memory       predicted maximum bytes of inputs, outputs and temporaries on a worker
-    measured_memory   the same, measured on the busiest worker in a profiled run
+    instructions     the instructions of the program
+    heading          a description of the explained object
+    candidates       the candidates of products and factorizations, as tables
+    temporaries      bytes of temporaries on a worker
+    memory           predicted maximum bytes of inputs, outputs and temporaries on a worker
+    measured_memory  the same, measured on the busiest worker in a profiled run
     """
 
     instructions: tuple[ExplainedInstruction, ...] = ()
