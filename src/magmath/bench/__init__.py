@@ -23,6 +23,7 @@ from magmath.bench import (
     planning,
     redistribution,
     scaling,
+    sequences,
     simulate,
     startup,
 )
@@ -35,6 +36,7 @@ BENCHES: dict[str, Bench] = {
         layers.BENCH,
         cnn.BENCH,
         infer.BENCH,
+        sequences.BENCH,
         parallel.BENCH,
         scaling.BENCH,
         collectives.BENCH,

@@ -79,7 +79,7 @@ class Case:
     name: str
     parameters: Parameters
     work: float
-    unit: Literal["images/s", "GB/s", "GFLOP/s", "s"]
+    unit: Literal["images/s", "sequences/s", "GB/s", "GFLOP/s", "s"]
     group: str
     x: float
 
