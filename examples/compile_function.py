@@ -28,7 +28,7 @@ def main() -> None:
             place, speed = swing(place, speed, 2 * mm.pi / steps)
         print(f"after one period: {float(place[-1]):.4f} (began at 1)")
 
-        place, speed = swing(place, speed, 0.001)  # a number is a parameter: no new trace
+        place, speed = swing(place, speed, 0.001)  # a number is a scalar: no new trace
         print(f"a little later: {float(place[-1]):.6f}")
 
         swing(mm.ones((10, 10)), mm.zeros((10, 10)), 0.1)  # another shape: another trace

@@ -21,9 +21,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from counting_communicator import CountingCommunicator
 from magmath.codegen.aot_cache import AotModule
 from magmath.codegen.memory_copy import CACHE_BYTES
-from magmath.comm import Communicator, CountingCommunicator, barrier, futex_wait
+from magmath.comm import Communicator, barrier, futex_wait
 from magmath.comm.progress_thread import ProgressThread
 from magmath.core.dtypes import DTYPES
 from magmath.errors import DeviceError, DTypeError, MagmathError, ShapeError, WorkerLost

@@ -45,7 +45,7 @@ def engine_of(kind: str, workers: int = 1) -> Engine:
 
 def _adjust(engine: Engine, kind: str) -> None:
     if kind not in ("inline", "eager", "gpu"):
-        engine.at_once_bytes = -1
+        engine.max_eager_bytes = -1
     if kind == "overlapped":
         engine.environment = replace(engine.environment, overlap_min_bytes=0)
 
@@ -86,7 +86,7 @@ def debugged(switches: str, kind: str, workers: int = 1) -> Iterator[Pool]:
         patch.setenv(DEBUG.name, switches)
         pool = start(kind, workers)
         try:
-            _adjust(session.use(pool), kind)
+            _adjust(session.set_current_pool(pool), kind)
             yield pool
         finally:
             session._engine = former
@@ -113,7 +113,7 @@ def current(kind: str, workers: int = 1) -> Iterator[Pool]:
     """Make the pool of a kind the current one, with no programs known, and the former one again."""
     former = session._engine
     pool = engine_of(kind, workers).pool
-    engine = session.use(pool)
+    engine = session.set_current_pool(pool)
     _adjust(engine, kind)
     try:
         yield pool

@@ -19,7 +19,7 @@ from magmath.errors import ShapeError
 from magmath.graph import Graph, Node, apply, topological
 from magmath.layout import Layout
 from magmath.ops import OPERATIONS
-from magmath.ops.leaves import constant, input_leaf, parameter
+from magmath.ops.leaves import constant, input_leaf, scalar
 from magmath.ops.manipulation import permute, reshape
 from magmath.ops.product.contraction import matmul
 from magmath.ops.sums import broadcast_to
@@ -32,8 +32,8 @@ BINARY = ("add", "subtract", "multiply", "maximum", "hypot")
 
 def _data(engine: Engine, values: Any, layout: Layout) -> RemoteArray:
     tensor = torch.from_numpy(np.asarray(values, dtype=np.float64).copy())
-    handle = engine.pool.put(tensor, layout)
-    return RemoteArray(engine.pool, handle, tuple(tensor.shape), float64, layout)
+    number = engine.pool.put(tensor, layout)
+    return RemoteArray(engine.pool, number, tuple(tensor.shape), float64, layout)
 
 
 def leaf_of(engine: Engine, values: Any, layout: Layout) -> Node:
@@ -119,7 +119,7 @@ class Builder:
         return apply(OPERATIONS["maximum"], self.any(), constant(0, float64))
 
     def scaled(self) -> Node:
-        factor = parameter(float(self.random.uniform(-1, 1)), float64)
+        factor = scalar(float(self.random.uniform(-1, 1)), float64)
         return apply(OPERATIONS["multiply"], factor, self.any())
 
     def chosen(self) -> Node:
@@ -183,7 +183,7 @@ def numpy_values(nodes: Sequence[Node], known: dict[Node, Any]) -> list[Any]:
     for node in topological(nodes):
         if node in known:
             continue
-        if node.name == "parameter":
+        if node.name == "scalar":
             known[node] = np.float64(node.value)
             continue
         operands = [known[source] for source in node.inputs]
@@ -268,7 +268,7 @@ def _update(builder: Builder, variable: Node, before: list[Node], draw: st.DrawF
     other = fitting[builder.random.integers(len(fitting))]
     if kind in ("swap", "common"):
         return other
-    rate = parameter(0.125, float64)
+    rate = scalar(0.125, float64)
     scaled = apply(OPERATIONS["multiply"], rate, other)
     if kind == "descend":
         return apply(OPERATIONS["subtract"], variable, scaled)

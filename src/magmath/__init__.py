@@ -78,7 +78,7 @@ _NAMES = {
     "magmath.api.interchange": "from_dlpack",
     "magmath.arrays.namespace": "__array_namespace_info__",
     # NumPy's names; names that do not concern arrays are NumPy's own objects.
-    "magmath.api.applied_functions": "apply_along_axis apply_over_axes",
+    "magmath.api.apply_along_axes": "apply_along_axis apply_over_axes",
     "magmath.api.calculus": "convolve correlate ediff1d gradient interp trapezoid",
     "magmath.api.comparison": "allclose array_equal array_equiv isclose may_share_memory "
     "shares_memory",
@@ -133,7 +133,7 @@ _NAMES = {
         "dstack fliplr flipud hsplit hstack insert resize rot90 split vsplit vstack"
     ),
     "magmath.api.text_files": "fromfile genfromtxt loadtxt savetxt",
-    "magmath.api.text_forms": "array2string array_repr array_str",
+    "magmath.api.array_strings": "array2string array_repr array_str",
     "magmath.api.vector_products": "cross dot einsum_path inner kron matvec vdot vecmat",
     "magmath.api.window_functions": "bartlett blackman hamming hanning kaiser",
     "numpy": (
@@ -299,7 +299,7 @@ if TYPE_CHECKING:
     from magmath.layout import Layout as Layout, Mesh as Mesh
     from magmath.memory.manager import MemoryKind as MemoryKind, MemoryManager as MemoryManager
 
-    from magmath.api.applied_functions import (
+    from magmath.api.apply_along_axes import (
         apply_along_axis as apply_along_axis, apply_over_axes as apply_over_axes,
     )  # fmt: skip
     from magmath.api.calculus import (
@@ -391,7 +391,7 @@ if TYPE_CHECKING:
     from magmath.api.text_files import (
         fromfile as fromfile, genfromtxt as genfromtxt, loadtxt as loadtxt, savetxt as savetxt,
     )  # fmt: skip
-    from magmath.api.text_forms import (
+    from magmath.api.array_strings import (
         array2string as array2string, array_repr as array_repr, array_str as array_str,
     )  # fmt: skip
     from magmath.api.vector_products import (

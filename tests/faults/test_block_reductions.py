@@ -32,7 +32,7 @@ def tight(kind: str, workers: int, bound: int = BOUND) -> Iterator[Pool]:
     with current(kind, workers) as pool:
         engine = session.engine()
         engine.environment = replace(engine.environment, memory_bound=bound)
-        engine.at_once_bytes = -1
+        engine.max_eager_bytes = -1
         yield pool
 
 

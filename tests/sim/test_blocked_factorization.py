@@ -20,7 +20,7 @@ from magmath.errors import LinAlgError
 from magmath.graph import Node
 from magmath.kernels import fortran
 from magmath.layout import Layout
-from magmath.ops.linalg.block_cyclic import block_cyclic_layout
+from magmath.ops.linalg.factorization_layouts import block_cyclic_layout
 from magmath.ops.linalg.lu import lu, lu_solve
 from magmath.ops.linalg.qr import qr
 from magmath.runtime import Pool, PoolOptions, start_pool
@@ -164,7 +164,7 @@ def test_any_layout_gives_the_same(pool: Any, name: str, data: st.DataObject) ->
 
 def test_devices_that_lapack_does_not_reach_factorize_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """By torch's own functions, which are the same on every device."""
-    monkeypatch.setattr(fortran, "takes", lambda tensor: False)
+    monkeypatch.setattr(fortran, "is_supported", lambda tensor: False)
     with current("messages", 2):
         _lean()
         for dtype in ("float32", "complex128"):
@@ -181,7 +181,7 @@ def test_explain_names_the_ways_and_what_goes_between_workers() -> None:
     with current("shared", 2):
         _lean()
         a = mm.asarray(definite(40, "float64"), layout=Layout.split(0))
-        steps = mm.linalg.cholesky(a).explain().steps
+        steps = mm.linalg.cholesky(a).explain().instructions
         step = next(step for step in steps if " collectively in " in step.text)
         panels = -(-40 // panel_rows(40, 2))
         assert (step.messages, step.nbytes) == (panels, 40 * 40 * 8 // 2)
@@ -202,7 +202,7 @@ def fresh(request: pytest.FixtureRequest) -> Iterator[Pool]:
     """A new pool, whose counters begin at zero."""
     former = session._engine
     pool = start(*request.param)
-    session.use(pool)
+    session.set_current_pool(pool)
     _lean()
     try:
         yield pool

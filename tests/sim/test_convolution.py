@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import magmath as mm
 from engines import current, engine_of
 from magmath.arrays.array import Array
-from magmath.arrays.operands import operands
+from magmath.arrays.operands import promoted_nodes
 from magmath.kernels.conv import winograd
 from magmath.kernels.dispatch.tuner import Tuner
 from magmath.ops.conv.convolution import correlation
@@ -26,7 +26,7 @@ TOLERANCE = {  # of sums of 10 times as many numbers, and larger ones, by the st
 
 
 def conv2d(x: Array, w: Array, stride: int = 1) -> Array:
-    a, b = operands("conv2d", x, w)
+    a, b = promoted_nodes("conv2d", x, w)
     pads = ((1, 1), (1, 1))
     return Array(correlation(a, b, stride=(stride, stride), padding=pads, dilation=(1, 1)))
 

@@ -98,7 +98,7 @@ def test_accumulation_equals_whole_batches(count: int) -> None:
 
 
 def moved(net: nn.NeuralNetwork, operation: str) -> int:
-    return sum(step.nbytes for step in net.explain().steps if step.operation == operation)
+    return sum(step.nbytes for step in net.explain().instructions if step.operation == operation)
 
 
 @pytest.mark.parametrize("workers", [2, 3, 4])
@@ -107,7 +107,7 @@ def test_bytes_of_exchanges(workers: int) -> None:
     with current("messages", workers):
         net = trained("ring", make=plain)
         size = sum(v.size for v in net.parameters.values())
-        chosen = [s for s in net.explain().steps if s.operation == "sum_parts"]
+        chosen = [s for s in net.explain().instructions if s.operation == "sum_parts"]
         assert sum(s.nbytes for s in chosen) == 2 * (workers - 1) * size * 8
         assert sum(s.messages for s in chosen) == 4 * 2 * (workers - 1) * workers
         assert moved(trained("tree", make=plain), "sum_parts") == 2 * (workers - 1) * size * 8

@@ -228,7 +228,7 @@ def fresh(request: pytest.FixtureRequest) -> Iterator[Pool]:
     """A new pool, whose counters begin at zero."""
     former = session._engine
     pool = start(*request.param)
-    session.use(pool)
+    session.set_current_pool(pool)
     _lean()
     try:
         yield pool

@@ -58,7 +58,7 @@ def test_what_moves_counts_for_the_line_that_wants_it(kind: tuple[str, int]) -> 
             cost = wants().explain()
             named = [group for group in cost.by_line() if group.name != "(no line)"]
             assert sum(group.nbytes for group in named) == cost.total.nbytes, cost
-            unnamed = {step.operation for step in cost.steps if step.line is None}
+            unnamed = {step.operation for step in cost.instructions if step.line is None}
             assert unnamed <= {"barrier"}, cost
 
 
@@ -103,13 +103,15 @@ def test_a_profiled_run_is_measured_and_right(kind: tuple[str, int]) -> None:
             mm.evaluate(x)
         np.testing.assert_allclose(np.asarray(x), truth, rtol=1e-4)
         (run,) = profile.runs
-        assert [step.text for step in run.steps] == [step.text for step in predicted.steps]
-        assert all(step.measured is not None and step.measured >= 0 for step in run.steps)
+        assert [step.text for step in run.instructions] == [
+            step.text for step in predicted.instructions
+        ]
+        assert all(step.measured is not None and step.measured >= 0 for step in run.instructions)
         assert profile.total.measured == pytest.approx(run.total.measured)
         assert profile.total.measured > 0
         assert run.measured_memory == pytest.approx(run.memory, rel=0.05, abs=64 * pool.workers)
         after = x.explain()
-        assert after.steps == run.steps
+        assert after.instructions == run.instructions
         assert "it was computed by" in after.heading
         assert "measured" in str(after).splitlines()[-1]
         assert str(profile).startswith("by operation")
@@ -133,7 +135,7 @@ def test_profiles_can_be_nested_and_end_with_an_error() -> None:
                 mm.evaluate(mm.asarray([1.0]) + 1) or mm.ones(2) + mm.ones(3)
             mm.evaluate(mm.asarray([1.0]) + 1)
         assert (len(inner.runs), len(outer.runs)) == (1, 1)
-        assert session.engine().recorder is None
+        assert session.engine().profiler is None
 
 
 def test_loops_are_profiled_by_the_step() -> None:
@@ -162,7 +164,7 @@ def test_functions_are_explained_as_they_were_called_last() -> None:
 def test_what_is_given_was_not_computed() -> None:
     with current("inline"):
         explanation = mm.explain(mm.asarray([1.0]))
-        assert explanation.steps == ()
+        assert explanation.instructions == ()
         assert "nothing to compute" in str(explanation)
         assert mm.variable("x", 1.0).explain().heading.startswith("variable of shape ()")
 

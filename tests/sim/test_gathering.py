@@ -127,11 +127,11 @@ def _programs() -> Iterator[list[Program]]:
     """The programs that run meanwhile."""
     engine = session.engine()
     found: list[Program] = []
-    former, engine.recorder = engine.recorder, lambda run: found.append(run.program)
+    former, engine.profiler = engine.profiler, lambda run: found.append(run.program)
     try:
         yield found
     finally:
-        engine.recorder = former
+        engine.profiler = former
 
 
 def _gathered(program: Program) -> list[str]:

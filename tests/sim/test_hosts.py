@@ -99,7 +99,7 @@ def test_gradients_pass_the_network_once_for_each_host() -> None:
         between = _Between(transport, hosts)
         pool = Pool(transport)
         try:
-            session.use(pool)
+            session.set_current_pool(pool)
             a = mm.asarray(np.ones((count, 6)), layout=Layout.even((count, 6), pool.mesh, 1))
             ones = mm.asarray(np.ones((6, 1)), layout=Layout.even((6, 1), pool.mesh, 0))
             mm.evaluate(a, ones)

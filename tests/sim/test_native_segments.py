@@ -146,7 +146,7 @@ def test_native_forms_have_the_bits_of_kernels(dtype: str, bound: list[Any]) -> 
             runs = []
             for _ in range(16):
                 outputs, _ = engine.run(compiled, graph.leaves)
-                runs.append([engine.pool.get(data.handle).numpy().copy() for data in outputs])
+                runs.append([engine.pool.get(data.number).numpy().copy() for data in outputs])
             assert len(bound) > before
             for results in runs[1:]:
                 for (name, _), x, y in zip(cases, runs[0], results, strict=True):
@@ -292,7 +292,7 @@ def test_instructions_without_a_native_form_stay_calls_between_segments(
         np.testing.assert_allclose(found.numpy(), known, rtol=1e-12)
     assert NativeWherePossible.used == ["segments"]
     (source,) = Counted.sources
-    assert "if stage == 1:" in source
+    assert "if group == 1:" in source
 
 
 def test_bad_positions_in_a_segment_raise_what_the_call_raises(bound: list[Any]) -> None:

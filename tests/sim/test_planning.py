@@ -49,7 +49,7 @@ def planned_anew(layers: int, strategy: str) -> StageTimes:
     """What planning the step of an MLP took, with nothing known of earlier plans."""
     cost_cache_of.cache_clear()
     clear_option_caches()
-    session.use(session.engine().pool)
+    session.set_current_pool(session.engine().pool)
     net = mlp(layers)
     net.build((32,))
     with recording() as times:

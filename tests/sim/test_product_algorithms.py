@@ -19,7 +19,7 @@ from magmath.graph import Graph, Node
 from magmath.layout import Layout, Mesh, Split, plan
 from magmath.ops.product import panel_products
 from magmath.ops.product.contraction import contraction, matmul
-from magmath.passes.candidate_cost import EvaluatedCandidate
+from magmath.passes.candidate_cost import CandidateWithRedistributions
 from magmath.passes.candidates import algorithm
 from magmath.passes.default_reduction import default_reduction
 from magmath.passes.place import node_candidates
@@ -64,7 +64,7 @@ def product(engine: Engine, m: int, n: int, k: int, *at: Layout) -> tuple[Node, 
     return matmul(*nodes), a @ b
 
 
-def planned(engine: Engine, node: Node) -> tuple[list[EvaluatedCandidate], Program]:
+def planned(engine: Engine, node: Node) -> tuple[list[CandidateWithRedistributions], Program]:
     """The ways to compute a product, the one taken first, and the program."""
     graph = engine.cut(Graph((node,)))
     (found,) = node_candidates(simplify(graph), engine.environment)
@@ -176,7 +176,7 @@ def test_summands_are_added_up_by_all_who_have_them(data: st.DataObject) -> None
 @pytest.fixture
 def small_panels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(panel_products, "PANEL_BYTES", 4096)
-    monkeypatch.setattr(panel_products, "NARROWEST", 4)
+    monkeypatch.setattr(panel_products, "MIN_PANEL_EXTENT", 4)
 
 
 @pytest.mark.usefixtures("small_panels")

@@ -23,7 +23,7 @@ from magmath.bench import programs
 from magmath.bench.programs.agreement import difference
 from magmath.codegen import background_build
 from magmath.comm.delayed import DelayedCommunicator
-from magmath.comm.isolated import IsolatedCommunicator
+from magmath.comm.isolated_communicator import IsolatedCommunicator
 from magmath.core.debugging import LONG_SECONDS, Delays
 from magmath.core.options import DEBUG
 from magmath.executor import tiers

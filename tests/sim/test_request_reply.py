@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 import magmath as mm
 import operation_bodies as bodies
+from counting_communicator import CountingCommunicator
 from engines import current, engine_of
-from magmath.comm.counting import CountingCommunicator
 from magmath.core import request_batching
 from magmath.engine import session
 from magmath.engine.engine import Engine
 from magmath.graph import Graph, Node, apply
-from magmath.graph.collective_nodes import runs_collectively
+from magmath.graph.collective_nodes import is_collective
 from magmath.layout import Layout
 from magmath.ops import OPERATIONS
 from magmath.ops.indexing.gather_scatter import PUT
@@ -50,7 +50,7 @@ def together(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     def chosen(node: Node, *rest: Any) -> Any:
         offered = list(every(node, *rest))
-        return [c for c in offered if runs_collectively(node, c.inputs, c.output)] or offered
+        return [c for c in offered if is_collective(node, c.inputs, c.output)] or offered
 
     monkeypatch.setattr(candidate_cost, "layout_candidates", chosen)
     monkeypatch.setattr(request_batching, "MIN_ROUND_BYTES", 40)
@@ -196,7 +196,7 @@ def test_the_bytes_between_workers_are_those_of_the_plan(name: str) -> None:
     counting = [CountingCommunicator(c) for c in transport._communicators]
     transport._communicators[:] = counting
     former = session._engine
-    session.use(Pool(transport))
+    session.set_current_pool(Pool(transport))
     try:
         y, _ = function(_values((N, 3)), _places(), _values((N, 3), 1))
         cost = y.explain()

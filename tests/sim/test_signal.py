@@ -102,7 +102,7 @@ def test_neighbours_exchange_edges_of_a_kernels_length(workers: int) -> None:
     with current("messages", workers):
         x = mm.asarray(np.zeros((4096, 512), "float32"), layout=Layout.split(0))
         w = mm.ones((5, 3), layout=Layout.replicated())
-        steps = mm.signal.convolve(x, w, mode="same", method="direct").explain().steps
+        steps = mm.signal.convolve(x, w, mode="same", method="direct").explain().instructions
         halos = sum(step.nbytes for step in steps if step.operation == "exchange")
         assert halos == 4 * 512 * (5 - 1) * (workers - 1)
 
@@ -137,7 +137,7 @@ def test_images_stay_where_they_lie(split: str) -> None:
 
 
 def operations(x: Array) -> str:
-    return " ".join(step.operation for step in x.explain().steps)
+    return " ".join(step.operation for step in x.explain().instructions)
 
 
 def test_the_cheaper_method_is_taken() -> None:

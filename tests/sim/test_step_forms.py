@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import magmath as mm
+from counting_communicator import CountingCommunicator
 from engines import current, engine_of
 from executors import Compiled
 from magmath.codegen import background_build
-from magmath.comm.counting import CountingCommunicator
-from magmath.comm.isolated import IsolatedCommunicator
-from magmath.executor import isolated, tiers
+from magmath.comm.isolated_communicator import IsolatedCommunicator
+from magmath.executor import isolated_run, tiers
 from magmath.executor.bind import Binding
 from magmath.executor.native import write_segments
 from magmath.executor.numpy_fast_path import without_fp_warnings
@@ -53,7 +53,7 @@ def check_segments(program: Program, *, shares_memory: bool, exact: bool) -> int
     """Assert that no worker's segments synchronize; return the number of their instructions."""
     replaced = 0
     for rank in range(program.workers):
-        binding = isolated._binding(program, rank, shares_memory)
+        binding = isolated_run._binding(program, rank, shares_memory)
         source = write_segments(program, binding.tensors, exact=exact)
         for segment in () if source is None else source.segments:
             for position in segment.positions:
@@ -80,7 +80,7 @@ def test_segments_replace_no_instruction_in_which_workers_synchronize(
         node = redistribute(node, Layout.whole(node.shape, one))
     graph = engine.cut(Graph((node, *_company(engine))))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(isolated, "IsolatedCommunicator", counting)
+        patch.setattr(isolated_run, "IsolatedCommunicator", counting)
         replaced = check_segments(
             engine.compile(graph).program,
             shares_memory=engine.pool.topology.shares_memory,

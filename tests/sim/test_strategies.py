@@ -205,8 +205,8 @@ def test_every_strategy_is_explained_by_layer() -> None:
             assert sum(group.messages for group in layers.values()) > 0
             assert found.memory > found.temporaries > 0
         found = net.explain(strategy="asynchronous")
-        pulled = {step.layer: 0 for step in found.steps if step.operation == "pull"}
-        for step in found.steps:
+        pulled = {step.layer: 0 for step in found.instructions if step.operation == "pull"}
+        for step in found.instructions:
             if step.operation == "pull":
                 pulled[step.layer] += step.nbytes
         assert pulled == {name: 8 * size for name, size in sizes.items()}

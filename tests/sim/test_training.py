@@ -19,9 +19,9 @@ from torch.profiler import ProfilerActivity, profile
 
 import magmath as mm
 import magmath.engine.session
+from counting_communicator import CountingCommunicator
 from engines import current
 from executors import only, use_native_code
-from magmath.comm.counting import CountingCommunicator
 from magmath.engine import session
 from magmath.errors import (
     DataError,
@@ -684,7 +684,7 @@ def loop_of(program: Program) -> list[Any]:
 def test_a_step_moves_the_bytes_that_were_planned(workers: int, strategy: str) -> None:
     pool, counting = counted_pool(workers)
     try:
-        engine = session.use(pool)
+        engine = session.set_current_pool(pool)
         sent: list[int] = []
         watcher = Watcher(lambda: sum(c.bytes for c in counting))
         net = network(Adam(1e-3))
@@ -720,7 +720,7 @@ def test_model_parallel_moves_activations_and_data_parallel_gradients() -> None:
     for strategy in ("data", "model"):
         pool, counting = counted_pool(2)
         try:
-            session.use(pool)
+            session.set_current_pool(pool)
             watcher = Watcher(lambda c=counting: sum(one.bytes for one in c))
             net = network(layers=layers)
             net.fit(X, Y, batch_size=batch, epochs=3, strategy=strategy, reporter=watcher)
@@ -819,8 +819,8 @@ def test_training_continues_after_a_team_has_failed(
             super().__init__(workers, first, others, 0.0, former)
 
         def _next(self, ready: list[bool]) -> int:
-            used.append(self.executor)
-            teams = [i for i, e in enumerate(self._executors) if e.name == "team" and ready[i]]
+            used.append(self.current_name)
+            teams = [i for i, e in enumerate(self._alternatives) if e.name == "team" and ready[i]]
             return teams[0] if teams else 0
 
     pool = start_pool(PoolOptions(0, device="cpu", threads=3))

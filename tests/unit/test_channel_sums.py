@@ -55,7 +55,7 @@ def test_sums_are_those_of_float64_and_independent_of_threads(
             ((x, None, None), (wide_x, wide_x**2)),
             ((x, g, means), (wide_g, wide_g * (wide_x - wide_m))),
         ):
-            assert channel_sums.takes(*operands)
+            assert channel_sums.can_compute(*operands)
             found = []
             for count in (1, 2, 3):
                 out = torch.full((2, shape[1], *ones), torch.nan, dtype=torch.float64)
@@ -89,8 +89,10 @@ def test_a_nan_stays_in_its_channel() -> None:
 
 def test_other_arrays_are_not_taken() -> None:
     x = torch.zeros(4, 6, 3, 3)
-    assert channel_sums.takes(x, None, None)
-    assert not channel_sums.takes(x[:, ::2], None, None)
-    assert not channel_sums.takes(x.half(), None, None)
-    assert not channel_sums.takes(x[:0], None, None)
-    assert not channel_sums.takes(x, x.to(memory_format=torch.channels_last), x[:1, :, :1, :1])
+    assert channel_sums.can_compute(x, None, None)
+    assert not channel_sums.can_compute(x[:, ::2], None, None)
+    assert not channel_sums.can_compute(x.half(), None, None)
+    assert not channel_sums.can_compute(x[:0], None, None)
+    assert not channel_sums.can_compute(
+        x, x.to(memory_format=torch.channels_last), x[:1, :, :1, :1]
+    )

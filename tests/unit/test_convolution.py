@@ -21,7 +21,7 @@ from magmath.kernels.conv.convolution_problem import PASSES, ConvolutionProblem,
 from magmath.kernels.conv.winograd import ERROR_BOUND, Method
 from magmath.kernels.conv.winograd_transforms import ALGORITHMS, TAPS, WinogradAlgorithm
 from magmath.kernels.dispatch.measurements import ROUNDS
-from magmath.kernels.dispatch.online import OnlineCall, Option
+from magmath.kernels.dispatch.online import OnlineCall, OnlineCandidate
 from magmath.kernels.dispatch.registry import Candidate, candidates, is_always_ready
 from magmath.kernels.dispatch.tuner import Tuner
 from magmath.kernels.gemm.gemm import bind_gemm
@@ -189,7 +189,7 @@ def test_winograd_of_groups_strided_views_and_one_thread(direction: str, method:
 @pytest.mark.parametrize("method", ERROR_BOUND, ids=[method.name for method in ERROR_BOUND])
 def test_winograd_accepts_no_empty_batch_other_stride_or_small_channels(method: Method) -> None:
     def takes(shape: Sequence[int], stride: int = method.stride, **more: Any) -> bool:
-        return winograd.takes(_problem("forward", shape, stride=stride, **more), method)
+        return winograd.can_bind(_problem("forward", shape, stride=stride, **more), method)
 
     assert takes((2, 16, 16, 32, 32, 1))
     for shape in ((0, 16, 16, 32, 32, 1), (2, 15, 16, 32, 32, 1), (1, 16, 16, 4, 4, 1)):
@@ -245,7 +245,7 @@ def test_dot_products_of_vectors(
 def test_all_candidates_agree(problem: ConvolutionProblem) -> None:
     expected = _expected(problem)
     for candidate in CANDIDATES.values():
-        if candidate.takes(problem):
+        if candidate.can_bind(problem):
             problem.out.fill_(torch.nan)
             candidate.bind(problem, _product)()
             assert _error(problem, expected) < 1e-4, candidate.name
@@ -260,7 +260,7 @@ def test_candidates_for_half_types_round_once(direction: str, dtype: torch.dtype
         )
         expected = _expected(problem)
         for candidate in candidates("convolution", "cpu", dtype):
-            if candidate.takes(problem):
+            if candidate.can_bind(problem):
                 problem.out.fill_(torch.nan)
                 candidate.bind(problem, _product)()
                 limit = 4 * torch.finfo(dtype).eps
@@ -274,7 +274,7 @@ def test_depthwise_with_several_outputs_a_channel(direction: str) -> None:
         ((1, 1, 1, 12, 21, 0), 5, 1),
     ):  # fmt: skip
         problem = _problem(direction, shape, groups=6, kernel=kernel, dilation=dilation)
-        assert depthwise.takes(problem)
+        assert depthwise.can_bind(problem)
         expected = _expected(problem)
         depthwise.bind(problem)()
         assert _error(problem, expected) < 5e-6
@@ -394,9 +394,11 @@ def _timed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, float], ReadyCall]
     return make
 
 
-def _options(make: Callable[[str, float], ReadyCall], **seconds: float) -> dict[str, Option]:
+def _options(
+    make: Callable[[str, float], ReadyCall], **seconds: float
+) -> dict[str, OnlineCandidate]:
     return {
-        name: Option(lambda name=name, s=s: make(name, s), is_always_ready)  # type: ignore[misc]
+        name: OnlineCandidate(lambda name=name, s=s: make(name, s), is_always_ready)  # type: ignore[misc]
         for name, s in seconds.items()
     }
 
@@ -441,8 +443,8 @@ def test_the_first_call_of_each_of_several_layers_is_not_timed(
 
     tuner = Tuner()
     options = {
-        "plain": Option(plain, is_always_ready),
-        "packed": Option(reordering, is_always_ready),
+        "plain": OnlineCandidate(plain, is_always_ready),
+        "packed": OnlineCandidate(reordering, is_always_ready),
     }
     layers = [OnlineCall(tuner, "op", options) for _ in range(4)]
     for _ in range(20):

@@ -15,12 +15,12 @@ from engines import current
 from magmath.arrays.lazy_array import EAGER_PENDING, MAX_PENDING
 from magmath.engine import session
 from magmath.engine.eager_arrays import MAX_READ
-from magmath.engine.engine import EAGER_BYTES, Engine
+from magmath.engine.engine import MAX_EAGER_BYTES, Engine
 from magmath.errors import MagmathError, MemoryLimitError
 from magmath.graph import Provenance, provenance, record_chains, repeated_calls
 from magmath.runtime import Pool
 
-LARGEST = EAGER_BYTES // 4
+LARGEST = MAX_EAGER_BYTES // 4
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def engine(request: pytest.FixtureRequest, pool: Pool) -> Engine:
     """The engine, computing small arrays in either way."""
     engine = session.engine()
     if request.param == "planned":
-        engine.at_once_bytes = -1
+        engine.max_eager_bytes = -1
     return engine
 
 
@@ -85,7 +85,7 @@ def test_memory_comes_from_the_heap_and_returns_to_it(pool: Pool) -> None:
     held, allocated = counter(pool, "in_use"), counter(pool, "allocations")
     y = mm.tanh(v + 1) * 2
     mm.evaluate(y)
-    assert counter(pool, "in_use") - held >= EAGER_BYTES
+    assert counter(pool, "in_use") - held >= MAX_EAGER_BYTES
     assert counter(pool, "allocations") > allocated
     del y
     assert counter(pool, "in_use") == held
@@ -99,11 +99,11 @@ def test_chains_need_little_memory() -> None:
         for _ in range(300):
             y = mm.tanh(y)
         mm.evaluate(y)
-        assert counter(pool, "peak") - before < 100 * EAGER_BYTES
+        assert counter(pool, "peak") - before < 100 * MAX_EAGER_BYTES
 
 
 def test_limit_names_the_holders_and_leaves_nothing_behind() -> None:
-    with mm.init(memory_limit=4 * EAGER_BYTES) as pool:
+    with mm.init(memory_limit=4 * MAX_EAGER_BYTES) as pool:
         x = mm.asarray(np.ones(LARGEST, np.float32))
         held = counter(pool, "in_use")
         y = mm.asarray(np.ones(LARGEST, np.float32))

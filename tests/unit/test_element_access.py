@@ -103,7 +103,7 @@ def test_gradients_through_small_writes(pool: Pool) -> None:
 def test_few_small_writes_are_computed_together() -> None:
     """Where they are not computed at once; and large operands are not kept for them."""
     with current("inline"):
-        session.engine().eager_arrays.most = 0
+        session.engine().eager_arrays.max_eager_bytes = 0
         x = mm.arange(100)
         mm.evaluate(x)
         for q in range(10):

@@ -208,7 +208,7 @@ def test_matrix_and_vector_on_all_threads(data: st.DataObject) -> None:
     late = data.draw(st.booleans())
     product = GemmProblem(out, a, b, (lambda: alpha) if late else alpha, beta, None, False)
     divided = CANDIDATES["divided"]
-    if not divided.takes(product):  # neither rows nor columns of the result are contiguous
+    if not divided.can_bind(product):  # neither rows nor columns of the result are contiguous
         assert step == 3
         return
     divided.bind(product, default)()

@@ -163,7 +163,7 @@ def test_slices_of_large_arrays_lie_where_they_lay(
     shape = (6, 5)
     values, key = np.arange(30.0).reshape(shape), data.draw(keys(shape, arrays=False))
     with current(*kind), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(subscripts, "REPLICATED_BYTES", 0)
+        patch.setattr(subscripts, "MAX_REPLICATED_BYTES", 0)
         x = placed(data, values)
         check(x[given_to(data, key)], values[key])
         expected = values.copy()
@@ -332,7 +332,7 @@ def test_values_that_do_not_fit_are_refused(value: Any, kind: type[Exception], w
 
 def planned(pool: Any) -> None:
     """Compute by programs, however small the arrays."""
-    session.engine().at_once_bytes = 0
+    session.engine().max_eager_bytes = 0
 
 
 @given(data=st.data(), kind=st.sampled_from(KINDS))

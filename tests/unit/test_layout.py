@@ -145,7 +145,7 @@ def test_tiles_cover_the_array_as_often_as_it_is_replicated(
             assert layout.local_shape(worker) == shapes_of_tiles[0]
         sizes.append(size)
     copies = layout.mesh.size // math.prod(
-        [n for a, n in enumerate(layout.mesh.shape) if layout.dim_of(a) is not None]
+        [n for a, n in enumerate(layout.mesh.shape) if layout.axis_of(a) is not None]
     )
     assert (count == (copies if layout.boxes is None else 1)).all()
     if not layout.is_partial:
@@ -203,8 +203,8 @@ def test_helpers_of_planners() -> None:
     assert partial.is_partial
     assert partial.reduction == "max"
     assert not partial.is_replicated
+    assert (partial.mesh_axis_of(0), partial.mesh_axis_of(1)) == (0, None)
     assert (partial.axis_of(0), partial.axis_of(1)) == (0, None)
-    assert (partial.dim_of(0), partial.dim_of(1)) == (0, None)
     reduced = partial.without_partial()
     assert reduced == Layout.even((8, 6), NAMED, 0)
     assert reduced.without_partial() is reduced

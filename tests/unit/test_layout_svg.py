@@ -57,7 +57,7 @@ def test_only_the_edges_of_a_large_array_are_fetched(monkeypatch: pytest.MonkeyP
     with current("messages", 3) as pool:
         array = mm.asarray(np.arange(300 * 400).reshape(300, 400), layout=mm.Layout.cyclic(0))
         get = pool.get
-        monkeypatch.setattr(pool, "get", lambda handle: noted(get(handle), fetched))
+        monkeypatch.setattr(pool, "get", lambda number: noted(get(number), fetched))
         text = str(array)
     assert text.startswith("[[     0      1      2 ...    397    398    399]")
     assert text.endswith("[119600 119601 119602 ... 119997 119998 119999]]")

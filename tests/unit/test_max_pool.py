@@ -39,7 +39,7 @@ def test_maxima_and_gradients_are_those_of_torch(drawn: tuple) -> None:  # type:
     x, expected = x.detach(), expected.detach()
     found, found_slope = (torch.full_like(v, 7.0) for v in (expected, x))
     g = g.contiguous(memory_format=torch.channels_last)
-    if not channels_last.takes(x, found, g, found_slope):
+    if not channels_last.can_compute(x, found, g, found_slope):
         assert channels == 1 or 1 in extents or 1 in expected.shape
         return
     max_pool.bind_scatter(g, x, windows, found_slope)()
@@ -53,6 +53,6 @@ def test_maxima_and_gradients_are_those_of_torch(drawn: tuple) -> None:  # type:
 @pytest.mark.parametrize("kind", ["rows", "half", "empty", "three dimensions"])
 def test_other_arrays_are_not_taken(kind: str) -> None:
     x = torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last)
-    assert channels_last.takes(x)
+    assert channels_last.can_compute(x)
     others = {"rows": x.contiguous(), "half": x.half(), "empty": x[:0], "three dimensions": x[0]}
-    assert not channels_last.takes(others[kind])
+    assert not channels_last.can_compute(others[kind])

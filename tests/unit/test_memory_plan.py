@@ -41,7 +41,7 @@ def _step(name: str, batch: int) -> tuple[Any, Any, Any]:
 @pytest.mark.parametrize(("name", "batch"), [("lenet5", 96), ("resnet18", 12)])
 def test_the_planned_peak_is_what_the_worker_allocates(name: str, batch: int) -> None:
     former, pool = session._engine, start("inline", 1)
-    session.use(pool)
+    session.set_current_pool(pool)
     try:
         step, x, y = _step(name, batch)
         for _ in range(2):

@@ -72,7 +72,7 @@ replies = st.one_of(
     st.builds(messages.Hello, naturals, texts, naturals, texts, naturals, st.booleans()),
     st.builds(messages.Done, naturals),
     st.builds(messages.Values, naturals, st.lists(floats), naturals),
-    st.builds(messages.Tile, naturals),
+    st.builds(messages.TileMessage, naturals),
     st.builds(messages.Progress, naturals, naturals, st.lists(floats)),
     st.builds(messages.Counters, naturals, st.dictionaries(texts, naturals)),
     st.builds(
@@ -138,12 +138,12 @@ HOSTILE: dict[str, Any] = {
     "list of texts": {"type": "free", "arrays": ["3"]},
     "nothing for a list": {"type": "free", "arrays": None},
     "no steps": {
-        "type": "run", "ticket": 1, "program": 1, "inputs": [], "outputs": [], "parameters": [],
+        "type": "run", "ticket": 1, "program": 1, "inputs": [], "outputs": [], "scalars": [],
         "steps": 0, "report": False,
     },
     "text for a parameter": {
         "type": "run", "ticket": 1, "program": 1, "inputs": [], "outputs": [],
-        "parameters": ["__import__('os')"], "steps": 1, "report": False,
+        "scalars": ["__import__('os')"], "steps": 1, "report": False,
     },
     "an array of messages": [{"type": "stop"}],
     "endless text": {"type": "put", "ticket": 1, "array": 1, "dtype": "f" * 10**6, "layout": []},
@@ -221,7 +221,7 @@ def test_a_worker_survives_hostile_messages_and_executes_none(
     ]
     with caplog.at_level(logging.WARNING):
         answers = serve([*hostile, [encode(put), bytes(24)], [encode(messages.Get(2, 1))]])
-    assert answers == [messages.Done(1), messages.Tile(2)]
+    assert answers == [messages.Done(1), messages.TileMessage(2)]
     assert len(caplog.records) == len(hostile)
     assert exploited == []
 

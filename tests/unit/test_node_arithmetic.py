@@ -16,7 +16,7 @@ from magmath.engine import session
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Graph, Node, set_value
 from magmath.graph.operation import set_variable_layout
-from magmath.ops.leaves import parameter
+from magmath.ops.leaves import scalar
 from magmath.passes.pipeline import run
 
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
@@ -65,12 +65,12 @@ def test_numbers_are_constants_of_the_type_of_the_node(dtype: str) -> None:
 
 
 def test_the_user_line_is_that_of_the_node() -> None:
-    x = parameter(1.0, mm.float32).at_line(("script.py", 3))
+    x = scalar(1.0, mm.float32).at_line(("script.py", 3))
     assert (2.0 - x).line == (x + 2.0).line == (-x).line == ("script.py", 3)
 
 
 def test_nodes_are_compared_by_identity() -> None:
-    x, y = parameter(1.0, mm.float32), parameter(1.0, mm.float32)
+    x, y = scalar(1.0, mm.float32), scalar(1.0, mm.float32)
     assert x != y
     assert x in (y, x)
     assert (x, y).index(y) == 1
@@ -78,12 +78,12 @@ def test_nodes_are_compared_by_identity() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    x = parameter(1.0, mm.float32)
+    x = scalar(1.0, mm.float32)
     for other in ("a", None, [1.0], np.ones(2)):
         with pytest.raises(TypeError, match="unsupported operand|does not support ufuncs"):
             operator.add(x, other)
     with pytest.raises(DTypeError):
-        _ = x + parameter(1.0, mm.float64)
+        _ = x + scalar(1.0, mm.float64)
     with current("inline"), pytest.raises(ShapeError):
         _ = mm.ones(3).node + mm.ones(2).node
 
@@ -93,7 +93,7 @@ SLOTS = [name for name in Node.__slots__ if name != "__weakref__"]
 
 @pytest.mark.parametrize("name", SLOTS)
 def test_nodes_are_immutable(name: str) -> None:
-    x = parameter(1.0, mm.float32).at_line(("script.py", 3))
+    x = scalar(1.0, mm.float32).at_line(("script.py", 3))
     for node in (x, x + 2.0, (x * 2.0).replace((x, x))):
         before = getattr(node, name)
         with pytest.raises(AttributeError, match=rf"{node.name}: cannot assign {name}; .*replace"):
@@ -120,19 +120,19 @@ def test_attributes_of_nodes_are_immutable() -> None:
 
 
 def test_only_the_evaluation_state_of_a_node_changes() -> None:
-    x = parameter(1.0, mm.float64)
+    x = scalar(1.0, mm.float64)
     with current("planned"):
         node = mm.asarray(X).node * x
         before = {name: getattr(node, name) for name in SLOTS}
         Array(node).numpy()
     after = {name: getattr(node, name) for name in SLOTS}
     changed = {name for name in SLOTS if after[name] is not before[name]}
-    assert changed == {"value", "handle"}
+    assert changed == {"value", "user_array"}
     set_value(node, None)
     assert node.value is None
 
 
 def test_only_the_leaf_of_a_variable_changes_its_layout() -> None:
-    x = parameter(1.0, mm.float32)
+    x = scalar(1.0, mm.float32)
     with pytest.raises(AssertionError):
         set_variable_layout(x, mm.Layout.replicated())

@@ -105,7 +105,7 @@ def test_calibration_measures_operations_of_programs(monkeypatch):
 
 def test_samples_have_the_work_of_their_instructions():
     with mm.init():
-        session.engine().at_once_bytes = -1
+        session.engine().max_eager_bytes = -1
         x = mm.asarray(np.ones(1000))
         samples = dict(_samples(lambda: x + 1.0))
         assert samples["add"].nbytes == pytest.approx(16_000, abs=8)

@@ -32,7 +32,7 @@ def pool(request: pytest.FixtureRequest) -> Iterator[Pool]:
 
 
 def _operations(profile: Any) -> Counter[str]:
-    return Counter(step.operation for run in profile.runs for step in run.steps)
+    return Counter(step.operation for run in profile.runs for step in run.instructions)
 
 
 def test_an_update_is_computed_with_the_values_that_it_reads() -> None:

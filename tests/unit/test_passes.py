@@ -27,7 +27,7 @@ from magmath.layout import Layout, Mesh
 from magmath.nn import Dense, NeuralNetwork
 from magmath.ops import OPERATIONS
 from magmath.ops.creation import full
-from magmath.ops.leaves import constant, input_leaf, parameter, variable_leaf
+from magmath.ops.leaves import constant, input_leaf, scalar, variable_leaf
 from magmath.ops.manipulation import permute, reshape
 from magmath.ops.product.contraction import matmul
 from magmath.ops.redistribute import redistribute
@@ -66,7 +66,7 @@ def test_planned_expressions_compute_what_numpy_does(
     for result, value in zip(values(engine, *outputs), expected, strict=True):
         np.testing.assert_allclose(result.numpy(), value, rtol=1e-10, atol=1e-10)
     for leaf, value in known.items():
-        np.testing.assert_array_equal(engine.pool.get(remote_array_of(leaf).handle).numpy(), value)
+        np.testing.assert_array_equal(engine.pool.get(remote_array_of(leaf).number).numpy(), value)
 
 
 @every_kind
@@ -92,7 +92,7 @@ def check_steps(engine: Engine, data: st.DataObject) -> None:
         expected = [value for _ in range(count) for value in steps.advance()]
         np.testing.assert_allclose(run.values(), expected, rtol=1e-9, atol=1e-9)
         for leaf, value in steps.values.items():
-            held = engine.pool.get(remote_array_of(leaf).handle).numpy()
+            held = engine.pool.get(remote_array_of(leaf).number).numpy()
             np.testing.assert_allclose(held, value, rtol=1e-9, atol=1e-9)
 
 
@@ -272,7 +272,7 @@ def typical_program() -> Program:
     product = matmul(permute(x, (1, 0)), w)
     total = apply(OPERATIONS["sum"], product, axis=(0, 1), keepdims=False)
     halves = apply(OPERATIONS["astype"], total, dtype=float32)
-    step = apply(OPERATIONS["multiply"], parameter(0.5, float64), w)
+    step = apply(OPERATIONS["multiply"], scalar(0.5, float64), w)
     graph = Graph((apply(OPERATIONS["subtract"], w, step), halves), (w, None), (total,))
     return engine.compile(engine.cut(graph)).program
 
@@ -302,12 +302,12 @@ def test_an_output_is_computed_in_its_own_storage_from_the_first_operation_on() 
     engine = engine_of("planned")
     draws = apply(
         OPERATIONS["random_normal"],
-        parameter(1, uint64),
-        parameter(2, uint64),
+        scalar(1, uint64),
+        scalar(2, uint64),
         shape=(30, 40),
         dtype=float32,
     )
-    scaled = apply(OPERATIONS["multiply"], draws, parameter(0.1, float32))
+    scaled = apply(OPERATIONS["multiply"], draws, scalar(0.1, float32))
     assert arrange(engine.compile(engine.cut(Graph((scaled,)))).program).nbytes == 0
 
 
@@ -333,7 +333,7 @@ def op(name: str, *inputs: Node, **attributes: Any) -> Node:
 def test_values_of_leaves_are_no_part_of_a_key() -> None:
     def graph(number: float, variable: bool = False) -> Graph:
         x = variable_of((3, 4)) if variable else input_of((3, 4))
-        return Graph((op("multiply", x, parameter(number, float32)),))
+        return Graph((op("multiply", x, scalar(number, float32)),))
 
     assert graph(1.0).key == graph(2.0).key
     assert graph(1.0).key != graph(1.0, variable=True).key
@@ -383,7 +383,7 @@ def test_equal_values_are_computed_once() -> None:
 def test_numbers_of_the_user_are_not_merged() -> None:
     """They may be equal this time and not the next."""
     x = input_of((4, 4))
-    a, b = parameter(2.0, float32), parameter(2.0, float32)
+    a, b = scalar(2.0, float32), scalar(2.0, float32)
     found = simplify(Graph((op("multiply", x, a), op("multiply", x, b))))
     assert names(found) == {"multiply": 2}
 
@@ -482,7 +482,7 @@ def test_update_goes_into_the_product_of_the_gradient(sign: str) -> None:
     engine = engine_of("inline")
     x, w, _, affine = layer()
     gradient = matmul(permute(x, (1, 0)), op("tanh", affine))
-    update = op(sign, w, op("multiply", parameter(0.1, float32), gradient))
+    update = op(sign, w, op("multiply", scalar(0.1, float32), gradient))
     graph = fused(update, targets=(w,), engine=engine)
     assert sorted(products(graph)) == [(False, "none", True), (True, "none", False)]
     assert "subtract" not in names(graph)
@@ -499,7 +499,7 @@ def test_update_is_not_folded_where_a_reduction_stands_between() -> None:
     d = input_leaf((64, 2), float32, Layout.even((64, 2), whole, 0), object())
     w = variable_leaf((3, 2), float32, Layout.whole((3, 2), whole), object())
     gradient = matmul(permute(x, (1, 0)), d)
-    update = op("subtract", w, op("multiply", parameter(0.1, float32), gradient))
+    update = op("subtract", w, op("multiply", scalar(0.1, float32), gradient))
     graph = fused(update, targets=(w,), engine=engine)
     for node in graph.nodes:
         if node.name == "gemm":

@@ -225,7 +225,7 @@ def test_replicas_share_the_load_evenly() -> None:
 
 def test_a_worker_prefers_what_it_holds_itself() -> None:
     mesh = Mesh((2, 2))
-    source = Layout.even((10, 4), mesh, 0, axis=1)
+    source = Layout.even((10, 4), mesh, 0, mesh_axis=1)
     (stage,) = plan(source, Layout.whole((10, 4), mesh)).stages
     for worker in range(4):
         assert sorted(m.source == worker for m in stage.moves_to(worker)) == [False, True]

@@ -44,7 +44,7 @@ def program_of(function: Any) -> Program:
 
 def again(program: Program) -> list[str]:
     """The operations of the second computations."""
-    return [x.operation for x in program.instructions if isinstance(x, Call) and x.again]
+    return [x.operation for x in program.instructions if isinstance(x, Call) and x.is_recomputation]
 
 
 # networks -----------------------------------------------------------------------------------------
@@ -95,13 +95,13 @@ def test_training_with_a_limit_equals_training_without(workers: int) -> None:
 def _check_explained(explained: Explanation) -> None:
     """Check that an explanation names the values that are computed again, and their price."""
     text = str(explained)
-    steps = [step for step in explained.steps if step.again]
+    steps = [step for step in explained.instructions if step.is_recomputation]
     assert steps
     found = re.search(r"(\d+) values are computed again .*: (.*) predicted, ([\d.]+)% more", text)
     assert found, text
     assert int(found[1]) == len(steps)
     price = sum(step.seconds for step in steps)
-    rest = sum(step.seconds for step in explained.steps) - price
+    rest = sum(step.seconds for step in explained.instructions) - price
     assert float(found[3]) == pytest.approx(100 * price / rest, abs=0.1)
     table = text[text.index("computed again") :]
     for step in steps:

@@ -41,7 +41,7 @@ def run(selector: ExecutorSelector, ways: list[Executor], chunks: int) -> list[s
     used = []
     selector.start()
     for _ in range(chunks):
-        name = selector.executor
+        name = selector.current_name
         selector.replay(1)
         selector.note(pace(name), 1)
         used.append(name)

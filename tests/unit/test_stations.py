@@ -78,7 +78,7 @@ def test_a_compiled_call_passes_few_stations() -> None:
 
 
 def test_a_known_expression_is_neither_built_nor_planned_again() -> None:
-    session.engine().at_once_bytes = -1
+    session.engine().max_eager_bytes = -1
     x, y = operands()
     with recording() as times:
         for i in range(5):
@@ -90,7 +90,7 @@ def test_a_known_expression_is_neither_built_nor_planned_again() -> None:
 
 def test_equal_structures_have_equal_graphs() -> None:
     engine = session.engine()
-    engine.at_once_bytes = -1
+    engine.max_eager_bytes = -1
     leaves = [mm.asarray(np.ones(shape, np.float32)) for shape in ((3,), (2, 3), (3,))]
     mm.evaluate(*leaves)
     known: dict[Any, tuple[Any, list[Any]]] = {}

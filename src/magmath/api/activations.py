@@ -96,8 +96,8 @@ def logsumexp(
     element, half types in float32."""
     x = floating("logsumexp", x)
     wide = _in_type(x, compute_dtype(x.dtype))
-    most = max(wide, axis=axis, keepdims=True)
-    shift = stop_gradient(where(isfinite(most), most, 0))
+    largest = max(wide, axis=axis, keepdims=True)
+    shift = stop_gradient(where(isfinite(largest), largest, 0))
     total = log(sum(exp(subtract(wide, shift)), axis=axis, keepdims=True))
     return _in_type(sum(add(total, shift), axis=axis, keepdims=keepdims), x.dtype)
 

@@ -22,7 +22,7 @@ from magmath.api.manipulation import broadcast_shapes
 from magmath.api.statistics import all
 from magmath.arrays.array import Array, as_arrays
 from magmath.arrays.masked_elements import takes_selected
-from magmath.arrays.operands import operands
+from magmath.arrays.operands import promoted_nodes
 from magmath.arrays.views import share_elements
 from magmath.core.promotion import floating_dtype
 from magmath.errors import ShapeError
@@ -68,7 +68,7 @@ def array_equiv(a1: Any, a2: Any) -> Array:
 
 def _pair(name: str, a: Any, b: Any) -> tuple[Array, Array]:
     """Return two operands of one type, numbers included."""
-    x, y = operands(name, *as_arrays(name, a, b))
+    x, y = promoted_nodes(name, *as_arrays(name, a, b))
     return Array(x), Array(y)
 
 

@@ -12,10 +12,10 @@ from abc import ABC, abstractmethod
 from magmath.api import multivariate
 from magmath.api.creation import DTypeLike
 from magmath.api.random_draw import (
+    DistributionParameter,
     Draw,
-    Parameter,
+    DrawState,
     Size,
-    State,
     counted,
     gamma_numbers,
     integers,
@@ -35,18 +35,20 @@ class CountDistributions(ABC):
 
     @property
     @abstractmethod
-    def _state(self) -> State:
+    def _state(self) -> DrawState:
         """The generator state."""
 
-    def _draw(self, name: str, size: Size, dtype: DTypeLike, **given: Parameter) -> Draw:
+    def _draw(
+        self, name: str, size: Size, dtype: DTypeLike, **given: DistributionParameter
+    ) -> Draw:
         return Draw(self._state, name, size, dtype, **given)
 
     # numbers -----------------------------------------------------------------------------------
 
     def integers(
         self,
-        low: Parameter,
-        high: Parameter = None,
+        low: DistributionParameter,
+        high: DistributionParameter = None,
         shape: Size = None,
         *,
         size: Size = None,
@@ -61,7 +63,7 @@ class CountDistributions(ABC):
 
     def geometric(
         self,
-        p: Parameter,
+        p: DistributionParameter,
         size: Size = None,
         *,
         dtype: DTypeLike = None,
@@ -76,7 +78,7 @@ class CountDistributions(ABC):
 
     def poisson(
         self,
-        lam: Parameter = 1.0,
+        lam: DistributionParameter = 1.0,
         size: Size = None,
         *,
         dtype: DTypeLike = None,
@@ -91,8 +93,8 @@ class CountDistributions(ABC):
 
     def binomial(
         self,
-        n: Parameter,
-        p: Parameter,
+        n: DistributionParameter,
+        p: DistributionParameter,
         size: Size = None,
         *,
         dtype: DTypeLike = None,
@@ -108,8 +110,8 @@ class CountDistributions(ABC):
 
     def negative_binomial(
         self,
-        n: Parameter,
-        p: Parameter,
+        n: DistributionParameter,
+        p: DistributionParameter,
         size: Size = None,
         *,
         dtype: DTypeLike = None,
@@ -125,9 +127,9 @@ class CountDistributions(ABC):
 
     def hypergeometric(
         self,
-        ngood: Parameter,
-        nbad: Parameter,
-        nsample: Parameter,
+        ngood: DistributionParameter,
+        nbad: DistributionParameter,
+        nsample: DistributionParameter,
         size: Size = None,
         *,
         dtype: DTypeLike = None,
@@ -144,7 +146,7 @@ class CountDistributions(ABC):
 
     def zipf(
         self,
-        a: Parameter,
+        a: DistributionParameter,
         size: Size = None,
         *,
         dtype: DTypeLike = None,
@@ -157,7 +159,7 @@ class CountDistributions(ABC):
 
     def logseries(
         self,
-        p: Parameter,
+        p: DistributionParameter,
         size: Size = None,
         *,
         dtype: DTypeLike = None,
@@ -176,7 +178,7 @@ class CountDistributions(ABC):
 
     def multinomial(
         self,
-        n: Parameter,
+        n: DistributionParameter,
         pvals: Operand,
         size: Size = None,
         *,
@@ -190,7 +192,7 @@ class CountDistributions(ABC):
     def multivariate_hypergeometric(
         self,
         colors: Operand,
-        nsample: Parameter,
+        nsample: DistributionParameter,
         size: Size = None,
         *,
         dtype: DTypeLike = None,

@@ -38,7 +38,7 @@ from magmath.graph import Node, Shape, apply
 from magmath.ops import creation, sums
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant as constant_leaf
-from magmath.ops.leaves import parameter
+from magmath.ops.leaves import scalar
 from magmath.ops.redistribute import redistribute
 
 DTypeLike = DType | str | type | None
@@ -213,7 +213,7 @@ def full(
                 f"full: needs a number or an array, was given {fill_value!r}; convert it first"
             )
         element = common_dtype(number_kind(fill_value)) if dtype is None else as_dtype(dtype)
-        value = parameter(python_number(fill_value), element, "full")
+        value = scalar(python_number(fill_value), element, "full")
     filled = creation.full(normal_shape("full", shape), value, user_line())
     return _divided(filled, layout, device)
 
@@ -370,7 +370,7 @@ def arange(
             convert_number(number, element, "arange")
     exact = (uint64 if element == uint64 else int64) if integer else float64
     count = creation.iota((extent,), 0, exact)
-    values = e.add(e.multiply(count, parameter(step, exact)), parameter(first, exact))
+    values = e.add(e.multiply(count, scalar(step, exact)), scalar(first, exact))
     return made_array(e.astype(values, element), layout, device)
 
 
@@ -420,8 +420,8 @@ def _diagonal_number(shape: Shape) -> Node:
 
 
 def _diagonal(k: int, shape: Shape) -> Node:
-    """Return the number of a diagonal as a parameter, limited to those next to the corners."""
-    return parameter(max(-shape[-2], min(k, shape[-1])), int64)
+    """Return the number of a diagonal as a scalar, limited to those next to the corners."""
+    return scalar(max(-shape[-2], min(k, shape[-1])), int64)
 
 
 def tril(x: Array, /, k: int = 0) -> Array:

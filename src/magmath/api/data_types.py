@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from magmath.memory.torch_dtypes import to_torch
 from magmath.ops import elementwise as e
 
 
+@final
 @dataclass(frozen=True)
 class finfo_object:
     """The limits of a floating point type; for a complex type, those of its parts."""
@@ -39,6 +40,7 @@ class finfo_object:
         return self.smallest_normal
 
 
+@final
 @dataclass(frozen=True)
 class iinfo_object:
     """The limits of an integer type."""

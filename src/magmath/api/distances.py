@@ -8,7 +8,7 @@ from magmath.api.norms import vector_norm
 from magmath.api.products import matmul, matrix_transpose
 from magmath.api.statistics import mean, sum
 from magmath.arrays.array import Array, Operand
-from magmath.arrays.operands import operands
+from magmath.arrays.operands import promoted_nodes
 from magmath.core.dtypes import compute_dtype
 from magmath.errors import OptionError, ShapeError
 from magmath.ops import elementwise as e
@@ -45,7 +45,7 @@ def cdist(
         )
     if not p >= 0:
         raise OptionError(f"cdist: p must be at least 0, was given {p}")
-    a, b = map(Array, operands("divide", x1, x2))
+    a, b = map(Array, promoted_nodes("divide", x1, x2))
     if min(a.ndim, b.ndim) < 2 or a.shape[-1] != b.shape[-1]:
         raise ShapeError(
             f"cdist: needs sets of vectors (…, m, d) and (…, n, d), was given {a.shape} and "

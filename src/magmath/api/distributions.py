@@ -12,7 +12,7 @@ from typing import Any
 from magmath.api import multivariate, random_order
 from magmath.api.count_distributions import CountDistributions
 from magmath.api.creation import DTypeLike
-from magmath.api.random_draw import Draw, Parameter, Size, gamma_numbers
+from magmath.api.random_draw import DistributionParameter, Draw, Size, gamma_numbers
 from magmath.arrays.array import Array, Operand
 from magmath.arrays.conversion import LayoutLike
 from magmath.core.dtypes import float64, int64, uint8
@@ -38,8 +38,8 @@ class Distributions(CountDistributions):
 
     def uniform(
         self,
-        low: Parameter = 0.0,
-        high: Parameter = 1.0,
+        low: DistributionParameter = 0.0,
+        high: DistributionParameter = 1.0,
         shape: Size = None,
         *,
         size: Size = None,
@@ -55,12 +55,12 @@ class Distributions(CountDistributions):
 
     def normal(
         self,
-        mean: Parameter = 0.0,
-        std: Parameter = 1.0,
+        mean: DistributionParameter = 0.0,
+        std: DistributionParameter = 1.0,
         shape: Size = None,
         *,
-        loc: Parameter = None,
-        scale: Parameter = None,
+        loc: DistributionParameter = None,
+        scale: DistributionParameter = None,
         size: Size = None,
         dtype: DTypeLike = None,
         layout: LayoutLike = None,
@@ -82,8 +82,8 @@ class Distributions(CountDistributions):
 
     def lognormal(
         self,
-        mean: Parameter = 0.0,
-        sigma: Parameter = 1.0,
+        mean: DistributionParameter = 0.0,
+        sigma: DistributionParameter = 1.0,
         size: Size = None,
         *,
         dtype: DTypeLike = None,
@@ -98,7 +98,7 @@ class Distributions(CountDistributions):
 
     def exponential(
         self,
-        scale: Parameter = 1.0,
+        scale: DistributionParameter = 1.0,
         size: Size = None,
         *,
         dtype: DTypeLike = None,
@@ -115,8 +115,8 @@ class Distributions(CountDistributions):
 
     def laplace(
         self,
-        loc: Parameter = 0.0,
-        scale: Parameter = 1.0,
+        loc: DistributionParameter = 0.0,
+        scale: DistributionParameter = 1.0,
         size: Size = None,
         *,
         dtype: DTypeLike = None,
@@ -133,8 +133,8 @@ class Distributions(CountDistributions):
 
     def logistic(
         self,
-        loc: Parameter = 0.0,
-        scale: Parameter = 1.0,
+        loc: DistributionParameter = 0.0,
+        scale: DistributionParameter = 1.0,
         size: Size = None,
         *,
         dtype: DTypeLike = None,
@@ -150,8 +150,8 @@ class Distributions(CountDistributions):
 
     def gumbel(
         self,
-        loc: Parameter = 0.0,
-        scale: Parameter = 1.0,
+        loc: DistributionParameter = 0.0,
+        scale: DistributionParameter = 1.0,
         size: Size = None,
         *,
         dtype: DTypeLike = None,
@@ -165,7 +165,7 @@ class Distributions(CountDistributions):
 
     def weibull(
         self,
-        a: Parameter,
+        a: DistributionParameter,
         size: Size = None,
         *,
         dtype: DTypeLike = None,
@@ -179,7 +179,7 @@ class Distributions(CountDistributions):
 
     def rayleigh(
         self,
-        scale: Parameter = 1.0,
+        scale: DistributionParameter = 1.0,
         size: Size = None,
         *,
         dtype: DTypeLike = None,
@@ -193,7 +193,7 @@ class Distributions(CountDistributions):
 
     def pareto(
         self,
-        a: Parameter,
+        a: DistributionParameter,
         size: Size = None,
         *,
         dtype: DTypeLike = None,
@@ -217,9 +217,9 @@ class Distributions(CountDistributions):
 
     def triangular(
         self,
-        left: Parameter,
-        mode: Parameter,
-        right: Parameter,
+        left: DistributionParameter,
+        mode: DistributionParameter,
+        right: DistributionParameter,
         size: Size = None,
         *,
         dtype: DTypeLike = None,
@@ -238,7 +238,7 @@ class Distributions(CountDistributions):
 
     def power(
         self,
-        a: Parameter,
+        a: DistributionParameter,
         size: Size = None,
         *,
         dtype: DTypeLike = None,
@@ -252,8 +252,8 @@ class Distributions(CountDistributions):
 
     def wald(
         self,
-        mean: Parameter,
-        scale: Parameter,
+        mean: DistributionParameter,
+        scale: DistributionParameter,
         size: Size = None,
         *,
         dtype: DTypeLike = None,
@@ -273,8 +273,8 @@ class Distributions(CountDistributions):
 
     def vonmises(
         self,
-        mu: Parameter,
-        kappa: Parameter,
+        mu: DistributionParameter,
+        kappa: DistributionParameter,
         size: Size = None,
         *,
         dtype: DTypeLike = None,
@@ -300,8 +300,8 @@ class Distributions(CountDistributions):
 
     def gamma(
         self,
-        shape: Parameter,
-        scale: Parameter = 1.0,
+        shape: DistributionParameter,
+        scale: DistributionParameter = 1.0,
         size: Size = None,
         *,
         dtype: DTypeLike = None,
@@ -315,14 +315,14 @@ class Distributions(CountDistributions):
         return draw.result(drawn * draw.parameter("scale"), layout)
 
     def standard_gamma(
-        self, shape: Parameter, size: Size = None, *, dtype: DTypeLike = None
+        self, shape: DistributionParameter, size: Size = None, *, dtype: DTypeLike = None
     ) -> Array:
         """Return numbers from the gamma distribution with scale 1."""
         return self.gamma(shape, size=size, dtype=dtype)
 
     def chisquare(
         self,
-        df: Parameter,
+        df: DistributionParameter,
         size: Size = None,
         *,
         dtype: DTypeLike = None,
@@ -335,7 +335,7 @@ class Distributions(CountDistributions):
 
     def standard_t(
         self,
-        df: Parameter,
+        df: DistributionParameter,
         size: Size = None,
         *,
         dtype: DTypeLike = None,
@@ -350,8 +350,8 @@ class Distributions(CountDistributions):
 
     def f(
         self,
-        dfnum: Parameter,
-        dfden: Parameter,
+        dfnum: DistributionParameter,
+        dfden: DistributionParameter,
         size: Size = None,
         *,
         dtype: DTypeLike = None,
@@ -367,8 +367,8 @@ class Distributions(CountDistributions):
 
     def beta(
         self,
-        a: Parameter,
-        b: Parameter,
+        a: DistributionParameter,
+        b: DistributionParameter,
         size: Size = None,
         *,
         dtype: DTypeLike = None,
@@ -384,8 +384,8 @@ class Distributions(CountDistributions):
 
     def noncentral_chisquare(
         self,
-        df: Parameter,
-        nonc: Parameter,
+        df: DistributionParameter,
+        nonc: DistributionParameter,
         size: Size = None,
         *,
         dtype: DTypeLike = None,
@@ -398,9 +398,9 @@ class Distributions(CountDistributions):
 
     def noncentral_f(
         self,
-        dfnum: Parameter,
-        dfden: Parameter,
-        nonc: Parameter,
+        dfnum: DistributionParameter,
+        dfden: DistributionParameter,
+        nonc: DistributionParameter,
         size: Size = None,
         *,
         dtype: DTypeLike = None,

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from string import ascii_letters, ascii_lowercase, ascii_uppercase
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
 from magmath.arrays.array import Array, rearranged
-from magmath.arrays.operands import operands as common_operands
+from magmath.arrays.operands import promoted_nodes as common_operands
 from magmath.arrays.output import stored
 from magmath.arrays.views import Diagonal, Permuted
 from magmath.engine.user_line import user_line
@@ -34,6 +34,7 @@ _NUMBERED = ascii_uppercase + ascii_lowercase
 """The letters of the numbers in lists of subscripts, in alphabetical order."""
 
 
+@final
 @dataclass(frozen=True)
 class _Term:
     """An operand and the letters of its dimensions, which are all different."""

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 from magmath.arrays.array import Array, floating
 from magmath.core.dtypes import DType, real_dtype
@@ -25,6 +25,7 @@ from magmath.ops.manipulation import reshape, transpose
 from magmath.ops.product.contraction import matmul as product
 
 
+@final
 class QRResult(NamedTuple):
     """x = Q·R."""
 
@@ -32,6 +33,7 @@ class QRResult(NamedTuple):
     R: Array
 
 
+@final
 class LUResult(NamedTuple):
     """x = P·L·U."""
 
@@ -40,6 +42,7 @@ class LUResult(NamedTuple):
     U: Array
 
 
+@final
 class EighResult(NamedTuple):
     """x·V = V·diag(λ), the eigenvectors V being columns."""
 
@@ -47,6 +50,7 @@ class EighResult(NamedTuple):
     eigenvectors: Array
 
 
+@final
 class EigResult(NamedTuple):
     """x·V = V·diag(λ), the eigenvectors V being columns."""
 
@@ -54,6 +58,7 @@ class EigResult(NamedTuple):
     eigenvectors: Array
 
 
+@final
 class SVDResult(NamedTuple):
     """x = U·diag(S)·Vh."""
 
@@ -185,13 +190,13 @@ def svd_truncated(x: Array, k: int, /, *, oversampling: int = 10, iterations: in
     a = floating("svd_truncated", x).node
     check_type("svd_truncated", a)
     check_matrix("svd_truncated", a)
-    least, k = min(a.shape[-2:]), require_integer("svd_truncated: k", k, 0)
-    if k > least:
+    max_rank, k = min(a.shape[-2:]), require_integer("svd_truncated: k", k, 0)
+    if k > max_rank:
         raise ShapeError(
-            f"svd_truncated: k must be 0 to {least} for {a.shape}, was given {k}"
+            f"svd_truncated: k must be 0 to {max_rank} for {a.shape}, was given {k}"
             "; use mm.linalg.svd for all singular values"
         )
-    width = min(k + oversampling, least)
+    width = min(k + oversampling, max_rank)
     drawn = random.normal(shape=(a.shape[-1], width), dtype=real_dtype(a.dtype)).node
     basis = product(a, e.astype(drawn, a.dtype))
     for _ in range(iterations):

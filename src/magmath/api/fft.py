@@ -27,7 +27,7 @@ from magmath.ops import elementwise as e
 from magmath.ops import slicing
 from magmath.ops.creation import iota
 from magmath.ops.fft import fourier
-from magmath.ops.leaves import constant, parameter
+from magmath.ops.leaves import constant, scalar
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
@@ -62,7 +62,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-Axes = Sequence[int] | None
+FftAxes = Sequence[int] | None
 Extents = Sequence[int] | None
 
 
@@ -82,18 +82,20 @@ def ifft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backwar
     return _transform("ifft", x, None if n is None else (n,), (axis,), norm, inverse=True)
 
 
-def fftn(x: Array, /, s: Extents = None, axes: Axes = None, norm: str = "backward") -> Array:
+def fftn(x: Array, /, s: Extents = None, axes: FftAxes = None, norm: str = "backward") -> Array:
     """Return the transform over several axes (all, or the last len(s)) of lengths s. Raises as
     `fft`."""
     return _transform("fftn", x, s, axes, norm, inverse=False)
 
 
-def ifftn(x: Array, /, s: Extents = None, axes: Axes = None, norm: str = "backward") -> Array:
+def ifftn(x: Array, /, s: Extents = None, axes: FftAxes = None, norm: str = "backward") -> Array:
     """Return the inverse of `fftn`. Raises as `fft`."""
     return _transform("ifftn", x, s, axes, norm, inverse=True)
 
 
-def _transform(name: str, x: Array, s: Extents, axes: Axes, norm: str, *, inverse: bool) -> Array:
+def _transform(
+    name: str, x: Array, s: Extents, axes: FftAxes, norm: str, *, inverse: bool
+) -> Array:
     x = floating(name, x)
     positions, extents = _chosen(name, x, s, axes)
     node = _resized(_as_complex(name, x), positions, extents)
@@ -117,12 +119,12 @@ def irfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backwa
     return _to_real("irfft", x, None if n is None else (n,), (axis,), norm)
 
 
-def rfftn(x: Array, /, s: Extents = None, axes: Axes = None, norm: str = "backward") -> Array:
+def rfftn(x: Array, /, s: Extents = None, axes: FftAxes = None, norm: str = "backward") -> Array:
     """Return `rfft` over the last of the axes and `fftn` over the others. Raises as `rfft`."""
     return _of_real("rfftn", x, s, axes, norm)
 
 
-def irfftn(x: Array, /, s: Extents = None, axes: Axes = None, norm: str = "backward") -> Array:
+def irfftn(x: Array, /, s: Extents = None, axes: FftAxes = None, norm: str = "backward") -> Array:
     """Return the inverse of `rfftn`. Raises as `fft`."""
     return _to_real("irfftn", x, s, axes, norm)
 
@@ -138,7 +140,7 @@ def ihfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backwa
 
 
 def _of_real(
-    name: str, x: Array, s: Extents, axes: Axes, norm: str, *, inverse: bool = False
+    name: str, x: Array, s: Extents, axes: FftAxes, norm: str, *, inverse: bool = False
 ) -> Array:
     x = floating(name, x)
     if not x.dtype.is_floating:
@@ -156,7 +158,7 @@ def _of_real(
 
 
 def _to_real(
-    name: str, x: Array, s: Extents, axes: Axes, norm: str, *, inverse: bool = True
+    name: str, x: Array, s: Extents, axes: FftAxes, norm: str, *, inverse: bool = True
 ) -> Array:
     x = floating(name, x)
     positions, extents = _chosen(name, x, s, axes)
@@ -174,22 +176,28 @@ def _to_real(
 # two axes, by NumPy's names ---------------------------------------------------------------------
 
 
-def fft2(x: Array, /, s: Extents = None, axes: Axes = (-2, -1), norm: str = "backward") -> Array:
+def fft2(x: Array, /, s: Extents = None, axes: FftAxes = (-2, -1), norm: str = "backward") -> Array:
     """Return `fftn` over two axes."""
     return fftn(x, s=s, axes=axes, norm=norm)
 
 
-def ifft2(x: Array, /, s: Extents = None, axes: Axes = (-2, -1), norm: str = "backward") -> Array:
+def ifft2(
+    x: Array, /, s: Extents = None, axes: FftAxes = (-2, -1), norm: str = "backward"
+) -> Array:
     """Return `ifftn` over two axes."""
     return ifftn(x, s=s, axes=axes, norm=norm)
 
 
-def rfft2(x: Array, /, s: Extents = None, axes: Axes = (-2, -1), norm: str = "backward") -> Array:
+def rfft2(
+    x: Array, /, s: Extents = None, axes: FftAxes = (-2, -1), norm: str = "backward"
+) -> Array:
     """Return `rfftn` over two axes."""
     return rfftn(x, s=s, axes=axes, norm=norm)
 
 
-def irfft2(x: Array, /, s: Extents = None, axes: Axes = (-2, -1), norm: str = "backward") -> Array:
+def irfft2(
+    x: Array, /, s: Extents = None, axes: FftAxes = (-2, -1), norm: str = "backward"
+) -> Array:
     """Return `irfftn` over two axes."""
     return irfftn(x, s=s, axes=axes, norm=norm)
 
@@ -212,7 +220,9 @@ def _as_complex(name: str, x: Array) -> Node:
     return e.astype(x.node, fourier.COMPLEX_OF[x.dtype])
 
 
-def _chosen(name: str, x: Array, s: Extents, axes: Axes) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _chosen(
+    name: str, x: Array, s: Extents, axes: FftAxes
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the axes as positions, in the given order, and the length of each."""
     if axes is None:
         axes = range(x.ndim) if s is None else range(x.ndim - len(s), x.ndim)
@@ -281,7 +291,7 @@ def _scaled(name: str, index: Node, over: float, dtype: DTypeLike) -> Array:
             f"{name}: frequencies are real floating point, not {element}"
             "; pass dtype=mm.float32 or mm.float64"
         )
-    scale = parameter(1.0 / over, element)
+    scale = scalar(1.0 / over, element)
     return _result(e.multiply(e.astype(index, element), scale))
 
 

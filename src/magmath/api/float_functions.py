@@ -46,7 +46,7 @@ from magmath.api.statistics import cumulative_sum, diff
 from magmath.arrays.array import Array, as_array, as_arrays, floating
 from magmath.arrays.masked_elements import takes_selected
 from magmath.arrays.number_list import is_number
-from magmath.arrays.operands import operands
+from magmath.arrays.operands import promoted_nodes
 from magmath.arrays.output import takes_out
 from magmath.core.dtypes import complex128, float64, int32, int64
 from magmath.core.shapes import normalize_axis
@@ -90,7 +90,7 @@ def rint(x: Any, /) -> Array:
 def _pair(name: str, x1: Any, x2: Any) -> tuple[Array, Array]:
     """Return two operands as arrays of one type, which numbers take from arrays."""
     first = as_array(name, x1) if is_number(x1) and is_number(x2) else x1
-    a, b = map(Array, operands(name, first, x2))
+    a, b = map(Array, promoted_nodes(name, first, x2))
     return a, b
 
 
@@ -136,7 +136,7 @@ def heaviside(x1: Any, x2: Any, /) -> Array:
     """0 for negative x1, 1 for positive, x2 at 0."""
     a, b = (
         floating("heaviside", Array(node))
-        for node in operands("heaviside", *as_arrays("heaviside", x1, x2))
+        for node in promoted_nodes("heaviside", *as_arrays("heaviside", x1, x2))
     )
     step = where(less(a, 0), 0.0 * b, where(equal(a, 0), b, 0.0 * b + 1.0))
     return where(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
@@ -129,6 +129,7 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
     return _bins("histogram_bin_edges", ravel(a), bins, range, weights).edges
 
 
+@final
 class _Bins(NamedTuple):
     """The edges of bins, and True if all have the same width."""
 

@@ -29,7 +29,7 @@ from magmath.api.statistics import any
 from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.arrays.masks import count_mask
 from magmath.arrays.number_list import is_number
-from magmath.arrays.operands import operands, written_operand
+from magmath.arrays.operands import promoted_nodes, written_operand
 from magmath.arrays.output import stored, target
 from magmath.core.dtypes import bool_, int64
 from magmath.core.shapes import normalize_axis
@@ -166,7 +166,7 @@ def _of_one_type(name: str, values: Any) -> list[Array]:
     given = list(values) if isinstance(values, (list, tuple)) else list(as_array(name, values))
     if all(map(is_number, given)):
         given = list(asarray(given))
-    return [Array(node) for node in operands(name, *given)]
+    return [Array(node) for node in promoted_nodes(name, *given)]
 
 
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Array:

@@ -266,8 +266,8 @@ def _read(path: str, entry: StoredArray, layout: LayoutLike) -> Array:
         divided = _in_chunks(wanted, storage.chunks)
     pool = session.engine().pool
     with transfer_progress(f"load {os.path.basename(path)}", spec.nbytes) as progress:
-        handle = pool.read(path, storage, divided, spec.dtype, progress)
-    data = RemoteArray(pool, handle, spec.shape, spec.dtype, divided)
+        number = pool.read(path, storage, divided, spec.dtype, progress)
+    data = RemoteArray(pool, number, spec.shape, spec.dtype, divided)
     result = Array(input_leaf(spec.shape, spec.dtype, divided, data))
     return result if divided == wanted else result.redistribute(wanted)
 
@@ -282,7 +282,7 @@ def _write(path: str, storage: StorageSpec, array: Array) -> None:
     with transfer_progress(
         f"save {os.path.basename(path)}", array.size * array.dtype.itemsize
     ) as progress:
-        data.pool.write(data.handle, path, storage, progress)
+        data.pool.write(data.number, path, storage, progress)
 
 
 def _is_in_rows(layout: Layout) -> bool:

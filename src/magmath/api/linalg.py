@@ -40,7 +40,7 @@ from magmath.api.linear_systems import (
 from magmath.api.norms import matrix_norm, norm, vector_norm
 from magmath.api.products import matmul, matrix_transpose, outer, tensordot, vecdot
 from magmath.arrays.array import Array, as_array
-from magmath.arrays.operands import operands
+from magmath.arrays.operands import promoted_nodes
 from magmath.arrays.views import Diagonal, link
 from magmath.core.dtypes import as_dtype
 from magmath.core.foreign_names import missing_attribute
@@ -128,7 +128,7 @@ def trace(x: Array, /, *, offset: int = 0, dtype: Any = None) -> Array:
 
 def cross(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
     """Return the vector product of vectors of 3 elements along `axis`."""
-    a, b = given = operands("cross", x1, x2)
+    a, b = given = promoted_nodes("cross", x1, x2)
     shape = broadcast("cross", a.shape, b.shape)
     if not -min(a.ndim, b.ndim) <= axis < 0 and a.ndim != b.ndim:
         raise ShapeError(

@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
 from magmath.api.factorizations import svdvals
 from magmath.api.norms import matrix_norm
 from magmath.arrays.array import Array, as_array, floating
-from magmath.arrays.operands import operands
+from magmath.arrays.operands import promoted_nodes
 from magmath.core.dtypes import int64, real_dtype
 from magmath.core.promotion import floating_dtype
 from magmath.core.shapes import broadcast, normalize_axis, size_of
@@ -21,7 +21,7 @@ from magmath.engine.user_line import user_line
 from magmath.errors import MatrixShapeError, OptionError, ShapeError
 from magmath.graph import Node, apply
 from magmath.ops import elementwise as e
-from magmath.ops.leaves import parameter
+from magmath.ops.leaves import scalar
 from magmath.ops.linalg import eigen, least_squares, solvers
 from magmath.ops.linalg.lapack import check_matrix, check_type
 from magmath.ops.linalg.matrix_algebra import identity_matrix
@@ -32,6 +32,7 @@ from magmath.ops.slicing import slice_along
 from magmath.ops.sums import broadcast_to, sum_
 
 
+@final
 class SlogdetResult(NamedTuple):
     """det(x) = sign · exp(logabsdet)."""
 
@@ -39,6 +40,7 @@ class SlogdetResult(NamedTuple):
     logabsdet: Array
 
 
+@final
 class LstsqResult(NamedTuple):
     """The solution, sums of squared residuals (…, k), ranks, and singular values of the matrix."""
 
@@ -51,7 +53,7 @@ class LstsqResult(NamedTuple):
 def _system(name: str, x1: Array, x2: Array) -> tuple[Node, Node, bool]:
     """Return a matrix and right-hand sides of one type and stack shape, and whether the latter were
     a vector."""
-    a, b = (e.astype(x, floating_dtype(x.dtype)) for x in operands(name, x1, x2))
+    a, b = (e.astype(x, floating_dtype(x.dtype)) for x in promoted_nodes(name, x1, x2))
     given = f"{a.shape} and {b.shape}"
     check_matrix(name, a)
     vector = b.ndim == 1
@@ -168,7 +170,7 @@ def _tolerance(name: str, a: Node, rtol: float | Array | None) -> Node:
     if not isinstance(rtol, (int, float)):
         node = e.astype(as_array(name, rtol).node, dtype)
     else:
-        node = parameter(float(rtol), dtype)
+        node = scalar(float(rtol), dtype)
     return broadcast_to(node, a.shape[:-2])
 
 

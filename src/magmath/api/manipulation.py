@@ -13,7 +13,7 @@ from magmath.api.creation import normal_shape
 from magmath.arrays.array import Array, as_array, rearranged
 from magmath.arrays.lazy_array import evaluate
 from magmath.arrays.number_list import is_number
-from magmath.arrays.operands import operands
+from magmath.arrays.operands import promoted_nodes
 from magmath.arrays.output import stored
 from magmath.arrays.views import (
     Permuted,
@@ -231,7 +231,7 @@ def _nodes(name: str, arrays: Any, dtype: Any = None) -> list[Node]:
     if all(map(is_number, given)):
         given = [as_array(name, given)[i] for i in range(len(given))]
     if dtype is None:
-        return list(operands(name, *given))
+        return list(promoted_nodes(name, *given))
     return [e.astype(as_array(name, a).node, as_dtype(dtype)) for a in given]
 
 

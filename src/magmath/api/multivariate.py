@@ -11,7 +11,7 @@ from magmath.api.activations import softmax
 from magmath.api.creation import DTypeLike, normal_shape
 from magmath.api.elementwise import clip
 from magmath.api.manipulation import stack
-from magmath.api.random_draw import Draw, Size, State, counted
+from magmath.api.random_draw import Draw, DrawState, Size, counted
 from magmath.api.searching import where
 from magmath.api.statistics import cumulative_sum, sum
 from magmath.arrays.array import Array, as_array
@@ -40,7 +40,7 @@ def _vector(name: str, what: str, value: Any) -> Node:
 
 
 def normal(
-    state: State, mean: Any, cov: Any, size: Size, dtype: DTypeLike, layout: LayoutLike
+    state: DrawState, mean: Any, cov: Any, size: Size, dtype: DTypeLike, layout: LayoutLike
 ) -> Array:
     """Return vectors mean + √cov · z for standard normal z, with the symmetric root of cov.
 
@@ -64,7 +64,9 @@ def normal(
     return draw.result(matmul(drawn, root, line=user_line()) + centre, layout)
 
 
-def dirichlet(state: State, alpha: Any, size: Size, dtype: DTypeLike, layout: LayoutLike) -> Array:
+def dirichlet(
+    state: DrawState, alpha: Any, size: Size, dtype: DTypeLike, layout: LayoutLike
+) -> Array:
     """Return gamma numbers divided by their sum, from their logarithms, which cannot vanish."""
     shapes = _vector("dirichlet", "alpha", alpha)
     shape = normal_shape("random.dirichlet", () if size is None else size)
@@ -74,7 +76,7 @@ def dirichlet(state: State, alpha: Any, size: Size, dtype: DTypeLike, layout: La
 
 
 def multinomial(
-    state: State, n: Any, pvals: Any, size: Size, dtype: DTypeLike, layout: LayoutLike
+    state: DrawState, n: Any, pvals: Any, size: Size, dtype: DTypeLike, layout: LayoutLike
 ) -> Array:
     """Return one binomial number after the other: of the trials that are left, those with result i,
     which has probability pvals[i] / (1 - the sum of the earlier ones)."""
@@ -96,7 +98,7 @@ def multinomial(
 
 
 def hypergeometric(
-    state: State, colors: Any, nsample: Any, size: Size, dtype: DTypeLike, layout: LayoutLike
+    state: DrawState, colors: Any, nsample: Any, size: Size, dtype: DTypeLike, layout: LayoutLike
 ) -> Array:
     """Return one hypergeometric number after the other: of the items that are left to draw, those
     of color i among the items of this and the later colors."""

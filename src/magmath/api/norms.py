@@ -11,7 +11,7 @@ from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError
 from magmath.graph import Node, apply
 from magmath.ops import elementwise as e
-from magmath.ops.leaves import constant, parameter
+from magmath.ops.leaves import constant, scalar
 from magmath.ops.linalg.eigen import SVDVALS
 from magmath.ops.linalg.lapack import check_matrix
 from magmath.ops.manipulation import permute, reshape
@@ -56,9 +56,9 @@ def _vector_norm(size: Node, axes: tuple[int, ...], keepdims: bool, ord: float) 
     size = e.astype(size, compute_dtype(size.dtype))
     if ord in (0, 1):
         return reduce("sum", size, axes, keepdims)
-    powers = e.call("power", size, parameter(float(ord), size.dtype))
+    powers = e.call("power", size, scalar(float(ord), size.dtype))
     total = reduce("sum", powers, axes, keepdims)
-    inverse = parameter(1.0 / ord, size.dtype)
+    inverse = scalar(1.0 / ord, size.dtype)
     if ord < 0:
         return e.call("power", total, inverse)
     is_zero = e.call("equal", total, constant(0, total.dtype))  # where the slope is 0

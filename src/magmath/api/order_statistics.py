@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from operator import index
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
@@ -257,6 +257,7 @@ def _between(below: Array, above: Array, share: Any) -> Array:
     return where(same | (share == 0), below, where(share == 1, above, between))
 
 
+@final
 class _Lazy:
     """The functions of NumPy that `_lower_positions` uses, for arrays of magmath."""
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from magmath.arrays.array import Array, Operand, as_array
-from magmath.arrays.operands import operands
+from magmath.arrays.operands import promoted_nodes
 from magmath.arrays.output import stored
 from magmath.core.shapes import broadcast, normalize_axis
 from magmath.engine.user_line import user_line
@@ -24,7 +24,7 @@ def matmul(x1: Operand, x2: Operand, /, out: Any = None) -> Array:
     float32; the product of truth values is true where a summand is. Raises ShapeError if the shapes
     do not fit.
     """
-    product = Array(contraction.matmul(*operands("matmul", x1, x2), line=user_line()))
+    product = Array(contraction.matmul(*promoted_nodes("matmul", x1, x2), line=user_line()))
     return product if out is None else stored("matmul", product, out)
 
 
@@ -40,7 +40,7 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
     have the same number of dimensions. Raises ShapeError for another axis, or if the shapes do not
     fit.
     """
-    a, b = operands("vecdot", x1, x2)
+    a, b = promoted_nodes("vecdot", x1, x2)
     if not a.ndim or not b.ndim:
         raise ShapeError(
             f"vecdot: needs arrays of 1 or more dimensions, got {a.shape}, {b.shape}"
@@ -72,7 +72,7 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
 
 def outer(x1: Any, /, b: Any, out: Any = None) -> Array:
     """Return all products of an element of x1 and one of b, which are flattened: (m, n)."""
-    x, y = operands("outer", x1, b)
+    x, y = promoted_nodes("outer", x1, b)
     x, y = reshape(x, (x.size,)), reshape(y, (y.size,))
     product = Array(contraction.contraction(x, "a", y, "b", "ab", user_line()))
     return stored("outer", product, out)
@@ -86,7 +86,7 @@ def tensordot(x1: Any, /, b: Any, axes: int | Sequence[int | Sequence[int]] = 2)
     the last dimensions of x1, in order, with the first ones of b. Raises ShapeError if they do not
     fit.
     """
-    x, y = operands("tensordot", x1, b)
+    x, y = promoted_nodes("tensordot", x1, b)
     of_a, of_b = _paired_axes(axes, x, y)
     letters = iter(LETTERS)
     in_a = [next(letters) for _ in range(x.ndim)]

@@ -17,11 +17,11 @@ from numpy.random import SeedSequence
 
 from magmath.api.creation import DTypeLike
 from magmath.api.distributions import Distributions
-from magmath.api.random_draw import Parameter, Size, State
+from magmath.api.random_draw import DistributionParameter, DrawState, Size
 from magmath.arrays.array import Array
 from magmath.core.integers import require_integer
 from magmath.engine import session
-from magmath.engine.rng_state import RngState
+from magmath.engine.stream_state import StreamState
 
 __all__ = [
     "Distributions", "Generator", "beta", "binomial", "bytes", "chisquare", "choice",
@@ -55,11 +55,11 @@ class Generator(Distributions):
     """
 
     def __init__(self, seed: int) -> None:
-        self._own = RngState(require_integer("random.Generator: seed", seed, 0), OWN_STREAMS)
+        self._own = StreamState(require_integer("random.Generator: seed", seed, 0), OWN_STREAMS)
         self._seeds = SeedSequence(self._own.seed)
 
     @property
-    def _state(self) -> RngState:
+    def _state(self) -> StreamState:
         return self._own
 
     def spawn(self, n_children: int) -> list[Generator]:
@@ -89,30 +89,30 @@ def default_rng(seed: int | Sequence[int] | Generator | None = None) -> Generato
 def seed(value: int) -> None:
     """Restart the generator of the current pool with another seed."""
     engine, number = session.engine(), require_integer("random.seed", value, 0)
-    engine.rng_state.restart(number)
-    engine.initial_rng_state.restart(number)
+    engine.stream_state.restart(number)
+    engine.initial_stream_state.restart(number)
 
 
 @contextmanager
-def drawing_from(state: RngState) -> Iterator[None]:
+def drawing_from(state: StreamState) -> Iterator[None]:
     """Make the functions of this module draw from `state` instead of the pool's generator."""
     engine = session.engine()
-    former, engine.rng_state = engine.rng_state, state
+    former, engine.stream_state = engine.stream_state, state
     try:
         yield
     finally:
-        engine.rng_state = former
+        engine.stream_state = former
 
 
 @contextmanager
-def initial_values_from(state: RngState) -> Iterator[None]:
+def initial_values_from(state: StreamState) -> Iterator[None]:
     """Draw initial values of parameters from `state` instead of the pool's generator."""
     engine = session.engine()
-    former, engine.initial_rng_state = engine.initial_rng_state, state
+    former, engine.initial_stream_state = engine.initial_stream_state, state
     try:
         yield
     finally:
-        engine.initial_rng_state = former
+        engine.initial_stream_state = former
 
 
 @final
@@ -120,8 +120,8 @@ class PoolGenerator(Distributions):
     """The generator of the current pool, whose methods are the functions of this module."""
 
     @property
-    def _state(self) -> State:
-        return session.engine().rng_state
+    def _state(self) -> DrawState:
+        return session.engine().stream_state
 
 
 _pool = PoolGenerator()
@@ -171,7 +171,10 @@ weibull = _pool.weibull
 
 
 def randint(
-    low: Parameter, high: Parameter = None, size: Size = None, dtype: DTypeLike = None
+    low: DistributionParameter,
+    high: DistributionParameter = None,
+    size: Size = None,
+    dtype: DTypeLike = None,
 ) -> Array:
     """Return `integers` by NumPy's older name."""
     return integers(low, high, size=size, dtype=dtype)

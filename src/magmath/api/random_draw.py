@@ -20,17 +20,17 @@ from magmath.errors import DTypeError, OptionError, RangeError, ShapeError
 from magmath.graph import Node, Operation, Shape, apply
 from magmath.ops import creation, samplers
 from magmath.ops import elementwise as e
-from magmath.ops.leaves import parameter
+from magmath.ops.leaves import scalar
 from magmath.ops.redistribute import redistribute
 from magmath.ops.sums import broadcast_to
 
 Size = int | tuple[int, ...] | None
 """A shape by NumPy's name."""
-Parameter = Any
+DistributionParameter = Any
 """A number, or an array of one number for each element, which broadcasts to the result."""
 
 
-class State(Protocol):
+class DrawState(Protocol):
     """The state of a generator, from which random arrays are drawn."""
 
     def draw(self) -> tuple[Node, Node]:
@@ -47,7 +47,12 @@ class Draw:
     """
 
     def __init__(
-        self, state: State, name: str, size: Size, dtype: DTypeLike, **given: Parameter
+        self,
+        state: DrawState,
+        name: str,
+        size: Size,
+        dtype: DTypeLike,
+        **given: DistributionParameter,
     ) -> None:
         self.state, self.name = state, name
         self.dtype = floating_type(dtype)
@@ -90,7 +95,7 @@ class Draw:
         value, dtype = self._given[what], dtype or self.dtype
         if isinstance(value, Array):
             return e.astype(value.node, dtype)
-        return parameter(value, dtype)
+        return scalar(value, dtype)
 
     def standard(self, record: Operation, dtype: DType | None = None) -> Node:
         """Return numbers of a distribution without parameters, from the next stream."""
@@ -119,7 +124,7 @@ class Draw:
         """Return the difference of two parameters; of numbers it is computed in float64."""
         last, first = self._given[high], self._given[low]
         if isinstance(first, float) and isinstance(last, float):
-            return parameter(last - first, self.dtype)
+            return scalar(last - first, self.dtype)
         return self.parameter(high) - self.parameter(low)
 
     def check_range(self, what: str, allowed: ParameterRange) -> None:
@@ -189,7 +194,13 @@ def counted(node: Node, dtype: DTypeLike, layout: LayoutLike) -> Array:
     return placed(e.astype(node, as_dtype(dtype or int64)), layout)
 
 
-def integers(state: State, low: Parameter, high: Parameter, size: Size, endpoint: bool) -> Node:
+def integers(
+    state: DrawState,
+    low: DistributionParameter,
+    high: DistributionParameter,
+    size: Size,
+    endpoint: bool,
+) -> Node:
     """Return integers from low up to high, or from 0 up to low if high is None. Bounds are integers
     or integer arrays; the upper one is included only with `endpoint`."""
     bounds = [_bound(x) for x in ((0, low) if high is None else (low, high))]
@@ -214,10 +225,10 @@ def integers(state: State, low: Parameter, high: Parameter, size: Size, endpoint
                 f"integers: draws from less than 2**63 integers, or from all 2**64 of 64 bits, was "
                 f"given a range of {count}; choose a smaller one"
             )
-        span, start = parameter(count, int64), parameter(first, int64)
+        span, start = scalar(count, int64), scalar(first, int64)
     else:
         start, stop = (
-            parameter(x, int64) if isinstance(x, int) else e.astype(x.node, int64) for x in bounds
+            scalar(x, int64) if isinstance(x, int) else e.astype(x.node, int64) for x in bounds
         )
         span = stop - start + int(endpoint)
     return e.add(e.call("remainder", bits, span), start)

@@ -11,7 +11,7 @@ from magmath.api.creation import asarray, normal_shape
 from magmath.api.elementwise import log
 from magmath.api.indexing import take, take_along_axis
 from magmath.api.manipulation import reshape
-from magmath.api.random_draw import Draw, Size, State, integers
+from magmath.api.random_draw import Draw, DrawState, Size, integers
 from magmath.api.searching import searchsorted
 from magmath.api.sorting import argsort
 from magmath.api.statistics import cumulative_sum
@@ -25,7 +25,7 @@ from magmath.graph import apply
 from magmath.ops import creation
 
 
-def permutation(state: State, x: Any, axis: int) -> Array:
+def permutation(state: DrawState, x: Any, axis: int) -> Array:
     """Return 0 … x-1, or the entries of an array along an axis, in random order."""
     if isinstance(x, (int, np.integer)):
         return _order(state, int(x), int(x))
@@ -34,13 +34,13 @@ def permutation(state: State, x: Any, axis: int) -> Array:
     return take(x, _order(state, x.shape[axis], x.shape[axis]), axis=axis)
 
 
-def _order(state: State, count: int, below: int) -> Array:
+def _order(state: DrawState, count: int, below: int) -> Array:
     """Return the first `count` of the positions 0 … below-1 in random order."""
     attributes = {"shape": (count,), "dtype": int64, "below": below}
     return Array(apply(creation.PERMUTATION, *state.draw(), **attributes, line=user_line()))
 
 
-def permuted(state: State, x: Any, axis: int | None) -> Array:
+def permuted(state: DrawState, x: Any, axis: int | None) -> Array:
     """Return the elements of an array in random order, each 1-D slice along `axis` in its own
     order."""
     x = as_array("random.permuted", x)
@@ -51,7 +51,7 @@ def permuted(state: State, x: Any, axis: int | None) -> Array:
     return take_along_axis(x, argsort(Array(keys), axis=axis), axis=axis)
 
 
-def shuffle(state: State, x: Any, axis: int) -> None:
+def shuffle(state: DrawState, x: Any, axis: int) -> None:
     """Bring the entries of an array along an axis into random order, in place."""
     if not isinstance(x, Array):
         raise TypeError(
@@ -61,7 +61,7 @@ def shuffle(state: State, x: Any, axis: int) -> None:
     stored("random.shuffle", permutation(state, x, axis), x)
 
 
-def choice(state: State, a: Any, size: Size, replace: bool, p: Any, axis: int) -> Array:
+def choice(state: DrawState, a: Any, size: Size, replace: bool, p: Any, axis: int) -> Array:
     """Return entries of an array along an axis, or integers below `a`."""
     values = None if isinstance(a, (int, np.integer)) else asarray(a)
     if values is not None:

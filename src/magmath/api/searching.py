@@ -11,7 +11,7 @@ from magmath.api.elementwise import not_equal
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.masks import count_mask
 from magmath.arrays.number_list import is_number
-from magmath.arrays.operands import operands
+from magmath.arrays.operands import promoted_nodes
 from magmath.arrays.output import stored
 from magmath.core.dtypes import uint8
 from magmath.core.keyword_hints import keyword_hints
@@ -41,7 +41,7 @@ def where(condition: Any, x1: Any = None, x2: Any = None, /) -> Any:
         condition = not_equal(condition, 0)
     if is_number(x1) and is_number(x2):
         x1 = asarray(x1)
-    x, y = operands("where", x1, x2)
+    x, y = promoted_nodes("where", x1, x2)
     return Array(apply(e.WHERE, condition.node, x, y, line=user_line()))
 
 
@@ -111,7 +111,7 @@ def searchsorted(
     """
     if side not in ("left", "right"):
         raise OptionError(f"searchsorted: side is 'left' or 'right', was given {side!r}")
-    x, values = operands("searchsorted", x1, v)
+    x, values = promoted_nodes("searchsorted", x1, v)
     if sorter is not None:
         x = take(x, as_array("searchsorted", sorter).node, 0)
     return Array(apply(SEARCHSORTED, x, values, side=side, line=user_line()))

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from magmath.arrays.array import Array
-from magmath.arrays.operands import operands
+from magmath.arrays.operands import promoted_nodes
 from magmath.core.promotion import floating_dtype
 from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, OptionError, ShapeError
@@ -61,7 +61,7 @@ def correlate(in1: Array, in2: Array, /, mode: str = "full", method: str = "auto
 
 
 def _operands(name: str, in1: Array, in2: Array, mode: str, method: str) -> tuple[Node, Node]:
-    x, y = operands(name, in1, in2)
+    x, y = promoted_nodes(name, in1, in2)
     if mode not in MODES or method not in METHODS:
         raise OptionError(
             f"{name}: mode is one of {', '.join(MODES)} and method one of {', '.join(METHODS)}, "

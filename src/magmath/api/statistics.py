@@ -26,7 +26,7 @@ from magmath.api.elementwise import (
 from magmath.api.manipulation import concat, reshape
 from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.arrays.masked_elements import reduces_selected
-from magmath.arrays.operands import operands
+from magmath.arrays.operands import promoted_nodes
 from magmath.arrays.output import stored
 from magmath.core.dtypes import (
     DType,
@@ -107,7 +107,7 @@ def _selected(name: str, x: Array, where: Any, initial: Any) -> Array:
         )
     mask = as_array(name, where).node
     shape = broadcast(name, x.shape, mask.shape)
-    (other,) = operands(name, x, neutral)[1:]
+    (other,) = promoted_nodes(name, x, neutral)[1:]
     wide = broadcast_to(e.astype(x.node, other.dtype), shape)
     return Array(apply(e.WHERE, mask, wide, other, line=user_line()))
 

@@ -8,11 +8,11 @@ from every number, including NaN.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.masks import Counted, count_mask
-from magmath.arrays.operands import operands
+from magmath.arrays.operands import promoted_nodes
 from magmath.core.dtypes import bool_, int64
 from magmath.core.type_aliases import Number
 from magmath.engine.user_line import user_line
@@ -31,6 +31,7 @@ MAX_PACKED = 1 << 31
 """Number of elements below which two positions are packed into one int64."""
 
 
+@final
 class UniqueAll(NamedTuple):
     """The result of `unique_all`."""
 
@@ -40,6 +41,7 @@ class UniqueAll(NamedTuple):
     counts: Array
 
 
+@final
 class UniqueCounts(NamedTuple):
     """The result of `unique_counts`."""
 
@@ -47,6 +49,7 @@ class UniqueCounts(NamedTuple):
     counts: Array
 
 
+@final
 class UniqueInverse(NamedTuple):
     """The result of `unique_inverse`."""
 
@@ -54,6 +57,7 @@ class UniqueInverse(NamedTuple):
     inverse_indices: Array
 
 
+@final
 class EqualGroups:
     """The elements of an array in order, and where a group of equal ones begins."""
 
@@ -174,7 +178,7 @@ def isin(
 
     One of the operands may be a number. NaN is never a member.
     """
-    x, others = operands("isin", x1, test_elements)
+    x, others = promoted_nodes("isin", x1, test_elements)
     if not others.size:
         return Array(full(x.shape, constant(invert, bool_)))
     test = reshape(others, (others.size,))

@@ -30,7 +30,7 @@ from magmath.arrays.operands import (
     combined,
     elementwise,
     node_of_value,
-    operands,
+    promoted_nodes,
     unpromoted_nodes,
     written_operand,
 )
@@ -466,18 +466,20 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         Returns NotImplemented for objects that are no operands.
         """
         if not isinstance(other, OPERANDS):
-            if operation in _OF_STRANGERS and (other is None or isinstance(other, (str, bytes))):
+            if operation in _DEFINED_FOR_ANY_OBJECT and (
+                other is None or isinstance(other, (str, bytes))
+            ):
                 return self._compared_to_non_number(operation == "not_equal")
             return NotImplemented
         if operation == "power" and type(other) is int and other == 2 and self.dtype is not bool_:
             square = e.OPERATIONS["square"]  # rounded exactly
             return elementwise(square, (self._node,), user_line(BINARY_FRAMES))
-        return combined(operation, operands(operation, self, other), user_line(BINARY_FRAMES))
+        return combined(operation, promoted_nodes(operation, self, other), user_line(BINARY_FRAMES))
 
     def _reflected(self, operation: str, other: Any) -> Array:
         if not isinstance(other, OPERANDS):
             return NotImplemented  # type: ignore[no-any-return]
-        inputs = operands(operation, other, self)
+        inputs = promoted_nodes(operation, other, self)
         return Array(combined(operation, inputs, user_line(REFLECTED_FRAMES)))
 
     def _compared_to_non_number(self, differs: bool) -> Node:
@@ -537,7 +539,7 @@ def redistributed(array: Array, layout: Layout | None) -> Array:
 
 
 _MATRICES = (LazyArray, np.ndarray, list, tuple)
-_OF_STRANGERS = ("equal", "not_equal")
+_DEFINED_FOR_ANY_OBJECT = ("equal", "not_equal")
 
 
 def binary(operation: str, x: Any, y: Any) -> Array:
@@ -545,11 +547,11 @@ def binary(operation: str, x: Any, y: Any) -> Array:
 
     One operand may be a number.
     """
-    return Array(combined(operation, operands(operation, x, y), user_line()))
+    return Array(combined(operation, promoted_nodes(operation, x, y), user_line()))
 
 
-_SAME_TRUTH = frozenset(("abs", "ceil", "floor", "real", "trunc"))
-_AS_SMALL_INTEGERS = frozenset(("conj", "isfinite", "isinf", "isnan", "signbit", "square"))
+_BOOL_UNCHANGED = frozenset(("abs", "ceil", "floor", "real", "trunc"))
+_BOOL_AS_INT8 = frozenset(("conj", "isfinite", "isinf", "isnan", "signbit", "square"))
 """Functions that return truth values unchanged, and that take them as small integers: NumPy's."""
 
 
@@ -561,9 +563,9 @@ def unary(operation: str, x: Array) -> Array:
     if operation in e.FLOATING:
         node = e.astype(node, floating_dtype(node.dtype))
     elif node.dtype is bool_:
-        if operation in _SAME_TRUTH:
+        if operation in _BOOL_UNCHANGED:
             return Array(node)
-        if operation in _AS_SMALL_INTEGERS:
+        if operation in _BOOL_AS_INT8:
             node = e.astype(node, int8)
     return Array(elementwise(e.OPERATIONS[operation], (node,), user_line()))
 
@@ -591,7 +593,7 @@ def as_arrays(operation: str, *values: Any) -> list[Array]:
 
 
 def _product(x: Any, y: Any) -> Array:
-    return Array(contraction.matmul(*operands("matmul", x, y), line=user_line()))
+    return Array(contraction.matmul(*promoted_nodes("matmul", x, y), line=user_line()))
 
 
 def _update_error(old: Node, new: Node) -> MagmathError:

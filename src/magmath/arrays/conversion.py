@@ -17,7 +17,7 @@ from magmath.arrays.number_list import is_number, number_list
 from magmath.core.dtypes import DType, bfloat16, convert_number, int64, uint64
 from magmath.core.promotion import default_complex_dtype, get_default_dtype
 from magmath.engine import session
-from magmath.engine.engine import REPLICATED_BYTES
+from magmath.engine.engine import MAX_REPLICATED_BYTES
 from magmath.engine.pending_arrays import note_bytes
 from magmath.engine.remote_array import RemoteArray
 from magmath.errors import DTypeError, LayoutError, ShapeError
@@ -99,7 +99,7 @@ def default_layout(shape: Shape, nbytes: int) -> Layout:
     least the number of workers.
     """
     mesh = session.engine().pool.mesh
-    if nbytes > REPLICATED_BYTES and mesh.size > 1:
+    if nbytes > MAX_REPLICATED_BYTES and mesh.size > 1:
         for d, extent in enumerate(shape):
             if extent >= mesh.size:
                 return Layout.whole(shape, mesh).replace_split(d, Split.even(0, extent, mesh.size))

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from magmath.engine.engine import REPLICATED_BYTES
+from magmath.engine.engine import MAX_REPLICATED_BYTES
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.graph import Node
 from magmath.ops.indexing.dynamic_slice import WINDOW
-from magmath.ops.leaves import INPUT, PARAMETER
+from magmath.ops.leaves import INPUT, SCALAR
 
 
 def element_of(node: Node) -> Any:
@@ -28,14 +28,14 @@ def element_of(node: Node) -> Any:
     axes, extents = node.attributes["axes"], node.attributes["extents"]
     if len(axes) != len(x.shape) or any(n is not None for n in extents):
         return None
-    if any(start.operation is not PARAMETER or start.value is None for start in starts):
+    if any(start.operation is not SCALAR or start.value is None for start in starts):
         return None
     data = remote_array_of(leaf)
     if data.has_failed or data.pool.closed:
         return None
     values: Any = data.elements
     if values is None:
-        values = data.pool.local_values(data.handle)
+        values = data.pool.local_values(data.number)
     if values is None:
         values = _fetched(data)
     if values is None:
@@ -48,6 +48,6 @@ def element_of(node: Node) -> Any:
 
 def _fetched(data: RemoteArray) -> Any:
     """Return the values of a small array of other processes, from now on kept with its data."""
-    if data.fetched is None and data.nbytes <= REPLICATED_BYTES:
+    if data.fetched is None and data.nbytes <= MAX_REPLICATED_BYTES:
         data.fetched = data.fetch()
     return data.fetched

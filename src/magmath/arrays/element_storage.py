@@ -1,5 +1,5 @@
-"""Which arrays share elements: a storage lists them, each with the steps that cut it from the first
-one."""
+"""Element storage: a storage lists the arrays that share elements, each with the steps that cut it
+from the first one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from magmath.graph import Node, Shape
 
-FEWEST = 8
+MIN_KEPT_REFERENCES = 8
 """Number of references of a storage above which those to arrays that are gone are dropped."""
 MAX_WORK: Any = 1000  # NumPy's annotation names two of the values only
 """Steps of the search for an element that two views have in common."""
@@ -118,19 +118,19 @@ class ElementStorage:
     begins all the others takes its place.
     """
 
-    __slots__ = ("_most", "_references", "shape")
+    __slots__ = ("_max_references", "_references", "shape")
 
     def __init__(self, first: SharingArray) -> None:
         self.shape = first.shape
         self._references: list[ref[SharingArray]] = [ref(first)]
-        self._most = FEWEST
+        self._max_references = MIN_KEPT_REFERENCES
         first.view_of = ArrayView(self, ())
 
     def add(self, array: SharingArray, path: Path) -> None:
         """Record an array that is cut from the first one."""
-        if len(self._references) >= self._most:
+        if len(self._references) >= self._max_references:
             self._references = [ref(x) for x in self.arrays()]
-            self._most = max(FEWEST, 2 * len(self._references))
+            self._max_references = max(MIN_KEPT_REFERENCES, 2 * len(self._references))
         self._references.append(ref(array))
         array.view_of = ArrayView(self, path)
 

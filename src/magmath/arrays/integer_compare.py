@@ -46,12 +46,12 @@ def comparable_operands(
 
 def _with_number(dtype: DType, x: Node, number: int) -> tuple[Node, int]:
     """Return the array and the number brought into the range of the type."""
-    (least, last), beyond = integer_bounds(dtype), side_of_range(number, dtype)
+    (first, last), beyond = integer_bounds(dtype), side_of_range(number, dtype)
     node = e.astype(x, dtype)
     if beyond > 0:
         return e.call("minimum", node, constant(last - 1, dtype)), last
     if beyond < 0:
-        return e.call("maximum", node, constant(least + 1, dtype)), least
+        return e.call("maximum", node, constant(first + 1, dtype)), first
     return x, number
 
 

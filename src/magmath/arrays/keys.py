@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from operator import index
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
@@ -22,11 +22,12 @@ from magmath.graph import Node, Shape
 from magmath.layout import Layout
 from magmath.ops.creation import full
 from magmath.ops.indexing.local_index import out_of_range
-from magmath.ops.leaves import constant, parameter
+from magmath.ops.leaves import constant, scalar
 
 NEW, KEPT, PICKED, BETWEEN = "new", "kept", "picked", "between"
 
 
+@final
 @dataclass(frozen=True)
 class Cut:
     """The part of a dimension to keep: `extent` elements from `start` on by `step`.
@@ -48,6 +49,7 @@ class Cut:
         return (self.extent - 1) * abs(self.step) + 1
 
 
+@final
 @dataclass
 class Key:
     """A parsed key for arrays of one shape.
@@ -197,6 +199,7 @@ def _with_picked_together(order: list[str]) -> list[str]:
     return [*before, PICKED, *found[len(before) :]]
 
 
+@final
 @dataclass
 class _Parser:
     """The state of parsing a key, item by item; `axis` is the next dimension of the array."""
@@ -266,7 +269,7 @@ class _Parser:
     def _position(self, item: int | LazyArray | np.ndarray[Any, Any]) -> Node:
         """Return an index array or an integer as a node."""
         if isinstance(item, int):
-            return parameter(self._checked(item), int64)
+            return scalar(self._checked(item), int64)
         if isinstance(item, np.ndarray):
             self._check_all(item)
         return item_node(item)

@@ -14,20 +14,20 @@ from weakref import ref
 import numpy as np
 
 from magmath.arrays.element_storage import ArrayView
-from magmath.arrays.kept_operands import keep
+from magmath.arrays.retained_operands import keep
 from magmath.core.dtypes import DType
 from magmath.core.shapes import size_of
 from magmath.engine import pending_arrays, session, tracing
 from magmath.engine.array_handle import ArrayHandle
 from magmath.engine.captured_arrays import note_evaluation, note_update
-from magmath.engine.engine import EAGER_BYTES
-from magmath.engine.kept_expressions import keep_expression
+from magmath.engine.engine import MAX_EAGER_BYTES
 from magmath.engine.live_references import bytes_held_alone
 from magmath.engine.pending_arrays import MAX_HELD
 from magmath.engine.pending_readers import note_reader
 from magmath.engine.remote_array import RemoteArray, remote_array_of
+from magmath.engine.retained_expressions import keep_expression
 from magmath.errors import TracingError, WorkerLost
-from magmath.graph import Node, Shape, provenance_of, set_handle, set_value, topological
+from magmath.graph import Node, Shape, provenance_of, set_user_array, set_value, topological
 from magmath.graph.record_chains import nodes_before
 from magmath.layout import Layout
 from magmath.ops import leaves
@@ -48,7 +48,7 @@ MIN_HELD = 1 << 17
 class LazyArray(ArrayHandle):
     """A handle on a node and, once it is computed, on its value; the base class of `Array`."""
 
-    __slots__ = ("__weakref__", "_formers", "_leaf", "_node", "_values", "view_of")
+    __slots__ = ("__weakref__", "_leaf", "_node", "_previous_nodes", "_values", "view_of")
     is_weak = False
     """True for a weakly typed number, which takes the element type of arrays."""
     is_variable = False
@@ -59,7 +59,7 @@ class LazyArray(ArrayHandle):
     none."""
 
     def __init__(self, node: Node) -> None:
-        self._formers: list[ref[Node] | None] | None = None
+        self._previous_nodes: list[ref[Node] | None] | None = None
         self.view_of = None
         if node.operation is leaves.INPUT:
             self._node, self._leaf = node, node
@@ -83,7 +83,7 @@ class LazyArray(ArrayHandle):
         if leaf is not None:
             self.set_known(leaf)
             return
-        set_handle(node, ref(self))
+        set_user_array(node, ref(self))
         self.thread = get_ident()
         if pending_arrays.room < 0:
             pending_arrays.limit_held_bytes(session.engine())
@@ -186,7 +186,7 @@ class LazyArray(ArrayHandle):
         except WorkerLost:
             raise
         except Exception:
-            if asked is not leaf and self._formers:  # it was a pending in-place update
+            if asked is not leaf and self._previous_nodes:  # it was a pending in-place update
                 set_value(asked, None)
                 self._node = asked
                 self.undo()
@@ -254,10 +254,10 @@ class LazyArray(ArrayHandle):
         The update's expression keeps the node alive while it is pending. If the update fails, the
         node becomes the array's value again.
         """
-        formers = self._formers
-        if formers is None or self._leaf is self._node:
-            formers = self._formers = []
-        formers.append(None if new.inputs and new.inputs[0] is node else ref(node))
+        previous = self._previous_nodes
+        if previous is None or self._leaf is self._node:
+            previous = self._previous_nodes = []
+        previous.append(None if new.inputs and new.inputs[0] is node else ref(node))
 
     def refer_to_updated(self, node: Node) -> None:
         """Refer to the node of another value, after an update in place."""
@@ -274,18 +274,18 @@ class LazyArray(ArrayHandle):
 
     def replace_node(self, node: Node) -> None:
         """Refer to another node with the same value."""
-        self._node, self._formers = node, None
-        set_handle(node, ref(self))
+        self._node, self._previous_nodes = node, None
+        set_user_array(node, ref(self))
         self._leaf = node if node.operation is leaves.INPUT else None
 
     def undo(self) -> None:
         """Restore the value before a failed in-place update, if there was one."""
         former: Node | None = self._node
         nodes = []
-        for known in reversed(self._formers or ()):
+        for known in reversed(self._previous_nodes or ()):
             former = known() if known is not None else former.inputs[0] if former else None
             nodes += [] if former is None else [former]
-        self._formers = None
+        self._previous_nodes = None
         for node in [self._node, *nodes] if nodes else ():
             if node.operation is leaves.INPUT or _can_be_computed(node):
                 self.replace_node(node)
@@ -315,15 +315,15 @@ def _undo_updates(nodes: Iterable[Node]) -> None:
     """Restore the arrays with failed in-place updates among those that refer to these nodes of a
     failed expression."""
     for node in list(nodes):
-        array = None if node.handle is None else node.handle()
-        if isinstance(array, LazyArray) and array._formers and array._node is node:
+        array = None if node.user_array is None else node.user_array()
+        if isinstance(array, LazyArray) and array._previous_nodes and array._node is node:
             array.undo()
 
 
 def _is_array(node: Node) -> bool:
     """Return True for a plain array, and for an evaluated operation."""
     return node.operation is leaves.INPUT or (
-        isinstance(node.value, Node) and not node.operation.version
+        isinstance(node.value, Node) and not node.operation.is_version
     )
 
 
@@ -335,7 +335,7 @@ def _can_be_computed(node: Node) -> bool:
             data = remote_array_of(node.value)
             if data.origin is not None:
                 data.origin.wait()
-            return not data.pool.has_failed(data.handle)
+            return not data.pool.has_failed(data.number)
         engine.evaluate([node])
         engine.wait()
     except Exception:
@@ -348,7 +348,7 @@ def elements_of(leaf: Node) -> np.ndarray[Any, Any] | None:
     data = leaf.value
     if type(data) is not RemoteArray or data.pool.closed or data.has_failed:
         return None
-    return data.elements_here() if data.nbytes <= EAGER_BYTES else None
+    return data.elements_here() if data.nbytes <= MAX_EAGER_BYTES else None
 
 
 def evaluate(*arrays: LazyArray, wait: bool = False) -> None:
@@ -357,12 +357,6 @@ def evaluate(*arrays: LazyArray, wait: bool = False) -> None:
     Workers of other processes may still compute when this returns; with `wait`, all work that has
     been started on the pool is done, and its failures are raised here.
     """
-    _evaluate(arrays)
-    if wait:
-        session.engine().wait()
-
-
-def _evaluate(arrays: Sequence[LazyArray]) -> None:
     for given in arrays:
         if not isinstance(given, LazyArray):
             raise TypeError(
@@ -370,21 +364,19 @@ def _evaluate(arrays: Sequence[LazyArray]) -> None:
                 "; make one with mm.asarray(x)"
             )
     missing = [a for a in arrays if not a.is_known()]
-    if not missing:
-        return
-    engine = session.engine()
-    engine.forget_failed()
+    if missing:
+        session.engine().forget_failed()
     for array in missing:  # another array with the same node may be evaluated by now
         if array.node.value is not None and not array.node.is_leaf:
             array.set_known(array.node.value)
     if missing := [a for a in missing if not a.is_known()]:
-        updated = any(array._formers for array in missing)
+        engine, updated = session.engine(), any(array._previous_nodes for array in missing)
         try:
             if updated:
-                engine.settle()
+                engine.wait_for_fallible_run()
             known = engine.evaluate([array.node for array in missing])
             if updated:
-                engine.settle()
+                engine.wait_for_fallible_run()
         except (TracingError, WorkerLost):
             raise
         except Exception:
@@ -392,3 +384,5 @@ def _evaluate(arrays: Sequence[LazyArray]) -> None:
             raise
         for array, leaf in zip(missing, known, strict=True):
             array.set_known(leaf)
+    if wait:
+        session.engine().wait()

@@ -12,7 +12,7 @@ from functools import wraps
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
-from magmath.arrays.mask_place import MaskPlace, mask_place
+from magmath.arrays.mask_position import MaskPosition, mask_position
 from magmath.arrays.masks import UnknownCount
 from magmath.arrays.namespace import array_namespace
 from magmath.arrays.numpy_protocols import call_ufunc
@@ -24,7 +24,7 @@ from magmath.engine.user_line import user_line
 from magmath.errors import TracingError
 from magmath.graph import Node, apply, structure_of, topological
 from magmath.ops import elementwise as e
-from magmath.ops.leaves import PARAMETER, constant
+from magmath.ops.leaves import SCALAR, constant
 from magmath.ops.manipulation import reshape
 
 if TYPE_CHECKING:
@@ -100,20 +100,24 @@ class MaskedElements(Operators["MaskedElements"]):
     def written(self, x: Array, key: Any) -> Node:
         """Return the node of x with these elements at the positions that a key selects. Raises
         TracingError unless the key has the same mask."""
-        place = mask_place(x.node, key)
-        if place is None or place.axis != self._axis or not _is_same(place.mask, self._mask):
+        position = mask_position(x.node, key)
+        if (
+            position is None
+            or position.axis != self._axis
+            or not _is_same(position.mask, self._mask)
+        ):
             raise _unknown("writing elements that another mask selects")
-        if place.part.ndim - place.mask.ndim + 1 != self.ndim:
+        if position.part.ndim - position.mask.ndim + 1 != self.ndim:
             raise _unknown("writing selected elements of other dimensions")
-        return place.written(
-            x.node, self._selected(written_operand(x.dtype, self._values), place.part)
+        return position.written(
+            x.node, self._selected(written_operand(x.dtype, self._values), position.part)
         )
 
-    def replaced(self, x: Array, place: MaskPlace, value: Any) -> Node:
+    def replaced(self, x: Array, position: MaskPosition, value: Any) -> Node:
         """Return the node of x with a value at these positions: a number, or an array that
         broadcasts to the dimensions behind those of the mask."""
         given = written_operand(x.dtype, self._operand("writing", value))
-        return place.written(x.node, self._selected(given, place.part))
+        return position.written(x.node, self._selected(given, position.part))
 
     def _selected(self, values: Node, others: Node) -> Node:
         """Return the node of values where the mask is true, and of others elsewhere."""
@@ -265,12 +269,12 @@ def reduces_selected(function: F) -> F:
 
 def masked_elements(x: Array, key: Any) -> MaskedElements | None:
     """Return the elements that a key selects; None if it has no mask, or has other arrays too."""
-    place = mask_place(x.node, key)
-    return None if place is None else _elements_at(place)
+    position = mask_position(x.node, key)
+    return None if position is None else _elements_at(position)
 
 
-def _elements_at(place: MaskPlace) -> MaskedElements:
-    return MaskedElements(array_namespace().Array(place.part), place.mask, place.axis)
+def _elements_at(position: MaskPosition) -> MaskedElements:
+    return MaskedElements(array_namespace().Array(position.part), position.mask, position.axis)
 
 
 def with_item(x: Array, key: Any, value: Any) -> Node:
@@ -280,10 +284,10 @@ def with_item(x: Array, key: Any, value: Any) -> Node:
     try:
         return setitem(x.node, key, written_operand(x.dtype, value))
     except UnknownCount:
-        place = mask_place(x.node, key)
-        if place is None:
+        position = mask_position(x.node, key)
+        if position is None:
             raise
-        return _elements_at(place).replaced(x, place, value)
+        return _elements_at(position).replaced(x, position, value)
 
 
 def _limit(dtype: DType, *, lowest: bool) -> Any:
@@ -301,13 +305,13 @@ def _is_same(x: Node, y: Node) -> bool:
     if x is y:
         return True
     orders = topological((x,), cut=True), topological((y,), cut=True)
-    if any(node.operation.random for node in orders[0]):
+    if any(node.operation.is_random for node in orders[0]):
         return False
     (key, leaves), (other_key, others) = (
         structure_of(order, (mask,), (None,)) for order, mask in zip(orders, (x, y), strict=True)
     )
     return key == other_key and all(
-        a is b or (a.operation is PARAMETER and a.value is not None and a.value == b.value)
+        a is b or (a.operation is SCALAR and a.value is not None and a.value == b.value)
         for a, b in zip(leaves, others, strict=True)
     )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import final
 
 from magmath.arrays.lazy_array import LazyArray
 from magmath.engine import session
@@ -22,10 +23,12 @@ from magmath.ops.axis_segments import cuts_of
 from magmath.ops.masking import COMPRESS, COUNT_PIECES, EXPAND, POSITIONS
 
 
+@final
 class UnknownCount(TracingError):
     """The number of elements that a mask selects was requested while a function was traced."""
 
 
+@final
 @dataclass(frozen=True)
 class Counted:
     """A computed mask, and the number of elements that it selects in each segment of its first
@@ -60,6 +63,7 @@ class Counted:
         return {"axis": axis, "cuts": self.cuts, "counts": self.counts}
 
 
+@final
 @dataclass
 class MaskIndex:
     """A mask that is counted on first use.

@@ -7,7 +7,7 @@ first used; from then on the method is the function itself, at no cost over a ca
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
 
 from magmath.arrays.namespace import array_namespace
 from magmath.core.shapes import Axis
@@ -21,6 +21,7 @@ METHODS = {name: name for name in _SAME.split()}
 """The methods, each with the function of the namespace that implements it."""
 
 
+@final
 class _Method:
     """A method that its first use replaces by a function of the namespace."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sys import modules
-from typing import Any
+from typing import Any, final
 
 from magmath.core.dtypes import DTYPES, KINDS, DType, int64
 from magmath.core.promotion import default_complex_dtype, get_default_dtype
@@ -14,6 +14,7 @@ MAX_DIMENSIONS = 32
 EXTENSIONS_OF_THE_STANDARD = ("float16", "bfloat16")  # types that magmath adds to the standard
 
 
+@final
 class NamespaceInfo:
     """The result of `mm.__array_namespace_info__()`."""
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
 from magmath.core.dtypes import PYTHON_NUMBERS, DType, side_of_range
 
 
+@final
 @dataclass
 class NumberList:
     """Python numbers, nested, and the widest class of numbers among them."""

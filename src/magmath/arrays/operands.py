@@ -41,9 +41,9 @@ _COMPARING = frozenset(
 )  # the operations that only compare operands
 
 
-_TRUTH = {"add": "logical_or", "multiply": "logical_and"}
+_BOOL_OPERATIONS = {"add": "logical_or", "multiply": "logical_and"}
 """Operations of truth values that are others than those of numbers."""
-_INTEGERS_OF_TRUTH = frozenset(
+_BOOL_AS_INT8 = frozenset(
     ("floor_divide", "remainder", "fmod", "power", "bitwise_left_shift", "bitwise_right_shift")
 )
 """Operations of truth values that, as in NumPy, give small integers."""
@@ -51,10 +51,9 @@ _INTEGERS_OF_TRUTH = frozenset(
 
 def combined(operation: str, inputs: tuple[Node, ...], line: Line) -> Node:
     """Return the node of an element-wise operation on operands of one type, or the leaf with its
-    value if it is computed now; of truth values the sum is their disjunction, and the product
-    their conjunction."""
+    value if it is computed now. For bool, `add` is `logical_or` and `multiply` is `logical_and`."""
     if inputs[0].dtype is bool_:
-        operation = _TRUTH.get(operation, operation)
+        operation = _BOOL_OPERATIONS.get(operation, operation)
     return elementwise(e.OPERATIONS[operation], inputs, line)
 
 
@@ -65,7 +64,7 @@ def elementwise(operation: Operation, inputs: tuple[Node, ...], line: Line) -> N
     return applied(operation, inputs, line) if leaf is None else leaf
 
 
-def operands(operation: str, *values: Any) -> tuple[Node, ...]:
+def promoted_nodes(operation: str, *values: Any) -> tuple[Node, ...]:
     """Return nodes of one element type for arrays, Python numbers and nested lists of these.
 
     Numbers take the arrays' type (`promotion.common_dtype`). Raises TypeError if no operand is an
@@ -78,7 +77,7 @@ def operands(operation: str, *values: Any) -> tuple[Node, ...]:
             node = x._node
             if node.dtype.kind == "float" and not x.is_weak:
                 if second is float or second is int:
-                    return node, leaves.parameter(y, node.dtype)
+                    return node, leaves.scalar(y, node.dtype)
                 if isinstance(y, LazyArray) and not y.is_weak:
                     other = y._node
                     if other.dtype is node.dtype:
@@ -86,13 +85,13 @@ def operands(operation: str, *values: Any) -> tuple[Node, ...]:
         elif (first is float or first is int) and isinstance(y, LazyArray) and not y.is_weak:
             node = y._node
             if node.dtype.kind == "float":
-                return leaves.parameter(x, node.dtype), node
+                return leaves.scalar(x, node.dtype), node
     found: list[Any] = []
     kinds: list[DType | type] = []
     for value in values:
         kind: DType | type = type(value)
         if kind not in _NUMBER_CLASSES:
-            value, kind = operand(operation, value)
+            value, kind = operand_and_kind(operation, value)
         found.append(value)
         kinds.append(kind)
     if _NUMBER_CLASSES.issuperset(kinds) and all(map(is_number, found)):
@@ -117,7 +116,7 @@ def _with_lists(dtype: DType, operands: Sequence[Any]) -> DType:
     return common_dtype(dtype, int64) if lists and dtype is not uint64 else dtype
 
 
-def operand(operation: str, value: Any) -> tuple[Any, DType | type]:
+def operand_and_kind(operation: str, value: Any) -> tuple[Any, DType | type]:
     """Return an operand as a number, a list of numbers or a node, and its input to type promotion.
 
     The latter is an element type or a class of Python numbers.
@@ -140,7 +139,7 @@ def unpromoted_nodes(operation: str, *values: Any) -> list[Node]:
     Numbers and lists of numbers take the type that they have in an element-wise operation with the
     arrays, so that no digits are lost; without arrays they have their own.
     """
-    pairs = [operand(operation, value) for value in values]
+    pairs = [operand_and_kind(operation, value) for value in values]
     own = [kind for _, kind in pairs if isinstance(kind, DType)]
     if not own or len(own) == len(pairs):
         return [node_of_value(operation, value) for value in values]
@@ -165,7 +164,7 @@ def joined(operation: str, values: Sequence[Any]) -> Node:
 
     Raises ShapeError if the elements have several shapes.
     """
-    nodes = operands(operation, *values)
+    nodes = promoted_nodes(operation, *values)
     if len({node.shape for node in nodes}) > 1:
         raise ShapeError(
             f"{operation}: the elements of a list must have one shape, were given "
@@ -183,7 +182,7 @@ def node_of(operation: str, value: Any, dtype: DType) -> Node:
         return value if value.dtype is dtype else e.astype(value, dtype)
     if isinstance(value, NumberList):
         return leaf_of_values(value.values, dtype)
-    return leaves.parameter(value, dtype, operation)
+    return leaves.scalar(value, dtype, operation)
 
 
 def written_operand(dtype: DType, value: Any) -> Node:
@@ -195,7 +194,7 @@ def written_operand(dtype: DType, value: Any) -> Node:
     given = value if isinstance(value, OPERANDS) else leaf_of_values(value)
     if dtype is bool_ and is_number(given):
         given = bool(given)  # as in NumPy: visited[i] = 1
-    value, kind = operand("indexing", given)
+    value, kind = operand_and_kind("indexing", given)
     offered = kind if isinstance(kind, DType) else common_dtype(dtype, kind)
     if not is_same_kind(offered, dtype):
         loses_part = offered.kind == "complex"
@@ -211,7 +210,7 @@ def written_operand(dtype: DType, value: Any) -> Node:
 def _operand_type(default: DType, operation: str, *kinds: DType | type) -> DType:
     """Return the common type of operands of these kinds.
 
-    It depends on the default floating point type, which is a parameter only for the cache key.
+    It depends on the default floating point type, which is an argument only for the cache key.
     """
     arrays = [kind for kind in kinds if isinstance(kind, DType)]
     inexact = any(kind.kind in ("float", "complex") for kind in arrays)
@@ -223,7 +222,7 @@ def _operand_type(default: DType, operation: str, *kinds: DType | type) -> DType
         raise DTypeError(f"{operation}: {error}") from None
     if operation in e.FLOATING and not dtype.is_floating and dtype.kind != "complex":
         return floating_dtype(dtype)  # integer operands
-    if dtype is bool_ and operation in _INTEGERS_OF_TRUTH:
+    if dtype is bool_ and operation in _BOOL_AS_INT8:
         return int8
     if operation in _COMPARING and dtype.is_floating and not inexact:
         return float64  # integers and a Python float: the result has another type anyway

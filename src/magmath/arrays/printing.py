@@ -70,7 +70,7 @@ def why_lost(array: LazyArray) -> str:
     order = [array.evaluated()] if known else topological((array.node,), cut=True)
     for node in order:
         leaf = node.known
-        if leaf.is_leaf and leaf.name != "parameter" and leaf.value is not None:
+        if leaf.is_leaf and leaf.name != "scalar" and leaf.value is not None:
             pool = remote_array_of(leaf).pool
             if pool.closed:
                 return "has ended"

@@ -8,7 +8,7 @@ program; the layout of its result then follows that of the array.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from magmath.core.bounded_memo import store_bounded
 from magmath.core.dtypes import int64
 from magmath.core.shapes import can_broadcast_to
 from magmath.engine import session, tracing
-from magmath.engine.engine import REPLICATED_BYTES
+from magmath.engine.engine import MAX_REPLICATED_BYTES
 from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError
 from magmath.graph import Node, Shape, applied, apply
@@ -27,7 +27,7 @@ from magmath.graph.operation import Line
 from magmath.ops import elementwise as e
 from magmath.ops.indexing.dynamic_slice import SET_WINDOW, WINDOW
 from magmath.ops.indexing.gather_scatter import PUT, TAKE
-from magmath.ops.leaves import parameter
+from magmath.ops.leaves import scalar
 from magmath.ops.manipulation import reshape
 from magmath.ops.slicing import SET_SLICE, SLICE, Bounds
 
@@ -104,6 +104,7 @@ def _places(key: Key) -> dict[str, Any]:
 # cutting --------------------------------------------------------------------------------------
 
 
+@final
 class _Region(NamedTuple):
     """The part of an array that cuts select: attributes of a slice, those of a window of the slice,
     and the first positions of the window."""
@@ -113,6 +114,7 @@ class _Region(NamedTuple):
     starts: list[int | Node]
 
 
+@final
 class Part(NamedTuple):
     """The part of an array that a key without arrays selects, a step of `views`.
 
@@ -232,7 +234,7 @@ def _read(x: Node, region: _Region) -> Node:
 def _fixed_part(x: Node, region: _Region, line: Line) -> Node | None:
     """Return the part in a window as a slice, or None if it begins where a run decides.
 
-    A traced function has one program anyway, so the positions need not be its parameters, and
+    A traced function has one program anyway, so the positions need not be its scalars, and
     loops read a slice without a copy.
     """
     assert region.window is not None
@@ -267,7 +269,7 @@ def _sorted(x: Node, cuts: Sequence[Cut]) -> tuple[list[Cut], list[Cut]]:
     others.
     """
     workers = session.engine().environment.workers
-    if workers > 1 and x.nbytes <= REPLICATED_BYTES:
+    if workers > 1 and x.nbytes <= MAX_REPLICATED_BYTES:
         return [], list(cuts)
     large = [c for c in cuts if c.span * max(workers, 2) > x.shape[c.axis]]
     return large, [c for c in cuts if c not in large]
@@ -294,7 +296,7 @@ _NO_CUT = _window(())
 
 
 def _starts(region: _Region) -> list[Node]:
-    return [parameter(x, int64) if isinstance(x, int) else x for x in region.starts]
+    return [scalar(x, int64) if isinstance(x, int) else x for x in region.starts]
 
 
 # values ---------------------------------------------------------------------------------------

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from sys import getrefcount
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, final
 
 from magmath.arrays.operators import Operators
 
 
+@final
 class _Probe:
     """Counts the references to a written value, to the target of a write, and to an object that is
     converted to a number, when they have no names."""
@@ -49,6 +50,7 @@ TEMPORARY_NUMBER: Final = _Probe.counts
 """The counts for an array that is converted by `float`, `int`, … or `item`."""
 
 
+@final
 class _UpdatedItem(Operators[Any]):
     """Counts the references to the x[i] of `x[i] += v`."""
 
@@ -56,6 +58,7 @@ class _UpdatedItem(Operators[Any]):
         return getrefcount(self)
 
 
+@final
 class _Container:
     """An object whose items have no name."""
 

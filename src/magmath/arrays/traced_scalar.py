@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
@@ -45,6 +45,7 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
 }
 
 
+@final
 class NumberNeeded(TracingError):
     """The value of a traced number was requested; `leaves` are the numbers that determine it.
 
@@ -58,6 +59,7 @@ class NumberNeeded(TracingError):
         self.leaves = {x for x in topological(nodes) if x.is_leaf and x.value is None}
 
 
+@final
 class TracedScalar(Array):
     """A Python number that becomes known when a compiled function is called.
 
@@ -119,7 +121,7 @@ def of_numbers(operation: str, *values: Any) -> TracedScalar:
     sample = _operator(operation)(*samples)
     dtype = DTYPE_OF_PYTHON[max(map(_class_of, [*samples, sample]), key=PYTHON_NUMBERS.index)]
     nodes = [
-        e.astype(v.node, dtype) if isinstance(v, TracedScalar) else leaves.parameter(v, dtype)
+        e.astype(v.node, dtype) if isinstance(v, TracedScalar) else leaves.scalar(v, dtype)
         for v in values
     ]
     return TracedScalar(apply(e.OPERATIONS[operation], *nodes, line=user_line()), sample)

@@ -25,11 +25,11 @@ from magmath.core.dtypes import DType, is_same_kind
 from magmath.core.foreign_names import VARIABLES, hint, missing_attribute
 from magmath.engine import session, tracing
 from magmath.engine.captured_arrays import note_update
-from magmath.engine.data_failures import any_can_fail
+from magmath.engine.data_failures import any_pending_fallible
 from magmath.engine.live_references import is_referenced
 from magmath.engine.pending_readers import readers_of_former_values
 from magmath.engine.remote_array import RemoteArray, leaf_of, no_value_error, remote_array_of
-from magmath.engine.run_numbers import given_back_on_failure
+from magmath.engine.run_numbers import rollback_on_failure
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node, apply, topological
 from magmath.graph.operation import set_variable_layout
@@ -68,7 +68,7 @@ class Variable(Array):
         self.leaf = variable_leaf(data.shape, data.dtype, data.layout, ref(self))
         self.number = 0
         """Version number of the current value."""
-        self._formers = None
+        self._previous_nodes = None
         self.view_of = None
         self.set_value(data)
 
@@ -247,7 +247,7 @@ def assign(pairs: Sequence[tuple[Variable, Node]]) -> None:
             placed.append((v, redistributed(Array(node), v.leaf.layout).node))
         else:
             v._move_to_current_pool(node)
-    with given_back_on_failure():
+    with rollback_on_failure():
         _forget_former([v for v, _ in placed])
         session.engine().assign(placed)
 
@@ -314,7 +314,7 @@ def _forget_former(variables: Sequence[Variable]) -> None:
         order = topological((reader.node,), cut=True)
         known = [node.value if isinstance(node.value, Node) else node for node in order]
         data = [remote_array_of(node) for node in known if node.name == "input"]
-        if not any_can_fail(order) and all(one.pool is pool for one in data):
+        if not any_pending_fallible(order) and all(one.pool is pool for one in data):
             pending.append(reader)
     evaluate(*pending)
     for reader in readers:
@@ -325,20 +325,20 @@ def overwrite(
     variables: Sequence[Variable],
     start: Callable[[], tuple[list[RemoteArray], RunHandle]],
     *,
-    can_fail: bool,
+    is_fallible: bool,
 ) -> tuple[list[RemoteArray], RunHandle]:
     """Start a program that updates variables in place; return its other outputs and the run.
 
     The last outputs of the program are the new values of the variables, in the memory of the
     current ones. If a current value has other references, the program overwrites a copy.
 
-    can_fail  the program fails for some data: it overwrites copies of all variables, and this
-              function waits for its end. If it raises, the variables have their former values
+    is_fallible  the program fails for some data: it overwrites copies of all variables, and this
+                 function waits for its end. If it raises, the variables have their former values
     """
-    with given_back_on_failure():
-        session.engine().settle()
+    with rollback_on_failure():
+        session.engine().wait_for_fallible_run()
         _forget_former(variables)
-        if not can_fail:
+        if not is_fallible:
             return _overwrite([v for v in variables if v.is_observed], variables, start)
         with restored_on_failure(variables):
             made, run = _overwrite(variables, variables, start)

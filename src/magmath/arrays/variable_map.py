@@ -7,11 +7,11 @@ from weakref import ref
 
 from magmath.arrays.variable import Variable
 
-Value = TypeVar("Value")
+MappedValue = TypeVar("MappedValue")
 
 
 @final
-class VariableMap(Generic[Value]):
+class VariableMap(Generic[MappedValue]):
     """Values by variable.
 
     Variables compare element by element, so they cannot be the keys of a dictionary. Their
@@ -19,20 +19,20 @@ class VariableMap(Generic[Value]):
     """
 
     def __init__(self) -> None:
-        self._entries: dict[int, tuple[ref[Variable], Value]] = {}
+        self._entries: dict[int, tuple[ref[Variable], MappedValue]] = {}
 
-    def find(self, v: Variable) -> Value | None:
+    def find(self, v: Variable) -> MappedValue | None:
         """Return the value of a variable, or None."""
         entry = self._entries.get(id(v))
         return entry[1] if entry is not None and entry[0]() is v else None
 
-    def __getitem__(self, v: Variable) -> Value:
+    def __getitem__(self, v: Variable) -> MappedValue:
         value = self.find(v)
         if value is None:
             raise KeyError(v.name)
         return value
 
-    def __setitem__(self, v: Variable, value: Value) -> None:
+    def __setitem__(self, v: Variable, value: MappedValue) -> None:
         deleted = [key for key, (owner, _) in self._entries.items() if owner() is None]
         for key in deleted:
             del self._entries[key]

@@ -3,15 +3,14 @@
 `x[1:]`, `x.T` and `x.reshape(…)` are views of `x`. Values are immutable, so a view has no memory in
 common with `x`: a storage records which arrays share elements, and how each is cut from the first
 one. A write into one of them gives the others new expressions, which are computed when they are
-read. An unreferenced array is not updated, so views of temporary values cost
-nothing.
+read. An unreferenced array is not updated, so views of temporary values cost nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from magmath.ops.manipulation import permute, reshape
 from magmath.ops.sums import broadcast_to
 
 
+@final
 @dataclass(frozen=True)
 class Permuted:
     """The axes in another order."""
@@ -46,6 +46,7 @@ class Permuted:
         return x.transpose(self.order)
 
 
+@final
 @dataclass(frozen=True)
 class Reshaped:
     """The elements in another shape, in the same order."""
@@ -67,6 +68,7 @@ class Reshaped:
         return np.reshape(x, self.shape, copy=False)
 
 
+@final
 @dataclass(frozen=True)
 class ComplexPart:
     """The real or the imaginary parts of complex numbers."""
@@ -89,6 +91,7 @@ class ComplexPart:
         return x.real if self.part == "real" else x.imag
 
 
+@final
 @dataclass(frozen=True)
 class Diagonal:
     """The elements (i, i + offset) of matrices, the last two axes, as the last axis.
@@ -115,6 +118,7 @@ class Diagonal:
         return np.diagonal(x, self.offset, -2, -1)
 
 
+@final
 @dataclass(frozen=True)
 class Stretched:
     """The elements repeated in a larger shape."""

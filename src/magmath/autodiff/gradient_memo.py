@@ -100,7 +100,7 @@ def _structure(order: Sequence[Node], sources: Sequence[Node]) -> Hashable | Non
         signature = node.signature
         if signature is not None:
             key.append(signature.id)
-        elif node.operation.version or not node.inputs:
+        elif node.operation.is_version or not node.inputs:
             key += (node.operation.name, node.shape, node.dtype.name)
         else:
             return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeVar, final
 
 from magmath.autodiff.gradient_memo import cached_gradients
 from magmath.autodiff.scan_gradients import scan_cotangents, without_short_loops
@@ -22,7 +22,7 @@ from magmath.graph.graph import topological_until
 from magmath.graph.operation import Gradients
 from magmath.graph.rebuild import with_expressions
 from magmath.graph.record_chains import nodes_before
-from magmath.graph.recorded_operands import Record, RecordedOperand
+from magmath.graph.recorded_operands import ProvenanceRecord, RecordedOperand
 from magmath.ops.counted_loops import SCAN, is_scan_result
 from magmath.ops.creation import full
 from magmath.ops.elementwise import conj, where
@@ -31,7 +31,7 @@ from magmath.ops.predication import BRANCH_RESULT, branch, branch_result
 from magmath.ops.recomputation import CHECKPOINT, recompute
 from magmath.ops.sums import sum_to
 
-Key = TypeVar("Key", Node, int)
+CotangentKey = TypeVar("CotangentKey", Node, int)
 
 
 @paused_gc()
@@ -82,13 +82,13 @@ def _plain_order(output: Node, sources: Sequence[Node]) -> list[Node] | None:
     evaluated: list[Node] = []
 
     def inputs_of(node: Node) -> Sequence[Node]:
-        if isinstance(node.value, Node) and not node.operation.version:
+        if isinstance(node.value, Node) and not node.operation.is_version:
             evaluated.append(node)
             return ()
         return node.inputs
 
     order = topological_until([output], _arguments(sources), inputs_of)
-    if evaluated or any(node.operation.mark for node in order):
+    if evaluated or any(node.operation.is_mark for node in order):
         return None
     alike = [node for node in order if node.known in known]
     if len({node.known for node in alike}) < len(known):
@@ -183,6 +183,7 @@ def _propagated_step(
     _propagate(order, cotangents, sources, (), _Recomputation(set()))
 
 
+@final
 class _Branches:
     """The branches of `mm.cond` among the nodes of one propagation.
 
@@ -238,6 +239,7 @@ def _is_result(node: Node) -> bool:
     return node.operation is BRANCH_RESULT
 
 
+@final
 class _Recomputation:
     """The values that one differentiation recomputes for functions whose intermediates are not
     stored.
@@ -272,6 +274,7 @@ class _Recomputation:
         return (None, *[cotangents.pop(end, None) for end in ends])
 
 
+@final
 @dataclass(frozen=True)
 class _Connected:
     """An output as an expression of sources, also through evaluated arrays.
@@ -312,7 +315,7 @@ def _connected(output: Node, sources: Sequence[Node], closes: bool) -> _Connecte
     closed = set[Node]()
 
     def is_end(node: Node) -> bool:
-        if closes and node.operation.gradient and node not in alike:
+        if closes and node.operation.is_gradient and node not in alike:
             closed.add(node)
         return node in ends or node in closed
 
@@ -330,10 +333,11 @@ def _connected(output: Node, sources: Sequence[Node], closes: bool) -> _Connecte
     return _Connected(images[0], images[1:count], known, rebuilt, lost, closed)
 
 
+@final
 class _Dependence:
     """Which records depend on sources.
 
-    sources   the nodes with the values of the sources
+    sources             the nodes with the values of the sources
     through_gradients   if False, gradients depend on nothing
     """
 
@@ -343,7 +347,7 @@ class _Dependence:
         records = [provenance_of(node) for node in self._known]
         self.least_depth = min([0 if x is None else x.depth for x in records], default=0)
         """The depth of a record below which it depends on no source."""
-        self._answers: dict[Record, bool] = {}
+        self._answers: dict[ProvenanceRecord, bool] = {}
         self.query: DependenceQuery | None = None
         if len(self._sources) == 1:
             (only,) = self._sources
@@ -388,7 +392,7 @@ def _arguments(sources: Sequence[Node]) -> set[Node]:
     return {node for node in sources if node.name == "argument"}
 
 
-def _add(table: dict[Key, Node], key: Key, part: Node) -> None:
+def _add(table: dict[CotangentKey, Node], key: CotangentKey, part: Node) -> None:
     table[key] = table[key] + part if key in table else part
 
 
@@ -428,12 +432,12 @@ def _ancestors(node: Node) -> set[Node]:
     found, stack = {node}, [node]
     while stack:
         last = stack.pop()
-        is_end = last.name == "stop_gradient" or last.operation.gradient
+        is_end = last.name == "stop_gradient" or last.operation.is_gradient
         sources = [] if is_end else [last.known, *last.inputs]
         provenance = provenance_of(last)
         before = nodes_before(provenance, through_gradients=False) if provenance else ()
         for source in [*sources, *before]:
-            numbers = source.name in ("parameter", "constant")
+            numbers = source.name in ("scalar", "constant")
             if source.dtype.kind in ("float", "complex") and not numbers and source not in found:
                 found.add(source)
                 stack.append(source)

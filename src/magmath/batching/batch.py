@@ -7,6 +7,7 @@ computed once.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import final
 
 from magmath.batching.loop import batched_loop
 from magmath.batching.masked_examples import values_of_needed_examples
@@ -40,6 +41,7 @@ def _results(
     return _Batch(dict(new), set(drawn), size).results(outputs)
 
 
+@final
 class _Batch:
     """The nodes of one example and those of the batch.
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, final
 
 from magmath.graph import Node, Shape
 from magmath.ops.manipulation import reshape
 from magmath.ops.sums import broadcast_to
 
 
+@final
 @dataclass(frozen=True)
 class BatchOperand:
     """An operand of a node in a batch: `node` has the batch as its first dimension if `varies`."""
@@ -42,4 +43,4 @@ class BatchOperand:
 
 
 BatchOperands: TypeAlias = Sequence[BatchOperand]
-Rule: TypeAlias = Callable[[Node, BatchOperands], Node]
+BatchingRule: TypeAlias = Callable[[Node, BatchOperands], Node]

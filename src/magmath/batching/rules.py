@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from magmath.batching.operand import BatchOperand, BatchOperands, Rule
+from magmath.batching.operand import BatchingRule, BatchOperand, BatchOperands
 from magmath.core.dtypes import int64
 from magmath.core.shapes import broadcast
 from magmath.graph import Node, applied
@@ -376,7 +376,7 @@ _ONE_MORE_LETTER = """
     eigh eigvalsh eig eigvals svd svdvals pinv
     pack_bits unpack_bits
 """
-RULES: dict[str, Rule] = {
+RULES: dict[str, BatchingRule] = {
     **dict.fromkeys(_ONE_MORE_LETTER.split(), _stacked),
     "broadcast_to": _broadcast,
     "full": _broadcast,

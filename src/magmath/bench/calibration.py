@@ -82,7 +82,9 @@ def calibrate(report: Report) -> Machine:
         )
     report(STEPS[7])
     command = (sys.executable, "-m", "magmath.bench.simulated_network", "host")
-    session.use(Pool(ProcessTransport(2, WorkerOptions("cpu", 1), worker_command=command)))
+    session.set_current_pool(
+        Pool(ProcessTransport(2, WorkerOptions("cpu", 1), worker_command=command))
+    )
     try:
         return replace(machine, messages=_link(machine.messages))
     finally:
@@ -226,7 +228,7 @@ def _move_seconds(shape: tuple[int, int]) -> dict[str, float]:
             columns = rows.redistribute(mm.Layout.split(1))
             mm.evaluate((columns + 1.0).redistribute(mm.Layout.split(0)))  # a barrier in between
         for run in profile.runs:
-            for step in run.steps:
+            for step in run.instructions:
                 kind = "barrier" if step.operation == "barrier" else "move"
                 if step.measured is not None:
                     found[kind] = min(step.measured, found.get(kind, step.measured))

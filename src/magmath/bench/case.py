@@ -8,12 +8,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, final
 
 Parameters = dict[str, Any]
 Plot = Literal["rates", "ratios and growth", "simulation"]
 
 
+@final
 @dataclass(frozen=True)
 class RunOptions:
     """The options of the command line.
@@ -48,6 +49,7 @@ def supports_all(case: Case) -> str:
     return ""
 
 
+@final
 @dataclass(frozen=True)
 class System:
     """A measured system: a factory of contestants, and the processes that it runs in.
@@ -66,6 +68,7 @@ class System:
     unsupported_reason: Callable[[Case], str] = supports_all
 
 
+@final
 @dataclass(frozen=True)
 class Case:
     """One workload. A round does `work` units of it, for every system.
@@ -81,6 +84,7 @@ class Case:
     x: float
 
 
+@final
 @dataclass(frozen=True)
 class Comparison:
     """A comparison of system `own` with the best of `others`, round by round.
@@ -96,6 +100,7 @@ class Comparison:
     kind: Literal["ratio", "excess"] = "ratio"
 
 
+@final
 @dataclass(frozen=True)
 class Bench:
     """A benchmark: its name on the command line, and functions of the options.

@@ -12,12 +12,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from statistics import median
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, final
 
 import magmath as mm
 from magmath.cost import Machine, OperationRate
 from magmath.cost.operation_rate import COUNTED_IN_FLOPS
-from magmath.diagnostics.explanation import ExplainedStep
+from magmath.diagnostics.explanation import ExplainedInstruction
 
 SIZES: Final = (64, 1 << 14, 1 << 19, 1 << 22)
 """Elements of the arrays for the fixed time, and for the speeds in caches and in memory."""
@@ -33,6 +33,7 @@ PRODUCT: Final = "gemm"
 """The operation with rates of its own (`GemmRate`)."""
 
 
+@final
 class Operands(NamedTuple):
     """Vectors of n elements: numbers in 0.5 … 1.5, masks, numbers of 64 groups, indices in random
     order; and the numbers as a matrix, and as rows of eight, with a mask of these."""
@@ -131,6 +132,7 @@ SQUARES: Final[Mapping[str, Callable[[Any], Any]]] = {
 """Expressions on a symmetric positive definite matrix."""
 
 
+@final
 class Sample(NamedTuple):
     """The least seconds of a call, its work, and the bytes that it touches."""
 
@@ -178,12 +180,12 @@ def _expressions(size: int, rows: int) -> Iterator[Callable[[], Any]]:
 
 def _samples(work: Callable[[], Any]) -> Iterator[tuple[str, Sample]]:
     """Yield the names and samples of the calls of an expression: the least of some runs."""
-    best: list[ExplainedStep] = []
+    best: list[ExplainedInstruction] = []
     runs, end = 0, time.perf_counter() + RUN_SECONDS
     while runs < MIN_RUNS or (runs < MAX_RUNS and time.perf_counter() < end):
         with mm.profile() as profile:
             mm.evaluate(*_arrays(work()), wait=True)
-        steps = list(profile.steps)
+        steps = list(profile.instructions)
         best = steps if len(best) != len(steps) else list(map(_faster, best, steps))
         runs += 1
     for step in best:
@@ -193,7 +195,7 @@ def _samples(work: Callable[[], Any]) -> Iterator[tuple[str, Sample]]:
             yield step.rate, Sample(step.measured or 0.0, units, step.touched)
 
 
-def _faster(one: ExplainedStep, other: ExplainedStep) -> ExplainedStep:
+def _faster(one: ExplainedInstruction, other: ExplainedInstruction) -> ExplainedInstruction:
     return min(one, other, key=lambda step: step.measured or 0.0)
 
 

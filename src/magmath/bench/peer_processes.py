@@ -17,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, final
 
 from magmath.bench.case import Case, System
 from magmath.core.resources import processor_count
@@ -32,14 +32,17 @@ _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS
 Record = dict[str, Any]
 
 
+@final
 class PeerNotInstalled(MagmathError):
     """A library that a system needs is not installed."""
 
 
+@final
 class SystemFailed(MagmathError):
     """A system could not start, raised an error, or died."""
 
 
+@final
 class SystemProcesses:
     """A running system: `_ask` sends a request to each process and merges the replies."""
 
@@ -193,6 +196,7 @@ class SystemProcesses:
         return self._log.read_text(errors="replace")[-3000:]
 
 
+@final
 class _Channel:
     """Lines of JSON over a socket."""
 

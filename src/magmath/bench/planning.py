@@ -43,7 +43,9 @@ def _unable_to_choose(case: Case) -> str:
 
 
 def _systems(options: RunOptions) -> list[System]:
-    from magmath.parallel.names import STRATEGIES  # which a list of the benchmarks does not need
+    from magmath.parallel.strategy_table import (
+        STRATEGIES,
+    )  # which a list of the benchmarks does not need
 
     factory = "magmath.bench.contestants.planning:plan"
     others = [name for name in STRATEGIES if name != "data"]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from statistics import geometric_mean, median
-from typing import Any, Literal
+from typing import Any, Literal, final
 
 from magmath.bench.case import Case, Comparison, Plot
 from magmath.errors import MagmathError
@@ -15,6 +15,7 @@ from magmath.errors import MagmathError
 LOSS_TOLERANCE = 0.01
 
 
+@final
 @dataclass
 class SystemResult:
     """One system in one case: the `seconds` of each round, and the `record` of the system."""
@@ -29,6 +30,7 @@ class SystemResult:
         return median(self.seconds)
 
 
+@final
 @dataclass
 class ComparisonResult:
     """A comparison's values, one for each round, and whether their median reaches the mark."""
@@ -49,6 +51,7 @@ class ComparisonResult:
         return self.median >= self.mark if self.kind == "ratio" else self.median <= self.mark
 
 
+@final
 @dataclass
 class CaseResult:
     """Every system in one case."""
@@ -79,6 +82,7 @@ class CaseResult:
         return {} if agree and math.isfinite(high) else values
 
 
+@final
 @dataclass(frozen=True)
 class RatioSummary:
     """The medians of one ratio over the cases of a group, or over "all cases": their geometric
@@ -91,6 +95,7 @@ class RatioSummary:
     worst_case: str
 
 
+@final
 @dataclass
 class BenchResult:
     """A complete run, with the information that is needed to assess and repeat it."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,6 +21,7 @@ RANKING_MARK = 0.9
 """Least accepted rank correlation."""
 
 
+@final
 class SimulatedRow(NamedTuple):
     """The seconds of a step of a system: the fastest round, and the simulation."""
 
@@ -40,6 +41,7 @@ class SimulatedRow(NamedTuple):
         return abs(self.ratio - 1.0)
 
 
+@final
 @dataclass(frozen=True)
 class SimulationAccuracy:
     """The rows of a result, and Kendall's τ of the ranking of the systems in each case with several

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, final
 
 from cyclopts import Parameter
 from rich.console import Console
@@ -31,6 +31,7 @@ print(MPI.Get_library_version(), end='')"
 Section = dict[str, Any]
 
 
+@final
 class Bytes(int):
     """A size in bytes: a plain number in JSON, with a unit in tables."""
 

@@ -6,7 +6,7 @@ epoch.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from rich.console import Console
 from rich.progress import (
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from magmath.train import EpochRecord
 
 
+@final
 class ProgressReporter:
     """Shows the progress of `fit`: `begin` once, `step` periodically, `epoch` after each epoch,
     `end`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
@@ -27,6 +27,7 @@ _AUGMENTED = ("cifar-10", "cifar-100", IMAGES)
 """The data sets that are augmented by default."""
 
 
+@final
 @dataclass(frozen=True)
 class TrainData:
     """Training and test data, each a pair of arrays or a loader, and their properties.
@@ -56,7 +57,7 @@ def train_data(options: dict[str, Any]) -> TrainData:
 def image_size(network: str, data: str, height: int, width: int, given: int | None) -> int | None:
     """Return the size to which images are resized, or None if they stay as they are."""
     architecture = mm.nn.zoo.NETWORKS[network]
-    least = architecture.least
+    least = architecture.min_extent
     if given is not None and given < least:
         raise OptionError(
             f"--image-size: {network} takes images from {least}×{least} on, was given {given}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, final
 
 from cyclopts import Group, Parameter
 from cyclopts.types import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
@@ -26,6 +26,7 @@ IMAGES = "images"
 """The name of the data set that is a folder of image files."""
 
 
+@final
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions:
@@ -119,6 +120,7 @@ class TrainOptions:
     json: Annotated[bool, Parameter(group=_OUTPUT, negative=())] = False
 
 
+@final
 @dataclass(frozen=True)
 class TrainDefaults:
     """The defaults of a network."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import RLock
 from time import monotonic
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 from magmath.codegen.object_cache import OBJECTS, cache_key, module_source
 from magmath.core.type_aliases import ReadyCall
@@ -27,6 +27,7 @@ LOOK_SECONDS = 1.0
 _LOAD_LOCK = RLock()  # threads share loaded code; reentrant, since code may load other code
 
 
+@final
 class AotModule:
     """A source whose functions are callable from Python, and by address.
 

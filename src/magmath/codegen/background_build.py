@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 from threading import current_thread
+from typing import final
 
 from magmath.codegen import runtime_library
 from magmath.codegen.compiler import compile_source, imported_names
@@ -60,6 +61,7 @@ Function = Callable[[int], int]
 `codegen/compiler.py` describes."""
 
 
+@final
 class BackgroundBuild:
     """A native program during its compilation: `function()` returns None until it is ready.
 
@@ -112,6 +114,7 @@ class BackgroundBuild:
         logger.warning("a program is replayed, for its compiler failed: %s", error)
 
 
+@final
 class _Compiler:
     """The helper process that compiles a source. Raises OSError if it cannot be started."""
 

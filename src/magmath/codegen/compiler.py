@@ -33,6 +33,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import final
 
 import llvmlite.binding as llvm
 from llvmlite import ir
@@ -121,6 +122,7 @@ def _compile_module(text: str) -> bytes:
     return code
 
 
+@final
 class _Module:
     """The module under construction, and the functions defined so far."""
 

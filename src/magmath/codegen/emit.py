@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import torch
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class NativeOperand:
     """A local array or scalar of a native function: its name there, its shape and type.
@@ -49,6 +50,7 @@ class NativeOperand:
         return f"{self.name}[{', '.join(local)}]"
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class NativeCall:
     """One instruction to be written: its result, operands and attributes, their tiles (by global
@@ -74,6 +76,7 @@ class NativeCall:
     shapes: tuple[Shape, ...] = ()  # the operands'
 
 
+@final
 @dataclass
 class Writer:
     """Source lines with indentation and fresh names."""
@@ -112,12 +115,13 @@ def loop_order(shape: Shape, strides: Sequence[int] = ()) -> Sequence[int]:
     return sorted(dimensions, key=lambda d: -strides[d]) if strides else dimensions
 
 
-LocalIndices = Callable[[Sequence[str]], Sequence[str]]
-View = Callable[[NativeCall, "torch.Tensor"], "torch.Tensor | None"]
+IndexVariables = Callable[[Sequence[str]], Sequence[str]]
+OperandView = Callable[[NativeCall, "torch.Tensor"], "torch.Tensor | None"]
 """Returns the view of a local tensor whose elements an operation reads, or overwrites; None if no
 view has them. It depends only on the call's attributes and tiles."""
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class IndexMap:
     """The native form of an operation whose every element is one element of its first operand.
@@ -128,10 +132,11 @@ class IndexMap:
     element-wise ones.
     """
 
-    prepare: Callable[[Writer, NativeCall], LocalIndices | None]
-    view: View | None = None
+    prepare: Callable[[Writer, NativeCall], IndexVariables | None]
+    view: OperandView | None = None
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Writing:
     """The native form of an operation that overwrites a part of its first operand by its second
@@ -141,7 +146,7 @@ class Writing:
     `emit` writes the operation alone.
     """
 
-    view: View
+    view: OperandView
     emit: Callable[[Writer, NativeCall], bool]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, final
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from magmath.codegen.values import (
 )
 
 
+@final
 @dataclass(frozen=True)
 class Callee:
     """A callable function: its LLVM function, its parameters, and the type of its result."""
@@ -63,6 +64,7 @@ def annotated_type(node: ast.expr | None) -> Value | StridedMemory:
     raise SyntaxError(f"not a type: {ast.unparse(node) if node else node}")
 
 
+@final
 class FunctionCode:
     """The code of one function. Variables are on the stack; LLVM promotes them to registers."""
 

@@ -5,7 +5,7 @@ It interleaves several pages, since accesses to neighbouring cache lines wait fo
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, final
 
 import llvmlite.binding as llvm
 from llvmlite import ir
@@ -18,6 +18,7 @@ _RUN_BYTES = 128  # bytes of a page at a time: two lines, which the processor pr
 _BYTE = ir.IntType(8).as_pointer()
 
 
+@final
 class _NontemporalCopy(Vectors):
     """Copies bytes between two addresses without overlap, in aligned pages except at the ends."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from functools import cache, cached_property
-from typing import Any, Final
+from typing import Any, Final, final
 
 import llvmlite.binding as llvm
 
@@ -15,6 +15,7 @@ EXPORT_PREFIX, BUILTIN_PREFIX = "magmath_export_", "magmath_builtin_"
 """Prefixes of exported symbols: of a function, and of its wrapper for Python."""
 
 
+@final
 class LoadedObject:
     """Loaded object code; calls release the GIL."""
 
@@ -51,6 +52,7 @@ class LoadedObject:
 _FASTCALL: Final = 0x80  # METH_FASTCALL in the C API
 
 
+@final
 class _Method(ctypes.Structure):
     """Python's PyMethodDef."""
 

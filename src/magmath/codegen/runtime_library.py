@@ -11,13 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
     from magmath.codegen.aot_cache import AotModule
     from magmath.codegen.compiler import ExternalSignatures
 
 
+@final
 @dataclass(frozen=True)
 class Export:
     """A function of the library: its module, its name in the module's code, and its types.

@@ -129,7 +129,7 @@ def expression(operation: str, result: str, operands: Sequence[str]) -> str | No
 
 
 @final
-class Kernel:
+class TritonKernel:
     """A kernel that is compiled in the background; `names` are its pointers, in order."""
 
     def __init__(self, names: Sequence[str], lines: Sequence[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from platform import machine
-from typing import Any
+from typing import Any, final
 
 from llvmlite import ir
 
@@ -22,6 +22,7 @@ ARITHMETIC = {
 every processor gives the same bits."""
 
 
+@final
 @dataclass(frozen=True)
 class Value:
     """A number in a register, of one of NumPy's types."""
@@ -33,6 +34,7 @@ class Value:
         return replace(self, ir=content)
 
 
+@final
 @dataclass(frozen=True)
 class Literal:
     """A literal: it adapts to the type of the other operand."""
@@ -47,6 +49,7 @@ class Literal:
         return "int64" if isinstance(self.value, int) else "float64"
 
 
+@final
 @dataclass(frozen=True)
 class StridedMemory:
     """The address of an array's first element, and the strides in elements."""
@@ -59,6 +62,7 @@ class StridedMemory:
         return replace(self, ir=content)
 
 
+@final
 class Builder(ir.IRBuilder):  # type: ignore[misc]
     """LLVM's builder, with the flags of floating-point arithmetic."""
 

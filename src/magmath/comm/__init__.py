@@ -8,8 +8,7 @@ module that imports mpi4py.
 from __future__ import annotations
 
 from magmath.comm.communicator import Communicator
-from magmath.comm.counting import CountingCommunicator
 from magmath.comm.local_group import LocalGroup
 from magmath.comm.local_hosts import LocalHosts
 
-__all__ = ["Communicator", "CountingCommunicator", "LocalGroup", "LocalHosts"]
+__all__ = ["Communicator", "LocalGroup", "LocalHosts"]

@@ -7,7 +7,7 @@ compiled programs and Python join the same barriers.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, final
 
 import numpy as np
 
@@ -96,6 +96,7 @@ CODE: Final = AotModule(
 )
 
 
+@final
 class SpinBarrier:
     """The barrier for Python callers: it releases the interpreter lock and lets signals be handled.
 

@@ -27,7 +27,7 @@ class Communicator(ABC):
     rank            this rank, from 0
     size            the number of ranks
     shares_memory   True if every rank can map every other's windows: all are on one host
-    on_host         the number of ranks on the host of this one, itself included
+    ranks_on_host   the number of ranks on the host of this one, itself included
     cores           the number of processors on which the ranks of this host can run
     hosts           the host of each rank, numbered in the order of their first ranks; by default
                     all ranks are on one host

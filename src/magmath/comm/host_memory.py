@@ -12,7 +12,7 @@ import os
 import resource
 import weakref
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 Bytes = NDArray[np.uint8]
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class HostMemory:
     """Zeroed memory created by this process, which other processes of the user can attach.
@@ -49,6 +50,7 @@ class HostMemory:
         os.close(self.handle[1])
 
 
+@final
 class WindowTable:
     """The address ranges of windows in this process, for lookups by compiled code.
 

@@ -11,7 +11,7 @@ import threading
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 import torch
@@ -34,6 +34,7 @@ _EAGER_BYTES = 1 << 14
 """Size of the largest message that is copied when it is sent, so that its sender does not wait."""
 
 
+@final
 class LocalGroup:
     """`size` ranks in one process; each thread uses its `communicator(rank)`.
 
@@ -156,12 +157,14 @@ class LocalGroup:
                 change.wait(_POLL_SECONDS)
 
 
+@final
 @dataclass(slots=True)
 class _Message:
     tensor: Tensor
     fetched: bool
 
 
+@final
 @dataclass(slots=True)
 class _Window:
     tensors: list[Tensor]
@@ -169,6 +172,7 @@ class _Window:
     taken: int = 0
 
 
+@final
 class _LocalCommunicator(Communicator):
     """One rank of a `LocalGroup`."""
 

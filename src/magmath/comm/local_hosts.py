@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import final
 
 from magmath.comm.communicator import Communicator
 from magmath.comm.local_group import LocalGroup
 from magmath.comm.two_level import TwoLevelCommunicator
 
 
+@final
 class LocalHosts:
     """Ranks in one process; each thread uses its `communicator(rank)`.
 

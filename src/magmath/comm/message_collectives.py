@@ -7,19 +7,20 @@ the minimal number of bytes, in one or two rounds of all-to-all messages.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, final
 
 import torch
 from torch import Tensor
 
 Messages: TypeAlias = Sequence[tuple[int, Tensor]]
-Exchange: TypeAlias = Callable[[Messages, Messages], None]
+ExchangeFunction: TypeAlias = Callable[[Messages, Messages], None]
 
 
+@final
 class MessageCollectives:
     """The collectives, for one rank. All tensors are contiguous and in host memory."""
 
-    def __init__(self, rank: int, size: int, exchange: Exchange) -> None:
+    def __init__(self, rank: int, size: int, exchange: ExchangeFunction) -> None:
         self._rank = rank
         self._size = size
         self._exchange = exchange

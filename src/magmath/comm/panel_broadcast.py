@@ -9,6 +9,7 @@ can run ahead by the depth of the ring. Without shared memory, a panel is sent t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import final
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ WRITTEN, READ = 0, CACHE_LINE // 8
 """Words of a rank's counters: the number of panels that it has written, and that it has read."""
 
 
+@final
 class PanelBroadcast:
     """Panels of up to `panel` bytes, numbered from 0, in `memory`: uint8, one tensor for each rank,
     None for the ranks whose memory this one cannot access.

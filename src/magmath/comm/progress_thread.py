@@ -10,7 +10,7 @@ from __future__ import annotations
 import queue
 import threading
 from contextlib import suppress
-from typing import Final
+from typing import Final, final
 
 from magmath.comm.communicator import Communicator
 from magmath.core.type_aliases import ReadyCall
@@ -19,6 +19,7 @@ from magmath.errors import WorkerLost
 _JOIN_SECONDS: Final = 5.0
 
 
+@final
 class Task:
     """A unit of work for a progress thread. `wait` returns when it is done."""
 
@@ -51,6 +52,7 @@ class Task:
         return self._error is None
 
 
+@final
 class ProgressThread:
     """The progress thread of one rank. `comm`: the communicator of all progress threads, which it
     closes.

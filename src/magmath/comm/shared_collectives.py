@@ -8,6 +8,7 @@ compiled code is in `magmath.comm.collective_kernels`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import final
 
 import numpy as np
 from torch import Tensor
@@ -25,6 +26,7 @@ _SLOT_BYTES = 1 << 18
 """Bytes of a staging slot: two slots fit into the cache of a core."""
 
 
+@final
 class SharedCollectives:
     """The collectives, for one rank.
 

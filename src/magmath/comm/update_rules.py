@@ -18,6 +18,7 @@ COUNTERS: Final = 4
 """The number of counters in addition to those of the workers."""
 
 
+@final
 class Denied(Enum):
     """Why a worker does not get a number."""
 
@@ -60,8 +61,9 @@ class UpdateRules:
         return number
 
     def begin(self, worker: int) -> int | Denied:
-        """Return the number of a worker's update, from 0, unless the copies of others would then
-        become too old if these updated next, the oldest copy first."""
+        """Return the number of this worker's next update, counted from 0.
+
+        If the update would make another worker's copy older than the bound, return Denied."""
         number, own = int(self._counters[_BEGUN]), self._copied[worker]
         self._copied[worker] = 0
         if any(number + 1 + i - one > self._staleness for i, one in enumerate(self.copied())):

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import final
 
 from magmath.core.cpu import CACHE_LINE
 
 RING_DEPTH = 3
 """Slots of a worker's ring: it writes up to this many panels ahead of the slowest reader."""
 PANELS_PER_WORKER = 6
-"""Minimum number of panels per worker: more balance the work better, in smaller products."""
+"""Minimum number of panels per worker. A larger number balances the work better but makes the
+products smaller."""
 MAX_PANEL_ROWS = 128
 """Maximum rows of a panel: enough for matrix products at full speed."""
 PERMUTED_COLUMNS = 64
-"""Columns of a solution that are permuted at a time."""
+"""Number of a solution's columns that are permuted in one pass."""
 
 
 TALL_RATIO = 8
@@ -38,6 +40,7 @@ def panel_rows(extent: int, workers: int) -> int:
     return min(MAX_PANEL_ROWS, max(1, -(-rows // 8) * 8 if rows > 8 else rows))
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class BlockCyclicRows:
     """`extent` rows assigned cyclically to `size` workers in panels of `rows`; `rank` is this

@@ -4,29 +4,30 @@ of a function: a plain dict for cheap values, and a least-recently-used one for 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TypeVar
+from typing import TypeVar, final
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
-def store_bounded(known: dict[K, V], key: K, value: V, most: int) -> V:
-    """Store a value and return it; clear the memo first if it has `most` entries.
+def store_bounded(known: dict[K, V], key: K, value: V, max_entries: int) -> V:
+    """Store a value and return it; clear the memo first if it has `max_entries`.
 
     The lookup is a single dict access.
     """
-    if len(known) >= most:
+    if len(known) >= max_entries:
         known.clear()
     known[key] = value
     return value
 
 
+@final
 class RecentlyUsed(OrderedDict[K, V]):
-    """A memo that drops the least recently used entry when it has more than `most` entries."""
+    """A memo that drops the least recently used entry when it has more than `max_entries`."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, max_entries: int) -> None:
         super().__init__()
-        self.most = most
+        self.max_entries = max_entries
 
     def find(self, key: K) -> V | None:
         """Return the value of a key, which becomes the most recently used one, or None."""
@@ -40,7 +41,7 @@ class RecentlyUsed(OrderedDict[K, V]):
         None."""
         self[key] = value
         self.move_to_end(key)
-        return self.popitem(last=False)[0] if len(self) > self.most else None
+        return self.popitem(last=False)[0] if len(self) > self.max_entries else None
 
     @property
     def newest(self) -> V | None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from threading import RLock
-from typing import Final
+from typing import Final, final
 
 from magmath.core.options import CACHE
 from magmath.core.private_folder import private_folder, remove_abandoned
@@ -37,6 +37,7 @@ _unwritable: set[str] = set()
 """Configured folders that are not writable and have no temporary replacement."""
 
 
+@final
 @dataclass(frozen=True)
 class ConfiguredFolder:
     """The folder that the environment names: a path, or the reason why there is none."""

@@ -23,8 +23,7 @@ _known: dict[tuple[int, int], tuple[CodeType, int]] = {}  # by code (kept alive)
 
 
 def calling_instruction(depth: int) -> int:
-    """Return the code of the instruction of the frame `depth` above the caller of this function,
-    in which that frame is now."""
+    """Return the bytecode that the frame `depth` levels above the caller is executing."""
     frame = sys._getframe(depth + 1)
     code, position = frame.f_code, frame.f_lasti
     key = id(code), position

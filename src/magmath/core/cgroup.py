@@ -11,13 +11,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, final
 
 ROOT: Final = Path("/")
 _UNLIMITED: Final = 1 << 60
 """Without a limit, version 1 reports the largest multiple of a page that fits into 63 bits."""
 
 
+@final
 class ControlGroup(NamedTuple):
     """One control group: its directory, and the version of control groups that it belongs to."""
 

@@ -28,6 +28,7 @@ LONG_SECONDS: Final = 0.15
 """Some delays: waiting for a barrier then returns to Python, and resumes."""
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Debugging:
     """The switches that are on."""

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple, NoReturn, final
 
 from magmath.core import cache_dir
 from magmath.core.atomic_replace import DRAFT_PATTERN, atomic_replace
@@ -44,6 +44,7 @@ _STALE_LOCK_SECONDS: Final = 24 * 3600.0
 _being_written: list[Path] = []
 
 
+@final
 class CacheEntry(NamedTuple):
     """A file in the cache: time of its last use, bytes on disk, path."""
 
@@ -52,6 +53,7 @@ class CacheEntry(NamedTuple):
     path: Path
 
 
+@final
 @dataclass(frozen=True)
 class DiskCache:
     """The entries of one kind."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
 from magmath.errors import DTypeError, RangeError
 
 
+@final
 @dataclass(frozen=True, slots=True, eq=False)
 class DType:
     """An element type: name, kind ("bool", "int", "uint", "float", "complex"), bytes.
@@ -195,8 +196,8 @@ def side_of_range(number: int, dtype: DType) -> int:
     """Return 1 for a number above the range of an integer type, -1 below it, 0 inside."""
     if not dtype.is_integer:
         return 0
-    least, last = integer_bounds(dtype)
-    return (number > last) - (number < least)
+    first, last = integer_bounds(dtype)
+    return (number > last) - (number < first)
 
 
 def convert_number(value: Any, dtype: DType, operation: str = "") -> Any:
@@ -205,18 +206,18 @@ def convert_number(value: Any, dtype: DType, operation: str = "") -> Any:
     Raises RangeError for a number outside the range of an integer type, as NumPy does.
     """
     if dtype.kind == "float":
-        most, infinite = _FLOATS[dtype.name]
-        if -most <= value <= most or value != value:
+        largest, infinite = _FLOATS[dtype.name]
+        if -largest <= value <= largest or value != value:
             return float(value)
-        size = most if -infinite < value < infinite else math.inf
+        size = largest if -infinite < value < infinite else math.inf
         return size if value > 0 else -size
     if dtype.is_integer:
-        least, last = integer_bounds(dtype)
-        if least <= value <= last:
+        first, last = integer_bounds(dtype)
+        if first <= value <= last:
             return value
         named = f"{operation}: " if operation else ""
         raise RangeError(
-            f"{named}{value} does not fit {dtype}, which holds {least} to {last}; convert to a "
+            f"{named}{value} does not fit {dtype}, which holds {first} to {last}; convert to a "
             f"wider type with mm.astype(x, …)"
         )
     if dtype.kind == "bool":

@@ -8,7 +8,7 @@ and random fills process a dimension of any length without listing its indices.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from magmath.errors import LayoutError
 Segments: TypeAlias = "NDArray[np.int64]"
 
 
+@final
 class IndexSet:
     """An immutable, hashable set of non-negative indices.
 

@@ -7,12 +7,13 @@ import operator
 from magmath.errors import OptionError
 
 
-def require_integer(name: str, value: object, least: int) -> int:
-    """Return `value` as an int. Raises OptionError unless it is an integer of at least `least`."""
+def require_integer(name: str, value: object, min_value: int) -> int:
+    """Return `value` as an int. Raises OptionError unless it is an integer of at least
+    `min_value`."""
     try:
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        number = least - 1
-    if number < least:
-        raise OptionError(f"{name} must be an integer of at least {least}, was given {value!r}")
+        number = min_value - 1
+    if number < min_value:
+        raise OptionError(f"{name} must be an integer of at least {min_value}, was given {value!r}")
     return number

@@ -12,7 +12,7 @@ from abc import ABCMeta
 from collections.abc import Callable
 from functools import wraps
 from inspect import Signature, signature
-from typing import Any, TypeVar
+from typing import Any, TypeVar, final
 
 from magmath.core.foreign_names import KEYWORDS
 
@@ -21,6 +21,7 @@ _TOO_MANY = re.compile(r"takes .* positional arguments? but \d+ (were|was) given
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+@final
 class KeywordHints(ABCMeta):
     """The metaclass of classes whose constructor has hints about names of other libraries."""
 
@@ -34,7 +35,7 @@ class KeywordHints(ABCMeta):
     @property
     def __signature__(cls) -> Signature:
         """The signature of the constructor, for help and editors."""
-        init = signature(cls.__init__)  # type: ignore[misc]
+        init = signature(cls.__init__)
         return init.replace(parameters=list(init.parameters.values())[1:])
 
 

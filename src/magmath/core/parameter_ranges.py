@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, final
 
 LARGEST: Final = 1e12
 """The largest parameter. Factorials of larger numbers have no correct digit after the point."""
@@ -13,6 +13,7 @@ MIN_EXPONENT: Final = 1.0001
 """The least exponent of Zipf's distribution; at smaller ones nearly all numbers exceed int64."""
 
 
+@final
 @dataclass(frozen=True)
 class ParameterRange:
     """The numbers that a parameter of a distribution may have, both ends included."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import final
 
 from magmath.core.dtypes import (
     DTYPES,
@@ -35,6 +36,7 @@ from magmath.errors import DTypeError
 _ORDER = {"bool": 0, "uint": 1, "int": 1, "float": 2, "complex": 3}  # of kinds in promotion
 
 
+@final
 @dataclass
 class Default:
     """The floating-point type of numbers without an explicit type."""

@@ -13,8 +13,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import get_ident
+from typing import final
 
 
+@final
 @dataclass
 class StageTimes:
     """The results of one recording, of one thread.

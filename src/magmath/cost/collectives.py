@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, log2
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, final
 
 
+@final
 @dataclass(frozen=True)
 class Level:
     """One level of a network.
@@ -28,6 +29,7 @@ class Level:
     latency: float
 
 
+@final
 class GroupLevel(NamedTuple):
     """The part of a group of workers at one level.
 
@@ -42,6 +44,7 @@ class GroupLevel(NamedTuple):
     sharing: float
 
 
+@final
 class Group(NamedTuple):
     """Some workers that communicate: `size` of them, with distance `stride`, of `workers` in all.
 
@@ -53,6 +56,7 @@ class Group(NamedTuple):
     workers: int
 
 
+@final
 class CollectiveStage(NamedTuple):
     """A part of a collective: bytes that pass the port of each unit at each level, for one group,
     and the seconds of its messages."""
@@ -61,6 +65,7 @@ class CollectiveStage(NamedTuple):
     loads: tuple[tuple[int, float], ...]
 
 
+@final
 class Algorithm(NamedTuple):
     """An algorithm for a collective in one group: its stages for one byte."""
 

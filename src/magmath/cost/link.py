@@ -12,12 +12,13 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, final
 
 from magmath.layout.moves import Move
 from magmath.layout.redistribution import Redistribution, Stage
 
 
+@final
 @dataclass(frozen=True)
 class Link:
     """The connection between workers.
@@ -35,6 +36,7 @@ class Link:
     network: Network | None = None
 
 
+@final
 @dataclass(frozen=True)
 class Network:
     """The connection between hosts.

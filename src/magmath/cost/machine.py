@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from math import ceil
-from typing import Final
+from typing import Final, final
 
 import msgspec
 
@@ -35,6 +35,7 @@ MESSAGES: Final = Link(latency=2e-5, bandwidth=2e9, shared_memory=False, barrier
 TEAM: Final = Link(latency=1e-6, bandwidth=3e10, shared_memory=True, barrier=1e-6)
 
 
+@final
 @dataclass(frozen=True)
 class GemmRate:
     """The speed of large matrix products of one type: arithmetic operations per second."""
@@ -44,6 +45,7 @@ class GemmRate:
     flops: float
 
 
+@final
 @dataclass(frozen=True)
 class Machine:
     """The hardware of one host, and its network. Rates are per second and per thread unless stated

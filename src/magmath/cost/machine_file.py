@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, final
 
 from magmath.cost.collectives import Level
 from magmath.cost.link import Link
@@ -51,6 +51,7 @@ def load_machine(name: str | os.PathLike[str]) -> Machine:
     return _TableReader(str(source)).machine(content)
 
 
+@final
 class _TableReader:
     """Reads the fields of one file; errors name the file and the field."""
 

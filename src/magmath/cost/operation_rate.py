@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import log
-from typing import Final
+from typing import Final, final
 
 from magmath.graph import Node
 
@@ -27,6 +27,7 @@ SHORT_ROW: Final = 32
 OF_SHORT_ROWS: Final = " of short rows"
 
 
+@final
 @dataclass(frozen=True)
 class OperationRate:
     """The speed of an operation on a number of threads.

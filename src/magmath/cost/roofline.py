@@ -9,7 +9,7 @@ from magmath.cost.link import Link
 from magmath.cost.machine import Machine
 from magmath.cost.operation_rate import COUNTED_IN_FLOPS, OperationRate, rate_name
 from magmath.graph import Node
-from magmath.graph.collective_nodes import runs_collectively
+from magmath.graph.collective_nodes import is_collective
 from magmath.layout import Layout
 
 
@@ -54,13 +54,15 @@ def compute_seconds(
     exchange = exchange_seconds(node, inputs, output, environment)
     flops, touched = local_work(node, inputs, output)
     rate = _rate(node, output, environment)
-    if rate is not None and not runs_collectively(node, inputs, output):
-        least = touched / environment.bandwidth if touched > environment.machine.cache else 0.0
+    if rate is not None and not is_collective(node, inputs, output):
+        min_seconds = (
+            touched / environment.bandwidth if touched > environment.machine.cache else 0.0
+        )
         if not (node.operation.elementwise or node.name in COUNTED_IN_FLOPS):
-            least = max(
-                least, flops / environment.machine.gemm_flops(node.dtype, environment.threads)
+            min_seconds = max(
+                min_seconds, flops / environment.machine.gemm_flops(node.dtype, environment.threads)
             )
-        return max(rate.seconds(flops, touched), least) + exchange
+        return max(rate.seconds(flops, touched), min_seconds) + exchange
     arithmetic = _arithmetic_seconds(node, flops, output, environment)
     return max(arithmetic, touched / environment.bandwidth) + exchange
 
@@ -79,14 +81,14 @@ def _rate(node: Node, output: Layout, environment: WorkerProperties) -> Operatio
 
 def _has_threads_of_all(node: Node, output: Layout, environment: WorkerProperties) -> bool:
     """Return True for LAPACK on one worker: the others wait, and it uses their threads."""
-    return node.operation.lapack and output.mesh.size == 1 and environment.shares_memory
+    return node.operation.uses_lapack and output.mesh.size == 1 and environment.shares_memory
 
 
 def local_work(node: Node, inputs: Sequence[Layout], output: Layout) -> tuple[float, float]:
     """Return the arithmetic operations of the busiest worker, and the bytes that it touches."""
     share = 1
     for axis, count in enumerate(output.mesh.shape):
-        used = output.dim_of(axis) is not None or output.partial[axis] is not None
+        used = output.axis_of(axis) is not None or output.partial[axis] is not None
         share *= count if used else 1
     itemsizes = [operand.dtype.itemsize for operand in node.inputs]
     sizes = [layout.max_local_size for layout in inputs]
@@ -95,8 +97,8 @@ def local_work(node: Node, inputs: Sequence[Layout], output: Layout) -> tuple[fl
     if node.operation.reads_subset:
         nbytes[0] = min(nbytes[0], output.max_local_size * itemsizes[0])
     touched = float(sum(nbytes) + result)
-    if node.operation.collective is not None and runs_collectively(node, inputs, output):
-        touched += node.operation.collective.touched(node, output.mesh.size)
+    if node.operation.collective is not None and is_collective(node, inputs, output):
+        touched += node.operation.collective.touched_bytes(node, output.mesh.size)
     return node.operation.flops(node) / share, touched
 
 
@@ -126,9 +128,9 @@ def exchange_seconds(
     if collective is None or not messages:
         return 0.0
     machine = environment.machine
-    if environment.shares_memory and collective.reads:
+    if environment.shares_memory and collective.reads_peers:
         steps, meeting = 1.0, machine.exchange_seconds
-    elif collective.spread:
+    elif collective.is_all_to_all:
         steps, meeting = messages / output.mesh.size, machine.exchange_seconds
     else:
         steps, meeting = messages, machine.panel_seconds
@@ -140,13 +142,13 @@ def exchange_seconds(
     seconds = steps * (meeting + latency)
     if environment.shares_memory:  # the arithmetic itself reads the data in place
         return seconds
-    busiest = nbytes / output.mesh.size if collective.spread else nbytes
+    busiest = nbytes / output.mesh.size if collective.is_all_to_all else nbytes
     return seconds + busiest / bandwidth
 
 
 def traffic(node: Node, inputs: Sequence[Layout], output: Layout) -> tuple[int, int]:
     """Return the bytes and messages between workers during the collective computation of a node."""
-    if not runs_collectively(node, inputs, output):
+    if not is_collective(node, inputs, output):
         return 0, 0
     collective = node.operation.collective
     assert collective is not None

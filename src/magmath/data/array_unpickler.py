@@ -93,6 +93,7 @@ class _PickledArray:
         return np.frombuffer(data, np.uint8).reshape(shape, order="F" if fortran else "C")
 
 
+@final
 class _Name:
     """A substitute for the class `numpy.ndarray`, an argument of the pickled call."""
 

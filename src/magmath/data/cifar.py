@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +47,7 @@ CIFAR_10_CLASSES = (
 )
 
 
+@final
 @dataclass(frozen=True)
 class _Form:
     """One of the two formats of a data set: its files, its class names and its reader."""
@@ -63,6 +64,7 @@ class _Form:
         return (*self.train, *self.test)
 
 
+@final
 @dataclass(frozen=True)
 class _Set:
     """CIFAR-10 or CIFAR-100.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import final
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ Images = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]
 
 
+@final
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """Images with labels, split into training and test data.

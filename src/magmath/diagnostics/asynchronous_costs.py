@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from magmath.diagnostics.explain import explain_program
-from magmath.diagnostics.explanation import ExplainedStep, Explanation, duration
+from magmath.diagnostics.explanation import ExplainedInstruction, Explanation, duration
 from magmath.diagnostics.program_layers import layers_of
 from magmath.layout import Mesh
 from magmath.passes.environment import Environment
@@ -40,9 +40,9 @@ def explain_asynchronous(
         for part, names in zip(parts, layers, strict=True)
     ]
     steps = _pulls(program, step, environment, own)
-    steps += found[0].steps
+    steps += found[0].instructions
     for part, names, costs in zip(step.updates, layers[1:], found[1:], strict=True):
-        steps += [*_pushes(program, part, environment, names), *costs.steps]
+        steps += [*_pushes(program, part, environment, names), *costs.instructions]
     private = sum(slot.layout.size * slot.dtype.itemsize for slot in _temporaries(program))
     temporaries = private + sum(costs.temporaries for costs in found)
     held = [program.slots[i] for i in program.inputs]
@@ -74,7 +74,7 @@ def _temporaries(program: Program) -> list[Slot]:
 
 def _pulls(
     program: Program, step: AsynchronousStep, environment: Environment, own: Mapping[int, str]
-) -> list[ExplainedStep]:
+) -> list[ExplainedInstruction]:
     """Return the copies of shared arrays."""
     found = []
     for server, pairs in enumerate(step.copies):
@@ -86,7 +86,7 @@ def _pulls(
 
 def _pushes(
     program: Program, part: WorkerProgram, environment: Environment, layers: Sequence[str]
-) -> list[ExplainedStep]:
+) -> list[ExplainedInstruction]:
     """Return the private arrays that an update reads, each with the layer of its first reader."""
     found = []
     for outer, inner in zip(part.inputs, part.program.inputs, strict=True):
@@ -105,7 +105,7 @@ def _pushes(
 
 def _transfer(
     program: Program, kind: str, text: str, slot: int, environment: Environment, layer: str
-) -> ExplainedStep:
+) -> ExplainedInstruction:
     """Return the copy of a slot. In shared memory an update reads its operands in place, without
     time of its own. One worker alone moves nothing between workers."""
     array = program.slots[slot]
@@ -116,6 +116,6 @@ def _transfer(
         seconds = link.latency + nbytes / link.bandwidth
     else:
         seconds = nbytes / environment.bandwidth if kind == PULL else 0.0
-    return ExplainedStep(
+    return ExplainedInstruction(
         text, kind, None, seconds, nbytes * several, int(several), nbytes, layer=layer
     )

@@ -7,7 +7,7 @@ of layouts.
 from __future__ import annotations
 
 from magmath.graph import Graph, Node
-from magmath.passes.candidate_cost import EvaluatedCandidate
+from magmath.passes.candidate_cost import CandidateWithRedistributions
 from magmath.passes.candidates import algorithm
 from magmath.passes.environment import Environment
 from magmath.passes.place import NodeCandidates, node_candidates
@@ -48,7 +48,7 @@ def _table(candidates: NodeCandidates) -> str:
     return "\n".join(lines)
 
 
-def _row(node: Node, evaluated: EvaluatedCandidate, chosen: bool) -> tuple[str, ...]:
+def _row(node: Node, evaluated: CandidateWithRedistributions, chosen: bool) -> tuple[str, ...]:
     candidate = evaluated.candidate
     return (
         "*" if chosen else "",

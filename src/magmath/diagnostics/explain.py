@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from magmath.cost import redistribution_seconds
 from magmath.cost.operation_rate import rate_name
 from magmath.diagnostics.candidate_tables import describe_candidates
-from magmath.diagnostics.explanation import ExplainedStep, Explanation, Profile
+from magmath.diagnostics.explanation import ExplainedInstruction, Explanation, Profile
 from magmath.engine import session
 from magmath.engine.remote_array import remote_array_of
 from magmath.errors import OptionError
@@ -51,13 +51,13 @@ def explain_node(node: Node) -> Explanation:
     profiled.
     """
     engine = session.engine()
-    node = node.inputs[0] if node.operation.version else node
+    node = node.inputs[0] if node.operation.is_version else node
     if node.is_leaf:
         heading = (
             f"{node.name} of shape {node.shape}, {node.dtype}, layout {node.layout}: "
             f"nothing to compute"
         )
-        run = None if node.name == "parameter" else remote_array_of(node).origin
+        run = None if node.name == "scalar" else remote_array_of(node).origin
         if run is None:
             return _explain_eager(node, heading)
         how = "is copied concurrently with other work," if run.asynchronous else "was computed"
@@ -142,12 +142,12 @@ def profile() -> Iterator[Profile]:
     that were computed in the block.
     """
     engine = session.engine()
-    found, former = Profile(), engine.recorder
-    engine.recorder = lambda run: found.runs.append(explain_run(run))
+    found, former = Profile(), engine.profiler
+    engine.profiler = lambda run: found.runs.append(explain_run(run))
     try:
         yield found
     finally:
-        engine.recorder = former
+        engine.profiler = former
 
 
 def _new(program: Program) -> list[int]:
@@ -166,7 +166,7 @@ def _step(
     environment: Environment,
     text: str,
     measured: float | None,
-) -> ExplainedStep:
+) -> ExplainedInstruction:
     match instruction:
         case Call(operation, _, _, out, line, _, again):
             node = _node(program, instruction)
@@ -175,9 +175,9 @@ def _step(
             memory = _result_bytes(program, out)
             workers = program.slots[out].layout.mesh.size
             flops, touched = node_work(node)
-            return ExplainedStep(
+            return ExplainedInstruction(
                 text, operation, line, seconds, moved, messages, memory, measured, workers,
-                flops=flops, touched=touched, rate=rate_name(node), again=again,
+                flops=flops, touched=touched, rate=rate_name(node), is_recomputation=again,
             )  # fmt: skip
         case Redistribute(source, target, line):
             have, want = program.slots[source], program.slots[target]
@@ -190,13 +190,15 @@ def _step(
             if want.layout.shared and not have.layout.shared:  # each worker copies its part
                 seconds += have.layout.max_local_size * itemsize / environment.bandwidth
             moved, memory = step.total_bytes(itemsize), _result_bytes(program, target)
-            return ExplainedStep(
+            return ExplainedInstruction(
                 text, step.kind, line, seconds, moved, step.messages, memory, measured
             )
         case Barrier():
-            return ExplainedStep(text, "barrier", None, environment.link.barrier, 0, 0, 0, measured)
+            return ExplainedInstruction(
+                text, "barrier", None, environment.link.barrier, 0, 0, 0, measured
+            )
         case Emit():
-            return ExplainedStep(text, "emit", None, 0.0, 0, 0, 0, measured)
+            return ExplainedInstruction(text, "emit", None, 0.0, 0, 0, 0, measured)
 
 
 def _phase(instruction: Instruction) -> str:

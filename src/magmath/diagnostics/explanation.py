@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 from magmath.graph.operation import Line
 
@@ -22,26 +22,27 @@ MIN_EXCESS = 1e-4
 _COLUMNS = ("predicted", "measured", "bytes moved", "messages", "memory")
 
 
+@final
 @dataclass(frozen=True)
-class ExplainedStep:
+class ExplainedInstruction:
     """The costs of an instruction of a program.
 
-    text        the instruction as the program prints it
-    operation   the name of the operation, or the kind of a redistribution
-    line        the line of user code that it comes from
-    seconds     predicted time on the busiest worker
-    nbytes, messages   traffic between workers
-    memory      bytes of its result on the busiest worker; 0 for an alias of another slot
-    measured    seconds of the slowest worker in one step of a profiled run, or None
-    workers     the number of workers that store its result
-    layer       the path of the layer that it belongs to; "" outside of training steps
-    flops, touched   arithmetic operations of the busiest worker, and the bytes that it reads and
-                     writes in its own memory; 0 for an instruction that computes nothing
-    rate        the name of the machine's rate for a call (`cost.OperationRate`)
-    phase       "compute", "exchange" or "wait"
-    again       computes a value that was computed before and not stored, for the memory limit
-    is_even     all workers compute equal shares, without waiting for each other
-    by_worker   measured seconds of each worker in one step of a profiled run
+    text              the instruction as the program prints it
+    operation         the name of the operation, or the kind of a redistribution
+    line              the line of user code that it comes from
+    seconds           predicted time on the busiest worker
+    nbytes, messages  traffic between workers
+    memory            bytes of its result on the busiest worker; 0 for an alias of another slot
+    measured          seconds of the slowest worker in one step of a profiled run, or None
+    workers           the number of workers that store its result
+    layer             the path of the layer that it belongs to; "" outside of training steps
+    flops, touched    arithmetic operations of the busiest worker, and the bytes that it reads and
+                      writes in its own memory; 0 for an instruction that computes nothing
+    rate              the name of the machine's rate for a call (`cost.OperationRate`)
+    phase             "compute", "exchange" or "wait"
+    is_recomputation  computes a value that was computed before and not stored, for the memory limit
+    is_even           all workers compute equal shares, without waiting for each other
+    by_worker         measured seconds of each worker in one step of a profiled run
     """
 
     text: str
@@ -58,14 +59,15 @@ class ExplainedStep:
     touched: float = 0.0
     rate: str = ""
     phase: str = "compute"
-    again: bool = False
+    is_recomputation: bool = False
     is_even: bool = False
     by_worker: tuple[float, ...] = ()
 
 
+@final
 @dataclass(frozen=True)
-class StepTotals:
-    """The total costs of several steps: those of one operation, or of one line."""
+class CostTotals:
+    """The total costs of several instructions: those of one operation, or of one line."""
 
     name: str
     count: int
@@ -76,17 +78,17 @@ class StepTotals:
     memory: int
 
     @staticmethod
-    def of(name: str, steps: Sequence[ExplainedStep]) -> StepTotals:
-        """Return the sums over some steps; `memory` is that of the largest result."""
-        measured = [step.measured for step in steps if step.measured is not None]
-        return StepTotals(
+    def of(name: str, instructions: Sequence[ExplainedInstruction]) -> CostTotals:
+        """Return the sums over some instructions; `memory` is that of the largest result."""
+        measured = [x.measured for x in instructions if x.measured is not None]
+        return CostTotals(
             name,
-            len(steps),
-            sum(step.seconds for step in steps),
+            len(instructions),
+            sum(x.seconds for x in instructions),
             sum(measured) if measured else None,
-            sum(step.nbytes for step in steps),
-            sum(step.messages for step in steps),
-            max((step.memory for step in steps), default=0),
+            sum(x.nbytes for x in instructions),
+            sum(x.messages for x in instructions),
+            max((x.memory for x in instructions), default=0),
         )
 
     def cells(self) -> tuple[str, ...]:
@@ -97,14 +99,17 @@ class StepTotals:
 
 
 def grouped(
-    steps: Iterable[ExplainedStep], key: Callable[[ExplainedStep], str], *, ordered: bool = False
-) -> list[StepTotals]:
-    """Return the sums of the steps by name, the most expensive first, or in the order of first
-    use."""
-    found: dict[str, list[ExplainedStep]] = {}
-    for step in steps:
-        found.setdefault(key(step), []).append(step)
-    groups = [StepTotals.of(name, members) for name, members in found.items()]
+    instructions: Iterable[ExplainedInstruction],
+    key: Callable[[ExplainedInstruction], str],
+    *,
+    ordered: bool = False,
+) -> list[CostTotals]:
+    """Return the sums of the instructions by name, the most expensive first, or in the order of
+    first use."""
+    found: dict[str, list[ExplainedInstruction]] = {}
+    for x in instructions:
+        found.setdefault(key(x), []).append(x)
+    groups = [CostTotals.of(name, members) for name, members in found.items()]
     return groups if ordered else sorted(groups, key=lambda g: -(g.measured or g.seconds))
 
 
@@ -115,37 +120,42 @@ def duration(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
-def line_name(step: ExplainedStep) -> str:
+def line_name(instruction: ExplainedInstruction) -> str:
     """Return the line of user code in the form that editors read, `file:line`."""
-    return "(no line)" if step.line is None else f"{step.line[0]}:{step.line[1]}"
+    return (
+        "(no line)" if instruction.line is None else f"{instruction.line[0]}:{instruction.line[1]}"
+    )
 
 
 class Summed:
-    """A base class of objects that consist of steps and print as tables."""
+    """A base class of objects that consist of instructions and print as tables."""
 
-    steps: tuple[ExplainedStep, ...]
+    instructions: tuple[ExplainedInstruction, ...]
 
-    def by_operation(self) -> list[StepTotals]:
+    def by_operation(self) -> list[CostTotals]:
         """Return the costs of each operation, the largest first."""
-        return grouped(self.steps, lambda step: step.operation)
+        return grouped(self.instructions, lambda x: x.operation)
 
-    def by_line(self) -> list[StepTotals]:
+    def by_line(self) -> list[CostTotals]:
         """Return the costs of each line of user code, the largest first."""
-        return grouped(self.steps, line_name)
+        return grouped(self.instructions, line_name)
 
-    def by_layer(self) -> list[StepTotals]:
+    def by_layer(self) -> list[CostTotals]:
         """Return the costs of each layer of a training step, in the order of the layers."""
-        return grouped(self.steps, lambda step: step.layer or "(no layer)", ordered=True)
+        return grouped(self.instructions, lambda x: x.layer or "(no layer)", ordered=True)
 
-    def computed_again(self) -> list[StepTotals]:
+    def computed_again(self) -> list[CostTotals]:
         """Return the costs of values that are computed a second time to fit the memory limit, by
         operation and layer, or line of user code, the largest first."""
-        steps = [step for step in self.steps if step.again]
-        return grouped(steps, lambda step: f"{step.operation}, {step.layer or line_name(step)}")
+        instructions = [x for x in self.instructions if x.is_recomputation]
+        return grouped(
+            instructions,
+            lambda x: f"{x.operation}, {x.layer or line_name(x)}",
+        )
 
     def recomputation(self) -> str:
         """Return the price of second computations in words; "" if there are none."""
-        again = StepTotals.of("", [step for step in self.steps if step.again])
+        again = CostTotals.of("", [x for x in self.instructions if x.is_recomputation])
         if not again.count:
             return ""
         first = max(self.total.seconds - again.seconds, 1e-12)
@@ -157,7 +167,7 @@ class Summed:
     def worker_seconds(self) -> list[float]:
         """Return the measured seconds that each worker takes for computations in equal shares;
         nothing if no run was profiled."""
-        even = [step.by_worker for step in self.steps if step.is_even and step.by_worker]
+        even = [x.by_worker for x in self.instructions if x.is_even and x.by_worker]
         return [sum(times) for times in zip(*even, strict=False)]
 
     def advice(self) -> str:
@@ -181,16 +191,16 @@ class Summed:
         return "\n".join(lines)
 
     @property
-    def total(self) -> StepTotals:
-        """The costs of all steps."""
-        return StepTotals.of("total", self.steps)
+    def total(self) -> CostTotals:
+        """The costs of all instructions."""
+        return CostTotals.of("total", self.instructions)
 
-    def tables(self) -> list[tuple[str, list[StepTotals]]]:
+    def tables(self) -> list[tuple[str, list[CostTotals]]]:
         """Return the groups by operation and by line, with their headings."""
         tables = [("by operation", self.by_operation()), ("by line", self.by_line())]
-        if any(step.layer for step in self.steps):
+        if any(x.layer for x in self.instructions):
             tables.append(("by layer", self.by_layer()))
-        if any(step.again for step in self.steps):
+        if any(x.is_recomputation for x in self.instructions):
             tables.append(("computed again", self.computed_again()))
         return tables
 
@@ -207,19 +217,20 @@ class Summed:
         return Group(*[_rich(heading, groups) for heading, groups in self.tables()])
 
 
+@final
 @dataclass(frozen=True, repr=False)
 class Explanation(Summed):
     """The computation of an array or a training step. It prints as a listing with tables.
 
-    steps        the instructions of the program
-    heading      a description of the explained object
-    candidates   the candidates of products and factorizations, as tables
-    temporaries  bytes of temporaries on a worker
-    memory       predicted maximum bytes of inputs, outputs and temporaries on a worker
-    measured_memory   the same, measured on the busiest worker in a profiled run
+    instructions     the instructions of the program
+    heading          a description of the explained object
+    candidates       the candidates of products and factorizations, as tables
+    temporaries      bytes of temporaries on a worker
+    memory           predicted maximum bytes of inputs, outputs and temporaries on a worker
+    measured_memory  the same, measured on the busiest worker in a profiled run
     """
 
-    steps: tuple[ExplainedStep, ...] = ()
+    instructions: tuple[ExplainedInstruction, ...] = ()
     heading: str = ""
     candidates: str = ""
     temporaries: int = 0
@@ -227,10 +238,10 @@ class Explanation(Summed):
     measured_memory: int | None = None
 
     def __str__(self) -> str:
-        if not self.steps:
+        if not self.instructions:
             return self.heading
         total = self.total
-        parts = [self.heading, self.candidates, *[_listed(step) for step in self.steps]]
+        parts = [self.heading, self.candidates, *[_listed(x) for x in self.instructions]]
         parts += [text(heading, groups) for heading, groups in self.tables()]
         parts.append(
             f"{total.count} instructions, {total.nbytes:,} bytes moved between workers in "
@@ -248,6 +259,7 @@ class Explanation(Summed):
         return f"{predicted} ({self.measured_memory:,} measured)"
 
 
+@final
 @dataclass(repr=False)
 class Profile(Summed):
     """The runs in a `profile` block. `runs`: the explanation of each, with measured seconds."""
@@ -255,9 +267,9 @@ class Profile(Summed):
     runs: list[Explanation] = field(default_factory=list)
 
     @property
-    def steps(self) -> tuple[ExplainedStep, ...]:  # type: ignore[override]
+    def instructions(self) -> tuple[ExplainedInstruction, ...]:  # type: ignore[override]
         """The instructions of all runs."""
-        return tuple([step for run in self.runs for step in run.steps])
+        return tuple([x for run in self.runs for x in run.instructions])
 
     def __str__(self) -> str:
         total = self.total
@@ -270,7 +282,7 @@ class Profile(Summed):
         return "\n".join([*filter(None, parts), _seconds(total)])
 
 
-def text(heading: str, groups: Sequence[StepTotals]) -> str:
+def text(heading: str, groups: Sequence[CostTotals]) -> str:
     """Return groups as an aligned table."""
     rows = [(heading, *_COLUMNS), *[group.cells() for group in groups]]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -281,23 +293,24 @@ def text(heading: str, groups: Sequence[StepTotals]) -> str:
     return "\n".join(lines)
 
 
-def _listed(step: ExplainedStep) -> str:
-    parts = [step.text]
-    if step.messages or step.nbytes or " <- " in step.text:
-        parts.append(f"{step.operation}, {step.nbytes:,} bytes, {step.messages} messages")
-    if step.line is not None:
-        parts.append(line_name(step))
+def _listed(instruction: ExplainedInstruction) -> str:
+    parts = [instruction.text]
+    if instruction.messages or instruction.nbytes or " <- " in instruction.text:
+        traffic = f"{instruction.nbytes:,} bytes, {instruction.messages} messages"
+        parts.append(f"{instruction.operation}, {traffic}")
+    if instruction.line is not None:
+        parts.append(line_name(instruction))
     return "  # ".join(parts)
 
 
-def _seconds(total: StepTotals) -> str:
+def _seconds(total: CostTotals) -> str:
     predicted = f"{duration(total.seconds)} predicted"
     return (
         predicted if total.measured is None else f"{predicted}, {duration(total.measured)} measured"
     )
 
 
-def _html(heading: str, groups: Sequence[StepTotals]) -> str:
+def _html(heading: str, groups: Sequence[CostTotals]) -> str:
     head = "".join(f"<th>{escape(name)}</th>" for name in (heading, *_COLUMNS))
     rows = "".join(
         "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in group.cells()) + "</tr>"
@@ -306,7 +319,7 @@ def _html(heading: str, groups: Sequence[StepTotals]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
-def _rich(heading: str, groups: Sequence[StepTotals]) -> Table:
+def _rich(heading: str, groups: Sequence[CostTotals]) -> Table:
     from rich.table import Table
 
     table = Table(heading, *_COLUMNS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, ProgressColumn
 
+    from magmath.runtime.run_handle import ProgressCallback
+
 LONG_BYTES: Final = 1 << 28
 """Size of the smallest transfer with a bar, in bytes; smaller ones finish too soon to need one."""
-
-Report = Callable[[int, list[float]], None]
 
 
 def progress_bar(*columns: str | ProgressColumn, console: Console | None = None) -> Progress:
@@ -29,7 +29,7 @@ def progress_bar(*columns: str | ProgressColumn, console: Console | None = None)
 
 
 @contextmanager
-def transfer_progress(name: str, nbytes: int) -> Iterator[Report | None]:
+def transfer_progress(name: str, nbytes: int) -> Iterator[ProgressCallback | None]:
     """Show the bar of a transfer; yield the function to call with the number of copied bytes.
 
     Yields None for a short transfer, or if the standard error is not a terminal.

@@ -33,7 +33,7 @@ class AbandonedRun:
         self._compiled, self._given, self._numbers = compiled, given, numbers
         self._outputs = [ref(data) for data in outputs]
 
-    def repeat(self, start: Start) -> None:
+    def rerun(self, start: Start) -> None:
         """Repeat the run, and give its results to the arrays of the abandoned run."""
         made, _ = start(self._compiled, self._given, self._numbers)
         for output, data in zip(self._outputs, made, strict=True):

@@ -23,6 +23,7 @@ from magmath.passes.environment import Environment
 from magmath.program.instructions import AsynchronousStep, Program, Slot, WorkerProgram
 
 
+@final
 @dataclass(frozen=True, eq=False)
 class AsynchronousDivision:
     """The division of a step that each worker runs on its own.
@@ -145,7 +146,7 @@ def _of_numbers(order: Sequence[Node], others: Collection[Node] = ()) -> set[Nod
     """Return the nodes that depend on no leaves but Python numbers and some others."""
     found = set(others)
     for node in order:
-        if node.name == "parameter" if node.is_leaf else found.issuperset(node.inputs):
+        if node.name == "scalar" if node.is_leaf else found.issuperset(node.inputs):
             found.add(node)
     return found
 
@@ -168,8 +169,8 @@ class _Assembly:
         division, leaves = self.division, self.graph.leaves
         position = {leaf: i for i, leaf in enumerate(leaves)}
         private = set(split.copies.values())
-        inputs = [x for x in leaves if x.name != "parameter" and x not in private]
-        numbers = [x for x in leaves if x.name == "parameter"]
+        inputs = [x for x in leaves if x.name != "scalar" and x not in private]
+        numbers = [x for x in leaves if x.name == "scalar"]
         for leaf in inputs:
             self._require_whole(leaf)
             self._new(leaf, leaf.layout, "input")
@@ -196,7 +197,7 @@ class _Assembly:
             instructions=[],
             inputs=[self.slot[leaf] for leaf in inputs],
             outputs=[self.slot[t] for t in targets],
-            parameters=[self._new(x, self.environment.whole(()), "parameter") for x in numbers],
+            scalars=[self._new(x, self.environment.whole(()), "scalar") for x in numbers],
             donated={i: inputs.index(t) for i, t in enumerate(targets)},
             workers=self.environment.workers,
             reads_peers=self.environment.shares_memory,
@@ -230,7 +231,7 @@ class _Assembly:
             found.program,
             [slot[read[i]] for i in found.inputs],
             [slot[x] for x in outputs if x is not None],
-            [numbers.index(read[i]) for i in found.parameters],
+            [numbers.index(read[i]) for i in found.scalars],
         )
 
     def _new(self, leaf: Node, layout: Layout | None, kind: str) -> int:

@@ -13,7 +13,7 @@ from weakref import WeakSet, finalize
 from magmath.graph import Graph, Node
 
 if TYPE_CHECKING:
-    from magmath.engine.tracing import Structure, Trace
+    from magmath.engine.tracing import ObservedState, Trace
 
 _readers: dict[int, WeakSet[Captured]] = {}  # by the id of the nodes, which the captures keep alive
 
@@ -23,7 +23,7 @@ class Captured:
     """The arrays and variables that a traced function reads in addition to its arguments.
 
     placeholders   the leaves of the arguments
-    moves    if True, the move of a variable to another layout counts as an update
+    moves          if True, the move of a variable to another layout counts as an update
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Captured:
     ) -> None:
         self.is_stale = False
         self._nodes: list[object] = []
-        self._structures: Sequence[Structure] = ()
+        self._observed_states: Sequence[ObservedState] = ()
         self._identities: list[int] = []
         for node in _read(traced, placeholders):
             if moves or node.name != "variable":
@@ -42,18 +42,18 @@ class Captured:
         """Record that the function depends on the Python objects that its trace has noted."""
         for owner in trace.states:
             self.add(owner)
-        self._structures = trace.structures
+        self._observed_states = trace.observed_states
 
     @property
     def is_current(self) -> bool:
         """True if nothing that the function reads was updated."""
-        if self.is_stale or not self._structures:
+        if self.is_stale or not self._observed_states:
             return not self.is_stale
-        return all(structure.is_unchanged() for structure in self._structures)
+        return all(state.is_unchanged() for state in self._observed_states)
 
     def changed_name(self) -> str | None:
         """Return a name that the function reads and that is bound to another object, if one is."""
-        names = [structure.changed_name() for structure in self._structures]
+        names = [state.changed_name() for state in self._observed_states]
         return next((name for name in names if name is not None), None)
 
     def add(self, node: object) -> None:
@@ -69,11 +69,11 @@ def _read(traced: Graph, placeholders: Collection[Node | None]) -> list[Node]:
     varying: set[Node] = set()
     for node in traced.nodes:
         given = node in placeholders or node.name == "variable"
-        given = given or (node.name == "parameter" and node.value is None)
+        given = given or (node.name == "scalar" and node.value is None)
         if given or not varying.isdisjoint(node.inputs):
             varying.add(node)
     variables = [node for node in varying if node.name == "variable"]
-    fixed = [node for node in traced.nodes if node not in varying and node.name != "parameter"]
+    fixed = [node for node in traced.nodes if node not in varying and node.name != "scalar"]
     return variables + fixed
 
 

@@ -10,35 +10,37 @@ from collections.abc import Collection, Iterable
 
 from magmath.graph import Graph, Node, topological
 from magmath.ops.counted_loops import SCAN
-from magmath.ops.leaves import PARAMETER
+from magmath.ops.leaves import SCALAR
 from magmath.passes.expand import expand
 
 
-def can_fail(node: Node) -> bool:
+def is_pending_and_fallible(node: Node) -> bool:
     """Return True for a pending operation that fails for some values of its operands."""
-    return node.value is None and may_fail(node)
+    return node.value is None and is_fallible(node)
 
 
-def any_can_fail(order: Iterable[Node]) -> bool:
+def any_pending_fallible(order: Iterable[Node]) -> bool:
     """Return True if the nodes contain a pending operation that fails for some values."""
-    return any(map(may_fail, [x for x in order if x.value is None and not x.operation.elementwise]))
-
-
-def may_fail(node: Node) -> bool:
-    """Return True for an operation, pending or not, that fails for some values of its operands."""
-    operation = node.operation
-    if operation is SCAN:
-        return any_can_fail(topological(node.attributes["body"].outputs, cut=True))
-    if operation.elementwise or operation.leaf or operation.version or operation.mark:
-        return False
-    if operation.lapack or operation.lower_to is not None:
-        return True
-    return operation.checks_indices and any(
-        x.operation is not PARAMETER for x in checked_indices(node)
+    return any(
+        map(is_fallible, [x for x in order if x.value is None and not x.operation.elementwise])
     )
 
 
-def program_can_fail(graph: Graph, in_range: Collection[Node] = ()) -> bool:
+def is_fallible(node: Node) -> bool:
+    """Return True for an operation, pending or not, that fails for some values of its operands."""
+    operation = node.operation
+    if operation is SCAN:
+        return any_pending_fallible(topological(node.attributes["body"].outputs, cut=True))
+    if operation.elementwise or operation.is_leaf or operation.is_version or operation.is_mark:
+        return False
+    if operation.uses_lapack or operation.lower_to is not None:
+        return True
+    return operation.checks_indices and any(
+        x.operation is not SCALAR for x in checked_indices(node)
+    )
+
+
+def is_fallible_program(graph: Graph, in_range: Collection[Node] = ()) -> bool:
     """Return True if a graph has an operation that fails for some values of its leaves.
 
     Indices that are computed from numbers of the program alone are in range, and so are those that
@@ -48,9 +50,9 @@ def program_can_fail(graph: Graph, in_range: Collection[Node] = ()) -> bool:
     varying: set[Node] = set()
     for node in graph.nodes:
         if node.is_leaf:
-            if node.operation is not PARAMETER and node not in in_range:
+            if node.operation is not SCALAR and node not in in_range:
                 varying.add(node)
-        elif node.operation.lapack or not varying.isdisjoint(checked_indices(node)):
+        elif node.operation.uses_lapack or not varying.isdisjoint(checked_indices(node)):
             return True
         elif not varying.isdisjoint(node.inputs):
             varying.add(node)

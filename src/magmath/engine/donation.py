@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from magmath.engine.data_failures import can_fail
+from magmath.engine.data_failures import is_pending_and_fallible
 from magmath.engine.live_references import (
     has_array,
     is_referenced,
@@ -24,15 +24,16 @@ MAX_PARTS: Final = 4
 relative to the elements of the largest one."""
 
 
-def is_small_write(written: Node, most: int) -> bool:
-    """Return True if a write cannot fail and its pending operands have at most `most` bytes each.
+def is_small_write(written: Node, max_eager_bytes: int) -> bool:
+    """Return True if a write cannot fail and its pending operands have at most `max_eager_bytes`
+    each.
 
     It holds little memory while it is pending.
     """
     reached, seen = [written], {written}
     while reached:
         node = reached.pop()
-        if node.nbytes > most or can_fail(node):
+        if node.nbytes > max_eager_bytes or is_pending_and_fallible(node):
             return False
         pending = [x for x in node.inputs if x.value is None and not x.is_leaf]
         new = {x for x in pending if not x.operation.overwrites_first} - seen

@@ -7,7 +7,7 @@ from typing import Protocol, final
 from magmath.core.dtypes import int64
 from magmath.graph import Node
 from magmath.ops import elementwise as e
-from magmath.ops.leaves import constant, parameter
+from magmath.ops.leaves import constant, scalar
 
 
 class Streams(Protocol):
@@ -57,20 +57,20 @@ class StreamPosition:
 class Draws(StreamPosition):
     """The streams of random numbers that a traced function draws from one generator.
 
-    Each draw uses the next stream. The number of the first stream is a parameter of the program; in
+    Each draw uses the next stream. The number of the first stream is a scalar of the program; in
     step i of a loop it is larger by i times the draws of a step.
     """
 
     def __init__(self, generator: Streams, step: Node | None) -> None:
         self.generator = generator
-        self.first = start = parameter(None, int64)
-        self._each = parameter(None, int64)
+        self.first = start = scalar(None, int64)
+        self._each = scalar(None, int64)
         if step is not None:
             start = e.add(start, e.multiply(step, self._each))
-        super().__init__(parameter(None, int64), start)
+        super().__init__(scalar(None, int64), start)
 
     def numbers(self, steps: int = 1, origin: int = 0) -> dict[Node, int]:
-        """Return the parameters of the next run, of `steps` steps from step number `origin`.
+        """Return the scalars of the next run, of `steps` steps from step number `origin`.
 
         Streams that a `while_loop` draws are not reserved: the run computes their number.
         """

@@ -3,7 +3,7 @@
 For a few kilobytes, an evaluation costs more than the arithmetic: the expression is examined, a
 program or kernels are looked up, memory is allocated on the workers. So an operation on small
 arrays whose values this process stores is one call of its kernel, as in NumPy. The result is stored
-here too, and is sent to the workers when a program reads it (`RemoteArray.handle`). Its provenance
+here too, and is sent to the workers when a program reads it (`RemoteArray.number`). Its provenance
 is recorded, so gradients pass through it as through any evaluated array.
 
 An operation stays pending if it is traced, reads a variable, or draws random numbers (which
@@ -23,8 +23,8 @@ from magmath.core.bounded_memo import store_bounded
 from magmath.core.dtypes import DTYPES, bfloat16
 from magmath.core.type_aliases import Number
 from magmath.engine import tracing
-from magmath.engine.kept_expressions import keeps_expressions
 from magmath.engine.remote_array import RemoteArray
+from magmath.engine.retained_expressions import keeps_expressions
 from magmath.graph import (
     Graph,
     Node,
@@ -38,14 +38,14 @@ from magmath.graph import (
     weak_operand,
 )
 from magmath.graph.operation import Line, Operation
-from magmath.graph.recipe import NumberStep, RecipeStep, Step
+from magmath.graph.recipe import NumberStep, RecipeEntry, RecipeStep
 from magmath.graph.recorded_operands import operand_of_array
 from magmath.graph.signature import Signature
 from magmath.layout import Layout
 from magmath.ops.creation import FULL, IOTA
 from magmath.ops.elementwise import ARGUMENT, STOP_GRADIENT
 from magmath.ops.gradient_results import GRADIENT
-from magmath.ops.leaves import CONSTANT, INPUT, PARAMETER, input_leaf
+from magmath.ops.leaves import CONSTANT, INPUT, SCALAR, input_leaf
 from magmath.ops.manipulation import PERMUTE
 from magmath.ops.redistribute import REDISTRIBUTE
 from magmath.passes.expand import expand
@@ -75,11 +75,15 @@ _NEVER: Mapping[Any, Recipe] = MappingProxyType({})
 """The recipes of a signature whose nodes are not computed eagerly."""
 
 
+@final
 class _Attempt:
-    """The computation of a node: whether its value is needed now; whether it is assigned, so that
-    operands without other references are parts of it; `made`, the leaves of pending operands; and
-    whether it reads a stored array. Expressions of numbers alone belong to no pool, so they stay
-    pending until their values are needed, and outlive the pool."""
+    """The computation of a node.
+
+    is_needed     its value is needed now
+    is_assigned   it is assigned, so that operands without other references are parts of it
+    made          the leaves of pending operands
+    reads_stored  it reads a stored array
+    """
 
     __slots__ = ("is_assigned", "is_needed", "made", "reads_stored")
 
@@ -99,7 +103,7 @@ operation makes one."""
 
 @final
 class EagerArrays:
-    """The computation of results of at most `most` bytes for one pool, in this process.
+    """The computation of results of at most `max_eager_bytes` for one pool, in this process.
 
     `whole` returns the layout of replicated arrays.
     """
@@ -107,9 +111,9 @@ class EagerArrays:
     def __init__(self, pool: Pool, whole: Callable[..., Layout]) -> None:
         self._pool = pool
         self._whole = whole
-        self.most = 0
-        self._results: dict[Shape, Layout] = {}
-        self._copies: dict[Shape, Layout] = {}
+        self.max_eager_bytes = 0
+        self._result_layouts: dict[Shape, Layout] = {}
+        self._copy_layouts: dict[Shape, Layout] = {}
 
     @cached_property
     def _kernels(self) -> EagerKernels:
@@ -141,19 +145,19 @@ class EagerArrays:
 
     def _is_step(self, node: Node) -> bool:
         """Return True for a number, and for an operation with a small result."""
-        if node.operation is PARAMETER or node.operation is CONSTANT:
+        if node.operation is SCALAR or node.operation is CONSTANT:
             return node.value is not None or node.operation is CONSTANT
-        return node.nbytes <= self.most and _is_eager(node)
+        return node.nbytes <= self.max_eager_bytes and _is_eager(node)
 
     def copied_leaf(self, values: np.ndarray[Any, Any]) -> Node | None:
         """Return an input leaf with a copy of a small NumPy array; None if the workers store it, or
         its type needs a conversion."""
         shape, dtype = values.shape, _DTYPES.get(values.dtype)
-        if dtype is None or values.nbytes > self.most or self._pool.closed:
+        if dtype is None or values.nbytes > self.max_eager_bytes or self._pool.closed:
             return None
-        layout = self._copies.get(shape)
+        layout = self._copy_layouts.get(shape)
         if layout is None:
-            layout = store_bounded(self._copies, shape, self._whole(shape), _MAX_LAYOUTS)
+            layout = store_bounded(self._copy_layouts, shape, self._whole(shape), _MAX_LAYOUTS)
         data = RemoteArray(self._pool, None, shape, dtype, layout, None, values.copy(order="C"))
         return input_leaf(shape, dtype, layout, data)
 
@@ -165,7 +169,7 @@ class EagerArrays:
         if (
             signature is None
             or signature.eager_step is None
-            or signature.nbytes > self.most
+            or signature.nbytes > self.max_eager_bytes
             or not signature.recipes
         ):
             return None
@@ -185,14 +189,18 @@ class EagerArrays:
     def leaf_of(self, node: Node) -> Node | None:
         """Return an input leaf with the value of a new node, or None if it stays pending."""
         signature = node.signature
-        if signature is None or signature.nbytes > self.most or signature.recipes is _NEVER:
+        if (
+            signature is None
+            or signature.nbytes > self.max_eager_bytes
+            or signature.recipes is _NEVER
+        ):
             return None
         if node.reads_version or node.depth > MAX_DEPTH or tracing.current() is not None:
             return None
         operation = node.operation
         if self._pool.closed or operation in _CREATIONS:
             return None
-        if signature.recipes is not None and not operation.random:
+        if signature.recipes is not None and not operation.is_random:
             read = self._read(node.inputs)
             if read is not None:
                 _, leaves, _, _, _ = read
@@ -220,8 +228,8 @@ class EagerArrays:
 
         The node may read values of variables. Its leaf would not record that, so no node gets it.
         """
-        handle = None if node.handle is None else node.handle()
-        if handle is not None or node.depth > MAX_DEPTH or self._pool.closed:
+        array = None if node.user_array is None else node.user_array()
+        if array is not None or node.depth > MAX_DEPTH or self._pool.closed:
             return None
         try:
             leaf = self._computed(node, _Attempt(is_assigned=True))
@@ -238,6 +246,8 @@ class EagerArrays:
                 return None
             add_user_line(error)
             raise
+        # Expressions of numbers alone belong to no pool, so they stay pending until their values
+        # are needed, and outlive the pool.
         if leaf is None or not (attempt.reads_stored or attempt.is_needed):
             return None
         for operand, known in attempt.made.items():
@@ -246,12 +256,12 @@ class EagerArrays:
 
     def _computed(self, node: Node, attempt: _Attempt) -> Node | None:
         signature = node.signature
-        if signature is None or signature.nbytes > self.most:
+        if signature is None or signature.nbytes > self.max_eager_bytes:
             return None
         recipes = signature.recipes
         if recipes is None:
             recipes = signature.recipes = {} if _is_eager(node) else _NEVER
-        if recipes is _NEVER or (node.operation.random and not attempt.is_needed):
+        if recipes is _NEVER or (node.operation.is_random and not attempt.is_needed):
             return None
         read = self._read(node.inputs, attempt)
         return None if read is None else self._result(node, read, attempt)
@@ -284,10 +294,10 @@ class EagerArrays:
     ) -> Node:
         """Return an input leaf with the value of an operation, and record its operands."""
         shape, dtype = signature.shape, signature.dtype
-        layout = self._results.get(shape)
+        layout = self._result_layouts.get(shape)
         if layout is None:
             layout = self._whole(shape, shared=True)  # that of a program's result
-            store_bounded(self._results, shape, layout, _MAX_LAYOUTS)
+            store_bounded(self._result_layouts, shape, layout, _MAX_LAYOUTS)
         data = RemoteArray(self._pool, None, shape, dtype, layout, None, values)
         result = input_leaf(shape, dtype, layout, data)
         _, leaves, numbers, pattern, views = read
@@ -318,13 +328,13 @@ class EagerArrays:
         views: list[Node] = []
         for source in inputs:
             operation = source.operation
-            if operation is PARAMETER or operation is CONSTANT:
-                number = source.value if operation is PARAMETER else source.attributes["value"]
+            if operation is SCALAR or operation is CONSTANT:
+                number = source.value if operation is SCALAR else source.attributes["value"]
                 if number is None or source.provenance is not None:  # the value of an expression
                     return None
                 value = self._number(source)
                 numbers.append(number)
-                pattern.append(_NUMBER if operation is PARAMETER else _CONSTANT)
+                pattern.append(_NUMBER if operation is SCALAR else _CONSTANT)
             else:
                 leaf, view = source, None
                 transposes = operation is PERMUTE and source.value is None
@@ -365,10 +375,10 @@ class EagerArrays:
         if node.value is not None:
             attempt.reads_stored = True
             return node.value if isinstance(node.value, Node) else None
-        handle = node.handle
-        pending = handle is not None and node.operation not in _CREATIONS
-        if handle is not None and attempt.is_assigned:
-            pending = handle() is not None  # without an array it is a part of the expression
+        user_array = node.user_array
+        pending = user_array is not None and node.operation not in _CREATIONS
+        if user_array is not None and attempt.is_assigned:
+            pending = user_array() is not None  # without an array it is a part of the expression
         if node.is_leaf or (pending and not attempt.is_needed):
             return None
         leaf = attempt.made.get(node) or self._computed(node, attempt)
@@ -382,8 +392,8 @@ def _is_eager(node: Node) -> bool:
     operation = node.operation
     if operation is ARGUMENT or operation is REDISTRIBUTE or node.dtype is bfloat16:
         return False
-    is_mark = operation.mark and operation is not GRADIENT
-    return not (is_mark or operation.version or operation.leaf)
+    is_mark = operation.is_mark and operation is not GRADIENT
+    return not (is_mark or operation.is_version or operation.is_leaf)
 
 
 def _recipe(
@@ -399,9 +409,9 @@ def _recipe(
     `pattern` has the position of each input among the operands. The transposes are operands too,
     which gradients find while they exist, and are built again otherwise.
     """
-    given = [x for x in inputs if x.operation is PARAMETER or x.operation is CONSTANT]
+    given = [x for x in inputs if x.operation is SCALAR or x.operation is CONSTANT]
     numbers = range(operands, operands + len(given))
-    steps: list[Step] = [None] * operands
+    steps: list[RecipeEntry] = [None] * operands
     steps += [NumberStep(x.operation, x.dtype, 0) for x in given]
     next_number = iter(numbers)
     sources: list[int] = []

@@ -2,27 +2,28 @@
 
 The engine finds the program of an expression by its structure. On a miss it builds the graph, with
 leaves in place of evaluated parts, runs the passes and sends the program to the workers once. A run
-then names the program, the handles of its inputs and the values of its parameters.
+then names the program, the numbers of its inputs and the values of its scalars.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Hashable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, final
 
 from magmath.core.bounded_memo import RecentlyUsed
-from magmath.core.cleared_frames import clear_frames
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
+from magmath.core.traceback_cleanup import clear_frames
 from magmath.engine.abandoned_run import AbandonedRun
 from magmath.engine.asynchronous_build import AsynchronousDivision
-from magmath.engine.data_failures import any_can_fail
+from magmath.engine.data_failures import any_pending_fallible
 from magmath.engine.donation import donate, is_small_write, with_former_values
 from magmath.engine.eager_arrays import EagerArrays
 from magmath.engine.found_program import FoundProgram
+from magmath.engine.intermediate_cache import IntermediateCache
+from magmath.engine.intermediate_choice import worthwhile_intermediates
 from magmath.engine.joint_evaluation import JointEvaluation, Pending
-from magmath.engine.kept_intermediates import KeptIntermediates
 from magmath.engine.live_references import is_unobservable, live_intermediates
 from magmath.engine.loop_program import LoopPrograms, has_counted_loop
 from magmath.engine.pending_arrays import note_bytes
@@ -36,29 +37,28 @@ from magmath.engine.result_records import (
     record_by_structure,
     record_provenance,
 )
-from magmath.engine.rng_state import INITIAL_STREAMS, RngState
-from magmath.engine.worthwhile_intermediates import worthwhile_intermediates
+from magmath.engine.stream_state import INITIAL_STREAMS, StreamState
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node, set_value, structure_of, topological
 from magmath.layout import Layout
-from magmath.ops.leaves import CONSTANT, INPUT, PARAMETER, VARIABLE
+from magmath.ops.leaves import CONSTANT, INPUT, SCALAR, VARIABLE
 from magmath.ops.redistribute import REDISTRIBUTE, redistribute
 from magmath.passes.expand import expand
 
 if TYPE_CHECKING:
     from magmath.runtime.messages import Number
     from magmath.runtime.pool import Pool
-    from magmath.runtime.run_handle import RunHandle
+    from magmath.runtime.run_handle import ProgressCallback, RunHandle
 
 MAX_STRUCTURES = 512
 """Structures of expressions whose programs and recipes are found without building a graph."""
 EAGER_WRITES = 64
 """Depth of a pending expression at which the next small write (`x[i] = v`) computes it."""
-EAGER_BYTES = 32 << 10  # the largest array for which eager execution beats a program of one worker
-REPLICATED_BYTES = 128 << 10
+MAX_EAGER_BYTES = 32 << 10
+"""The size of the largest array for which eager execution beats a program of one worker."""
+MAX_REPLICATED_BYTES = 128 << 10
 """The size of the largest array that is replicated by default, not split. Up to this size eager
 execution also beats programs of several workers, which are messages."""
-Progress = Callable[[int, list[float]], None]
 NO_VALUES: Mapping[Node, list[Node]] = {}
 NO_CONTEXT = nullcontext()
 
@@ -78,6 +78,7 @@ class Target(Protocol):
         """Store a new value."""
 
 
+@final
 class _Expression(NamedTuple):
     """What one evaluation computes.
 
@@ -93,6 +94,7 @@ class _Expression(NamedTuple):
     results: Sequence[Node]
 
 
+@final
 class Engine:
     """Compiles and runs the programs of one pool."""
 
@@ -100,32 +102,32 @@ class Engine:
         self.pool = pool
         self.environment = environment_of(pool)
         self.eager_arrays = EagerArrays(pool, self.environment.whole)
-        self.at_once_bytes = EAGER_BYTES if pool.is_inline else REPLICATED_BYTES
-        self.rng_state = RngState(pool.seed)
-        self.initial_rng_state = RngState(pool.seed, INITIAL_STREAMS)
+        self.max_eager_bytes = MAX_EAGER_BYTES if pool.is_inline else MAX_REPLICATED_BYTES
+        self.stream_state = StreamState(pool.seed)
+        self.initial_stream_state = StreamState(pool.seed, INITIAL_STREAMS)
         self._programs = ProgramTable(pool)
         self._found: RecentlyUsed[Hashable, FoundProgram] = RecentlyUsed(MAX_STRUCTURES)
         self._recipes: RecipeMemo = RecentlyUsed(MAX_STRUCTURES)
-        self._intermediates = KeptIntermediates(pool)
+        self._intermediates = IntermediateCache(pool)
         self._joint = JointEvaluation()
         self.loops = LoopPrograms(self)
         self._last: RunHandle | None = None
-        self._uncertain: RunHandle | None = None  # the last run that can fail for some data
-        self.recorder: Callable[[RunHandle], object] | None = None  # receives runs to profile
+        self._last_fallible_run: RunHandle | None = None  # the last run that can fail for some data
+        self.profiler: Callable[[RunHandle], object] | None = None  # receives runs to profile
         self.copies = RedistributionCache(pool.workers, pool.memory_limit)
         self._needed_copies = NeededCopies()
 
     @property
-    def at_once_bytes(self) -> int:
+    def max_eager_bytes(self) -> int:
         """The size of the largest arrays that are computed without a program."""
-        return self._at_once_bytes
+        return self._max_eager_bytes
 
-    @at_once_bytes.setter
-    def at_once_bytes(self, nbytes: int) -> None:
-        self._at_once_bytes = nbytes
+    @max_eager_bytes.setter
+    def max_eager_bytes(self, nbytes: int) -> None:
+        self._max_eager_bytes = nbytes
         pool = self.pool
         here = not pool.deterministic and pool.memory_limit is None and pool.is_on_cpu
-        self.eager_arrays.most = nbytes if here else 0
+        self.eager_arrays.max_eager_bytes = nbytes if here else 0
 
     def compile(
         self,
@@ -156,7 +158,7 @@ class Engine:
         leaves: Sequence[Node],
         *,
         steps: int = 1,
-        progress: Progress | None = None,
+        progress: ProgressCallback | None = None,
         asynchronous: bool = False,
     ) -> tuple[list[RemoteArray], RunHandle]:
         """Run a program on the data of `leaves`; return the data of the outputs and the run.
@@ -165,7 +167,7 @@ class Engine:
         data of another pool.
         """
         given = [remote_array_of(leaves[i]) for i in compiled.inputs]
-        numbers = [leaves[i].value for i in compiled.parameters]
+        numbers = [leaves[i].value for i in compiled.scalars]
         return self.start(
             compiled, given, numbers, steps=steps, progress=progress, asynchronous=asynchronous
         )
@@ -177,16 +179,16 @@ class Engine:
         numbers: Sequence[Number],
         *,
         steps: int = 1,
-        progress: Progress | None = None,
+        progress: ProgressCallback | None = None,
         asynchronous: bool = False,
     ) -> tuple[list[RemoteArray], RunHandle]:
-        """Like `run`, with the program's input arrays and parameter values in order."""
+        """Like `run`, with the program's input arrays and scalars in order."""
         if self.pool.memory_limit is not None:
             self.copies.make_room(self.pool.array_bytes)
-        timed = self.recorder is not None
+        timed = self.profiler is not None
         run = self.pool.run(
             compiled.identifier,
-            self.handles(given),
+            self.numbers_of(given),
             numbers,
             steps=steps,
             progress=progress,
@@ -194,17 +196,17 @@ class Engine:
             asynchronous=asynchronous,
         )
         self._last = run
-        if compiled.can_fail and not self.pool.is_inline:
-            self._uncertain = run
-        if self.recorder is not None:
+        if compiled.is_fallible and not self.pool.is_inline:
+            self._last_fallible_run = run
+        if self.profiler is not None:
             run.values()
-            self.recorder(run)
+            self.profiler(run)
         outputs = []
-        for handle, (shape, dtype, layout) in zip(run.outputs, compiled.results, strict=True):
-            outputs.append(RemoteArray(self.pool, handle, shape, dtype, layout, run))
+        for number, (shape, dtype, layout) in zip(run.outputs, compiled.results, strict=True):
+            outputs.append(RemoteArray(self.pool, number, shape, dtype, layout, run))
         note_bytes(compiled.result_bytes)
         if run.can_be_abandoned and self.pool.memory_limit is None:
-            run.repeat = AbandonedRun(compiled, tuple(given), tuple(numbers), outputs)
+            run.recovery = AbandonedRun(compiled, tuple(given), tuple(numbers), outputs)
         if self.pool.interrupts.count:
             self.pool.interrupt_point()
         return outputs, run
@@ -213,29 +215,33 @@ class Engine:
         """Recompute those of the arrays whose run was interrupted and abandoned."""
         for data in given:
             run = data.origin
-            if run is not None and run.repeat is not None and self.pool.was_abandoned(data.handle):
-                run.repeat.repeat(self.start)
+            if (
+                run is not None
+                and run.recovery is not None
+                and self.pool.was_abandoned(data.number)
+            ):
+                run.recovery.rerun(self.start)
 
-    def settle(self) -> None:
+    def wait_for_fallible_run(self) -> None:
         """Wait for the last run that can fail for its data; raise its failure. This precedes what
         would replace values by results of such runs."""
-        run = self._uncertain
+        run = self._last_fallible_run
         if run is not None:
             if run.is_pending:
                 run.wait()
-            self._uncertain = None
+            self._last_fallible_run = None
 
     def wait(self) -> None:
         """Wait until all started runs are done. Raises their failures."""
         if self._last is not None:
             self._last.values()
 
-    def handles(self, given: Sequence[RemoteArray]) -> list[int]:
-        """Return the handles of arrays. Raises MagmathError for data of another pool."""
+    def numbers_of(self, given: Sequence[RemoteArray]) -> list[int]:
+        """Return the numbers of arrays. Raises MagmathError for data of another pool."""
         if self.pool.any_failed:
             self.restore(given)
         return [
-            data.handle if data.pool is self.pool else self._checked(data).handle for data in given
+            data.number if data.pool is self.pool else self._checked(data).number for data in given
         ]
 
     def _checked(self, data: RemoteArray) -> RemoteArray:
@@ -252,7 +258,7 @@ class Engine:
         Raises TracingError for nodes that depend on arguments of a function that is being traced.
         """
         known = {node: self.redistributed(node) for node in nodes if _is_copy(node)}
-        if self.eager_arrays.most > 0 and self.recorder is None:
+        if self.eager_arrays.max_eager_bytes > 0 and self.profiler is None:
             for node in nodes:
                 leaf = None if node in known else self.eager_arrays.value_leaf(node)
                 if leaf is not None:
@@ -269,14 +275,14 @@ class Engine:
         If an operation can fail depending on its data, this waits for the result first, so that the
         variables keep their values after a failure.
         """
-        self.settle()
+        self.wait_for_fallible_run()
         self.forget_failed()
         nodes = dict.fromkeys([node for _, node in pairs])
         eager = self._assigned_eagerly(pairs)
         known = {node: node.known for node in nodes}
         requested = tuple([node for node in nodes if _is_pending(node) and node not in eager])
         order = topological(requested, cut=True)
-        certain = not any_can_fail(order)
+        certain = not any_pending_fallible(order)
         overwritten = {node: v.release() for v, node in pairs} if certain else {}
         with self.pool.defer_interrupts():
             if requested:
@@ -290,14 +296,14 @@ class Engine:
 
     def _assigned_eagerly(self, pairs: Sequence[tuple[Target, Node]]) -> dict[Node, RemoteArray]:
         """Return the values of small pending nodes that this process computes."""
-        if not self.eager_arrays.most or self.recorder is not None:
+        if not self.eager_arrays.max_eager_bytes or self.profiler is not None:
             return {}
-        found = {
+        values = {
             node: self.eager_arrays.assigned_value(node, v.layout)
             for v, node in pairs
             if _is_pending(node)
         }
-        return {node: data for node, data in found.items() if data is not None}
+        return {node: data for node, data in values.items() if data is not None}
 
     def _values_of(
         self, requested: tuple[Node, ...], overwritten: Mapping[Node, list[Node]] = NO_VALUES
@@ -324,10 +330,10 @@ class Engine:
         if lowered:
             simpler = expand(self.cut(Graph(outputs)))
             order, expanded = simpler.nodes, simpler.outputs
-        handles = self._eager_handles(order, expanded)
-        if handles is not None:
-            made = self._execute_eagerly(order, expanded, handles)
-            known = dict(zip(outputs, map(leaf_of, made), strict=True))
+        numbers = self._eager_numbers(order, expanded)
+        if numbers is not None:
+            data = self._execute_eagerly(order, expanded, numbers)
+            known = dict(zip(outputs, map(leaf_of, data), strict=True))
             record_provenance(known, expression.order, expression.held)
         else:
             targets: tuple[Node | None, ...] = ()
@@ -372,11 +378,11 @@ class Engine:
         the leaves whose memory it reuses."""
         donated = [leaf for leaf in targets if leaf is not None]
         if donated:
-            self.settle()
+            self.wait_for_fallible_run()
         with self.pool.defer_interrupts() if donated else NO_CONTEXT:
             structure = structure_of(expression.order, outputs, targets)
-            made = self._run_program(expression.order, outputs, targets, structure)
-            known = dict(zip(outputs, map(leaf_of, made), strict=True))
+            data = self._run_program(expression.order, outputs, targets, structure)
+            known = dict(zip(outputs, map(leaf_of, data), strict=True))
             record_by_structure(
                 known, expression.order, expression.held, donated, structure, self._recipes
             )
@@ -391,7 +397,7 @@ class Engine:
         Worker processes report failures later. In this process nothing fails after the only write,
         which checks its indices first.
         """
-        if not any_can_fail(order):
+        if not any_pending_fallible(order):
             return True
         writes = [x for x in order if x.operation.overwrites_first and x.value is None]
         return self.pool.is_inline and len(requested) == 1 and writes == list(requested)
@@ -405,19 +411,19 @@ class Engine:
     ) -> list[RemoteArray]:
         """Compute nodes by their program, which is found by the structure of the expression."""
         key, leaves = structure
-        found = self._found.find(key)
-        compiled = None if found is None else found.compiled()
-        if found is None or compiled is None:
+        program = self._found.find(key)
+        compiled = None if program is None else program.compiled()
+        if program is None or compiled is None:
             with paused_gc(), stage("look up"):
                 graph = self.cut(Graph(requested, targets), order)
                 copied = self.with_copies(graph, make=True)
                 compiled = self.compile(copied)
             if copied is not graph:  # it reads copies of some leaves
                 return self.run(compiled, copied.leaves)[0]
-            found = FoundProgram(compiled, graph, leaves)
-            self._found.store(key, found)
+            program = FoundProgram(compiled, graph, leaves)
+            self._found.store(key, program)
         self._programs.note_use(compiled)
-        return self.start(compiled, *found.operands(leaves))[0]
+        return self.start(compiled, *program.operands(leaves))[0]
 
     def _set_intermediates(
         self,
@@ -431,10 +437,10 @@ class Engine:
         Their arrays drop the expression, unless it serves gradients by variables, or recomputation
         after a failure. Arrays of `results`, whose gradients exist, drop it like requested ones.
         """
-        certain = bool(nodes) and not any_can_fail(expression)
+        certain = bool(nodes) and not any_pending_fallible(expression)
         for node in nodes:
             can_drop = certain and (not node.reads_version or node in results)
-            array = node.handle() if can_drop and node.handle is not None else None
+            array = node.user_array() if can_drop and node.user_array is not None else None
             if array is not None and array.node is node:
                 array.set_known(known[node])
                 continue
@@ -486,7 +492,7 @@ class Engine:
         """Register an array after an update in place: a later evaluation of other arrays may
         compute it in the same program. Small arrays are computed when they are read."""
         signature = node.signature
-        if signature is not None and signature.nbytes > self.at_once_bytes:
+        if signature is not None and signature.nbytes > self.max_eager_bytes:
             self._joint.note_update(array)
 
     def note_gradients(self, gradients: Sequence[Pending], value: Pending) -> None:
@@ -499,12 +505,12 @@ class Engine:
     def _can_execute_eagerly(self) -> bool:
         """True if the worker of this process may compute small nodes without a program."""
         pool_can = self.pool.is_inline and not self.environment.deterministic
-        return pool_can and self.recorder is None
+        return pool_can and self.profiler is None
 
     def is_executed_eagerly(self, node: Node) -> bool:
         """Return True if the worker of this process computes the node, and others of its size,
         without a program."""
-        return self._can_execute_eagerly and node.nbytes <= self.at_once_bytes
+        return self._can_execute_eagerly and node.nbytes <= self.max_eager_bytes
 
     def should_evaluate_now(self, own: Sequence[Node]) -> bool:
         """Return True if a written array, the first of `own`, should be computed at once.
@@ -515,56 +521,56 @@ class Engine:
         """
         written = own[0]
         if self.is_executed_eagerly(written):
-            if written.depth < EAGER_WRITES and is_small_write(written, self.at_once_bytes):
+            if written.depth < EAGER_WRITES and is_small_write(written, self.max_eager_bytes):
                 return False
         elif any(x.operation.overwrites_first and x.value is None for x in written.inputs[:1]):
             return False
         return is_unobservable(topological(own[:1], cut=True), own)
 
-    def _eager_handles(
+    def _eager_numbers(
         self, order: Sequence[Node], requested: Sequence[Node]
     ) -> dict[Node, int] | None:
-        """Return the handles of leaves and evaluated nodes if the nodes are computed eagerly.
+        """Return the numbers of leaves and evaluated nodes if the nodes are computed eagerly.
 
         Returns None if a program computes them. Eager execution needs the worker of this process
         and small arrays, each whole on that worker. Raises TracingError for an argument of a
         function that is being traced.
         """
-        pool, most = self.pool, self.at_once_bytes
+        pool, max_bytes = self.pool, self.max_eager_bytes
         small = self._can_execute_eagerly
-        small &= not any(node.operation.leaf or node.operation is CONSTANT for node in requested)
+        small &= not any(node.operation.is_leaf or node.operation is CONSTANT for node in requested)
         given: dict[Node, int] = {}
         for node in order:
             operation, value = node.operation, node.value
-            if operation is PARAMETER or operation is VARIABLE:
+            if operation is SCALAR or operation is VARIABLE:
                 if value is None or operation is VARIABLE:
                     raise no_value_error()
             elif not small:
                 continue
-            elif value is not None or operation.leaf:
+            elif value is not None or operation.is_leaf:
                 data = remote_array_of(node)
-                small = data.layout.is_on_single_worker and data.nbytes <= most
-                given[node] = data.handle if data.pool is pool else self._checked(data).handle
+                small = data.layout.is_on_single_worker and data.nbytes <= max_bytes
+                given[node] = data.number if data.pool is pool else self._checked(data).number
             else:
-                small = node.nbytes <= most and operation is not REDISTRIBUTE
+                small = node.nbytes <= max_bytes and operation is not REDISTRIBUTE
         return given if small else None
 
     def _execute_eagerly(
         self, order: Sequence[Node], requested: Sequence[Node], given: dict[Node, int]
     ) -> list[RemoteArray]:
         different = list(dict.fromkeys(requested))  # a mark and its value are the same node now
-        made = self.pool.compute(order, different, given)
-        note_bytes(self.at_once_bytes * len(different))  # at most
-        found = [
-            RemoteArray(self.pool, handle, node.shape, node.dtype, layout)
-            for node, (handle, layout) in zip(different, made, strict=True)
+        outputs = self.pool.compute(order, different, given)
+        note_bytes(self.max_eager_bytes * len(different))  # at most
+        arrays = [
+            RemoteArray(self.pool, number, node.shape, node.dtype, layout)
+            for node, (number, layout) in zip(different, outputs, strict=True)
         ]
         if len(different) < len(requested):
-            data = dict(zip(different, found, strict=True))
-            found = [data[node] for node in requested]
+            data = dict(zip(different, arrays, strict=True))
+            arrays = [data[node] for node in requested]
         if self.pool.interrupts.count:
             self.pool.interrupt_point()
-        return found
+        return arrays
 
     def cut(self, graph: Graph, order: Sequence[Node] | None = None) -> Graph:
         """Return the graph with leaves in place of evaluated nodes.
@@ -575,7 +581,7 @@ class Engine:
         new: dict[Node, Node] = {}
         known = None if order is None or any(graph.targets) else order
         for node in topological(graph.roots, cut=True) if known is None else known:
-            if node.operation.leaf:
+            if node.operation.is_leaf:
                 new[node] = node
             elif node.value is not None:
                 new[node] = node.value
@@ -587,7 +593,7 @@ class Engine:
 
 def _is_pending(node: Node) -> bool:
     """Return True for a node without a computed value."""
-    return node.value is None or node.operation is PARAMETER
+    return node.value is None or node.operation is SCALAR
 
 
 def _is_copy(node: Node) -> bool:

@@ -23,16 +23,16 @@ class FoundProgram:
     leaves   its leaves in the order of `structure_of`
     """
 
-    __slots__ = ("_inputs", "_parameters", "compiled")
+    __slots__ = ("_inputs", "_scalars", "compiled")
 
     def __init__(self, compiled: Compiled, graph: Graph, leaves: Sequence[Node]) -> None:
         position = {leaf: i for i, leaf in enumerate(leaves)}
         own = graph.leaves
         self.compiled = ref(compiled)
         self._inputs = [position[own[i]] for i in compiled.inputs]
-        self._parameters = [position[own[i]] for i in compiled.parameters]
+        self._scalars = [position[own[i]] for i in compiled.scalars]
 
     def operands(self, leaves: Sequence[Node]) -> tuple[list[RemoteArray], list[Number]]:
-        """Return the program's input arrays and parameter values, given an expression's leaves."""
+        """Return the program's input arrays and scalars, given an expression's leaves."""
         given = [remote_array_of(leaves[i]) for i in self._inputs]
-        return given, [leaves[i].value for i in self._parameters]
+        return given, [leaves[i].value for i in self._scalars]

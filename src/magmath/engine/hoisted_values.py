@@ -1,7 +1,7 @@
 """The hoisted values of a compiled function, computed once for each state of its variables.
 
 `passes/hoisting.py` finds them. They are kept while the function exists; the arrays from which they
-are computed are compared by their handles, which change with every assignment.
+are computed are compared by their numbers, which change with every assignment.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ if TYPE_CHECKING:
     from magmath.engine.engine import Engine
 
 
+@final
 @dataclass(frozen=True)
-class Separated:
+class HoistedGraph:
     """A graph without its hoisted values.
 
     graph     what each call computes; it reads the hoisted values as leaves
     hoisted   the source of these leaves
-    versions  the parameters of `graph` that are versions, each with its leaf: one of those of
+    versions  the scalars of `graph` that are versions, each with its leaf: one of those of
               hoisted values, or a leaf of the whole graph
     """
 
@@ -43,7 +44,7 @@ class Separated:
     versions: Mapping[Node, Node]
 
 
-def separate(engine: Engine, graph: Graph, varying: Collection[Node]) -> Separated | None:
+def hoist(engine: Engine, graph: Graph, varying: Collection[Node]) -> HoistedGraph | None:
     """Return a graph without the values that do not depend on the leaves `varying`; None if there
     are none.
 
@@ -56,9 +57,9 @@ def separate(engine: Engine, graph: Graph, varying: Collection[Node]) -> Separat
     values = values_to_keep(graph, nodes)
     hoisted = HoistedValues(engine, values)
     rest = with_leaves(graph, values, hoisted.leaves)
-    unchanged = {leaf for leaf in graph.leaves if leaf in nodes and leaf.name != "parameter"}
+    unchanged = {leaf for leaf in graph.leaves if leaf in nodes and leaf.name != "scalar"}
     rest, versions = with_versions(rest, unchanged | set(hoisted.leaves))
-    return Separated(rest, hoisted, versions) if values or versions else None
+    return HoistedGraph(rest, hoisted, versions) if values or versions else None
 
 
 @final
@@ -67,7 +68,7 @@ class HoistedValues:
 
     def __init__(self, engine: Engine, values: Sequence[Node]) -> None:
         self._engine = engine
-        self._handles: Sequence[int] | None = None
+        self._numbers: Sequence[int] | None = None
         self._data: Mapping[Node, RemoteArray] = {}
         self.leaves: list[Node] = []
         if not values:
@@ -82,7 +83,7 @@ class HoistedValues:
         """Return the value in the layout of the arrays below it, if all workers store these."""
         if self._engine.environment.workers == 1:
             return node
-        layouts = [x.layout for x in Graph((node,)).leaves if x.name != "parameter"]
+        layouts = [x.layout for x in Graph((node,)).leaves if x.name != "scalar"]
         known = [layout for layout in layouts if layout is not None and layout.is_replicated]
         if not known or len(known) < len(layouts):
             return node
@@ -93,10 +94,10 @@ class HoistedValues:
         """Return the current data by leaf; compute them if their operands have changed."""
         if not self.leaves:
             return self._data
-        handles = self._engine.handles([remote_array_of(leaf) for leaf in self._read])
+        numbers = self._engine.numbers_of([remote_array_of(leaf) for leaf in self._read])
         pool = self._engine.pool
-        failed = pool.any_failed and any(pool.has_failed(x.handle) for x in self._data.values())
-        if handles != self._handles or failed:
+        failed = pool.any_failed and any(pool.has_failed(x.number) for x in self._data.values())
+        if numbers != self._numbers or failed:
             made, _ = self._engine.run(self._compiled, self._graph.leaves)
-            self._handles, self._data = handles, dict(zip(self.leaves, made, strict=True))
+            self._numbers, self._data = numbers, dict(zip(self.leaves, made, strict=True))
         return self._data

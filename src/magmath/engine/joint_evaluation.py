@@ -27,9 +27,9 @@ from typing import NamedTuple, TypeAlias, final
 from weakref import ref
 
 from magmath.engine.array_handle import ArrayHandle
-from magmath.engine.data_failures import can_fail
+from magmath.engine.data_failures import is_pending_and_fallible
 from magmath.graph import Node, topological
-from magmath.ops.leaves import CONSTANT, PARAMETER
+from magmath.ops.leaves import CONSTANT, SCALAR
 
 MAX_UPDATES = 16
 """Number of the latest updates that are searched."""
@@ -37,13 +37,14 @@ MAX_CALLS = 4
 """Number of the latest calls of `grad` whose results are searched."""
 MAX_OPERATIONS = 16
 """Maximum number of operations that an update may add to an evaluation."""
-_NUMBERS = frozenset({CONSTANT, PARAMETER})
+_NUMBERS = frozenset({CONSTANT, SCALAR})
 """Operations of nodes that are numbers."""
 
 
 Pending: TypeAlias = ArrayHandle
 
 
+@final
 class _Noted(NamedTuple):
     """A result of differentiation: the array, and its node at that time, which an update in place
     replaces."""
@@ -64,6 +65,7 @@ class _Noted(NamedTuple):
         return None if original.value is not None or original.is_leaf_or_constant else original
 
 
+@final
 class _Call(NamedTuple):
     """The results of a call of `grad`."""
 
@@ -71,6 +73,7 @@ class _Call(NamedTuple):
     value: _Noted
 
 
+@final
 class _OfThread(local):
     """The latest updates and calls of a thread."""
 
@@ -118,7 +121,11 @@ class JointEvaluation:
             value = call.value.node
             nodes += [] if value is None else [value]
             others = [node for node in nodes if node not in pending]
-            if not any(can_fail(x) for x in topological(others, cut=True) if x not in pending):
+            if not any(
+                is_pending_and_fallible(x)
+                for x in topological(others, cut=True)
+                if x not in pending
+            ):
                 found |= dict.fromkeys(others)
         return list(found)
 

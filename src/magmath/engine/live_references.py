@@ -1,7 +1,8 @@
-"""Which nodes have references outside of an expression, by Python's reference counts.
+"""Live references: finds the nodes that are referenced outside of an expression, by Python's
+reference counts.
 
-So an expression is known to be the only reader of an array, whose memory can then be reused, and
-user code is known to hold an intermediate value, which is then stored.
+If an expression is the only reader of an array, the array's memory can be reused. If user code
+holds an intermediate value, the value is stored.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def bytes_held_alone(order: Sequence[Node]) -> int:
     """Return the bytes of the evaluated arrays that only a pending expression references."""
     held = referenced_elsewhere(order)
     known = [x for x in order if x not in held and (x.value is not None or x.name == "input")]
-    alone = [x for x in known if x.operation.name != "parameter" and is_value_owned(x)]
+    alone = [x for x in known if x.operation.name != "scalar" and is_value_owned(x)]
     return sum([x.nbytes for x in alone])
 
 
@@ -94,7 +95,7 @@ def is_referenced(former: list[Node], order: Sequence[Node] = ()) -> bool:
     expression `order` that have no references outside of it. The variable refers to the leaf and to
     its data; a version refers to the leaf twice.
     """
-    versions = [node for node in order if node.operation.version and node.value is former[0]]
+    versions = [node for node in order if node.operation.is_version and node.value is former[0]]
     if referenced_elsewhere(order).intersection(versions):
         return True
     leaf, data = _references_in_list(former), _references_in_list([former[0].value])
@@ -114,5 +115,5 @@ def is_unobservable(order: Sequence[Node], own: Sequence[Node]) -> bool:
 
 def has_array(node: Node) -> bool:
     """Return True if an array of user code refers to this node."""
-    array = None if node.handle is None else node.handle()
+    array = None if node.user_array is None else node.user_array()
     return array is not None and array.node is node

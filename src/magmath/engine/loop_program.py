@@ -190,8 +190,8 @@ class _LoopProgram:
         values = dict(zip(self._places, (*own, *read), strict=True))
         leaves, compiled = self._graph.leaves, self._compiled
         given = [remote_array_of(values.get(leaves[i], leaves[i])) for i in compiled.inputs]
-        numbers = [leaves[i].value for i in compiled.parameters]
+        numbers = [leaves[i].value for i in compiled.scalars]
         made, run = self._engine.start(compiled, given, numbers, steps=self._steps)
-        if compiled.can_fail:
+        if compiled.is_fallible:
             run.values()
         return [leaf_of(one) for one in made[:-1]]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import final
 
 from magmath.core.byte_sizes import format_bytes
 from magmath.errors import MemoryLimitError
@@ -18,9 +19,10 @@ from magmath.program.arena import arrange
 from magmath.program.instructions import Call, Program, Slot
 
 _MAX_SHOWN = 5
-UNUSED = 0.05  # the part of the room that is left for gaps between the blocks of the heap
+GAP_SHARE = 0.05  # the part of the room that is left for gaps between the blocks of the heap
 
 
+@final
 @dataclass(frozen=True)
 class Need:
     """The bytes that a program needs on the worker that needs most.
@@ -45,11 +47,11 @@ def need_of(program: Program) -> Need:
     for i in own:
         changes[slots[i].first] += _bytes(slots[i])
         changes[slots[i].last + 1] -= _bytes(slots[i])
-    peak, most, now = 0, -1, 0
+    peak, peak_bytes, now = 0, -1, 0
     for position in sorted(changes):
         now += changes[position]
-        if now > most:
-            peak, most = position, now
+        if now > peak_bytes:
+            peak, peak_bytes = position, now
     alive = {i for i in own if slots[i].first <= peak <= slots[i].last}
     largest = sorted(alive | held, key=lambda i: -_bytes(slots[i]))
     return Need(arrange(program).nbytes + sum(_bytes(slots[i]) for i in held), largest)
@@ -91,7 +93,7 @@ def _bytes(slot: Slot) -> int:
 
 def _recomputing(program: Program) -> str:
     """Return the number of values that the program computes twice, in words."""
-    again = sum([isinstance(x, Call) and x.again for x in program.instructions])
+    again = sum([isinstance(x, Call) and x.is_recomputation for x in program.instructions])
     return f", although it computes {again} intermediates twice" if again else ""
 
 
@@ -113,6 +115,6 @@ def _smaller_batch(program: Program, need: Need, limit: int) -> str:
     if not extents:
         return ""
     ((batch, nbytes),) = extents.most_common(1)
-    room = int((1 - UNUSED) * limit)
+    room = int((1 - GAP_SHARE) * limit)
     fitting = (room - (need.nbytes - nbytes)) * batch // nbytes
     return f"reduce the batch from {batch} to about {fitting}, " if 1 <= fitting < batch else ""

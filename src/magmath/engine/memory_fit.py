@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import final
 
-from magmath.engine.memory_check import UNUSED, could_exceed, need_of
+from magmath.engine.memory_check import GAP_SHARE, could_exceed, need_of
 from magmath.passes import pipeline
 from magmath.passes.environment import Environment
 from magmath.passes.node_cost import node_seconds
@@ -20,6 +21,7 @@ from magmath.program.instructions import Program
 ROUNDS = 4
 
 
+@final
 @dataclass(frozen=True)
 class _Attempt:
     """A program, the bytes that it needs on a worker, and the seconds of second computations."""
@@ -47,15 +49,15 @@ def fit_memory(
     attempts = [_Attempt(program, need_of(program).nbytes, 0.0)]
     if attempts[0].nbytes <= room:
         return program
-    aim = int(room * (1 - UNUSED))
+    aim = int(room * (1 - GAP_SHARE))
     excess = attempts[0].nbytes - aim
     while excess > 0 and len(attempts) <= ROUNDS:
         plan = pipeline.rematerialized(planned, environment, excess)
         made = lower_plan(plan)
-        seconds = sum([node_seconds(node, environment) for node in plan.first])
+        seconds = sum([node_seconds(node, environment) for node in plan.originals])
         attempts.append(_Attempt(made, need_of(made).nbytes, seconds))
         missing = attempts[-1].nbytes - aim
-        is_close = -UNUSED * room <= missing <= 0
+        is_close = -GAP_SHARE * room <= missing <= 0
         if is_close or (missing > 0 and attempts[-1].nbytes >= attempts[-2].nbytes):
             break
         excess += missing

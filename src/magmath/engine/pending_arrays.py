@@ -27,9 +27,9 @@ from typing import Protocol
 
 from magmath.engine import tracing
 from magmath.engine.array_handle import ArrayHandle
-from magmath.engine.data_failures import may_fail
-from magmath.engine.kept_expressions import keeps_expressions
+from magmath.engine.data_failures import is_fallible
 from magmath.engine.remote_array import remote_array_of
+from magmath.engine.retained_expressions import keeps_expressions
 from magmath.errors import MemoryLimitError
 from magmath.graph import Node, topological
 from magmath.ops.leaves import INPUT
@@ -93,8 +93,8 @@ def limit_held_bytes(engine: EngineMemory) -> None:
 
 def _pending() -> list[ArrayHandle]:
     """Return the pending arrays of this thread, the shallowest expressions first."""
-    own, handle = get_ident(), ArrayHandle
-    arrays = [x for x in gc.get_objects() if issubclass(type(x), handle)]
+    own, array_class = get_ident(), ArrayHandle
+    arrays = [x for x in gc.get_objects() if issubclass(type(x), array_class)]
     found = [x for x in arrays if getattr(x, "thread", None) == own and not x.is_known()]
     return sorted(found, key=lambda x: x.node.depth)
 
@@ -110,7 +110,7 @@ def _compute_holders(engine: EngineMemory) -> None:
         if array.is_known() or node.reads_version:
             continue
         order = topological((node,))
-        if any(x.reads_version or may_fail(x) or _is_unknown(x) for x in order):
+        if any(x.reads_version or is_fallible(x) or _is_unknown(x) for x in order):
             continue
         values = [remote_array_of(x) for x in order if _has_value(x)]
         if any(x.pool is not engine.pool for x in values):

@@ -16,7 +16,7 @@ from magmath.engine.array_handle import ArrayHandle
 from magmath.graph import Node, provenance_of, topological
 from magmath.graph.recorded_operands import VersionOperand
 
-FEWEST = 1024
+MIN_KEPT_READERS = 1024
 """Number of registered references above which those to released arrays, and to arrays that keep no
 values, are dropped."""
 
@@ -26,23 +26,23 @@ class _RegisteredReader:
     """A weak reference to an array, and the values that it reads of each variable, found on first
     use."""
 
-    __slots__ = ("_handle", "_values")
+    __slots__ = ("_array", "_values")
 
-    def __init__(self, handle: ArrayHandle) -> None:
-        self._handle = ref(handle)
+    def __init__(self, array: ArrayHandle) -> None:
+        self._array = ref(array)
         self._values: dict[Node, list[ref[Node]]] | None = None
 
-    def handle(self) -> ArrayHandle | None:
+    def array(self) -> ArrayHandle | None:
         """Return the array if it exists and keeps values of variables, otherwise None."""
-        handle = self._handle()
-        return handle if handle is not None and handle.keeps_values else None
+        array = self._array()
+        return array if array is not None and array.keeps_values else None
 
     def reads_former_value(self, current: Mapping[Node, Node]) -> bool:
         """Return True if it reads a former value of one of these variables, whose current values
         are given."""
         if self._values is None:
-            handle = self._handle()
-            self._values = {} if handle is None else _values_read(handle)
+            array = self._array()
+            self._values = {} if array is None else _values_read(array)
         values = self._values
         return any(
             read() is not current[variable]
@@ -51,17 +51,19 @@ class _RegisteredReader:
         )
 
 
-def _values_read(handle: ArrayHandle) -> dict[Node, list[ref[Node]]]:
+def _values_read(array: ArrayHandle) -> dict[Node, list[ref[Node]]]:
     """Return weak references to the leaves of values of variables that an expression reads, by
     variable."""
-    node = handle.node
+    node = array.node
     provenance = provenance_of(node)
     if provenance is not None:  # it was evaluated
         operands = provenance.direct_operands()
         read = [(x.variable, x.leaf) for x in operands if isinstance(x, VersionOperand)]
     else:
         order = topological((node,), cut=True)
-        read = [(node.inputs[0], ref(node.inputs[1])) for node in order if node.operation.version]
+        read = [
+            (node.inputs[0], ref(node.inputs[1])) for node in order if node.operation.is_version
+        ]
     found: dict[Node, list[ref[Node]]] = {}
     for variable, leaf in read:
         found.setdefault(variable, []).append(leaf)
@@ -69,16 +71,16 @@ def _values_read(handle: ArrayHandle) -> dict[Node, list[ref[Node]]]:
 
 
 _readers: list[_RegisteredReader] = []
-_most = FEWEST
+_max_readers = MIN_KEPT_READERS
 
 
-def note_reader(handle: ArrayHandle) -> None:
+def note_reader(array: ArrayHandle) -> None:
     """Register an array whose expression reads the value of a variable."""
-    global _most
-    _readers.append(_RegisteredReader(handle))
-    if len(_readers) > _most:
+    global _max_readers
+    _readers.append(_RegisteredReader(array))
+    if len(_readers) > _max_readers:
         _drop_released()
-        _most = max(FEWEST, 2 * len(_readers))
+        _max_readers = max(MIN_KEPT_READERS, 2 * len(_readers))
 
 
 def readers_of_former_values(values: Iterable[tuple[Node, Node]]) -> list[Any]:
@@ -90,11 +92,11 @@ def readers_of_former_values(values: Iterable[tuple[Node, Node]]) -> list[Any]:
     current = dict(values)
     found = []
     for reader in _readers:
-        handle = reader.handle()
-        if handle is not None and reader.reads_former_value(current):
-            found.append(handle)
+        array = reader.array()
+        if array is not None and reader.reads_former_value(current):
+            found.append(array)
     return found
 
 
 def _drop_released() -> None:
-    _readers[:] = [reader for reader in _readers if reader.handle() is not None]
+    _readers[:] = [reader for reader in _readers if reader.array() is not None]

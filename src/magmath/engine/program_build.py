@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 import msgspec
 
@@ -30,6 +30,7 @@ UNSENT = -1
 """The identifier of a program that the workers do not have."""
 
 
+@final
 @dataclass(frozen=True)
 class Compiled:
     """A program on the workers, and the positions of the graph leaves that it reads."""
@@ -37,8 +38,8 @@ class Compiled:
     identifier: int
     program: Program
     inputs: tuple[int, ...]
-    parameters: tuple[int, ...]
-    can_fail: bool = False
+    scalars: tuple[int, ...]
+    is_fallible: bool = False
     """True if it fails for some data (`engine/data_failures.py`)."""
 
     @cached_property
@@ -123,14 +124,14 @@ def _team_program(
         return None
     team_environment = _team_environment(environment)
     lanes = {
-        leaf: leaf.replace((), team_environment.whole(leaf.shape, shared=leaf.name != "parameter"))
+        leaf: leaf.replace((), team_environment.whole(leaf.shape, shared=leaf.name != "scalar"))
         for leaf in graph.leaves
     }
     shared = Graph(graph.outputs, graph.targets, graph.emitted).substituted(lanes)
     team = lowered(shared, team_environment)
-    same = (team.inputs, team.parameters, team.program.donated) == (
+    same = (team.inputs, team.scalars, team.program.donated) == (
         single.inputs,
-        single.parameters,
+        single.scalars,
         single.program.donated,
     )
     return team.program if same else None
@@ -157,8 +158,8 @@ def lowered(
     planned = pipeline.run(graph, environment, changing)
     position = {leaf: i for i, leaf in enumerate(graph.leaves)}
     used = sorted(planned.graph.leaves, key=position.__getitem__)
-    inputs = [leaf for leaf in used if leaf.name != "parameter"]
-    parameters = [leaf for leaf in used if leaf.name == "parameter"]
+    inputs = [leaf for leaf in used if leaf.name != "scalar"]
+    scalars = [leaf for leaf in used if leaf.name == "scalar"]
     number = {leaf: i for i, leaf in enumerate(inputs)}
     donated = {
         i: number[target] for i, target in enumerate(planned.graph.targets) if target is not None
@@ -166,7 +167,7 @@ def lowered(
 
     def lower_plan(planned: pipeline.Planned) -> Program:
         with stage("lower"):
-            return lower(planned, inputs, parameters, environment, donated)
+            return lower(planned, inputs, scalars, environment, donated)
 
     program = lower_plan(planned)
     if room is not None:
@@ -175,5 +176,5 @@ def lowered(
         UNSENT,
         program,
         tuple(position[leaf] for leaf in inputs),
-        tuple(position[leaf] for leaf in parameters),
+        tuple(position[leaf] for leaf in scalars),
     )

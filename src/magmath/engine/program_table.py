@@ -16,7 +16,7 @@ import msgspec
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import count, stage
 from magmath.engine.asynchronous_build import AsynchronousDivision, build_asynchronous
-from magmath.engine.data_failures import program_can_fail
+from magmath.engine.data_failures import is_fallible_program
 from magmath.engine.memory_check import check_memory
 from magmath.engine.program_build import Compiled, build_program
 from magmath.graph import Graph, Node
@@ -123,8 +123,8 @@ class ProgramTable:
             check_memory(program, pool.memory_bound, pool.array_bytes)
             with stage("send"):
                 identifier = pool.define(program)
-        fails = program_can_fail(graph, in_range)
-        return replace(built, program=program, identifier=identifier, can_fail=fails)
+        fails = is_fallible_program(graph, in_range)
+        return replace(built, program=program, identifier=identifier, is_fallible=fails)
 
     def _room_for(self, graph: Graph) -> int | None:
         """Return the bytes of a worker that the program of a graph may need: the limit without the

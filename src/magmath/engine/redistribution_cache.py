@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, final
 from weakref import ref
 
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.resources import memory_share
 from magmath.graph import Graph, Node, users_of
 from magmath.layout import Layout
-from magmath.passes.aliasing import crosses_workers
+from magmath.passes.aliasing import is_cross_worker
 from magmath.passes.environment import Environment
 from magmath.passes.place import place
 from magmath.passes.simplify import simplify
@@ -33,6 +33,7 @@ NeededCopy: TypeAlias = tuple[int, Layout]
 """The position of an array among the leaves of a graph, and the layout that the graph needs."""
 
 
+@final
 class NeededCopies:
     """The arrays that graphs only redistribute between workers, by the structure of the graph."""
 
@@ -64,10 +65,11 @@ def _needed_copies(graph: Graph, environment: Environment) -> Iterator[NeededCop
             continue
         if len(using) == 1 and using[0].name == "redistribute":
             have, want = leaf.layout, using[0].layout
-            if have and want and not want.has_overlaps and crosses_workers(have, want):
+            if have and want and not want.has_overlaps and is_cross_worker(have, want):
                 yield position, want
 
 
+@final
 class RedistributionCache:
     """The cached copies on one pool.
 
@@ -85,7 +87,7 @@ class RedistributionCache:
         """Return the copy of an array in a layout, or None."""
         copy = data.copies.get(layout)
         if copy is not None:
-            self._recent.move_to_end((data.handle, layout))
+            self._recent.move_to_end((data.number, layout))
         return copy
 
     def keep(self, data: RemoteArray, layout: Layout, copy: RemoteArray, held: int) -> None:
@@ -93,7 +95,7 @@ class RedistributionCache:
         if copy.nbytes > self.budget or self._is_short(held):
             return
         data.copies[layout] = copy
-        self._recent[data.handle, layout] = ref(data)
+        self._recent[data.number, layout] = ref(data)
         self._evict(self.budget)
 
     def make_room(self, held: int) -> None:
@@ -108,8 +110,8 @@ class RedistributionCache:
         living = {key: data for key, known in self._recent.items() if (data := known()) is not None}
         self._recent = OrderedDict((key, ref(data)) for key, data in living.items())
         total = sum(data.copies[layout].nbytes for (_, layout), data in living.items())
-        for (handle, layout), data in living.items():
+        for (number, layout), data in living.items():
             if total <= budget:
                 break
             total -= data.copies.pop(layout).nbytes
-            del self._recent[handle, layout]
+            del self._recent[number, layout]

@@ -36,7 +36,7 @@ class RemoteArray(Struct, eq=False, weakref=True):
     """
 
     pool: Pool
-    _handle: int | None
+    _number: int | None
     shape: Shape
     dtype: DType
     layout: Layout
@@ -51,31 +51,31 @@ class RemoteArray(Struct, eq=False, weakref=True):
     owner: OwnerReference | None = None
 
     def __post_init__(self) -> None:
-        if self._handle is not None:
-            self.owner = self.pool.track_owner(self, self._handle)
+        if self._number is not None:
+            self.owner = self.pool.track_owner(self, self._number)
 
     @property
-    def handle(self) -> int:
+    def number(self) -> int:
         """The number of the array in its pool, to which it is sent now if it was not before."""
-        if self._handle is None:
+        if self._number is None:
             assert self.elements is not None
-            self._handle = self.pool.store(self.elements, self.layout)
-            self.owner = self.pool.track_owner(self, self._handle)
+            self._number = self.pool.store(self.elements, self.layout)
+            self.owner = self.pool.track_owner(self, self._number)
             if self.pool.is_inline:
                 self.elements = None  # a program may use the memory of the worker again
-        return self._handle
+        return self._number
 
     @property
     def has_failed(self) -> bool:
         """True if the run that computes the array is known to have failed."""
-        handle = self._handle
-        return handle is not None and self.pool.any_failed and self.pool.has_failed(handle)
+        number = self._number
+        return number is not None and self.pool.any_failed and self.pool.has_failed(number)
 
     def elements_here(self) -> np.ndarray[Any, Any] | None:
         """Return the values in the memory of this process, for reading; None if it does not store
         them all, or if the run that computes them is known to have failed."""
         if self.elements is None and self.pool.is_inline and not self.has_failed:
-            self.elements = self.pool.local_elements(self.handle)
+            self.elements = self.pool.local_elements(self.number)
         return self.elements
 
     def fetch(self) -> Tensor:
@@ -84,7 +84,7 @@ class RemoteArray(Struct, eq=False, weakref=True):
             from torch import from_numpy
 
             return from_numpy(self.elements.copy())
-        return self.pool.get(self.handle)
+        return self.pool.get(self.number)
 
     @property
     def nbytes(self) -> int:
@@ -93,7 +93,7 @@ class RemoteArray(Struct, eq=False, weakref=True):
 
     def swap(self, other: RemoteArray) -> None:
         """Swap the arrays of this handle and another one."""
-        self._handle, other._handle = other.handle, self.handle
+        self._number, other._number = other.number, self.number
         self.origin, other.origin = other.origin, self.origin
         self.fetched = other.fetched = None
         self.elements = other.elements = None

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, final
 
 from magmath.core.bounded_memo import store_bounded
 from magmath.engine.eager_arrays import MAX_READ
-from magmath.engine.engine import EAGER_BYTES, Engine
+from magmath.engine.engine import MAX_EAGER_BYTES, Engine
 from magmath.engine.live_references import are_unreferenced
 from magmath.engine.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, leaf_of
-from magmath.engine.run_numbers import forget_taken
+from magmath.engine.run_numbers import commit_reservations
 from magmath.graph import Graph, Shape
 from magmath.runtime.failures import add_user_line
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from magmath.layout import Layout
     from magmath.runtime.run_handle import RunHandle
 
-_HANDLE = attrgetter("_handle")
+_NUMBER = attrgetter("_number")
 MAX_RESULTS = 4
 BOUND_TIME = 16  # the time of a run that is bound to its memory, in prepared calls
 MAX_EXCESS = 8 * BOUND_TIME
@@ -41,7 +41,7 @@ MAX_CALLS = 16  # prepared calls per result buffer, for different operands
 
 @final
 class ResultBuffers:
-    """The results of a run, and the calls that recompute them, by the handles of the operands."""
+    """The results of a run, and the calls that recompute them, by the numbers of the operands."""
 
     __slots__ = ("calls", "data", "leaves")
 
@@ -74,7 +74,7 @@ class ReplayCache:
         self._results: deque[ResultBuffers] = deque()  # oldest first
         sizes = [prod(shape) * dtype.itemsize for shape, dtype, _ in compiled.results]
         pool = engine.pool
-        small = bool(sizes) and max(sizes) <= EAGER_BYTES
+        small = bool(sizes) and max(sizes) <= MAX_EAGER_BYTES
         self.keeps = small and pool.is_inline and pool.memory_limit is None
         self.last: RunHandle | None = None
         self._excess = 0  # of time for binding runs, in the time of as many prepared calls
@@ -87,19 +87,19 @@ class ReplayCache:
         Raises as `Engine.start`.
         """
         engine = self._engine
-        if self._is_eager and engine.recorder is None:
+        if self._is_eager and engine.profiler is None:
             made = self._computed_here(given, numbers)
             if made is not None:
                 return made
-        results = self._free() if self.keeps and engine.recorder is None else None
+        results = self._free() if self.keeps and engine.profiler is None else None
         if results is None:
             data, self.last = engine.start(self.compiled, given, numbers)
             results = ResultBuffers(data)
             self._note_bound()
         else:
-            operands = tuple(map(_HANDLE, given))  # properties take time
+            operands = tuple(map(_NUMBER, given))  # properties take time
             if None in operands:
-                operands = tuple([x.handle for x in given])
+                operands = tuple([x.number for x in given])
             call = results.calls.get(operands)
             if call is None:
                 call = self._ready(results, given)
@@ -108,17 +108,17 @@ class ReplayCache:
                 self._excess -= 1
             engine.pool.replay(call, operands, numbers)
         if self._draws:
-            forget_taken()
+            commit_reservations()
         return results
 
     @cached_property
     def _eager(self) -> EagerProgram | None:
         """The program that computes the results in this process; None if they are not small."""
         engine, leaves = self._engine, self._graph.leaves
-        if engine.eager_arrays.most <= 0:
+        if engine.eager_arrays.max_eager_bytes <= 0:
             return None
         arrays = [leaves[i] for i in self.compiled.inputs]
-        numbers = [leaves[i] for i in self.compiled.parameters]
+        numbers = [leaves[i] for i in self.compiled.scalars]
         return engine.eager_arrays.program(self._graph, arrays, numbers)
 
     def _note_bound(self) -> None:
@@ -153,7 +153,7 @@ class ReplayCache:
             add_user_line(error)
             raise
         if self._draws:
-            forget_taken()
+            commit_reservations()
         return ResultBuffers(
             [
                 RemoteArray(pool, None, shape, dtype, layout, None, value)
@@ -191,6 +191,6 @@ class ReplayCache:
     def _ready(
         self, results: ResultBuffers, given: Sequence[RemoteArray]
     ) -> Callable[[Sequence[Number]], object]:
-        operands, outputs = self._engine.handles(given), self._engine.handles(results.data)
+        operands, outputs = self._engine.numbers_of(given), self._engine.numbers_of(results.data)
         call = self._engine.pool.prepare_replay(self.compiled.identifier, operands, outputs)
         return store_bounded(results.calls, tuple(operands), call, MAX_CALLS)

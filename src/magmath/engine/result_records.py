@@ -12,7 +12,7 @@ from magmath.graph import Node, Provenance, provenance_of, recipe_of, set_proven
 from magmath.graph.operation import NO_ATTRIBUTES
 from magmath.graph.recipe import Recipe
 from magmath.graph.recorded_operands import operand_of
-from magmath.ops.leaves import PARAMETER, input_leaf
+from magmath.ops.leaves import SCALAR, input_leaf
 
 RecipeMemo: TypeAlias = "RecentlyUsed[Hashable, Recipe]"
 """Recipes by the structure of expressions and the positions of the operands in them."""
@@ -24,7 +24,7 @@ def deliver_results(known: Mapping[Node, Node]) -> None:
     """Pass the values of nodes to the weak results that refer to these nodes."""
     for node, leaf in known.items():
         if node.result is not None:
-            node.result.found(leaf)
+            node.result.resolve(leaf)
 
 
 def record_provenance(
@@ -68,7 +68,7 @@ def record_by_structure(
     recipe = recipes.find(key)
     if recipe is None:
         found, operands, position = recipe_of(order, read)
-        numbers = [i for i, node in enumerate(order) if node.operation is PARAMETER]
+        numbers = [i for i, node in enumerate(order) if node.operation is SCALAR]
         recipe = found.with_numbers(numbers)
         recipes.store(key, recipe)
     else:
@@ -90,9 +90,9 @@ def _has_shared_recipe(order: Sequence[Node], leaves: Sequence[Node]) -> bool:
     count = 0
     for node in order:
         operation = node.operation
-        if operation.random or (operation is PARAMETER and node.provenance is not None):
+        if operation.is_random or (operation is SCALAR and node.provenance is not None):
             return False
-        count += operation.leaf or node.value is not None
+        count += operation.is_leaf or node.value is not None
     return count == len(leaves)
 
 
@@ -109,7 +109,7 @@ def _record_outputs(
 ) -> None:
     """Set the provenance of leaves, given the record of one output."""
     for node, leaf in known.items():
-        if node.operation is PARAMETER:  # the node is the parameter itself, a number
+        if node.operation is SCALAR:  # the node is the scalar itself, a number
             set_provenance(leaf, provenance_of(node))
         else:
             set_provenance(leaf, common.of_output(position[node], node.line))
@@ -118,7 +118,7 @@ def _record_outputs(
 def provenance_of_pending(node: Node) -> Provenance:
     """Return the provenance of a pending node."""
     order = topological((node,), cut=True)
-    known = {node: Node(PARAMETER, (), NO_ATTRIBUTES, node.shape, node.dtype)}
+    known = {node: Node(SCALAR, (), NO_ATTRIBUTES, node.shape, node.dtype)}
     record_provenance(known, order, live_intermediates(order, (node,)))
     found = provenance_of(known[node])
     return found if found is not None else Provenance(node.line, ())

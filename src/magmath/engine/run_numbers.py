@@ -10,9 +10,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import final
 
 
-class _Taken(threading.local):
+@final
+class _Reservations(threading.local):
     """What this thread has taken: how to give it back, and the number of active blocks."""
 
     def __init__(self) -> None:
@@ -20,10 +22,10 @@ class _Taken(threading.local):
         self.depth = 0
 
 
-_taken = _Taken()
+_reservations = _Reservations()
 
 
-def take_for_run(counter: object, name: str, count: int) -> int:
+def reserve_for_run(counter: object, name: str, count: int) -> int:
     """Advance the attribute `name` of a counter by `count` for the next run; return its former
     value.
 
@@ -36,28 +38,28 @@ def take_for_run(counter: object, name: str, count: int) -> int:
         if getattr(counter, name) == former + count:
             setattr(counter, name, former)
 
-    _taken.undo.append(undo)
+    _reservations.undo.append(undo)
     return former
 
 
-def forget_taken() -> None:
+def commit_reservations() -> None:
     """Keep the numbers that were taken: the run was started, and assigns nothing."""
-    undo = _taken.undo
-    if undo and not _taken.depth:
+    undo = _reservations.undo
+    if undo and not _reservations.depth:
         undo.clear()
 
 
 @contextmanager
-def given_back_on_failure() -> Iterator[None]:
+def rollback_on_failure() -> Iterator[None]:
     """Give back what was taken since the last run if this block, or one around it, fails."""
-    _taken.depth += 1
+    _reservations.depth += 1
     try:
         yield
     except Exception:
-        if _taken.depth == 1:
-            while _taken.undo:
-                _taken.undo.pop()()
+        if _reservations.depth == 1:
+            while _reservations.undo:
+                _reservations.undo.pop()()
         raise
     finally:
-        _taken.depth -= 1
-        forget_taken()
+        _reservations.depth -= 1
+        commit_reservations()

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from threading import RLock
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from magmath.engine.engine import Engine
 from magmath.errors import WorkerError, WorkerLost
@@ -27,6 +27,7 @@ _session: Session | None = None
 _starting = RLock()
 
 
+@final
 class Session:
     """The result of `init`: a context manager that shuts the pool down at its end.
 
@@ -121,7 +122,7 @@ def init(
     )
     pool = start_pool(options)
     _options = options
-    use(pool)
+    set_current_pool(pool)
     _session = Session(pool)
     return _session
 
@@ -148,7 +149,7 @@ def restart() -> Pool:
                 first = first or error
                 continue
             _options = options
-            use(pool)
+            set_current_pool(pool)
             if _session is not None:
                 _session.pool = pool  # ends with the block of the session
             return pool
@@ -171,7 +172,7 @@ def _smaller_pools(options: PoolOptions) -> Iterator[PoolOptions]:
         yield replace(options, hosts=rest, workers=fewer)
 
 
-def use(pool: Pool) -> Engine:
+def set_current_pool(pool: Pool) -> Engine:
     """Make `pool` the current pool; return its engine."""
     global _engine
     _engine = Engine(pool)
@@ -214,7 +215,7 @@ def eager_leaf(node: Node) -> Node | None:
     """Return an input leaf with the value of a new node if it is small and computed at once;
     otherwise, and without a pool, None."""
     engine = _engine
-    if engine is None or engine.recorder is not None:
+    if engine is None or engine.profiler is not None:
         return None
     return engine.eager_arrays.leaf_of(node)
 
@@ -223,7 +224,7 @@ def eager_result(operation: Operation, inputs: tuple[Node, ...], line: Line) -> 
     """Return an input leaf with the value of an operation without attributes on small arrays;
     None if it must become a node (`EagerArrays.applied`)."""
     engine = _engine
-    if engine is None or engine.recorder is not None:
+    if engine is None or engine.profiler is not None:
         return None
     return engine.eager_arrays.applied(operation, inputs, line)
 

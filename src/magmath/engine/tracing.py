@@ -15,10 +15,10 @@ from typing import Any, Protocol, TypeVar, final
 from magmath.core.dtypes import DType
 from magmath.engine.array_handle import ArrayHandle
 from magmath.engine.drawn_streams import Draws, StreamPosition, Streams
-from magmath.engine.run_numbers import forget_taken
+from magmath.engine.run_numbers import commit_reservations
 from magmath.engine.updated_arrays import Updates
 from magmath.graph import Node
-from magmath.ops.leaves import parameter, version
+from magmath.ops.leaves import scalar, version
 
 
 class VariableState(Protocol):
@@ -32,7 +32,7 @@ class VariableState(Protocol):
         """The value outside of traces."""
 
 
-class Structure(Protocol):
+class ObservedState(Protocol):
     """What a module consists of."""
 
     def is_unchanged(self) -> bool:
@@ -90,7 +90,7 @@ class Trace(_Effects):
         """Leaves for numbers, and the functions that return the numbers of each run."""
         self.states: list[object] = []
         """Python objects on whose state the function depends, such as modules."""
-        self.structures: list[Structure] = []
+        self.observed_states: list[ObservedState] = []
         """What these modules consist of, as far as lists and dictionaries can change it."""
         self._noted: set[int] = set()  # the identities of `states`
         self._step = step
@@ -104,7 +104,7 @@ class Trace(_Effects):
 
     def number(self, source: NumberSource, dtype: DType) -> Node:
         """Return a leaf for a number that `source` returns for each run."""
-        leaf = parameter(None, dtype)
+        leaf = scalar(None, dtype)
         self.numbers[leaf] = source
         return leaf
 
@@ -136,7 +136,7 @@ class Trace(_Effects):
 
     def numbers_of_run(self, steps: int = 1, origin: int = 0) -> Mapping[Node, float]:
         """Return the numbers of the next run, of `steps` steps from step number `origin`."""
-        forget_taken()
+        commit_reservations()
         found: dict[Node, float] = {leaf: source(steps) for leaf, source in self.numbers.items()}
         for draws in self._draws.values():
             found |= draws.numbers(steps, origin)
@@ -151,10 +151,10 @@ class Trace(_Effects):
             self._noted.add(id(owner))
             self.states.append(owner)
 
-    def note_structure(self, structure: Structure) -> None:
+    def note_observed_state(self, state: ObservedState) -> None:
         """Record that the function depends on what a module consists of."""
-        if structure not in self.structures:
-            self.structures.append(structure)
+        if state not in self.observed_states:
+            self.observed_states.append(state)
 
 
 class Scope(_Effects):
@@ -185,7 +185,7 @@ class Scope(_Effects):
     def number(self, source: NumberSource, dtype: DType) -> Node:
         """Return a leaf for a number that `source` returns for each run."""
         if self.outer is None:
-            return parameter(source(1), dtype)
+            return scalar(source(1), dtype)
         return self.outer.number(source, dtype)
 
     @property
@@ -215,15 +215,16 @@ class Scope(_Effects):
         if self.outer is not None:
             self.outer.note_state(owner)
 
-    def note_structure(self, structure: Structure) -> None:
+    def note_observed_state(self, state: ObservedState) -> None:
         """Record that the function depends on what a module consists of."""
         if self.outer is not None:
-            self.outer.note_structure(structure)
+            self.outer.note_observed_state(state)
 
 
-Traced = TypeVar("Traced", bound="Trace | Scope")
+TracedType = TypeVar("TracedType", bound="Trace | Scope")
 
 
+@final
 class _State(local):
     """The trace of a thread: others may compute meanwhile."""
 
@@ -239,7 +240,7 @@ def current() -> Trace | Scope | None:
 
 
 @contextmanager
-def tracing(trace: Traced) -> Iterator[Traced]:
+def tracing(trace: TracedType) -> Iterator[TracedType]:
     """Make `trace` the current one while a function is traced; nothing is computed then."""
     outer, _state.current = _state.current, trace
     try:

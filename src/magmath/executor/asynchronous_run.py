@@ -27,6 +27,7 @@ Poll = Callable[[int, list[float]], bool]
 REPORT_SECONDS = 0.05  # between polls of worker 0 for interrupts and reports of progress
 
 
+@final
 @dataclass(frozen=True)
 class OneWorkerMemory:
     """The memory of blocks as a program of one worker sees it: shared arrays are those of all
@@ -74,7 +75,7 @@ class AsynchronousRun:
     def run(
         self,
         inputs: Sequence[LocalArray],
-        parameters: Sequence[Number],
+        scalars: Sequence[Number],
         steps: int,
         poll: Poll | None,
     ) -> list[float]:
@@ -85,7 +86,7 @@ class AsynchronousRun:
         self._memory.shared.update([x.block for x in inputs if x.layout.shared])
         counted = [*self._step.steps_counted, *self._step.updates_counted]
         counts = {slot: int(arrays[slot].tensor) for slot, _ in counted}
-        run, servers = ServerRun(arrays, parameters, counts, steps), self._servers
+        run, servers = ServerRun(arrays, scalars, counts, steps), self._servers
         states = _StepStates(run, self._step, self._advance)
         servers.start(run)
         error = None

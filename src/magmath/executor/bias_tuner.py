@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, partial
+from typing import final
 
 import torch
 
@@ -46,6 +47,7 @@ def fastest_gradients(
         return tuner_for(deterministic=False).choose(key, forms, budget=BUDGET_SECONDS)
 
 
+@final
 class _Gradients:
     """The operands of a measurement, and the ready calls on them."""
 

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, suppress
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 import torch
 
@@ -36,6 +36,7 @@ from magmath.program.instructions import Call, Emit, Instruction, Program, Redis
 NO_SEGMENTS: Mapping[range, ReadyCall] = {}
 
 
+@final
 class Calls:
     """Ready calls in order, with the instruction of each for the user's line.
 
@@ -79,7 +80,7 @@ class Calls:
             self._add(beginning, instructions[0], first)
         for position, instruction in enumerate(instructions, start=first):
             self._add(fills.get(position, ()), instruction, position)
-            if program.is_abandonable and program.takes_long(instruction):
+            if program.is_abandonable and program.is_long(instruction):
                 self._add((partial(_check_abandoned, tensors.context),), instruction, position)
             segment = inside.get(position)
             if segment is None:
@@ -130,7 +131,7 @@ class Calls:
                 with with_user_line(instruction):
                     calls = ready_calls(instruction, tensors)
             span = self._span(position)
-            checked = program.is_abandonable and program.takes_long(instruction)
+            checked = program.is_abandonable and program.is_long(instruction)
             if len(span) != len(calls) + checked:
                 return None
             found._ready[span.start + checked : span.stop] = calls
@@ -245,6 +246,7 @@ def _check_abandoned(context: Context) -> None:
         raise error
 
 
+@final
 class Former(NamedTuple):
     """A binding that is equal to another one, except for the memory of the slots in `changed`,
     which the instructions at `positions` access."""
@@ -254,6 +256,7 @@ class Former(NamedTuple):
     positions: Collection[int]
 
 
+@final
 @dataclass
 class Binding:
     """A program bound to certain arrays: the calls of its prologue and of every step, created on
@@ -324,11 +327,11 @@ class Binding:
         """Return the scalars that the last step has emitted."""
         return [tensor.item() for tensor in self.emitted]
 
-    def start(self) -> None:
+    def run_prologue(self) -> None:
         """Run the prologue, which the steps of a run share."""
         without_fp_warnings(self.prologue.run)
 
-    def once(self, calls: Calls) -> list[float]:
+    def run_once(self, calls: Calls) -> list[float]:
         """Run one step by its calls; return the scalars that it emits.
 
         Must be called in `without_fp_warnings`.
@@ -343,8 +346,8 @@ class Binding:
         """Create the calls now."""
         _ = self.prologue, self.step
 
-    def timed(self, steps: int, seconds: list[float]) -> list[float]:
-        """Run like `start` and `replay`, and add to the seconds of each instruction."""
+    def run_timed(self, steps: int, seconds: list[float]) -> list[float]:
+        """Run like `run_prologue` and `replay`, and add to the seconds of each instruction."""
         self.prologue.time(seconds)
         values: list[Any] = []
         for _ in range(steps):
@@ -376,22 +379,22 @@ def bind(
     context: Context,
     inputs: Sequence[LocalArray],
     outputs: Sequence[LocalArray],
-    parameters: Mapping[int, torch.Tensor],
+    scalars: Mapping[int, torch.Tensor],
     block: Block | None,
     offsets: Mapping[int, int],
     former: Former | None = None,
 ) -> Binding:
     """Return a binding of a program to these arrays.
 
-    `former`: a binding to some of these arrays, with the same parameters, block and offsets.
+    `former`: a binding to some of these arrays, with the same scalars, block and offsets.
     """
     stored = dict(zip(program.outputs, outputs, strict=True))
     stored.update(zip(program.inputs, inputs, strict=True))
     blocks = [one.block for one in (*inputs, *outputs)]
     signature = tuple([blocks.index(one) for one in blocks])
     if former is None:
-        scalars = {**parameters, **_constants(program)}
-        tensors = Tensors(program, context, stored, scalars, block, offsets)
+        numbers = {**scalars, **_constants(program)}
+        tensors = Tensors(program, context, stored, numbers, block, offsets)
         return Binding(tensors, signature)
     known = former.binding.tensors
     tensors = Tensors(

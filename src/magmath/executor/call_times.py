@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 
+@final
 class CallTime(NamedTuple):
     """The seconds of a call that executes the instructions at some positions."""
 
@@ -12,5 +13,5 @@ class CallTime(NamedTuple):
     seconds: float
 
 
-Tier = list[CallTime]
+CallTimes = list[CallTime]
 """The times of all instructions of a step, in order."""

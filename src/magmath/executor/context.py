@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from threading import current_thread, main_thread
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, final
 
 import torch
 
@@ -36,6 +36,7 @@ def no_progress_thread() -> ProgressThread | None:
     return None
 
 
+@final
 @dataclass
 class Context:
     """The resources that a worker provides to its programs."""

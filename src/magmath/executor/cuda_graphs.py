@@ -53,7 +53,7 @@ class RecordedSteps(Executor):
         return True
 
     def start(self) -> None:
-        self._binding.start()
+        self._binding.run_prologue()
 
     def replay(self, steps: int) -> list[float]:
         values = list[float]()
@@ -79,9 +79,9 @@ class RecordedRuns:
         recording = binding.recording
         if not isinstance(recording, Recording):
             binding.recording += 1
-            return binding.once(binding.step)
+            return binding.run_once(binding.step)
         if recording.is_settled():
-            return binding.once(recording.calls)
+            return binding.run_once(recording.calls)
         binding.prologue.run()
         recording.step()
         return binding.emitted_now()
@@ -147,6 +147,7 @@ class Recording:
             self.calls = _with_graphs(self._binding, self._runs, equal) or self.calls
 
 
+@final
 class Watch:
     """What the calls of one step do that no graph can do.
 

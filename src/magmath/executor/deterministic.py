@@ -44,12 +44,12 @@ def logical_calls(
 def _cut(call: Call, out: Slot, inputs: Sequence[Slot], local: KernelCall) -> list[KernelCall]:
     """Return the local call, cut into its parts along the result's logical dimension."""
     node = node_of_call(call, out, inputs)
-    structure = node.index_notation
-    letter = structure.logical_letter(node.shape)
+    notation = node.index_notation
+    letter = notation.logical_letter(node.shape)
     # An operand that grows in place is only moved: one part would overwrite the next one's operand.
     if letter is None or node.operation.grows_operand:
         return [local]
-    dim = structure.output.index(letter)
+    dim = notation.output.index(letter)
     held = local.tile[dim]
     parts = []
     for start, stop in _parts(node.shape[dim], held):
@@ -61,13 +61,13 @@ def _cut(call: Call, out: Slot, inputs: Sequence[Slot], local: KernelCall) -> li
                     x.narrow(letters.index(letter), offset, stop - start)
                     if letter in letters
                     else x
-                    for x, letters in zip(local.inputs, structure.inputs, strict=True)
+                    for x, letters in zip(local.inputs, notation.inputs, strict=True)
                 ],
                 attributes=_narrowed(local, dim, stop - start),
                 tile=(*local.tile[:dim], part, *local.tile[dim + 1 :]),
                 tiles=[
                     tuple(part if c == letter else i for c, i in zip(letters, tile, strict=True))
-                    for letters, tile in zip(structure.inputs, local.tiles, strict=True)
+                    for letters, tile in zip(notation.inputs, local.tiles, strict=True)
                 ],
                 shape=local.shape,
                 shapes=local.shapes,

@@ -29,9 +29,9 @@ from magmath.layout import Layout, Mesh
 from magmath.memory.heap import Heap, PrivateSource, View
 from magmath.memory.local_array import LocalArray, tile_spec
 from magmath.memory.torch_dtypes import NUMPY, to_torch
-from magmath.ops.leaves import CONSTANT, PARAMETER
+from magmath.ops.leaves import CONSTANT, SCALAR
 
-_NUMBERS = frozenset({PARAMETER, CONSTANT})
+_NUMBERS = frozenset({SCALAR, CONSTANT})
 _Made = tuple[LocalArray, list[LocalArray]]  # an array, and the free list to which it returns
 
 
@@ -120,7 +120,7 @@ class EagerKernels:
     def _call(
         self,
         node: Node,
-        step: _Step,
+        step: _EagerInstruction,
         operands: Sequence[np.ndarray[Any, Any]],
         out: np.ndarray[Any, Any],
     ) -> None:
@@ -224,7 +224,8 @@ class _WholeTile:
 _whole_tile = lru_cache(maxsize=4096)(_WholeTile)
 
 
-class _Step(NamedTuple):
+@final
+class _EagerInstruction(NamedTuple):
     """The computation of nodes of one signature: the placement of the result, NumPy's function of
     operands and result if it is faster, and NumPy's type of the result if there is one."""
 
@@ -233,7 +234,7 @@ class _Step(NamedTuple):
     type: np.dtype[Any] | None
 
 
-def _prepared(node: Node) -> _Step:
+def _prepared(node: Node) -> _EagerInstruction:
     """Return the step of a node; store it in the node's signature."""
     whole, operation = _whole_tile(node.shape, node.dtype), node.operation
     ufunc, copy = operation.numpy_ufunc, operation.numpy_function
@@ -244,7 +245,7 @@ def _prepared(node: Node) -> _Step:
         function = ufunc.function
     elif copy is not None and all(x.size and x.dtype in NUMPY for x in arrays):
         function = copy(node)
-    step = _Step(whole, function, NUMPY.get(node.dtype))
+    step = _EagerInstruction(whole, function, NUMPY.get(node.dtype))
     if node.signature is not None:
         node.signature.eager_step = step
     return step
@@ -258,7 +259,7 @@ def number_array(leaf: Node) -> np.ndarray[Any, Any] | None:
 
 def _number(node: Node) -> View:
     """Return a number as a read-only 0-d array."""
-    value = node.value if node.operation is PARAMETER else node.attributes["value"]
+    value = node.value if node.operation is SCALAR else node.attributes["value"]
     if value and type(value) is not complex:  # two zeros are equal but may differ in sign
         return _kept_scalar(value, node.dtype.name)
     return _new_scalar(value, node.dtype.name)

@@ -17,12 +17,13 @@ from magmath.executor.numpy_fast_path import silent
 from magmath.executor.user_line import attach_user_line
 from magmath.graph import Node
 from magmath.memory.torch_dtypes import NUMPY
-from magmath.ops.leaves import CONSTANT, PARAMETER
+from magmath.ops.leaves import CONSTANT, SCALAR
 
-Values = Sequence[np.ndarray[Any, Any]]
+EagerValues = Sequence[np.ndarray[Any, Any]]
 
 
-class _Step(NamedTuple):
+@final
+class _EagerInstruction(NamedTuple):
     """A call of an operation's function: the positions of operands and result, and its form."""
 
     function: Callable[..., object]
@@ -54,23 +55,25 @@ class EagerProgram:
         self._arrays = [position[x] for x in arrays]
         self._numbers = [(position[x], NUMPY[x.dtype]) for x in numbers]
         self._constants: list[Any] = [None] * len(order)
-        self._steps: list[_Step] = []
+        self._steps: list[_EagerInstruction] = []
         given = {*arrays, *numbers}
         for node in order:
             if node in given:
                 continue
-            if node.operation is CONSTANT or node.operation is PARAMETER:
+            if node.operation is CONSTANT or node.operation is SCALAR:
                 self._constants[position[node]] = number_array(node)
                 continue
             sources = tuple([position[x] for x in node.inputs])
             function = kernels.function_of(node)
             self._steps.append(
-                _Step(function, sources, position[node], node.shape, NUMPY[node.dtype], node)
+                _EagerInstruction(
+                    function, sources, position[node], node.shape, NUMPY[node.dtype], node
+                )
             )
         self._outputs = [position[x] for x in outputs]
         self._copied = _copied(outputs, {step.node for step in self._steps})
 
-    def run(self, arrays: Values, numbers: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+    def run(self, arrays: EagerValues, numbers: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
         """Return the outputs, in new memory, for these values of the leaves.
 
         An error carries the line that built the node.

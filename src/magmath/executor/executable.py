@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 import torch
 
@@ -53,6 +53,7 @@ the same blocks of memory in turn, which takes some tens of sets."""
 CHUNK_SECONDS = 0.05  # between polls for interrupts and reports of progress
 
 
+@final
 class Executable:
     """A program on this worker, with the arena and the bindings that its runs reuse."""
 
@@ -63,24 +64,24 @@ class Executable:
         self.program = program
         self.context = context
         self._arena = arrange(program)
-        self._fenced = program.reads_peers
+        self._synchronizes = program.reads_peers
         self._shared: Temporaries | None = None
         if self._arena.nbytes >= MIN_SHARED:
             self._shared = context.temporaries
         self._block = self._reserved()
-        self._parameters = {
+        self._scalars = {
             slot: torch.zeros((), dtype=to_torch(program.slots[slot].dtype), device=context.device)
-            for slot in program.parameters
+            for slot in program.scalars
         }
-        self._write = [_writer(tensor) for tensor in self._parameters.values()]
-        self._numbers: Sequence[object] = (None,) * len(program.parameters)  # their current values
+        self._write = [_writer(tensor) for tensor in self._scalars.values()]
+        self._numbers: Sequence[object] = (None,) * len(program.scalars)  # their current values
         self._bindings: RecentlyUsed[Hashable, Binding] = RecentlyUsed(KEPT_BINDINGS)
         self._rebinding = Rebinding(program, context)
         self._selectors: RecentlyUsed[Hashable, ExecutorSelector] = RecentlyUsed(KEPT_BINDINGS)
         self._has_unread_faults = False
         self._chunk = 1
-        self._patience = WORTH_SECONDS
-        self._apart: Executable | None = None
+        self._compile_after = WORTH_SECONDS
+        self._on_progress_thread: Executable | None = None
         self._lanes: Lanes | None = None
         self._forms = NativeForms(exact=context.deterministic)
         self._asynchronous = (
@@ -112,7 +113,7 @@ class Executable:
         self,
         inputs: Sequence[LocalArray],
         outputs: Sequence[LocalArray],
-        parameters: Sequence[Number],
+        scalars: Sequence[Number],
         steps: int,
         poll: Poll | None,
     ) -> list[float]:
@@ -122,23 +123,23 @@ class Executable:
             from magmath.kernels.denormals import flushed
 
             with flushed():
-                return self._run(inputs, outputs, parameters, steps, poll)
-        return self._run(inputs, outputs, parameters, steps, poll)
+                return self._run(inputs, outputs, scalars, steps, poll)
+        return self._run(inputs, outputs, scalars, steps, poll)
 
     def _run(
         self,
         inputs: Sequence[LocalArray],
         outputs: Sequence[LocalArray],
-        parameters: Sequence[Number],
+        scalars: Sequence[Number],
         steps: int,
         poll: Poll | None,
     ) -> list[float]:
         if self._asynchronous is not None:
-            return self._asynchronous.run(inputs, parameters, steps, poll)
+            return self._asynchronous.run(inputs, scalars, steps, poll)
         if steps > 1 and self._shared is not None:
             self._take_own_memory()
         key = _blocks_of(inputs, outputs)
-        binding = self._begin(key, inputs, outputs, parameters)
+        binding = self._begin(key, inputs, outputs, scalars)
         self._synchronize()
         if steps == 1:
             values = without_fp_warnings(self._tiers.run, binding)
@@ -150,7 +151,7 @@ class Executable:
 
     def _synchronize(self) -> None:
         """Synchronize workers that read one another's memory, before and after a run."""
-        if self._fenced:
+        if self._synchronizes:
             self.context.comm.barrier()
 
     def start(
@@ -164,21 +165,21 @@ class Executable:
         This is for programs that only move data: kernels do not support two threads. The arrays
         must not change until the task is done.
         """
-        if self._apart is None:
+        if self._on_progress_thread is None:
             context = replace(
                 self.context,
                 comm=progress_thread.comm,
                 progress_thread=no_progress_thread,
                 temporaries=None,
             )
-            self._apart = Executable(self.program, context)
-        binding = self._apart._begin(_blocks_of(inputs, outputs), inputs, outputs, ())
+            self._on_progress_thread = Executable(self.program, context)
+        binding = self._on_progress_thread._begin(_blocks_of(inputs, outputs), inputs, outputs, ())
         binding.prepare()
-        return progress_thread.submit(partial(self._apart._replay, binding))
+        return progress_thread.submit(partial(self._on_progress_thread._replay, binding))
 
     def _replay(self, binding: Binding) -> None:
         self._synchronize()
-        without_fp_warnings(binding.once, binding.step)
+        without_fp_warnings(binding.run_once, binding.step)
         self._synchronize()
 
     def _raise_failures(self) -> None:
@@ -217,10 +218,10 @@ class Executable:
         kept = {stored.block for stored in inputs}
         new = [stored.block for stored in outputs if stored.block not in kept] if heap.fills else []
 
-        def replay(parameters: Sequence[Number]) -> None:
+        def replay(scalars: Sequence[Number]) -> None:
             self._drop_unread_faults()
-            if parameters is not self._numbers:
-                self._set(parameters)
+            if scalars is not self._numbers:
+                self._set(scalars)
             for block in new:
                 heap.fill(block)
             within.run(run, fixed or self._bound(key, inputs, outputs))
@@ -233,16 +234,14 @@ class Executable:
         self,
         inputs: Sequence[LocalArray],
         outputs: Sequence[LocalArray],
-        parameters: Sequence[Number],
+        scalars: Sequence[Number],
     ) -> Callable[[], list[float]]:
         """Return a call that runs one step of a run of many, on these arrays, with given numbers.
 
         Only for programs of one worker.
         """
         key = _blocks_of(inputs, outputs)
-        selector = self._selector(
-            key, self._begin(key, inputs, outputs, parameters), inputs, outputs
-        )
+        selector = self._selector(key, self._begin(key, inputs, outputs, scalars), inputs, outputs)
         selector.start()
 
         def step() -> list[float]:
@@ -254,22 +253,22 @@ class Executable:
 
         return step
 
-    def timed(
+    def run_timed(
         self,
         inputs: Sequence[LocalArray],
         outputs: Sequence[LocalArray],
-        parameters: Sequence[Number],
+        scalars: Sequence[Number],
         steps: int,
     ) -> tuple[list[float], list[float]]:
         """Replay `steps` times; return the emitted scalars and the total seconds of each
         instruction."""
         if self._asynchronous is not None:  # has no common instructions
-            return self._asynchronous.run(inputs, parameters, steps, None), []
-        binding = self._begin(_blocks_of(inputs, outputs), inputs, outputs, parameters)
+            return self._asynchronous.run(inputs, scalars, steps, None), []
+        binding = self._begin(_blocks_of(inputs, outputs), inputs, outputs, scalars)
         seconds = [0.0] * len(self.program.instructions)
         binding.prepare()
         self.context.comm.barrier()  # so that no first instruction includes a wait
-        values = binding.timed(steps, seconds)
+        values = binding.run_timed(steps, seconds)
         self.context.comm.barrier()
         self._raise_failures()
         return values, seconds
@@ -284,22 +283,22 @@ class Executable:
         key: tuple[Block, ...],
         inputs: Sequence[LocalArray],
         outputs: Sequence[LocalArray],
-        parameters: Sequence[Number],
+        scalars: Sequence[Number],
     ) -> Binding:
         """Return the binding to these arrays, with these numbers set."""
         self.context.failures.clear()
         self._drop_unread_faults()
-        self._set(parameters)
+        self._set(scalars)
         return self._bound(key, inputs, outputs)
 
-    def _set(self, parameters: Sequence[Number]) -> None:
-        """Write changed scalar parameters."""
+    def _set(self, scalars: Sequence[Number]) -> None:
+        """Write changed scalars."""
         former = self._numbers
         self._numbers = (None,) * len(former)  # until all writes have succeeded
-        for position, value in enumerate(parameters):
+        for position, value in enumerate(scalars):
             if value is not former[position]:
                 self._write[position](value)
-        self._numbers = parameters
+        self._numbers = scalars
 
     def _bound(
         self, key: tuple[Block, ...], inputs: Sequence[LocalArray], outputs: Sequence[LocalArray]
@@ -312,9 +311,7 @@ class Executable:
         binding = self._bindings.find(key)
         if binding is None:
             offsets = self._arena.offsets
-            binding = self._rebinding.binding(
-                inputs, outputs, self._parameters, self._block, offsets
-            )
+            binding = self._rebinding.binding(inputs, outputs, self._scalars, self._block, offsets)
             oldest = self._bindings.store(key, binding)
             if oldest in self._selectors:
                 self._selectors.pop(oldest).close()
@@ -354,7 +351,7 @@ class Executable:
         if selector is None:
 
             def others() -> list[Executor]:
-                self._patience = 0.0  # compiled code is available now
+                self._compile_after = 0.0  # compiled code is available now
                 found = native_executors(binding, self.context, self._forms)
                 if found and self.program.team is not None:
                     found += self._team(self.program.team, inputs, outputs)
@@ -362,7 +359,9 @@ class Executable:
 
             former = self._selectors.newest
             first = _first_executor(binding, self.context)
-            selector = ExecutorSelector(self.context.comm, first, others, self._patience, former)
+            selector = ExecutorSelector(
+                self.context.comm, first, others, self._compile_after, former
+            )
             self._selectors.store(key, selector)
         return selector
 
@@ -375,8 +374,8 @@ class Executable:
             self._lanes = Lanes(program, self.context)
         if self._lanes.block is None:
             return []
-        parameters = dict(zip(program.parameters, self._parameters.values(), strict=True))
-        return [Team(self._lanes, inputs, outputs, parameters)]
+        scalars = dict(zip(program.scalars, self._scalars.values(), strict=True))
+        return [Team(self._lanes, inputs, outputs, scalars)]
 
     def close(self) -> None:
         """Free the arena; the program must not run afterwards."""
@@ -386,9 +385,9 @@ class Executable:
         if self._lanes is not None:
             self._lanes.close()
             self._lanes = None
-        if self._apart is not None:
-            self._apart.close()
-            self._apart = None
+        if self._on_progress_thread is not None:
+            self._on_progress_thread.close()
+            self._on_progress_thread = None
         if self._asynchronous is not None:
             self._asynchronous.close()
         if self._shared is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import final
 
 import torch
 
@@ -11,6 +12,7 @@ from magmath.executor.user_line import attach_user_line
 from magmath.program.instructions import Instruction
 
 
+@final
 @dataclass(frozen=True)
 class Fault:
     """The record in which code reports invalid data of an instruction."""

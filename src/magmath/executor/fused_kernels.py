@@ -16,7 +16,7 @@ from typing import final
 import torch
 
 from magmath.codegen import triton_kernels
-from magmath.codegen.triton_kernels import Kernel
+from magmath.codegen.triton_kernels import TritonKernel
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.type_aliases import ReadyCall
 from magmath.executor.tensors import Tensors
@@ -30,7 +30,7 @@ ALIGNMENT = 16
 MIN_CALLS = 2
 """Minimum instructions of a kernel."""
 
-_kernels: RecentlyUsed[Hashable, Kernel] = RecentlyUsed(512)
+_kernels: RecentlyUsed[Hashable, TritonKernel] = RecentlyUsed(512)
 """The kernels by names, types and lines: equal expressions on equal shapes share one."""
 
 
@@ -41,7 +41,7 @@ class FusedKernel:
     def __init__(
         self,
         positions: range,
-        kernel: Kernel,
+        kernel: TritonKernel,
         read: list[torch.Tensor],
         written: list[torch.Tensor],
     ) -> None:
@@ -121,6 +121,7 @@ def _groups(tensors: Tensors, run: range) -> Iterator[_Group]:
         yield group
 
 
+@final
 @dataclass
 class _Group:
     """Instructions of one shape, as lines of a kernel.
@@ -221,7 +222,7 @@ class _Group:
         key = tuple(lines), tuple(kinds), count == 1, count % ALIGNMENT == 0
         kernel = _kernels.find(key)
         if kernel is None:
-            kernel = Kernel(names, lines)
+            kernel = TritonKernel(names, lines)
             _kernels.store(key, kernel)
         return FusedKernel(range(self.positions[0], self.positions[-1] + 1), kernel, read, written)
 

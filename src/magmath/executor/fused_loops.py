@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import final
 
 from magmath.codegen.emit import (
     IndexMap,
-    LocalIndices,
+    IndexVariables,
     NativeOperand,
     Writer,
     Writing,
@@ -32,6 +33,7 @@ from magmath.ops import OPERATIONS
 from magmath.program.instructions import Call, Emit, Instruction, Program, Redistribute
 
 
+@final
 @dataclass(frozen=True)
 class _Member:
     """An instruction that joins a loop over `shape`: each step computes, reads or writes one
@@ -51,6 +53,7 @@ class _Member:
     offset: tuple[int, ...] = ()
 
 
+@final
 @dataclass(frozen=True)
 class _StepCode:
     """The code of one step of a nest, during its writing: the registers of elements and of slots,
@@ -70,6 +73,7 @@ DIVIDED_RANGE = ("first", "last")
 """The limits of the outermost loop in a function that computes a part of a divided loop."""
 
 
+@final
 class FusedLoops:
     """The instructions that wait to be written as few loops.
 
@@ -239,7 +243,7 @@ class FusedLoops:
         loop: PartLoop[_Member],
         member: _Member,
         indices: Sequence[str],
-        local: LocalIndices,
+        local: IndexVariables,
     ) -> None:
         """Write the step of a member at `indices`; it reads an operand at the `local` indices if
         its operation maps indices."""
@@ -273,7 +277,7 @@ class FusedLoops:
             return code.values[slot]
         return code.registers.read(self._arguments.operand(slot), loop, indices)
 
-    def _local_indices(self, writer: Writer, member: _Member) -> LocalIndices:
+    def _local_indices(self, writer: Writer, member: _Member) -> IndexVariables:
         """Return the function from loop indices to a member's operand indices; write its
         preparation before the loop."""
         native = OPERATIONS[member.call.operation].native

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar, final
 
 if TYPE_CHECKING:
     import torch
@@ -22,6 +22,7 @@ LONG = 1 << 12
 """Minimum number of elements of a long array."""
 
 
+@final
 @dataclass(frozen=True)
 class Access:
     """Memory that a call reads or writes, from its first byte to the one after its last.
@@ -45,16 +46,16 @@ class Access:
         location = (begin, tuple(tensor.shape), tensor.stride(), tensor.dtype)
         return cls(begin, end, location, written, elsewhere)
 
-    def conflicts(self, other: Access) -> bool:
+    def has_conflict(self, other: Access) -> bool:
         """Return True if the order of the two accesses matters: they overlap, and one of them
         writes."""
         if not (self.written or other.written):
             return False
         return not (self.end <= other.begin or other.end <= self.begin)
 
-    def disturbs(self, other: Access) -> bool:
+    def can_disturb(self, other: Access) -> bool:
         """Return True if one access must be complete before the other begins."""
-        if not self.conflicts(other):
+        if not self.has_conflict(other):
             return False
         return self.elsewhere or other.elsewhere or self.location != other.location
 
@@ -71,10 +72,10 @@ class Member(Protocol):
         """The memory that it reads and writes."""
 
 
-Kind = TypeVar("Kind", bound=Member)
+MemberType = TypeVar("MemberType", bound=Member)
 
 
-def insert(members: list[Kind], member: Kind) -> None:
+def insert(members: list[MemberType], member: MemberType) -> None:
     """Add a member after the last one of its shape, or in front if none has its shape, but not
     before a scalar; at the end if it conflicts with a member that it would pass.
 
@@ -92,9 +93,9 @@ def insert(members: list[Kind], member: Kind) -> None:
     members.insert(index, member)
 
 
-def next_loop(members: Sequence[Kind]) -> tuple[list[Kind], list[Kind]]:
+def next_loop(members: Sequence[MemberType]) -> tuple[list[MemberType], list[MemberType]]:
     """Return the members that share a loop with the first one, and the others, in order."""
-    loop, rest = [members[0]], list[Kind]()
+    loop, rest = [members[0]], list[MemberType]()
     for member in members[1:]:
         fits = member.shape == loop[0].shape
         fits = fits and not any(_disturb(member, other) for other in loop)
@@ -105,7 +106,7 @@ def next_loop(members: Sequence[Kind]) -> tuple[list[Kind], list[Kind]]:
     return loop, rest
 
 
-def connected(members: Sequence[Kind]) -> list[list[Kind]]:
+def connected(members: Sequence[MemberType]) -> list[list[MemberType]]:
     """Return the members of a loop as groups that have no long array in common, each in order.
 
     Groups gain nothing from a common loop, which would access many arrays at once: compilers do not
@@ -144,8 +145,8 @@ def _array(access: Access) -> object:
 
 def have_conflict(one: Member, other: Member) -> bool:
     """Return True if the order of two members matters."""
-    return any(x.conflicts(y) for x in one.accesses for y in other.accesses)
+    return any(x.has_conflict(y) for x in one.accesses for y in other.accesses)
 
 
 def _disturb(one: Member, other: Member) -> bool:
-    return any(x.disturbs(y) for x in one.accesses for y in other.accesses)
+    return any(x.can_disturb(y) for x in one.accesses for y in other.accesses)

@@ -24,17 +24,18 @@ if TYPE_CHECKING:
 
 MAX_RECTANGLES = 32
 """Maximum number of rectangles of a nest: a stencil in three dimensions has 27."""
-Kind = TypeVar("Kind", bound=Member)
+MemberType = TypeVar("MemberType", bound=Member)
 
 
+@final
 @dataclass(frozen=True)
-class PartLoop(Generic[Kind]):
+class PartLoop(Generic[MemberType]):
     """A loop over a part of an array of shape `whole`, which begins at `offset`.
 
     `members` are its calls in order; all compute elements of the part.
     """
 
-    members: Sequence[Kind]
+    members: Sequence[MemberType]
     shape: Shape
     whole: Shape
     offset: Shape
@@ -74,13 +75,13 @@ class Registers:
         self._names: dict[object, str] = {}
         self._values: dict[str, str] = {}
 
-    def read(self, x: NativeOperand, loop: PartLoop[Kind], indices: Sequence[str]) -> str:
+    def read(self, x: NativeOperand, loop: PartLoop[MemberType], indices: Sequence[str]) -> str:
         """Return the expression for the element of an operand at the indices of a loop."""
         element = self._element(x, loop, indices)
         return self._values.get(element, element)
 
     def write(
-        self, x: NativeOperand, loop: PartLoop[Kind], indices: Sequence[str], register: str
+        self, x: NativeOperand, loop: PartLoop[MemberType], indices: Sequence[str], register: str
     ) -> None:
         """Set the element of an operand to the value of a register."""
         self._values[self._element(x, loop, indices)] = register
@@ -90,7 +91,7 @@ class Registers:
         for element, register in self._values.items():
             self._writer.line(f"{element} = {register}")
 
-    def _element(self, x: NativeOperand, loop: PartLoop[Kind], indices: Sequence[str]) -> str:
+    def _element(self, x: NativeOperand, loop: PartLoop[MemberType], indices: Sequence[str]) -> str:
         """Return one expression for an element, through whatever view a loop accesses it."""
         place = None if x.scalar else loop.place(x.address, x.shape, x.strides, x.dtype.itemsize)
         if place is None:
@@ -111,10 +112,10 @@ def offset_of(part: torch.Tensor, whole: torch.Tensor) -> Shape | None:
     return tuple(offset) if rest == 0 and all(inside) else None
 
 
-def joined(loops: Sequence[PartLoop[Kind]]) -> list[list[PartLoop[Kind]]]:
+def joined(loops: Sequence[PartLoop[MemberType]]) -> list[list[PartLoop[MemberType]]]:
     """Return the loops as nests, in order: neighbours over parts of arrays of one shape share a
     nest unless they must run one after the other."""
-    nests: list[list[PartLoop[Kind]]] = []
+    nests: list[list[PartLoop[MemberType]]] = []
     for loop in loops:
         if nests and _can_join(nests[-1], loop):
             nests[-1].append(loop)
@@ -123,7 +124,7 @@ def joined(loops: Sequence[PartLoop[Kind]]) -> list[list[PartLoop[Kind]]]:
     return nests
 
 
-def _can_join(nest: Sequence[PartLoop[Kind]], loop: PartLoop[Kind]) -> bool:
+def _can_join(nest: Sequence[PartLoop[MemberType]], loop: PartLoop[MemberType]) -> bool:
     if nest[0].whole != loop.whole or any(_disturb(other, loop) for other in nest):
         return False
     if not share_arrays([x for other in nest for x in other.members], loop.members):
@@ -133,25 +134,27 @@ def _can_join(nest: Sequence[PartLoop[Kind]], loop: PartLoop[Kind]) -> bool:
     return prod(pieces) <= MAX_RECTANGLES
 
 
-def _disturb(one: PartLoop[Kind], other: PartLoop[Kind]) -> bool:
+def _disturb(one: PartLoop[MemberType], other: PartLoop[MemberType]) -> bool:
     """Return True if one loop must be complete before the other begins."""
     for x in [access for member in one.members for access in member.accesses]:
         place = one.place_of(x)
         for y in [access for member in other.members for access in member.accesses]:
-            if x.conflicts(y):
+            if x.has_conflict(y):
                 elsewhere = x.elsewhere or y.elsewhere or place is None
                 if elsewhere or place != other.place_of(y):
                     return True
     return False
 
 
-def _cuts(loops: Sequence[PartLoop[Kind]], dimension: int) -> list[int]:
+def _cuts(loops: Sequence[PartLoop[MemberType]], dimension: int) -> list[int]:
     """Return the positions of a dimension at which a loop begins or ends."""
     return sorted({cut for x in loops for cut in (x.offset[dimension], x.stop[dimension])})
 
 
 def joined_dimensions(
-    order: Sequence[int], loops: Sequence[PartLoop[Kind]], operands: Sequence[tuple[Shape, Shape]]
+    order: Sequence[int],
+    loops: Sequence[PartLoop[MemberType]],
+    operands: Sequence[tuple[Shape, Shape]],
 ) -> tuple[list[int], dict[int, int]]:
     """Return the dimensions of a nest over which loops are written, the outermost first, and the
     extents of those loops that cover several dimensions or a whole one.
@@ -196,8 +199,8 @@ def write_rectangles(
     writer: Writer,
     order: Sequence[int],
     indices: Sequence[str],
-    loops: Sequence[PartLoop[Kind]],
-    body: Callable[[Sequence[PartLoop[Kind]]], None],
+    loops: Sequence[PartLoop[MemberType]],
+    body: Callable[[Sequence[PartLoop[MemberType]]], None],
     extents: Mapping[int, int],
     limits: tuple[str, str] | None = None,
 ) -> None:

@@ -24,7 +24,7 @@ from magmath.comm.communicator import Communicator
 from magmath.comm.update_rules import COUNTERS, Denied, UpdateRules
 from magmath.errors import DeviceError, WorkerLost
 from magmath.executor.context import Context
-from magmath.executor.servers import Bind, ServerRun, Servers, Step
+from magmath.executor.servers import Bind, ServerRun, Servers, ServerStep
 from magmath.executor.step_values import StepValues
 from magmath.kernels.denormals import flushed, is_flushing
 from magmath.memory.local_array import LocalArray
@@ -34,6 +34,7 @@ _NONE = -1
 """The reply to a request for a step if none is left."""
 
 
+@final
 class _Request(IntEnum):
     """The first integer of a request; those that follow are in parentheses."""
 
@@ -239,7 +240,7 @@ class MessageServers(Servers):
     def _made(self, server: int, run: ServerRun) -> _Server:
         """Return a server of this worker, for the arrays that its thread has."""
         try:
-            step: Step = run.prepared(self._step.updates[server], self._executables[server])
+            step: ServerStep = run.prepared(self._step.updates[server], self._executables[server])
         except Exception as error:
             step = partial(_raise, error)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 import torch
@@ -41,6 +41,7 @@ NUMPY_COMBINE: dict[str, Callable[..., Any]] = {
 }
 
 
+@final
 class AsyncMove:
     """A move by messages that a progress thread runs concurrently with this worker's computation.
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import final
 
 import torch
 
@@ -46,7 +47,7 @@ def run(steps: int64, flags: int64, rank: int64, size: int64, {names}) -> int64:
 """
 SEGMENTS = """
 
-def run(stage: int64, work: int64[1], {names}) -> int64:
+def run(group: int64, work: int64[1], {names}) -> int64:
 {body}
     return 0
 """
@@ -110,14 +111,16 @@ def _segments(program: Program, tensors: Tensors, exact: bool) -> list[range]:
     return found
 
 
+@final
 @dataclass
-class _Stage:
+class _LineGroup:
     """Lines of a segment that one thread executes, or that several threads divide."""
 
     lines: list[str]
     is_divided: bool
 
 
+@final
 class _Lowering:
     """The state of writing source.
 
@@ -132,7 +135,7 @@ class _Lowering:
         self.tensors = tensors
         self.exact = exact
         self.whole = whole
-        self.stages: list[_Stage] = []
+        self.groups: list[_LineGroup] = []
         self.parts: dict[tuple[str, str], str] = {}
         self.emits = 0
         # Invalid data must be found before anything is overwritten.
@@ -150,18 +153,19 @@ class _Lowering:
         return self._source(loop, [Segment(steps, self.arguments.faults, ())])
 
     def segments(self, segments: list[range]) -> NativeSource:
-        """Return the source of a function that executes one stage of these ranges of instructions.
+        """Return the source of a function that executes a group of lines of these ranges of
+        instructions.
 
-        The stages of all segments are numbered in order.
+        The groups of all segments are numbered in order.
         """
         body, written = list[str](), list[Segment]()
         count = 0
         for positions in segments:
-            self.stages, self.arguments.faults = [], []
+            self.groups, self.arguments.faults = [], []
             self._range(positions)
-            for number, stage in enumerate(self.stages, start=count):
-                body += [f"    if stage == {number}:", *stage.lines]
-            divided = tuple([stage.is_divided for stage in self.stages])
+            for number, group in enumerate(self.groups, start=count):
+                body += [f"    if group == {number}:", *group.lines]
+            divided = tuple([group.is_divided for group in self.groups])
             written.append(Segment(positions, self.arguments.faults, divided))
             count += len(divided)
         text = SEGMENTS.format(names=", ".join(self._parameters()), body="\n".join(body))
@@ -169,7 +173,7 @@ class _Lowering:
 
     def length(self, position: int) -> int | None:
         """Return the number of lines of the native form of one instruction; None if it has none."""
-        self.stages = []
+        self.groups = []
         self.loops.clear()
         try:
             self._range(range(position, position + 1))
@@ -196,12 +200,12 @@ class _Lowering:
         return NativeSource(source, find, offsets, self.emits, segments)
 
     def _lines(self) -> list[str]:
-        return [line for stage in self.stages for line in stage.lines]
+        return [line for group in self.groups for line in group.lines]
 
     def _line(self, text: str) -> None:
-        if not self.stages or self.stages[-1].is_divided:
-            self.stages.append(_Stage([], is_divided=False))
-        self.stages[-1].lines.append("        " + text)
+        if not self.groups or self.groups[-1].is_divided:
+            self.groups.append(_LineGroup([], is_divided=False))
+        self.groups[-1].lines.append("        " + text)
 
     def _part(self, writer: Writer, extent: int = 0) -> None:
         """Call a writer's lines as a function, which all equal code on the same types shares.
@@ -228,7 +232,7 @@ class _Lowering:
             return
         rows = -(-extent // SHARES)
         lines = DIVIDED.format(rows=rows, extent=extent, call=call).splitlines()[1:]
-        self.stages.append(_Stage(lines, is_divided=True))
+        self.groups.append(_LineGroup(lines, is_divided=True))
 
     # instructions -------------------------------------------------------------------------------
 

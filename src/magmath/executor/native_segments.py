@@ -1,9 +1,9 @@
 """Native segments: compiled functions that replace several ready calls of a program.
 
 The source from `executor/native.py` is compiled in the background; a binding then gets a call for
-each segment, with the addresses of its own tensors. A segment has stages. The threads of torch
-divide the loops over many elements: a stage that they divide ends when all of its parts are done,
-so the next one may read what it has computed.
+each segment, with the addresses of its own tensors. A segment has groups of lines. The threads of
+torch divide the loops over many elements: a group that they divide ends when all of its parts are
+done, so the next one may read what it has computed.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ class NativeSegments:
         count = 0
         for segment in self._source.segments:
             numbers = enumerate(segment.divided, start=count)
-            stages = [
-                _StageCall(function, n, places, divided).ready_call() for n, divided in numbers
+            groups = [
+                _GroupCall(function, n, places, divided).ready_call() for n, divided in numbers
             ]
-            found[segment.positions] = _call(stages, segment.faults)
-            count += len(stages)
+            found[segment.positions] = _call(groups, segment.faults)
+            count += len(groups)
         return found
 
     def close(self) -> None:
@@ -69,8 +69,8 @@ class NativeSegments:
 
 
 @final
-class _StageCall:
-    """A ready call of one stage of a segment, which several threads divide if it `is_divided`."""
+class _GroupCall:
+    """A ready call of one group of a segment, which several threads divide if it `is_divided`."""
 
     def __init__(
         self, function: Function, number: int, places: Sequence[int], is_divided: bool
@@ -99,14 +99,14 @@ class _StageCall:
             run_on_threads(self._address, self._record, threads)
 
 
-def _call(stages: Sequence[ReadyCall], faults: Sequence[Fault]) -> ReadyCall:
-    """Return a call of all stages of a segment; it raises the first fault."""
-    if len(stages) == 1 and not faults:
-        return stages[0]
+def _call(groups: Sequence[ReadyCall], faults: Sequence[Fault]) -> ReadyCall:
+    """Return a call of all groups of a segment; it raises the first fault."""
+    if len(groups) == 1 and not faults:
+        return groups[0]
 
     def call() -> None:
-        for stage in stages:
-            stage()
+        for group in groups:
+            group()
         errors = [error for fault in faults if (error := fault.take()) is not None]
         if errors:
             raise errors[0]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import final
 
 import torch
 
-from magmath.codegen.emit import NativeCall, NativeOperand, View, literal
+from magmath.codegen.emit import NativeCall, NativeOperand, OperandView, literal
 from magmath.core.index_set import IndexSet, Tile
 from magmath.executor.fault import Fault
 from magmath.executor.tensors import Tensors
@@ -19,11 +20,12 @@ Find = Callable[[Tensors], torch.Tensor]
 """Returns a tensor of a binding."""
 
 
+@final
 @dataclass(frozen=True)
 class Segment:
     """A range of instructions in a native function.
 
-    `faults` are the records of invalid data. `divided` has a truth value for each stage, in order:
+    `faults` are the records of invalid data. `divided` has a truth value for each group, in order:
     whether several threads divide it.
     """
 
@@ -32,13 +34,14 @@ class Segment:
     divided: tuple[bool, ...]
 
 
+@final
 @dataclass(frozen=True)
 class NativeSource:
     """The source of a native function, and how a binding finds the arguments of its calls.
 
     The function of a loop takes the number of steps, the address of the barrier memory, rank and
     number of ranks, the addresses of the results it emits and of `offsets`, and those of the
-    tensors. The function of segments takes the number of a stage, the address of a counter for the
+    tensors. The function of segments takes the number of a group, the address of a counter for the
     threads that divide it, the address of `offsets`, and those of the tensors.
     """
 
@@ -53,10 +56,12 @@ class NativeSource:
         return [find(tensors).data_ptr() for find in self.find]
 
 
+@final
 class NoNativeForm(Exception):
     """An instruction has no native form."""
 
 
+@final
 class Arguments:
     """The arguments of a native function: arrays get names on first use.
 
@@ -143,7 +148,7 @@ class Arguments:
         return self.array(noted, lambda tensors: noted).name
 
 
-def view_finder(view: View, call: NativeCall, slot: int) -> Find:
+def view_finder(view: OperandView, call: NativeCall, slot: int) -> Find:
     """Return a function that returns a view of a slot, which exists in every binding."""
 
     def find(tensors: Tensors) -> torch.Tensor:

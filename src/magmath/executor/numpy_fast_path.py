@@ -50,7 +50,7 @@ def is_faster_by_numpy(ufunc: NumpyUfunc, size: int, dtypes: Iterable[DType]) ->
     alone = size <= UNDIVIDED or torch.get_num_threads() == 1
     wide = ufunc.avx512 and has_avx512() and alone
     types = _INTEGERS if ufunc.of_integers else _TYPES
-    return size > 0 and (wide or size <= ufunc.most) and types.issuperset(dtypes)
+    return size > 0 and (wide or size <= ufunc.max_elements) and types.issuperset(dtypes)
 
 
 def numpy_call(ufunc: NumpyUfunc, out: torch.Tensor, inputs: Sequence[torch.Tensor]) -> ReadyCall:

@@ -71,7 +71,7 @@ def _ready_call(call: Call, tensors: Tensors) -> list[ReadyCall]:
 def is_awaited(call: Call, tensors: Tensors) -> bool:
     """Return True for a call that one worker makes with the threads of all, which wait for it."""
     alone = tensors.program.slots[call.out].layout.mesh.size == 1
-    return OPERATIONS[call.operation].lapack and alone and tensors.context.comm.size > 1
+    return OPERATIONS[call.operation].uses_lapack and alone and tensors.context.comm.size > 1
 
 
 def _local_calls(call: Call, tensors: Tensors) -> list[ReadyCall]:

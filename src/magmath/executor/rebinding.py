@@ -37,16 +37,14 @@ class Rebinding:
         self,
         inputs: Sequence[LocalArray],
         outputs: Sequence[LocalArray],
-        parameters: Mapping[int, torch.Tensor],
+        scalars: Mapping[int, torch.Tensor],
         block: Block | None,
         offsets: Mapping[int, int],
     ) -> Binding:
         """Return a binding to these arrays, which shares calls with the first one."""
         blocks = [stored.block for stored in (*inputs, *outputs)]
         former = self._former(blocks)
-        found = bind(
-            self._program, self._context, inputs, outputs, parameters, block, offsets, former
-        )
+        found = bind(self._program, self._context, inputs, outputs, scalars, block, offsets, former)
         if self._first is None:
             self._first = found, blocks
         return found

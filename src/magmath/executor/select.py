@@ -1,9 +1,9 @@
-"""Executors of a program's steps, and the selection of the fastest.
+"""Alternative executors of a program's steps, and the selection of the fastest.
 
-The executors are ready calls, one native function, segments, and, if one worker has several
+The alternatives are ready calls, one native function, segments, and, if one worker has several
 threads, a team of them. All work on the same memory and leave it in the same state, so the steps of
 one run can change between them. Native code is compiled in the background. When every worker has
-it, it is timed on the current steps, and the fastest executor continues. No run waits for a
+it, it is timed on the current steps, and the fastest alternative continues. No run waits for a
 compiler.
 """
 
@@ -29,9 +29,9 @@ from magmath.kernels.thread_count import single_threaded
 if TYPE_CHECKING:
     from magmath.codegen.background_build import BackgroundBuild
 
-TRIALS = 3  # timed chunks per executor, after one to warm up
+TRIALS = 3  # timed chunks per alternative, after one to warm up
 RECHECK = 40  # chunks before the others are timed again; the interval then doubles each time
-RETRIAL_LIMIT = 2.0  # executors never within this factor of the fastest are not timed again
+RETRIAL_LIMIT = 2.0  # alternatives never within this factor of the fastest are not timed again
 # Seconds of steps before anything is compiled for them; "inf" compiles nothing.
 WORTH_SECONDS = float(COMPILE_AFTER.read())
 
@@ -50,7 +50,7 @@ class Alternative(ABC):
         """Release its resources."""
 
 
-Kind = TypeVar("Kind", bound=Alternative)
+AlternativeType = TypeVar("AlternativeType", bound=Alternative)
 
 
 class Executor(Alternative):
@@ -78,7 +78,7 @@ class Replay(Executor):
         return True
 
     def start(self) -> None:
-        self._binding.start()
+        self._binding.run_prologue()
 
     def replay(self, steps: int) -> list[float]:
         return self._binding.replay(steps, self._binding.step)
@@ -88,7 +88,7 @@ class Replay(Executor):
 
 
 @final
-class Native(Executor):
+class NativeAlternative(Executor):
     """One compiled function for the whole loop; the prologue is replayed."""
 
     name = "native"
@@ -114,7 +114,7 @@ class Native(Executor):
         return self._build.error()
 
     def start(self) -> None:
-        self._binding.start()
+        self._binding.run_prologue()
 
     def replay(self, steps: int) -> list[float]:
         function = self._build.function()
@@ -149,7 +149,7 @@ class Segmented(Executor):
         return self._segments is None or self._segments.is_ready()
 
     def start(self) -> None:
-        self._binding.start()
+        self._binding.run_prologue()
 
     def replay(self, steps: int) -> list[float]:
         binding = self._binding
@@ -173,29 +173,29 @@ class Workers(Protocol):
         """Return the largest of the workers' values."""
 
 
-class FastestSelector(Generic[Kind]):
+class FastestSelector(Generic[AlternativeType]):
     """Selects the fastest alternative so far; each is timed when it becomes ready.
 
     `others` creates the alternatives that need a compiler; it is called once the first one has
-    taken `patience` seconds, so that short runs compile nothing. The times that a `former` choice
-    has measured for the same program on other arrays are used until new times exist. An alternative
-    counts by the least of its last `history` times.
+    taken `compile_after` seconds, so that short runs compile nothing. The times that a `former`
+    choice has measured for the same program on other arrays are used until new times exist. An
+    alternative counts by the least of its last `history` times.
     """
 
     def __init__(
         self,
         workers: Workers,
-        first: Kind,
-        others: Callable[[], list[Kind]],
-        patience: float = WORTH_SECONDS,
-        former: FastestSelector[Kind] | None = None,
+        first: AlternativeType,
+        others: Callable[[], list[AlternativeType]],
+        compile_after: float = WORTH_SECONDS,
+        former: FastestSelector[AlternativeType] | None = None,
         history: int = TRIALS,
     ) -> None:
         self._comm = workers
-        self._patience = patience
+        self._compile_after = compile_after
         self._history = history
-        self._others: Callable[[], list[Kind]] | None = others
-        self._executors = [first]
+        self._others: Callable[[], list[AlternativeType]] | None = others
+        self._alternatives = [first]
         self._known = {} if former is None else former._latest_paces()
         self._paces: list[deque[float]] = []  # the latest times of each alternative
         self._least: list[float] = []  # the least time of each alternative so far
@@ -206,24 +206,24 @@ class FastestSelector(Generic[Kind]):
         self._spent, self._steps = 0.0, 0
 
     @property
-    def executor(self) -> str:
+    def current_name(self) -> str:
         """The name of the alternative in use."""
         return self.current.name
 
     @property
-    def current(self) -> Kind:
+    def current(self) -> AlternativeType:
         """The alternative in use."""
-        return self._executors[self._current]
+        return self._alternatives[self._current]
 
     @property
     def has_one_alternative(self) -> bool:
         """True if only one alternative exists."""
-        return self._others is None and len(self._executors) == 1
+        return self._others is None and len(self._alternatives) == 1
 
     @property
     def paces(self) -> dict[str, float]:
         """The best seconds per step of each timed alternative."""
-        timed = zip(self._executors, self._paces, strict=False)
+        timed = zip(self._alternatives, self._paces, strict=False)
         return {e.name: min(paces) for e, paces in timed if paces}
 
     def note(self, seconds: float, steps: int) -> None:
@@ -236,12 +236,12 @@ class FastestSelector(Generic[Kind]):
             self._spent += seconds
             self._steps += steps
             if not self._comm.allreduce_max(
-                int(self._comm.rank == 0 and self._spent > self._patience)
+                int(self._comm.rank == 0 and self._spent > self._compile_after)
             ):
                 return
-            self._executors += self._others()
+            self._alternatives += self._others()
             self._others = None
-            known = [self._known.get(e.name, ()) for e in self._executors]
+            known = [self._known.get(e.name, ()) for e in self._alternatives]
             self._paces = [deque(paces, maxlen=self._history) for paces in known]
             self._trials = [TRIALS + 1 if paces else 0 for paces in known]
             self._paces[0].append(self._spent / self._steps)
@@ -251,8 +251,10 @@ class FastestSelector(Generic[Kind]):
             if self._trials[self._current] > 1:  # the first chunk warms up
                 self._paces[self._current].append(seconds / steps)
                 self._least[self._current] = min(self._least[self._current], seconds / steps)
-        if len(self._executors) > 1:
-            ready = [not self._comm.allreduce_max(int(not e.is_ready())) for e in self._executors]
+        if len(self._alternatives) > 1:
+            ready = [
+                not self._comm.allreduce_max(int(not e.is_ready())) for e in self._alternatives
+            ]
             self._reconsider(ready)
             following = self._comm.allreduce_max(self._next(ready) if self._comm.rank == 0 else 0)
             if following != self._current and self._trials[self._current] > TRIALS + 1:
@@ -282,7 +284,7 @@ class FastestSelector(Generic[Kind]):
     def _latest_paces(self) -> dict[str, deque[float]]:
         """Return the latest seconds per step of each alternative, by name; those of the former
         choice where no new ones exist."""
-        timed = zip(self._executors, self._paces, strict=False)
+        timed = zip(self._alternatives, self._paces, strict=False)
         return self._known | {e.name: paces for e, paces in timed if paces}
 
     def _next(self, ready: list[bool]) -> int:
@@ -299,7 +301,7 @@ class FastestSelector(Generic[Kind]):
 
     def close(self) -> None:
         """Stop running compilations."""
-        for executor in self._executors:
+        for executor in self._alternatives:
             executor.close()
 
 
@@ -323,12 +325,12 @@ class ExecutorSelector(FastestSelector[Executor]):
 
     def _replay(self, steps: int) -> list[float]:
         if self._current not in self._started:
-            self._executors[self._current].start()
+            self._alternatives[self._current].start()
             self._started.add(self._current)
         if all(self._ready):
-            return self._executors[self._current].replay(steps)
+            return self._alternatives[self._current].replay(steps)
         with single_threaded():  # the compiler uses the other processors until it ends
-            return self._executors[self._current].replay(steps)
+            return self._alternatives[self._current].replay(steps)
 
 
 def native_executors(binding: Binding, context: Context, forms: NativeForms) -> list[Executor]:
@@ -344,7 +346,7 @@ def native_executors(binding: Binding, context: Context, forms: NativeForms) -> 
         loop = forms.loop(binding)
         if not context.comm.allreduce_max(int(loop is None)):
             assert loop is not None
-            return [Native(loop, context, binding)]
+            return [NativeAlternative(loop, context, binding)]
     segments = forms.segments(binding)
     if not context.comm.allreduce_max(int(segments is not None)):
         return []

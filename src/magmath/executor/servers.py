@@ -19,7 +19,7 @@ from magmath.executor.step_values import StepValues
 from magmath.memory.local_array import LocalArray
 from magmath.program.instructions import Program, WorkerProgram
 
-Step = Callable[[], list[float]]
+ServerStep = Callable[[], list[float]]
 Arrays = Mapping[int, LocalArray]
 
 
@@ -30,8 +30,8 @@ class StepExecutable(Protocol):
         self,
         inputs: Sequence[LocalArray],
         outputs: Sequence[LocalArray],
-        parameters: Sequence[Number],
-    ) -> Step:
+        scalars: Sequence[Number],
+    ) -> ServerStep:
         """Return a call that runs one step."""
 
     def close(self) -> None:
@@ -41,22 +41,21 @@ class StepExecutable(Protocol):
 Bind = Callable[[Program, Context], StepExecutable]
 
 
+@final
 @dataclass(frozen=True)
 class ServerRun:
-    """A run of steps: the arrays of all slots, the parameters, the values of the counts before the
+    """A run of steps: the arrays of all slots, the scalars, the values of the counts before the
     run, and the number of steps."""
 
     arrays: Arrays
-    parameters: Sequence[Number]
+    scalars: Sequence[Number]
     counts: Mapping[int, int]
     steps: int
 
-    def prepared(self, part: WorkerProgram, executable: StepExecutable) -> Step:
+    def prepared(self, part: WorkerProgram, executable: StepExecutable) -> ServerStep:
         """Return a call that runs a part once."""
         inputs, outputs = ([self.arrays[i] for i in x] for x in (part.inputs, part.outputs))
-        return executable.prepare_steps(
-            inputs, outputs, [self.parameters[i] for i in part.parameters]
-        )
+        return executable.prepare_steps(inputs, outputs, [self.scalars[i] for i in part.scalars])
 
     def count(self, counted: Sequence[tuple[int, int]], number: int) -> None:
         """Write the counts after `number` steps or updates into their private slots."""
@@ -143,7 +142,7 @@ class SharedServers(Servers):
         if self._comm.rank == 0:
             self.values.clear()
         self._clock.start()  # all workers have read the counts
-        self._updates: list[Step] = []
+        self._updates: list[ServerStep] = []
         try:
             pairs = zip(self._step.updates, self._executables, strict=True)
             self._updates = [run.prepared(*pair) for pair in pairs]

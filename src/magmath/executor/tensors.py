@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import final
 
 import torch
 
@@ -16,6 +17,7 @@ from magmath.memory.torch_dtypes import to_torch
 from magmath.program.instructions import Program
 
 
+@final
 @dataclass(frozen=True)
 class Tensors:
     """The tensors of slots, this worker's and its peers'.

@@ -27,7 +27,7 @@ from magmath.errors import WorkerLost
 from magmath.executor.bind import Binding, bind
 from magmath.executor.context import Context, no_progress_thread
 from magmath.executor.native_forms import NativeForms
-from magmath.executor.select import Executor, Native, Segmented
+from magmath.executor.select import Executor, NativeAlternative, Segmented
 from magmath.kernels.denormals import flushed_here, is_flushing
 from magmath.kernels.thread_count import single_threaded
 from magmath.memory.heap import Block, Heap
@@ -38,6 +38,7 @@ from magmath.program.instructions import Program
 Result = TypeVar("Result")
 
 
+@final
 @dataclass(frozen=True)
 class LaneMemory:
     """The worker's heap as the lanes use it: one arena for each lane, all other blocks shared."""
@@ -104,7 +105,7 @@ class Team(Executor):
         lanes: Lanes,
         inputs: Sequence[LocalArray],
         outputs: Sequence[LocalArray],
-        parameters: Mapping[int, torch.Tensor],
+        scalars: Mapping[int, torch.Tensor],
     ) -> None:
         self._shared, program, context = lanes, lanes.program, lanes.context
         self._group = LocalGroup(program.workers)
@@ -116,7 +117,7 @@ class Team(Executor):
         offsets = lanes.arena.offsets
         with single_threaded():  # kernels are chosen for one thread
             self._bindings = [
-                bind(program, one, inputs, outputs, parameters, lanes.block, offsets)
+                bind(program, one, inputs, outputs, scalars, lanes.block, offsets)
                 for one in contexts
             ]
         self._lanes = _executors(lanes.forms, contexts, self._bindings)
@@ -127,12 +128,12 @@ class Team(Executor):
 
     def error(self) -> str:
         """Return the compiler's error if it has failed, otherwise an empty string."""
-        errors = [lane.error() for lane in self._lanes if isinstance(lane, Native)]
+        errors = [lane.error() for lane in self._lanes if isinstance(lane, NativeAlternative)]
         return next(filter(None, errors), "")
 
     def start(self) -> None:
         with single_threaded():
-            self._in_lanes([binding.start for binding in self._bindings])
+            self._in_lanes([binding.run_prologue for binding in self._bindings])
 
     def replay(self, steps: int) -> list[float]:
         with single_threaded():
@@ -184,7 +185,7 @@ def _executors(
     if None in loops:
         return [Segmented(own.segments(binding), binding) for own, binding in pairs]
     return [
-        Native(loop, context, binding)
+        NativeAlternative(loop, context, binding)
         for loop, context, binding in zip(loops, contexts, bindings, strict=True)
         if loop is not None
     ]

@@ -76,6 +76,7 @@ class _SegmentsTier(Alternative):
         self._forms.close()
 
 
+@final
 class _Alone:
     """A worker that selects alone."""
 
@@ -109,9 +110,9 @@ class Tiers:
         calls = self._segments.calls(binding) if self._uses_segments else binding.step
         if self._untimed:
             self._untimed -= 1
-            return binding.once(calls)
+            return binding.run_once(calls)
         start = perf_counter()
-        values = binding.once(calls)
+        values = binding.run_once(calls)
         taken = perf_counter() - start
         self._runs += 1 + self._skipped
         self._seconds += taken * (1 + self._skipped)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, final
 
 import msgspec
 import numpy as np
@@ -48,6 +48,7 @@ MISSING: Final = ("", "NA", "N/A", "NULL", "null", "None")
 """Fields, without the blanks around them, that stand for a missing value. NaN is a number."""
 
 
+@final
 @dataclass(frozen=True)
 class CsvOptions:
     """How a table is written in its file.
@@ -73,6 +74,7 @@ class CsvOptions:
 DEFAULT_OPTIONS: Final = CsvOptions()
 
 
+@final
 class CsvRows(msgspec.Struct, frozen=True, tag="csv", forbid_unknown_fields=True):
     """A table in a text file. Row i · chunks[0] begins at byte offsets[i]; the last offset is the
     end of the data; the first `skip` lines are skipped. `columns` are those that are read, of rows
@@ -103,6 +105,7 @@ class CsvRows(msgspec.Struct, frozen=True, tag="csv", forbid_unknown_fields=True
         yield _Table(path, self, spec)
 
 
+@final
 class _Table:
     """The rows of a file. Each written part becomes a separate file, named by its first row."""
 
@@ -120,8 +123,8 @@ class _Table:
             file.seek(begin)
             data = file.read(end - begin)
         shape = (min(last * every, count) - first * every, self._spec.shape[1])
-        read_table_spec = self._parse(data, shape)
-        return read_table_spec[row.start - first * every : row.stop - first * every, column]
+        table = self._parse(data, shape)
+        return table[row.start - first * every : row.stop - first * every, column]
 
     def _parse(self, data: bytes, shape: tuple[int, ...]) -> NDArray[Any]:
         dtype = numpy_dtype(self._spec.dtype)
@@ -141,7 +144,7 @@ class _Table:
         return table
 
     def _parse_text(self, text: str, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Parse text that is hopefully complete; otherwise fill the missing values first."""
+        """Parse the text; if that fails, fill in missing values and parse again."""
         rows = self._rows
         columns = rows.columns or None
         if not rows.has_number_for_missing:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from codecs import BOM_UTF8
+from typing import final
 
 from magmath.core.dtypes import DType, float64, int64, integer_bounds, uint64
 from magmath.errors import DataError
@@ -18,6 +19,7 @@ _MAX_DIGITS = 300
 """Longer integers may be beyond float64."""
 
 
+@final
 class TableTypeScanner:
     """Determines the type of a table from its lines, or returns `given` if that is not None.
 
@@ -40,7 +42,7 @@ class TableTypeScanner:
         )
         self._all_integers = True
         self._any_negative = False
-        self._least = self._most = 0
+        self._smallest = self._largest = 0
         self._rounded = ""
 
     def add(self, text: bytes) -> None:
@@ -64,7 +66,7 @@ class TableTypeScanner:
     def _add_integer(self, field: str) -> None:
         long = len(field) > _MAX_DIGITS
         value = int(field[:_MAX_DIGITS])
-        self._least, self._most = min(self._least, value), max(self._most, value)
+        self._smallest, self._largest = min(self._smallest, value), max(self._largest, value)
         if not self._rounded and (long or int(float(field)) != value):
             self._rounded = field
 
@@ -78,8 +80,8 @@ class TableTypeScanner:
             return self._given
         if self._all_integers:
             for dtype in (int64,) if self._any_negative else (int64, uint64):
-                least, last = integer_bounds(dtype)
-                if least <= self._least and self._most <= last:
+                first, last = integer_bounds(dtype)
+                if first <= self._smallest and self._largest <= last:
                     return dtype
         if self._rounded:
             raise DataError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, final
 
 from magmath.errors import DataError
 from magmath.files import csv, hdf5, npy, npz, safetensors, zarr
@@ -26,11 +26,12 @@ def _no_finish(path: str, specs: Mapping[str, ArraySpec]) -> None:
     """Do nothing: most formats are complete after the workers have written."""
 
 
+@final
 @dataclass(frozen=True)
 class Format:
     """A file format.
 
-    single, named  True if a file can hold one array without a name, or arrays with names
+    single, named   True if a file can hold one array without a name, or arrays with names
     typed           True if a file contains the element types of its arrays; text does not
     entries         path → the arrays in a file, by name ("": the one without); reads headers only
     create          (path, what each array is) → a new file with room for them

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, final
 
 import msgspec
 
@@ -27,6 +27,7 @@ from magmath.files.storage import (
 )
 
 
+@final
 class Hdf5Chunks(msgspec.Struct, frozen=True, tag="hdf5", forbid_unknown_fields=True):
     """A chunked or compressed data set of an HDF5 file."""
 

@@ -13,7 +13,7 @@ import shutil
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 import msgspec
 import numpy as np
@@ -38,6 +38,7 @@ _LOCAL_HEADER = 30  # bytes of a member's header before its name; PKWARE's APPNO
 _MEMORY = 1 << 22
 
 
+@final
 class ZipMember(msgspec.Struct, frozen=True, tag="member", forbid_unknown_fields=True):
     """A compressed .npy file in an archive; the elements begin at `offset` of the uncompressed
     data."""
@@ -56,6 +57,7 @@ class ZipMember(msgspec.Struct, frozen=True, tag="member", forbid_unknown_fields
             yield _Stream(path, self, spec, stream)
 
 
+@final
 class _Stream:
     """Elements of a byte stream; forward seeks are cheap."""
 
@@ -161,6 +163,7 @@ def finish(path: str, specs: Mapping[str, ArraySpec]) -> None:
                 file.passing = False
 
 
+@final
 class _Overlay(io.FileIO):
     """A file whose writes only advance the position while `passing`, since the data is there
     already."""
@@ -175,6 +178,7 @@ class _Overlay(io.FileIO):
         return nbytes
 
 
+@final
 class _First(io.RawIOBase):
     """A reader of the next `nbytes` of a file."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Final, final
 
 import msgspec
 
@@ -30,6 +30,7 @@ _DTYPES: Final = {name: DTYPES[dtype] for dtype, name in _NAMES.items()}
 NO_METADATA: Final[Mapping[str, str]] = MappingProxyType({})
 
 
+@final
 class _Tensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dtype: str
     shape: list[int]

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
-from typing import IO, Annotated, Any, Protocol
+from typing import IO, Annotated, Any, Protocol, final
 
 import msgspec
 import numpy as np
@@ -33,6 +33,7 @@ class Elements(Protocol):
     def __setitem__(self, selection: Any, values: Any, /) -> None: ...
 
 
+@final
 @dataclass(frozen=True)
 class ArraySpec:
     """The shape and type of an array in a file."""
@@ -46,6 +47,7 @@ class ArraySpec:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
+@final
 class RawBytes(msgspec.Struct, frozen=True, tag="raw", forbid_unknown_fields=True):
     """Contiguous elements from byte `offset`, with the last dimension fastest, or the first
     (`fortran`), in native byte order or swapped (`swapped`)."""
@@ -87,6 +89,7 @@ class RawBytes(msgspec.Struct, frozen=True, tag="raw", forbid_unknown_fields=Tru
             )
 
 
+@final
 class _Writer:
     """Writes elements in C order, box by box, each in as few contiguous runs as possible."""
 

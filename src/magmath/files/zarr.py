@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, final
 
 import msgspec
 
@@ -28,6 +28,7 @@ CHUNK_BYTES: Final = 1 << 23
 """Approximate size of a written chunk in bytes."""
 
 
+@final
 class ZarrChunks(msgspec.Struct, frozen=True, tag="zarr", forbid_unknown_fields=True):
     """An array of a Zarr store; "" is the store itself."""
 

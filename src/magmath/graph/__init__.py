@@ -12,7 +12,7 @@ from magmath.graph.operation import (
     WeakResult,
     make_node,
     recording_nodes,
-    set_handle,
+    set_user_array,
     set_value,
 )
 from magmath.graph.provenance import Provenance, provenance_of
@@ -42,8 +42,8 @@ __all__ = [
     "recipe_of",
     "recording_nodes",
     "rewrite",
-    "set_handle",
     "set_provenance",
+    "set_user_array",
     "set_value",
     "structure_of",
     "topological",

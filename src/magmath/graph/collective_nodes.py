@@ -15,7 +15,7 @@ from magmath.graph.operation import Node
 from magmath.layout import Layout
 
 
-def runs_collectively(node: Node, inputs: Sequence[Layout], output: Layout) -> bool:
+def is_collective(node: Node, inputs: Sequence[Layout], output: Layout) -> bool:
     """Return True if all workers compute a node in these layouts collectively.
 
     This is so if the layouts divide dimensions that the index notation keeps whole, or several
@@ -23,12 +23,10 @@ def runs_collectively(node: Node, inputs: Sequence[Layout], output: Layout) -> b
     """
     if node.operation.collective is None:
         return False
-    structure = node.index_notation
+    notation = node.index_notation
     divided: dict[int, set[str]] = {}
-    for letters, layout in zip(
-        (*structure.inputs, structure.output), (*inputs, output), strict=True
-    ):
+    for letters, layout in zip((*notation.inputs, notation.output), (*inputs, output), strict=True):
         for letter, split in zip(letters, layout.splits, strict=True):
-            if split is not None and layout.mesh.shape[split.axis] > 1:
-                divided.setdefault(split.axis, set()).add(letter.lower())
+            if split is not None and layout.mesh.shape[split.mesh_axis] > 1:
+                divided.setdefault(split.mesh_axis, set()).add(letter.lower())
     return any("." in letters or len(letters) > 1 for letters in divided.values())

@@ -1,4 +1,4 @@
-"""Whether a value was computed from an array: a search of the records of its provenance."""
+"""Dependence: searches the provenance of a value for the arrays from which it was computed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, final
 from weakref import WeakKeyDictionary
 
 from magmath.graph.operation import Node
-from magmath.graph.recorded_operands import Record, RecordedOperand
+from magmath.graph.recorded_operands import ProvenanceRecord, RecordedOperand
 
 IsSource = Callable[[RecordedOperand], bool]
 
@@ -20,10 +20,10 @@ class DependenceQuery:
     that asks in each step does not search all former steps each time.
     """
 
-    __slots__ = ("no", "yes")
+    __slots__ = ("dependent", "independent")
 
     def __init__(self) -> None:
-        self.yes, self.no = object(), object()
+        self.dependent, self.independent = object(), object()
 
     @staticmethod
     def of(array: Node, *, through_gradients: bool) -> DependenceQuery:
@@ -35,12 +35,14 @@ class DependenceQuery:
         query: DependenceQuery = found[through_gradients]
         return query
 
-    def recall(self, records: Iterable[Record], known: dict[Record, bool]) -> None:
+    def recall(
+        self, records: Iterable[ProvenanceRecord], known: dict[ProvenanceRecord, bool]
+    ) -> None:
         """Add the answers that records store."""
         for one in records:
-            if one.answer is self.no:
+            if one.answer is self.independent:
                 known[one] = False
-            elif one.answer is self.yes:
+            elif one.answer is self.dependent:
                 known[one] = True
 
 
@@ -48,9 +50,9 @@ _queries: WeakKeyDictionary[Node, Any] = WeakKeyDictionary()
 
 
 def depends_on(
-    record: Record,
+    record: ProvenanceRecord,
     is_source: IsSource,
-    known: dict[Record, bool],
+    known: dict[ProvenanceRecord, bool],
     *,
     through_gradients: bool = True,
     through_stops: bool = True,
@@ -58,7 +60,7 @@ def depends_on(
     query: DependenceQuery | None = None,
 ) -> bool:
     """Return True if a value was computed, directly or indirectly, from an operand that `is_source`
-    accepts; `through_gradients` and `through_stops` as in `Record.direct_operands`.
+    accepts; `through_gradients` and `through_stops` as in `ProvenanceRecord.direct_operands`.
 
     `known` caches the answers for records, which also store those to a `query`. Records of a
     smaller depth than `least_depth` do not depend on such an operand.
@@ -79,6 +81,6 @@ def depends_on(
             continue
         known.setdefault(last, found)
         if query is not None:
-            last.answer = query.yes if known[last] else query.no
+            last.answer = query.dependent if known[last] else query.independent
         stack.pop()
     return known[record]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
+from typing import final
 
 from magmath.graph.operation import Node
 
@@ -60,6 +61,7 @@ def topological_until(
     return order
 
 
+@final
 @dataclass(frozen=True, eq=False)
 class Graph:
     """The nodes that one program computes, with all nodes that they depend on.
@@ -131,14 +133,14 @@ class Graph:
 
     @cached_property
     def leaves(self) -> list[Node]:
-        """The inputs, variables and parameters, in order of first use."""
+        """The inputs, variables and scalars, in order of first use."""
         return [node for node in self.nodes if node.is_leaf]
 
     @cached_property
     def key(self) -> Hashable:
         """The structure of the graph: equal for graphs that one program can compute.
 
-        Values of parameters, data of inputs and identities of variables are not part of it.
+        Values of scalars, data of inputs and identities of variables are not part of it.
         """
         number = {node: i for i, node in enumerate(self.nodes)}
         entries = tuple([_entry(node, number) for node in self.nodes])
@@ -162,7 +164,7 @@ class Graph:
 
 
 def _entry(node: Node, number: dict[Node, int]) -> Hashable:
-    if node.operation.leaf:
+    if node.operation.is_leaf:
         return node.operation.name, node.shape, node.dtype.name, node.layout
     sources = tuple([number[source] for source in node.inputs])
     if node.signature is not None:
@@ -170,10 +172,10 @@ def _entry(node: Node, number: dict[Node, int]) -> Hashable:
     return node.name, tuple(node.attributes.items()), sources, node.layout
 
 
-Rule = Callable[[Node], Node | None]
+NodeRewrite = Callable[[Node], Node | None]
 
 
-def rewrite(graph: Graph, rule: Rule) -> Graph:
+def rewrite(graph: Graph, rule: NodeRewrite) -> Graph:
     """Return the graph with `rule(node)` in place of each node, inputs first; None keeps the node.
 
     The rule receives nodes whose inputs are already rewritten.

@@ -1,17 +1,27 @@
 """Index notation: parsed strings such as `"mk,kn->mn"`, and the parts that deterministic mode
-uses."""
+uses.
+
+Each operand and the result has a character for each dimension. A lower-case letter names an index
+by which the operation may be divided over workers: dimensions with the same letter are split
+equally, and a letter that the result lacks is combined by the operation's `reduction`. The
+upper-case form of a letter is a dimension that follows the letter without being indexed by it: the
+operation's `derived_split` gives its split for a split of the letter. `.` is a dimension that every
+worker needs whole.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import final
 
 from magmath.core.shapes import Shape
 
 LOGICAL_PARTS = 24  # divisible by 1, 2, 3, 4, 6, 8: equal shares for the usual worker counts
 
 
+@final
 @dataclass(frozen=True)
 class IndexNotation:
     """A parsed index notation: the letters of every operand and of the result."""
@@ -41,11 +51,11 @@ class IndexNotation:
 
     def extents(self, inputs: Sequence[Shape], output: Shape) -> dict[str, int]:
         """Return the extent of every letter for operands and a result of these shapes."""
-        found: dict[str, int] = {}
+        extents: dict[str, int] = {}
         for letters, shape in zip((*self.inputs, self.output), (*inputs, output), strict=True):
-            found.update(zip(letters, shape, strict=True))
-        found.pop(".", None)
-        return found
+            extents.update(zip(letters, shape, strict=True))
+        extents.pop(".", None)
+        return extents
 
     def logical_letter(self, output: Shape) -> str | None:
         """Return the first letter of the result that deterministic mode can compute in parts, or

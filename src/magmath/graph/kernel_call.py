@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 from magmath.core.block_cyclic import panel_ring_bytes, round_to_cache_lines
 from magmath.core.index_set import Tile
@@ -39,15 +39,15 @@ class KernelContext(Protocol):
         of a number itself."""
 
 
+@final
 @dataclass(slots=True)
 class KernelCall:
     """One operation on one worker's tensors, from which a kernel binds a ready call.
 
     `out` and `inputs` are local tensors (0-d tensors for Python numbers, on a GPU at most one of
-    them in host memory). For operations that
-    count elements, `tile` and `tiles` are the tiles of the whole arrays that they hold, and `shape`
-    and `shapes` the shapes of the whole arrays. `repeated`: other workers compute the same
-    elements.
+    them in host memory). For operations that count elements, `tile` and `tiles` are the tiles of
+    the whole arrays that they hold, and `shape` and `shapes` the shapes of the whole arrays.
+    `repeated`: other workers compute the same elements.
     """
 
     out: torch.Tensor
@@ -61,6 +61,7 @@ class KernelCall:
     repeated: bool = False
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Workspace:
     """Bytes that a collective kernel needs on each worker in addition to its operands and its
@@ -79,6 +80,7 @@ class Workspace:
         return panel_ring_bytes(self.panel) + round_to_cache_lines(self.scratch)
 
 
+@final
 @dataclass(slots=True)
 class CollectiveCall:
     """The arguments of a collective kernel on one worker; each worker binds them to a ready call,

@@ -3,7 +3,7 @@
 A node is one operation applied to inputs, with its shape, dtype and user's line. It is built when
 the user writes the operation, so that errors are reported there. Leaves get their values from a
 run: `input` (an evaluated array), `variable` (a named cell whose current array is read when a
-program runs) and `parameter` (a Python number, never part of a program's key). `layout` is None
+program runs) and `scalar` (a Python number, never part of a program's key). `layout` is None
 until the place pass chooses one, except for leaves whose data are stored already.
 """
 
@@ -32,6 +32,7 @@ Line = tuple[str, int] | None
 NO_ATTRIBUTES: Mapping[str, Any] = MappingProxyType({})
 
 
+@final
 class Node(Arithmetic, Struct, eq=False, weakref=True):
     """An immutable application of an operation.
 
@@ -40,14 +41,14 @@ class Node(Arithmetic, Struct, eq=False, weakref=True):
     leaf. `signature` holds the properties that the node shares with equal applications, or None.
 
     Four slots are the evaluation state of the node. They change while it is evaluated, and only by
-    `set_value`, `set_result`, `set_handle` and `recorded_operands.set_provenance`:
+    `set_value`, `set_result`, `set_user_array` and `recorded_operands.set_provenance`:
 
     value       the data of an `input`, a weak reference to the variable of a `variable`, and the
-                number of a `parameter`; for any other node the leaf that holds the node's value,
+                number of a `scalar`; for any other node the leaf that holds the node's value,
                 once it is computed
     result      a weak reference to the leaf that will hold the value of a pending node, for objects
                 that do not hold the node itself
-    handle      a weak reference to the latest array of the user's code that refers to the node
+    user_array  a weak reference to the latest array of the user's code that refers to the node
     provenance  how the value of a leaf was computed (`provenance.provenance_of` returns it)
 
     In addition, `set_variable_layout` changes the layout of a variable's leaf. Assignments to
@@ -67,7 +68,7 @@ class Node(Arithmetic, Struct, eq=False, weakref=True):
     reads_version: bool = False
     provenance: Any = None
     result: WeakResult | None = None
-    handle: Callable[[], Any] | None = None
+    user_array: Callable[[], Any] | None = None
 
     @property
     def name(self) -> str:
@@ -81,13 +82,13 @@ class Node(Arithmetic, Struct, eq=False, weakref=True):
 
     @property
     def is_leaf(self) -> bool:
-        """True for inputs, variables and parameters, whose values a run is given."""
-        return self.operation.leaf
+        """True for inputs, variables and scalars, whose values a run is given."""
+        return self.operation.is_leaf
 
     @property
     def is_leaf_or_constant(self) -> bool:
         """True for leaves and constants, which are computed from nothing."""
-        return self.operation.leaf or self.operation.name == "constant"
+        return self.operation.is_leaf or self.operation.name == "constant"
 
     @property
     def ndim(self) -> int:
@@ -178,7 +179,7 @@ def make_node(
 ) -> Node:
     """Return an application of an operation, whose shape and dtype are already known."""
     depth = 1 if inputs else 0
-    reads_version = operation.version
+    reads_version = operation.is_version
     for node in inputs:
         if node.value is None and node.depth >= depth:
             depth = node.depth + 1
@@ -223,7 +224,7 @@ class WeakResult:
     def __call__(self) -> Node | None:
         return self._leaf()
 
-    def found(self, leaf: Node) -> None:
+    def resolve(self, leaf: Node) -> None:
         """Set the leaf with the node's value, after its evaluation."""
         self._leaf = ref(leaf)
 
@@ -235,7 +236,7 @@ def _nothing() -> None:
 # The evaluation state of nodes. These functions are the setters of the slots.
 set_value: Callable[[Node, Any], None] = Node.__dict__["value"].__set__
 set_result: Callable[[Node, WeakResult], None] = Node.__dict__["result"].__set__
-set_handle: Callable[[Node, Callable[[], Any]], None] = Node.__dict__["handle"].__set__
+set_user_array: Callable[[Node, Callable[[], Any]], None] = Node.__dict__["user_array"].__set__
 """Set a weak reference to the array of the user's code that refers to the node."""
 _set_layout: Callable[[Node, Layout], None] = Node.__dict__["layout"].__set__
 
@@ -252,23 +253,24 @@ def set_variable_layout(leaf: Node, layout: Layout) -> None:
 # Operation records
 
 
+@final
 class NumpyUfunc(NamedTuple):
     """NumPy's function for an operation, called with the operands and the result.
 
-    It is faster than torch's on results of up to `most` elements, where the call takes longer than
+    It is faster than torch's on results of up to `max_elements`, where the call takes longer than
     the arithmetic. With `avx512`, it is faster on any number of elements that one thread computes,
     on a processor with these instructions. With `of_integers`, it has the meaning of the operation
     for integers alone.
     """
 
     function: Callable[..., Any]
-    most: int
+    max_elements: int
     avx512: bool = False
     of_integers: bool = False
 
 
-Inference = tuple[Shape, DType]
-Infer = Callable[..., Inference]
+ShapeAndType = tuple[Shape, DType]
+Infer = Callable[..., ShapeAndType]
 Axes = Callable[[Node], str]
 Gradients = tuple[Node | None, ...]
 Vjp = Callable[[Node, Node], Gradients]
@@ -311,46 +313,50 @@ def full_speed(node: Node, local: Shape) -> float:
     return 1.0
 
 
-def no_traffic(node: Node, workers: int) -> int:
+def touches_nothing(node: Node, workers: int) -> int:
     """Return 0, for kernels whose arithmetic reuses most of the data that it reads."""
     return 0
 
 
+@final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveKernel:
     """The collective computation of an operation by the workers of a mesh.
 
-    layouts    (node, mesh of one dimension) → the layouts of its operands and of its result, which
-               divide dimensions that the index notation keeps whole; None if they cannot
-    kernel     CollectiveCall → ready call. Every worker makes it, also one that stores nothing.
-               Errors that data can cause (LinAlgError) must occur on all workers, or after the last
-               exchange
-    workspace  (node, number of workers) → the workspace on each worker
-    traffic    (node, number of workers) → bytes between workers, and number of messages
-    touched    (node, number of workers) → the bytes of its own memory that a worker touches and for
-               which the arithmetic must wait
-    spread     the traffic is spread over the workers: all send and receive at once
-    reads      workers that share memory send nothing: they synchronize once, and each reads the
-               data of the others
-    exact      returns the same bits for any number of workers: allowed in deterministic mode
+    layouts                (node, mesh of one dimension) → the layouts of its operands and of its
+                           result, which divide dimensions that the index notation keeps whole; None
+                           if they cannot
+    kernel                 CollectiveCall → ready call. Every worker makes it, also one that stores
+                           nothing. Errors that data can cause (LinAlgError) must occur on all
+                           workers, or after the last exchange
+    workspace              (node, number of workers) → the workspace on each worker
+    traffic                (node, number of workers) → bytes between workers, and number of messages
+    touched_bytes          (node, number of workers) → the bytes of its own memory that a worker
+                           touches and for which the arithmetic must wait
+    is_all_to_all          the traffic is spread over the workers: all send and receive at once
+    reads_peers            workers that share memory send nothing: they synchronize once, and each
+                           reads the data of the others
+    is_worker_independent  returns the same bits for any number of workers: allowed in deterministic
+                           mode
     """
 
     layouts: Callable[[Node, Mesh], tuple[tuple[Layout, ...], Layout] | None]
     kernel: Callable[[CollectiveCall], ReadyCall]
     workspace: Callable[[Node, int], Workspace]
     traffic: Callable[[Node, int], tuple[int, int]]
-    touched: Callable[[Node, int], int] = no_traffic
-    spread: bool = False
-    reads: bool = False
-    exact: bool = False
+    touched_bytes: Callable[[Node, int], int] = touches_nothing
+    is_all_to_all: bool = False
+    reads_peers: bool = False
+    is_worker_independent: bool = False
 
 
+@final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Operation:
     """One operation.
 
     infer             (*inputs, **attributes) → (shape, dtype); raises for invalid operands
-    axes              node → index notation, as above
+    axes              node → index notation (graph/index_notation.py)
     reduction         how letters that the result lacks are combined over workers, or None
     vjp               (node, cotangent) → a cotangent for each input, or None where it has none
     kernel            KernelCall → ready call, on torch tensors of any device
@@ -385,13 +391,13 @@ class Operation:
     is_view           its result may be stored in the memory of its first operand, as a view
     is_move           its elements are those of its first operand, maybe in another layout
     elementwise       computes each element from the corresponding elements of its operands
-    leaf              gets its value from a run: an input, a variable or a parameter
+    is_leaf           gets its value from a run: an input, a variable or a scalar
     lower_to          node → the same in simpler operations, by which the passes replace it; such a
                       record exists for its gradient and has no kernel
     numpy_ufunc       NumPy's function of the same meaning, if it is faster for short arrays
     numpy_function    node → NumPy's code for the operation, a function of whole operands and of the
                       result that is faster than the kernel for short arrays, or None
-    lapack            computed by LAPACK: data can make it fail (LinAlgError), and one worker may
+    uses_lapack       computed by LAPACK: data can make it fail (LinAlgError), and one worker may
                       compute it for all, with the threads of its whole host
     only_layouts      (node, mesh of one dimension) → the layouts of its operands and of its result
                       on several workers, for operations whose layouts are prescribed; None: the
@@ -399,10 +405,10 @@ class Operation:
     collective        how all workers compute it collectively if letters cannot divide it, or None
     checks_indices    its integer operands after the first are indices; one out of range makes it
                       fail (IndexError)
-    version           the value of a variable at a line of the user's code (`ops/leaves.py`)
-    random            draws random numbers
-    mark              its value is its first operand; autodiff and batching read the others
-    gradient          a mark of a gradient, which counts as a constant in later ones
+    is_version        the value of a variable at a line of the user's code (`ops/leaves.py`)
+    is_random         draws random numbers
+    is_mark           its value is its first operand; autodiff and batching read the others
+    is_gradient       a mark of a gradient, which counts as a constant in later ones
     """
 
     name: str
@@ -428,18 +434,18 @@ class Operation:
     is_view: bool = False
     is_move: bool = False
     elementwise: bool = False
-    leaf: bool = False
+    is_leaf: bool = False
     lower_to: Callable[[Node], Node] | None = None
     numpy_ufunc: NumpyUfunc | None = None
     numpy_function: NumpyFunction | None = None
-    lapack: bool = False
+    uses_lapack: bool = False
     only_layouts: OnlyLayouts | None = None
     collective: CollectiveKernel | None = None
     checks_indices: bool = False
-    version: bool = False
-    random: bool = False
-    mark: bool = False
-    gradient: bool = False
+    is_version: bool = False
+    is_random: bool = False
+    is_mark: bool = False
+    is_gradient: bool = False
 
     def __repr__(self) -> str:
         return f"Operation({self.name})"

@@ -17,7 +17,12 @@ from magmath.core.type_aliases import Number
 from magmath.graph.operation import Line, Node
 from magmath.graph.recipe import NumberStep, Recipe, RecipeStep, built_step, number_node
 from magmath.graph.record_chains import MAX_LENGTH, chain_before, operands_before
-from magmath.graph.recorded_operands import Record, RecordedOperand, VersionOperand, record_of
+from magmath.graph.recorded_operands import (
+    ProvenanceRecord,
+    RecordedOperand,
+    VersionOperand,
+    record_of,
+)
 
 SMALL_BYTES = 1 << 20
 """Maximum bytes of the operands that the provenance of an implicitly computed value keeps alive."""
@@ -42,7 +47,7 @@ class Loop(Protocol):
 
 
 @final
-class Provenance(Record, eq=False, gc=False):
+class Provenance(ProvenanceRecord, eq=False, gc=False):
     """The record of how the value of a leaf was computed: the output of a recipe at a position,
     from operands.
 

@@ -12,7 +12,7 @@ from magmath.graph.dependence import DependenceQuery, IsSource, depends_on
 from magmath.graph.graph import topological
 from magmath.graph.operation import Node
 from magmath.graph.provenance import Provenance, Replace, provenance_of
-from magmath.graph.recorded_operands import Record, RecordedOperand
+from magmath.graph.recorded_operands import ProvenanceRecord, RecordedOperand
 
 
 def as_read(read: RecordedOperand) -> Node | None:
@@ -46,7 +46,7 @@ def with_expressions(
     """
     expressions: dict[Node, Node] = {}
     lost: set[Node] = set()
-    known: dict[Record, bool] = {}
+    known: dict[ProvenanceRecord, bool] = {}
 
     def depends(provenance: Provenance) -> bool:
         return depends_on(

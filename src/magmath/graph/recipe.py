@@ -42,7 +42,7 @@ class NumberStep(Struct, eq=False, gc=False):
     value: Number
 
 
-Step = Node | NumberStep | RecipeStep | None
+RecipeEntry = Node | NumberStep | RecipeStep | None
 """The node of a Python number or its data, an operation, or None for an array that was read."""
 
 
@@ -61,7 +61,7 @@ class Recipe:
 
     def __init__(
         self,
-        steps: list[Step],
+        steps: list[RecipeEntry],
         operands: Sequence[int],
         numbers: Sequence[int] = (),
     ) -> None:
@@ -135,7 +135,7 @@ class Recipe:
 
 def _is_end(operation: Operation, through_gradients: bool, through_stops: bool) -> bool:
     """Return True for an operation at which a search ends."""
-    if operation.gradient:
+    if operation.is_gradient:
         return not through_gradients
     return operation.name == "stop_gradient" and not through_stops
 

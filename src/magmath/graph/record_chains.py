@@ -6,7 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from magmath.graph.operation import Node
-from magmath.graph.recorded_operands import LeafOperand, NodeOperand, Record, RecordedOperand
+from magmath.graph.recorded_operands import (
+    LeafOperand,
+    NodeOperand,
+    ProvenanceRecord,
+    RecordedOperand,
+)
 
 MAX_LENGTH = 20_000
 """Maximum length of a chain of recorded operations; of earlier ones only the operands are
@@ -52,7 +57,9 @@ def longest(operands: Sequence[RecordedOperand]) -> int:
     return length - start
 
 
-def operands_before(record: Record, *, through_gradients: bool = True) -> Iterator[RecordedOperand]:
+def operands_before(
+    record: ProvenanceRecord, *, through_gradients: bool = True
+) -> Iterator[RecordedOperand]:
     """Yield all operands from which the value was computed, directly or indirectly."""
     seen, stack = set[object]((record,)), [record]
     while stack:
@@ -67,17 +74,17 @@ def operands_before(record: Record, *, through_gradients: bool = True) -> Iterat
                 stack.append(before)
 
 
-def nodes_before(record: Record, *, through_gradients: bool = True) -> Iterator[Node]:
+def nodes_before(record: ProvenanceRecord, *, through_gradients: bool = True) -> Iterator[Node]:
     """Yield all existing nodes from which the value was computed, directly or indirectly."""
     for x in operands_before(record, through_gradients=through_gradients):
         yield from x.nodes()
 
 
-def _shorten(record: Record) -> None:
+def _shorten(record: ProvenanceRecord) -> None:
     """Drop the expressions of the older half of the chain that ends with a record, except on which
     existing arrays they depend."""
     start = record.length - MAX_LENGTH // 2
-    recent, old, stack = {record}, list[Record](), [record]
+    recent, old, stack = {record}, list[ProvenanceRecord](), [record]
     while stack:
         for x in stack.pop().direct_operands():
             before = x.provenance
@@ -99,8 +106,8 @@ def _shorten(record: Record) -> None:
 
 
 def _existing(
-    records: Sequence[Record], *, through_gradients: bool
-) -> dict[Record, list[RecordedOperand]]:
+    records: Sequence[ProvenanceRecord], *, through_gradients: bool
+) -> dict[ProvenanceRecord, list[RecordedOperand]]:
     """Return the existing arrays on which each record depends, without their provenance.
 
     Those of several records are found in one walk, as sets; one record, the usual case, needs none.
@@ -109,7 +116,7 @@ def _existing(
         nodes = nodes_before(records[0], through_gradients=through_gradients)
         return {records[0]: _without_provenance(dict.fromkeys([node.known for node in nodes]))}
     numbers: dict[Node, int] = {}
-    found: dict[Record, int] = {}  # sets of numbers, as the bits of integers
+    found: dict[ProvenanceRecord, int] = {}  # sets of numbers, as the bits of integers
     stack = [*records]
     while stack:
         last = stack[-1]

@@ -25,7 +25,7 @@ _serials = count(1)
 # need not walk along their chains.
 
 
-class Record(Struct, eq=False, gc=False):
+class ProvenanceRecord(Struct, eq=False, gc=False):
     """What operands and chains know of the record of how a value was computed.
 
     length   the number of operations of the longest chain before and with this one, those included
@@ -45,7 +45,7 @@ class Record(Struct, eq=False, gc=False):
     serial: int = 0
     answer: object = None
 
-    def recorded(self, leaf: Node) -> Record:
+    def recorded(self, leaf: Node) -> ProvenanceRecord:
         """Return this record, as `DeferredProvenance` does."""
         return self
 
@@ -82,7 +82,7 @@ class RecordedOperand:
     __slots__ = ()
     kept_bytes = 0
     """The bytes of an array that the operand keeps alive."""
-    provenance: Record | None
+    provenance: ProvenanceRecord | None
 
     def find(self) -> Node | None:
         """Return the node that was read, or the leaf with its value; None if neither exists any
@@ -103,7 +103,7 @@ class LeafOperand(RecordedOperand, Struct, eq=False, gc=False):
     """
 
     _leaf: ref[Node]
-    provenance: Record | None
+    provenance: ProvenanceRecord | None
     _serial: int = 0
 
     @staticmethod
@@ -145,7 +145,7 @@ class KeptOperand(RecordedOperand, Struct, eq=False, gc=False):
 
     _leaf: Node
     kept_bytes: int
-    provenance: Record | None = None
+    provenance: ProvenanceRecord | None = None
 
     def find(self) -> Node | None:
         return self._leaf
@@ -162,7 +162,7 @@ class NodeOperand(RecordedOperand):
 
     def __init__(self, node: Node) -> None:
         self._node = ref(node)
-        self.provenance: Record | None = None
+        self.provenance: ProvenanceRecord | None = None
         self.is_pending = not isinstance(node.value, Node)
         if isinstance(node.value, Node):
             self.provenance = record_of(node.value)
@@ -189,7 +189,7 @@ class VersionOperand(RecordedOperand):
     __slots__ = ("_version", "leaf", "number", "provenance", "variable")
 
     def __init__(self, node: Node) -> None:
-        self.provenance: Record | None = None
+        self.provenance: ProvenanceRecord | None = None
         self.variable, value = node.inputs
         self.number: int = node.attributes["number"]
         self.leaf = ref(value)
@@ -209,9 +209,9 @@ class VersionOperand(RecordedOperand):
 
 def weak_operand(node: Node) -> RecordedOperand:
     """Return a weak reference to a node that an expression reads."""
-    if node.operation.leaf:
+    if node.operation.is_leaf:
         return LeafOperand.of(node)
-    return VersionOperand(node) if node.operation.version else NodeOperand(node)
+    return VersionOperand(node) if node.operation.is_version else NodeOperand(node)
 
 
 def operand_of(node: Node) -> RecordedOperand:
@@ -232,17 +232,17 @@ def operand_of_array(leaf: Node) -> RecordedOperand:
 class DeferredProvenance(Protocol):
     """A provenance whose record is made when it is needed."""
 
-    def recorded(self, leaf: Node, /) -> Record:
+    def recorded(self, leaf: Node, /) -> ProvenanceRecord:
         """Return the record, which also becomes the provenance of the leaf."""
 
 
-def record_of(leaf: Node) -> Record | None:
+def record_of(leaf: Node) -> ProvenanceRecord | None:
     """Return the record of a leaf, or None if it has none."""
-    found: Record | DeferredProvenance | None = leaf.provenance
+    found: ProvenanceRecord | DeferredProvenance | None = leaf.provenance
     return None if found is None else found.recorded(leaf)
 
 
-set_provenance: Callable[[Node, Record | DeferredProvenance | None], None] = Node.__dict__[
-    "provenance"
-].__set__
+set_provenance: Callable[[Node, ProvenanceRecord | DeferredProvenance | None], None] = (
+    Node.__dict__["provenance"].__set__
+)
 """Set the provenance of a leaf: a part of its evaluation state."""

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from magmath.core.reference_counts import COUNTING, references
 from magmath.graph.operation import Node
-from magmath.graph.recipe import NumberStep, Recipe, RecipeStep, Step
+from magmath.graph.recipe import NumberStep, Recipe, RecipeEntry, RecipeStep
 from magmath.graph.recorded_operands import KeptOperand, RecordedOperand, operand_of
 
 NO_NODES: Mapping[Node, Node] = MappingProxyType({})
@@ -23,12 +23,12 @@ def recipe_of(
     needs no former value.
     """
     position = {node: i for i, node in enumerate(order)}
-    steps: list[Step] = []
+    steps: list[RecipeEntry] = []
     operands: list[RecordedOperand] = []
     positions: list[int] = []
     for i, node in enumerate(order):
         operation = node.operation
-        if node.value is None and not operation.leaf:
+        if node.value is None and not operation.is_leaf:
             sources = tuple(map(position.__getitem__, node.inputs))
             steps.append(
                 RecipeStep(
@@ -38,7 +38,7 @@ def recipe_of(
             )  # fmt: skip
             if node not in held:
                 continue
-        elif operation.name == "parameter" and node.provenance is None:
+        elif operation.name == "scalar" and node.provenance is None:
             steps.append(node)
             continue
         else:
@@ -50,7 +50,7 @@ def recipe_of(
     return Recipe(steps, positions), operands, position
 
 
-def _replace_numbers(steps: list[Step], position: Mapping[Node, int]) -> None:
+def _replace_numbers(steps: list[RecipeEntry], position: Mapping[Node, int]) -> None:
     """Store numbers without their nodes, if only this list, the order and the positions of the
     expression, and one operation refer to these."""
     nodes = [step for step in steps if type(step) is Node]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from itertools import count
 from math import prod
-from typing import Any
+from typing import Any, final
 
 from magmath.core.dtypes import DType
 from magmath.core.shapes import Shape
@@ -14,6 +14,7 @@ from magmath.graph.index_notation import IndexNotation
 _ids = count()
 
 
+@final
 class Signature:
     """The common properties of all applications of an operation with the same attributes to
     operands of the same shapes and types.

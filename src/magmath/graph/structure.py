@@ -22,14 +22,14 @@ def structure_of(
     targets  for each output the leaf whose memory it reuses, or None
 
     Expressions with equal keys have equal graphs, and their leaves correspond. Values of
-    parameters, data of inputs and identities of variables are not part of the key.
+    scalars, data of inputs and identities of variables are not part of the key.
     """
     key: list[Hashable] = []
     number: dict[Node, int] = {}
     leaves: list[Node] = []
     count = 0
     for node in (*order, *[leaf for leaf in targets if leaf is not None]):
-        leaf = node if node.operation.leaf else node.value
+        leaf = node if node.operation.is_leaf else node.value
         if leaf is not None:
             known = number.get(leaf)
             if known is None:

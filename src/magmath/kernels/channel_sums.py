@@ -110,7 +110,7 @@ def _code(number: str) -> AotModule:
     )
 
 
-def takes(x: torch.Tensor, g: torch.Tensor | None, means: torch.Tensor | None) -> bool:
+def can_compute(x: torch.Tensor, g: torch.Tensor | None, means: torch.Tensor | None) -> bool:
     """Return True for contiguous or channels-last arrays (N, channels, …) of one float type, on the
     processor, with contiguous means (1, channels, 1, …)."""
     if x.ndim < 2 or not x.numel() or x.device.type != "cpu" or _name(x) not in ITEMSIZE:
@@ -129,7 +129,7 @@ def bind(
     float64.
 
     The sums are Σ x and Σ x²; with g, an array like x, and means (1, channels, 1, …), Σ g and
-    Σ g·(x - means). Needs operands that `takes` accepts.
+    Σ g·(x - means). Needs operands that `can_compute` accepts.
     """
     channels = x.shape[1]
     outer, inner = x.shape[0], prod(x.shape[2:])

@@ -5,7 +5,7 @@ The terms of x are x and x², those of g and x are g and g·(x - m). The sums st
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, final
 
 from llvmlite import ir
 
@@ -42,6 +42,7 @@ class _Sums(Vectors):
         return self.builder.inttoptr(address, self.wide.as_pointer())
 
 
+@final
 class _Pixels(_Sums):
     """The code that adds rows of channels to their sums in memory: `vectors` full vectors, or one
     of `lanes` channels."""
@@ -72,6 +73,7 @@ class _Pixels(_Sums):
                 at.store(at.fadd(at.load(place, align=8), total), place, align=8)
 
 
+@final
 class _Plane(_Sums):
     """The code that stores the sums of each lane of a contiguous range of numbers."""
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from platform import machine
-from typing import Any, Final
+from typing import Any, Final, final
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ _FLUSH: Final = 0x8040  # of the control register MXCSR: results (bit 15) and op
 _BITS = ir.IntType(32)
 
 
+@final
 class _SetMode(Vectors):
     """The code that stores the bits of the mode at an address, and sets them to `bits`."""
 

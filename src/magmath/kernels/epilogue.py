@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, final
 
 import torch
 
 BLOCK_BYTES: Final = 256 << 10
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Epilogue:
     """activation(y + bias + residual); `bias` broadcasts to y, `residual` has its shape, and may be

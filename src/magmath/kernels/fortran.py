@@ -31,7 +31,7 @@ _OF_COMPLEX = {"syevd": "heevd", "orgqr": "ungqr"}
 """Routines that have a different name for complex numbers."""
 
 
-def takes(tensor: Tensor) -> bool:
+def is_supported(tensor: Tensor) -> bool:
     """Return True for tensors in host memory, which these routines accept."""
     return tensor.device.type == "cpu"
 

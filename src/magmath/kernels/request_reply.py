@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from magmath.comm import Communicator
 
 
+@final
 class Rows:
     """A tensor as a list of rows: its first `dims` dimensions are flattened, in C order."""
 
@@ -56,6 +57,7 @@ class Rows:
         return (positions,) if self.is_one else torch.unravel_index(positions, self._shape)
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Rounds:
     """The parameters of an exchange in rounds: the communicator of the workers, memory for received

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import prod
+from typing import final
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from magmath.core.block_cyclic import round_to_cache_lines
 
 
+@final
 class Scratch:
     """Allocates tensors in `memory`, a uint8 tensor, in order."""
 
@@ -38,6 +40,7 @@ class Scratch:
             self._used = used
 
 
+@final
 class _Shared(threading.local):
     """The workspace of each thread."""
 

@@ -59,7 +59,7 @@ def code() -> AotModule:
     return CODE
 
 
-def takes(x: torch.Tensor, out: torch.Tensor) -> bool:
+def can_compute(x: torch.Tensor, out: torch.Tensor) -> bool:
     """Return True for float32 and float64 numbers on the processor."""
     return x.device.type == "cpu" and x.dtype == out.dtype and x.dtype in _TYPES
 
@@ -67,7 +67,7 @@ def takes(x: torch.Tensor, out: torch.Tensor) -> bool:
 def bind(x: torch.Tensor, out: torch.Tensor) -> ReadyCall:
     """Return a ready call that stores the square roots of x in `out`, which may be x.
 
-    Needs operands that `takes` accepts; must run without NumPy's floating-point warnings.
+    Needs operands that `can_compute` accepts; must run without NumPy's floating-point warnings.
     """
     contiguous = x.is_contiguous() and out.is_contiguous() and x.shape == out.shape
     divided = contiguous and x.numel() >= MIN_DIVIDED and torch.get_num_threads() > 1

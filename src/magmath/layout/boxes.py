@@ -78,7 +78,7 @@ def _without(box: Box, removed: Box) -> Iterator[Box]:
     if any(start >= stop for start, stop in common):
         yield box
         return
-    for dim, ((start, stop), (low, high)) in enumerate(zip(box, common, strict=True)):
+    for axis, ((start, stop), (low, high)) in enumerate(zip(box, common, strict=True)):
         for side in ((start, low), (high, stop)):
             if side[0] < side[1]:
-                yield (*common[:dim], side, *box[dim + 1 :])
+                yield (*common[:axis], side, *box[axis + 1 :])

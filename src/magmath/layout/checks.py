@@ -68,30 +68,30 @@ def check_splits(layout: LayoutParts) -> None:
             f"not {len(layout.splits)}"
         )
     used: dict[int, int] = {}
-    for dim, split in enumerate(layout.splits):
+    for axis, split in enumerate(layout.splits):
         if split is None:
             continue
-        if not 0 <= split.axis < layout.mesh.ndim:
+        if not 0 <= split.mesh_axis < layout.mesh.ndim:
             raise LayoutError(
-                f"dimension {dim} is split along axis {split.axis}, {layout.mesh}"
+                f"dimension {axis} is split along axis {split.mesh_axis}, {layout.mesh}"
                 "; name an axis of the mesh"
             )
-        if split.axis in used:
+        if split.mesh_axis in used:
             raise LayoutError(
-                f"dimensions {used[split.axis]} and {dim} are both split along mesh axis "
-                f"{split.axis}; give each its own axis of the mesh"
+                f"dimensions {used[split.mesh_axis]} and {axis} are both split along mesh axis "
+                f"{split.mesh_axis}; give each its own axis of the mesh"
             )
-        used[split.axis] = dim
-        if split.extent != layout.shape[dim]:
+        used[split.mesh_axis] = axis
+        if split.extent != layout.shape[axis]:
             raise LayoutError(
-                f"dimension {dim} of an array of shape {layout.shape} has length "
-                f"{layout.shape[dim]}, its split is of length {split.extent}"
+                f"dimension {axis} of an array of shape {layout.shape} has length "
+                f"{layout.shape[axis]}, its split is of length {split.extent}"
                 "; bind the rule to the array's shape"
             )
-        if split.pieces.span > layout.mesh.shape[split.axis]:
+        if split.pieces.span > layout.mesh.shape[split.mesh_axis]:
             raise LayoutError(
-                f"dimension {dim} has an owner at coordinate {split.pieces.span - 1} of mesh axis "
-                f"{split.axis}, whose length is {layout.mesh.shape[split.axis]}"
+                f"dimension {axis} has an owner at coordinate {split.pieces.span - 1} of mesh axis "
+                f"{split.mesh_axis}, whose length is {layout.mesh.shape[split.mesh_axis]}"
             )
 
 
@@ -107,9 +107,9 @@ def check_partial(layout: LayoutParts) -> None:
             f"{layout.mesh.ndim} mesh axes, not {layout.partial}; reduce with one name first"
         )
     for split in layout.splits:
-        if split is not None and layout.partial[split.axis] is not None:
+        if split is not None and layout.partial[split.mesh_axis] is not None:
             raise LayoutError(
-                f"mesh axis {split.axis} both splits a dimension and has a pending reduction"
+                f"mesh axis {split.mesh_axis} both splits a dimension and has a pending reduction"
                 "; use another axis for one of them"
             )
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from operator import index
-from typing import Any
+from typing import Any, final
 
 from magmath.core.bounded_memo import store_bounded
 from magmath.core.index_set import IndexSet, Tile, tile_shape
@@ -25,6 +25,7 @@ from magmath.layout.rule import BoxLike, UnboundLayout, worker_number
 from magmath.layout.split import HaloRanges, Split
 
 
+@final
 @dataclass(frozen=True, eq=False, repr=False)
 class Layout:
     """The distribution of an array of `shape` over `mesh`.
@@ -113,15 +114,15 @@ class Layout:
         return _whole(tuple(shape), mesh, shared)
 
     @staticmethod
-    def even(shape: Sequence[int], mesh: Mesh, dim: int, axis: int = 0) -> Layout:
-        """Return the layout with dimension `dim` split evenly along mesh axis `axis`, and
+    def even(shape: Sequence[int], mesh: Mesh, axis: int, mesh_axis: int = 0) -> Layout:
+        """Return the layout with dimension `axis` split evenly along `mesh_axis`, and
         replicated along the others."""
-        return _even(tuple(shape), mesh, dim, axis)
+        return _even(tuple(shape), mesh, axis, mesh_axis)
 
-    def replace_split(self, dim: int, split: Split | None) -> Layout:
-        """Return this layout with dimension `dim` split by `split`, or unsplit if it is None."""
+    def replace_split(self, axis: int, split: Split | None) -> Layout:
+        """Return this layout with dimension `axis` split by `split`, or unsplit if it is None."""
         splits = list(self.splits)
-        splits[dim] = split
+        splits[axis] = split
         return replace(self, splits=tuple(splits), shared=False)
 
     def interned(self) -> Layout:
@@ -162,7 +163,7 @@ class Layout:
         return (
             self.boxes is None
             and not self.is_partial
-            and all(s is None or self.mesh.shape[s.axis] == 1 for s in self.splits)
+            and all(s is None or self.mesh.shape[s.mesh_axis] == 1 for s in self.splits)
         )
 
     @cached_property
@@ -170,7 +171,8 @@ class Layout:
         """True if all split dimensions are cut into contiguous, nearly equal pieces in order."""
         shape = self.mesh.shape
         return all(
-            split is None or split == Split.even(split.axis, split.extent, shape[split.axis])
+            split is None
+            or split == Split.even(split.mesh_axis, split.extent, shape[split.mesh_axis])
             for split in self.splits
         )
 
@@ -178,8 +180,8 @@ class Layout:
     def has_replicas(self) -> bool:
         """True if several workers store the same elements."""
         axes = enumerate(self.mesh.shape)
-        free = [axis for axis, n in axes if n > 1 and self.partial[axis] is None]
-        return self.boxes is None and any(self.dim_of(axis) is None for axis in free)
+        free = [a for a, n in axes if n > 1 and self.partial[a] is None]
+        return self.boxes is None and any(self.axis_of(mesh_axis) is None for mesh_axis in free)
 
     @cached_property
     def is_on_single_worker(self) -> bool:
@@ -193,31 +195,31 @@ class Layout:
             split is not None and isinstance(split.pieces, HaloRanges) for split in self.splits
         )
 
-    def axis_of(self, dim: int) -> int | None:
-        """Return the mesh axis that splits dimension `dim`, or None."""
-        split = self.splits[dim]
-        return None if split is None else split.axis
+    def mesh_axis_of(self, axis: int) -> int | None:
+        """Return the mesh axis that splits dimension `axis`, or None."""
+        split = self.splits[axis]
+        return None if split is None else split.mesh_axis
 
-    def dim_of(self, axis: int) -> int | None:
-        """Return the dimension that mesh axis `axis` splits, or None."""
-        return self._dims[axis]
+    def axis_of(self, mesh_axis: int) -> int | None:
+        """Return the dimension that `mesh_axis` splits, or None."""
+        return self._axes[mesh_axis]
 
     @cached_property
-    def _dims(self) -> tuple[int | None, ...]:
-        dims: list[int | None] = [None] * self.mesh.ndim
-        for dim, split in enumerate(self.splits):
+    def _axes(self) -> tuple[int | None, ...]:
+        axes: list[int | None] = [None] * self.mesh.ndim
+        for axis, split in enumerate(self.splits):
             if split is not None:
-                dims[split.axis] = dim
-        return tuple(dims)
+                axes[split.mesh_axis] = axis
+        return tuple(axes)
 
-    def placement(self, axis: int) -> str:
+    def placement(self, mesh_axis: int) -> str:
         """Return the placement along one mesh axis: "S(0)", "R" or "P(sum)"."""
-        dim = self._dims[axis]
-        if dim is not None:
-            split = self.splits[dim]
+        axis = self._axes[mesh_axis]
+        if axis is not None:
+            split = self.splits[axis]
             assert split is not None
-            return f"S({dim}{split.pieces.describe(self.mesh.shape[axis])})"
-        name = self.partial[axis]
+            return f"S({axis}{split.pieces.describe(self.mesh.shape[mesh_axis])})"
+        name = self.partial[mesh_axis]
         return "R" if name is None else f"P({name})"
 
     # Tiles of workers.
@@ -248,7 +250,7 @@ class Layout:
                 [
                     IndexSet.range(0, extent)
                     if split is None
-                    else split.indices_at(coordinate[split.axis])
+                    else split.indices_at(coordinate[split.mesh_axis])
                     for extent, split in zip(self.shape, self.splits, strict=True)
                 ]
             ),
@@ -300,7 +302,9 @@ class Layout:
             [
                 extent
                 if split is None
-                else max([split.indices_at(c).size for c in range(self.mesh.shape[split.axis])])
+                else max(
+                    [split.indices_at(c).size for c in range(self.mesh.shape[split.mesh_axis])]
+                )
                 for extent, split in zip(self.shape, self.splits, strict=True)
             ]
         )
@@ -397,6 +401,7 @@ class Layout:
             raise LayoutError(f"a malformed layout cannot be decoded: {error}") from error
 
 
+@final
 class Rule(UnboundLayout):
     """An unbound layout, created by the constructors of `Layout`; immutable and hashable."""
 
@@ -415,9 +420,9 @@ _interned: dict[Layout, Layout] = {}
 
 
 @lru_cache(maxsize=4096)
-def _even(shape: tuple[int, ...], mesh: Mesh, dim: int, axis: int) -> Layout:
-    split = Split.even(axis, shape[dim], mesh.shape[axis])
-    return Layout.whole(shape, mesh).replace_split(dim, split).interned()
+def _even(shape: tuple[int, ...], mesh: Mesh, axis: int, mesh_axis: int) -> Layout:
+    split = Split.even(mesh_axis, shape[axis], mesh.shape[mesh_axis])
+    return Layout.whole(shape, mesh).replace_split(axis, split).interned()
 
 
 @lru_cache(maxsize=4096)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from operator import index
-from typing import Any
+from typing import Any, final
 
 from magmath.errors import LayoutError
 
@@ -35,6 +35,7 @@ def _require_integers(what: str, given: Any) -> tuple[int, ...]:
         ) from None
 
 
+@final
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class Mesh:
     """An immutable grid of workers.

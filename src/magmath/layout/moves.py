@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from magmath.layout.mesh import Mesh
 Select: TypeAlias = tuple["slice | NDArray[np.int64]", ...]
 
 
+@final
 class Move(NamedTuple):
     """A copy of a part of a tile of worker `source` into a tile of worker `target`.
 
@@ -40,6 +41,7 @@ class Move(NamedTuple):
     combine: bool = False
 
 
+@final
 class _Request(NamedTuple):
     """A part that a worker needs: the global indices, and the tile in which it stores them."""
 
@@ -51,6 +53,7 @@ class _Request(NamedTuple):
     """Offset in the source mesh of the contributor whose partial values these are."""
 
 
+@final
 class _Match(NamedTuple):
     """The intersection of a source tile and a requested part; `position`: the source's mesh
     position."""
@@ -110,7 +113,7 @@ def reduced_axes(source: Layout, target: Layout) -> tuple[int, ...]:
 
 def longest_dimension(shape: tuple[int, ...]) -> int:
     """Return the first of the longest dimensions of a non-empty shape."""
-    return max(range(len(shape)), key=lambda dim: shape[dim])
+    return max(range(len(shape)), key=lambda axis: shape[axis])
 
 
 # Requests ---------------------------------------------------------------------------------
@@ -173,8 +176,8 @@ def _pieces(layout: Layout) -> Iterator[tuple[Tile, list[int]]]:
     if layout.boxes is not None:
         yield from ((tile, [w]) for w in workers for tile in layout.tiles(w))
         return
-    alike = [axis for axis in range(layout.mesh.ndim) if layout.dim_of(axis) is None]
-    divided = [axis for axis in range(layout.mesh.ndim) if layout.dim_of(axis) is not None]
+    alike = [axis for axis in range(layout.mesh.ndim) if layout.axis_of(axis) is None]
+    divided = [axis for axis in range(layout.mesh.ndim) if layout.axis_of(axis) is not None]
     replicas = _mesh_offsets(layout.mesh, alike)
     for position in _mesh_offsets(layout.mesh, divided):
         yield layout.tiles(workers[position])[0], [workers[position + step] for step in replicas]
@@ -183,6 +186,7 @@ def _pieces(layout: Layout) -> Iterator[tuple[Tile, list[int]]]:
 # Sources -----------------------------------------------------------------------------------
 
 
+@final
 class _SourceChooser:
     """Chooses the workers that send each part, and balances the elements that each of them
     sends."""
@@ -216,8 +220,8 @@ class _SourceChooser:
         return chosen
 
 
-def _is_replication(layout: Layout, axis: int) -> bool:
-    return layout.dim_of(axis) is None and layout.partial[axis] is None
+def _is_replication(layout: Layout, mesh_axis: int) -> bool:
+    return layout.axis_of(mesh_axis) is None and layout.partial[mesh_axis] is None
 
 
 def _mesh_offsets(mesh: Mesh, axes: Iterable[int]) -> list[int]:
@@ -253,17 +257,17 @@ def _product_matcher(source: Layout) -> _Matcher:
         if split is None:
             held.append([(0, IndexSet.range(0, extent))])
         else:
-            stride = source.mesh.strides[split.axis]
-            positions = range(source.mesh.shape[split.axis])
+            stride = source.mesh.strides[split.mesh_axis]
+            positions = range(source.mesh.shape[split.mesh_axis])
             held.append([(position * stride, split.indices_at(position)) for position in positions])
     overlaps: dict[tuple[int, IndexSet, IndexSet], list[_Overlap]] = {}
 
     def match(part: Tile, stored: Tile) -> list[_Match]:
         sides = []
-        for dim, (wanted, store) in enumerate(zip(part, stored, strict=True)):
-            key = dim, wanted, store
+        for axis, (wanted, store) in enumerate(zip(part, stored, strict=True)):
+            key = axis, wanted, store
             if key not in overlaps:
-                overlaps[key] = list(_overlaps(held[dim], wanted, store))
+                overlaps[key] = list(_overlaps(held[axis], wanted, store))
             sides.append(overlaps[key])
         matches = []
         for combination in product(*sides):

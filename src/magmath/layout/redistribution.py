@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import final
 
 from magmath.errors import ShapeError
 from magmath.layout.layout import Layout
@@ -20,11 +21,11 @@ from magmath.layout.moves import Move, longest_dimension, moves_between, reduced
 from magmath.layout.split import Split
 from magmath.layout.transition import collective_name, has_same_tiles
 
-SINGLE_STAGE_SIZE = (
-    1024  # elements; smaller reductions to replicas use one stage, since latency dominates
-)
+# Elements; smaller reductions to replicas use one stage, since latency dominates.
+SINGLE_STAGE_SIZE = 1024
 
 
+@final
 @dataclass(frozen=True, eq=False)
 class WorkerTraffic:
     """Elements and messages that one worker receives and sends in a stage."""
@@ -35,6 +36,7 @@ class WorkerTraffic:
     messages_out: int = 0
 
 
+@final
 @dataclass(frozen=True, eq=False)
 class Stage:
     """Moves that can run concurrently, after all earlier stages.
@@ -104,6 +106,7 @@ class Stage:
         return f"<Stage {self.kind}: {self.source} -> {self.target}, {len(self.moves)} moves>"
 
 
+@final
 @dataclass(frozen=True, eq=False)
 class Redistribution:
     """The change of an array from one layout to another: a sequence of stages."""
@@ -182,13 +185,13 @@ def _scattered(source: Layout, reduced: Sequence[int], target: Layout) -> Layout
     """
     partial = [None if axis in reduced else name for axis, name in enumerate(source.partial)]
     splits = list(source.splits)
-    for axis in reduced:
-        count = source.mesh.shape[axis]
+    for mesh_axis in reduced:
+        count = source.mesh.shape[mesh_axis]
         free = (d for d, n in enumerate(source.shape) if splits[d] is None and n >= count)
-        dim = next(free, None)
-        if dim is None:
+        axis = next(free, None)
+        if axis is None:
             break
-        splits[dim] = Split.even(axis, source.shape[dim], count)
+        splits[axis] = Split.even(mesh_axis, source.shape[axis], count)
     else:
         return Layout(source.shape, source.mesh, tuple(splits), tuple(partial))
     if source.shape:

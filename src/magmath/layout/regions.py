@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
+from typing import final
 
 import numpy as np
 
@@ -20,6 +21,7 @@ MAX_SECTIONS = 12
 """Maximum number of sections along the leading dimensions."""
 
 
+@final
 @dataclass(frozen=True)
 class Interval:
     """An interval of one dimension and its owner along the mesh axis (None if unsplit); `hidden`:
@@ -31,6 +33,7 @@ class Interval:
     hidden: bool = False
 
 
+@final
 @dataclass(frozen=True)
 class Region:
     """A rectangle, and the workers that store it; no workers for omitted parts."""
@@ -39,6 +42,7 @@ class Region:
     holders: tuple[int, ...]
 
 
+@final
 @dataclass(frozen=True)
 class ArraySection:
     """A section of an array: its position along the leading dimensions, the intervals of the last
@@ -55,11 +59,13 @@ def array_sections(layout: LayoutParts) -> list[ArraySection]:
     """Return the sections of an array of any number of dimensions, in row-major order."""
     leading = max(0, layout.ndim - 2)
     deep = sum(split is not None for split in layout.splits[:leading]) or 1
-    most = max(3, int(MAX_SECTIONS ** (1 / deep)))
-    leads = [_intervals(layout, dim, most) for dim in range(leading)]
+    max_intervals = max(3, int(MAX_SECTIONS ** (1 / deep)))
+    leads = [_intervals(layout, axis, max_intervals) for axis in range(leading)]
     count = math.prod([len(pieces) for pieces in leads])
-    most = max(4, math.isqrt(MAX_RECTANGLES // count))
-    rows, columns = _last_two([_intervals(layout, d, most) for d in range(leading, layout.ndim)])
+    max_intervals = max(4, math.isqrt(MAX_RECTANGLES // count))
+    rows, columns = _last_two(
+        [_intervals(layout, d, max_intervals) for d in range(leading, layout.ndim)]
+    )
     return [_section(layout, lead, rows, columns) for lead in product(*leads)]
 
 
@@ -70,26 +76,26 @@ def _last_two(
     return (found[0] if len(found) == 2 else line), (found[-1] if found else line)
 
 
-def _intervals(layout: LayoutParts, dim: int, most: int) -> tuple[Interval, ...]:
-    extent = layout.shape[dim]
+def _intervals(layout: LayoutParts, axis: int, max_intervals: int) -> tuple[Interval, ...]:
+    extent = layout.shape[axis]
     if layout.boxes is not None:
-        cuts = sorted({end for box, _ in layout.boxes for end in box[dim]} | {0, extent})
+        cuts = sorted({end for box, _ in layout.boxes for end in box[axis]} | {0, extent})
         return tuple([Interval(*ends) for ends in pairwise(cuts)]) or (Interval(0, extent),)
-    split = layout.splits[dim]
-    if split is None or layout.mesh.shape[split.axis] == 1:
+    split = layout.splits[axis]
+    if split is None or layout.mesh.shape[split.mesh_axis] == 1:
         return (Interval(0, extent),)
-    return _abbreviated(split, most) or (Interval(0, extent),)
+    return _abbreviated(split, max_intervals) or (Interval(0, extent),)
 
 
-def _abbreviated(split: Split, most: int) -> tuple[Interval, ...]:
+def _abbreviated(split: Split, max_intervals: int) -> tuple[Interval, ...]:
     """Return the intervals of a split; only the first and last ones if there are more than
-    `most`."""
+    `max_intervals`."""
     count = _count(split)
-    if count <= most:
+    if count <= max_intervals:
         return tuple(_numbered(split, range(count)))
-    ahead = most // 2
+    ahead = max_intervals // 2
     first = list(_numbered(split, range(ahead)))
-    last = list(_numbered(split, range(count - (most - ahead - 1), count)))
+    last = list(_numbered(split, range(count - (max_intervals - ahead - 1), count)))
     return (*first, Interval(first[-1].stop, last[0].start, hidden=True), *last)
 
 
@@ -156,5 +162,5 @@ def _holding_workers(layout: LayoutParts, chosen: tuple[Interval, ...]) -> tuple
     coordinate: list[int | slice] = [slice(None)] * layout.mesh.ndim
     for split, piece in zip(layout.splits, chosen, strict=True):
         if split is not None and piece.owner is not None:
-            coordinate[split.axis] = piece.owner
+            coordinate[split.mesh_axis] = piece.owner
     return tuple([int(worker) for worker in np.ravel(grid[tuple(coordinate)])])

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import index
-from typing import Self, TypeAlias
+from typing import Self, TypeAlias, final
 
 from magmath.errors import LayoutError
 from magmath.layout.boxes import Box
@@ -25,11 +25,12 @@ BoundParts: TypeAlias = tuple[
 _OpenBox: TypeAlias = tuple[tuple[int | None, int | None], ...]
 
 
+@final
 @dataclass(frozen=True)
 class Term:
     """The split of one dimension: contiguous pieces, or cyclic blocks if `block` is set."""
 
-    dim: int
+    axis: int
     mesh_axis: int | str | None = None
     cuts: tuple[int, ...] | None = None
     block: int | None = None
@@ -39,7 +40,7 @@ class Term:
         cuts = "" if self.cuts is None else f", {self.cuts}"
         kind = "split" if self.block is None else "cyclic"
         block = "" if self.block is None else f", {self.block}"
-        return f"Layout.{kind}({self.dim}{cuts}{block}{along})"
+        return f"Layout.{kind}({self.axis}{cuts}{block}{along})"
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class UnboundLayout:
     @classmethod
     def along(
         cls,
-        dim: int,
+        axis: int,
         mesh_axis: int | str | None,
         *,
         cuts: Sequence[int] | None = None,
@@ -64,7 +65,7 @@ class UnboundLayout:
     ) -> Self:
         """Return a rule that splits one dimension; see `Layout.split` and `Layout.cyclic`."""
         numbers = None if cuts is None else _indices("cuts of a layout", cuts)
-        return cls((Term(_index("the axis of a layout", dim), mesh_axis, numbers, _block(block)),))
+        return cls((Term(_index("the axis of a layout", axis), mesh_axis, numbers, _block(block)),))
 
     @classmethod
     def on_grid(cls, grid: Sequence[int], blocks: Sequence[int] | None = None) -> Self:
@@ -76,7 +77,7 @@ class UnboundLayout:
                 "; write such as Layout.grid((2, 2))"
             )
         if blocks is None:
-            return cls(tuple([Term(dim, dim) for dim in range(len(shape))]), shape)
+            return cls(tuple([Term(d, d) for d in range(len(shape))]), shape)
         if len(blocks) != len(shape):
             raise LayoutError(
                 f"Layout.block_cyclic needs one block length for each axis of the grid, not "
@@ -84,7 +85,7 @@ class UnboundLayout:
                 "; give one for each axis"
             )
         sizes = [_block(block) for block in blocks]
-        return cls(tuple([Term(dim, dim, block=b) for dim, b in enumerate(sizes)]), shape)
+        return cls(tuple([Term(d, d, block=b) for d, b in enumerate(sizes)]), shape)
 
     @classmethod
     def from_boxes(cls, boxes: Sequence[tuple[BoxLike, int]]) -> Self:
@@ -113,15 +114,15 @@ class UnboundLayout:
             boxes = tuple([(_close_box(box, extents), worker) for box, worker in self.boxes])
             return extents, resolved, tuple(whole), boxes
         for term in self.terms:
-            if not -len(extents) <= term.dim < len(extents):
+            if not -len(extents) <= term.axis < len(extents):
                 raise LayoutError(
-                    f"{self} needs an array with a dimension {term.dim}; the array has shape "
+                    f"{self} needs an array with a dimension {term.axis}; the array has shape "
                     f"{extents}, so dimensions 0 to {len(extents) - 1}"
                     if extents
                     else f"{self} cannot split an array of no dimensions; use Layout.replicated()"
                 )
-            dim = term.dim % len(extents)
-            whole[dim] = self._split(term, extents[dim], resolved)
+            axis = term.axis % len(extents)
+            whole[axis] = self._split(term, extents[axis], resolved)
         return extents, resolved, tuple(whole), None
 
     def _resolve_mesh(self, pool: Mesh) -> Mesh:
@@ -150,19 +151,19 @@ class UnboundLayout:
         return mesh
 
     def _split(self, term: Term, extent: int, mesh: Mesh) -> Split:
-        axis = 0 if term.mesh_axis is None else mesh.axis(term.mesh_axis)
-        length = mesh.shape[axis]
+        mesh_axis = 0 if term.mesh_axis is None else mesh.axis(term.mesh_axis)
+        length = mesh.shape[mesh_axis]
         if term.block is not None:
-            return Split(axis, Cyclic(extent, term.block, length))
+            return Split(mesh_axis, Cyclic(extent, term.block, length))
         if term.cuts is None:
-            return Split.even(axis, extent, length)
+            return Split.even(mesh_axis, extent, length)
         count = len(term.cuts) - 1
         if count > length or term.cuts[:1] != (0,) or term.cuts[-1] != extent:
             raise LayoutError(
                 f"{self} on a dimension of length {extent} over {length} workers: cuts are the "
                 f"boundaries of at most {length} pieces, the first 0, the last {extent}"
             )
-        return Split(axis, Blocks(term.cuts, tuple(range(count))))
+        return Split(mesh_axis, Blocks(term.cuts, tuple(range(count))))
 
     def __str__(self) -> str:
         if self.boxes is not None:

@@ -1,5 +1,5 @@
-"""Splits: how one dimension is cut into pieces, and which coordinate of a mesh axis owns each
-piece.
+"""Splits: a split says how one dimension is cut into pieces, and which coordinate of a mesh axis
+owns each piece.
 
 `Blocks` lists its cuts: even, uneven, any owner. `Cyclic` assigns equal blocks in turn and needs
 three integers for any extent. `HaloRanges` may overlap: the elements that a stencil reads. A
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from operator import index
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, final
 
 from magmath.core.index_set import IndexSet
 from magmath.errors import LayoutError
@@ -28,6 +28,7 @@ def even_cuts(extent: int, count: int) -> tuple[int, ...]:
     return tuple([piece * short + min(piece, longer) for piece in range(count + 1)])
 
 
+@final
 @dataclass(frozen=True)
 class Blocks:
     """Contiguous pieces [cuts[i], cuts[i + 1]), piece i owned by coordinate owners[i].
@@ -92,6 +93,7 @@ class Blocks:
         return f": {'+'.join([str(b - a) for a, b in pairwise(self.cuts)])}"
 
 
+@final
 @dataclass(frozen=True)
 class Cyclic:
     """Blocks of `block` indices, assigned in turn to the coordinates 0 … count - 1.
@@ -136,6 +138,7 @@ class Cyclic:
         return f" by {self.block}"
 
 
+@final
 @dataclass(frozen=True)
 class HaloRanges:
     """Any range [start, stop) for each coordinate: with overlaps, with gaps, or empty.
@@ -174,18 +177,19 @@ class HaloRanges:
 Pieces: TypeAlias = "Blocks | Cyclic | HaloRanges"
 
 
+@final
 @dataclass(frozen=True)
 class Split:
-    """The split of an array dimension along mesh axis `axis` into `pieces`."""
+    """The split of an array dimension along `mesh_axis` into `pieces`."""
 
-    axis: int
+    mesh_axis: int
     pieces: Pieces
 
     @staticmethod
-    def even(axis: int, extent: int, count: int) -> Split:
+    def even(mesh_axis: int, extent: int, count: int) -> Split:
         """Return a split into contiguous, nearly equal pieces, one for each of `count`
         coordinates."""
-        return Split(axis, _even(extent, count))
+        return Split(mesh_axis, _even(extent, count))
 
     @property
     def extent(self) -> int:
@@ -215,7 +219,7 @@ class Split:
         cuts, owners = tuple([position(cut) for cut in pieces.cuts]), pieces.owners
         if cuts[0] > cuts[-1]:
             cuts, owners = cuts[::-1], owners[::-1]
-        return Split(self.axis, Blocks(cuts, owners))
+        return Split(self.mesh_axis, Blocks(cuts, owners))
 
     def with_halo(self, needed: Callable[[int, int], tuple[int, int]], extent: int) -> Split | None:
         """Return the split with halos: elements i to j of this dimension read the range needed(i,
@@ -231,31 +235,31 @@ class Split:
             start, stop = needed(held.start, held.stop) if held.size else (0, 0)
             start = min(max(start, 0), extent)
             ranges.append((start, min(max(stop, start), extent)))
-        return Split(self.axis, HaloRanges(extent, tuple(ranges)))
+        return Split(self.mesh_axis, HaloRanges(extent, tuple(ranges)))
 
     def encode(self) -> tuple[Any, ...]:
         """Return nested tuples of plain integers and strings."""
         if isinstance(self.pieces, HaloRanges):
-            return self.axis, "halos", (self.pieces.extent,), self.pieces.ranges
+            return self.mesh_axis, "halos", (self.pieces.extent,), self.pieces.ranges
         if isinstance(self.pieces, Cyclic):
             cyclic = self.pieces
-            return self.axis, "cyclic", (cyclic.extent, cyclic.block, cyclic.count)
-        return self.axis, "blocks", self.pieces.cuts, self.pieces.owners
+            return self.mesh_axis, "cyclic", (cyclic.extent, cyclic.block, cyclic.count)
+        return self.mesh_axis, "blocks", self.pieces.cuts, self.pieces.owners
 
     @staticmethod
     def decode(encoded: Any) -> Split:
         """Rebuild the split from the result of `encode`. Raises LayoutError if it is malformed."""
         try:
-            axis, kind, *numbers = encoded
+            mesh_axis, kind, *numbers = encoded
             if kind == "cyclic":
                 extent, block, count = _integers(numbers[0])
-                return Split(index(axis), Cyclic(extent, block, count))
+                return Split(index(mesh_axis), Cyclic(extent, block, count))
             if kind == "halos":
                 ranges = tuple([(index(start), index(stop)) for start, stop in numbers[1]])
-                return Split(index(axis), HaloRanges(index(numbers[0][0]), ranges))
+                return Split(index(mesh_axis), HaloRanges(index(numbers[0][0]), ranges))
             cuts, owners = numbers
             if kind == "blocks":
-                return Split(index(axis), Blocks(_integers(cuts), _integers(owners)))
+                return Split(index(mesh_axis), Blocks(_integers(cuts), _integers(owners)))
         except (TypeError, ValueError, IndexError) as error:
             raise LayoutError(f"a malformed split cannot be decoded: {error}") from error
         raise LayoutError(f"a malformed split cannot be decoded: unknown kind {kind!r}")

@@ -12,7 +12,7 @@ import math
 import zlib
 from collections.abc import Callable, Sequence
 from html import escape
-from typing import Any, Protocol
+from typing import Any, Protocol, final
 
 from magmath.layout.checks import LayoutParts
 from magmath.layout.regions import ArraySection, Interval, Region, array_sections
@@ -45,8 +45,8 @@ class DrawnLayout(LayoutParts, Protocol):
     def is_replicated(self) -> bool:
         """True if each worker of the mesh stores the whole array, with no pending reduction."""
 
-    def dim_of(self, axis: int) -> int | None:
-        """Return the dimension that mesh axis `axis` splits, or None."""
+    def axis_of(self, mesh_axis: int) -> int | None:
+        """Return the dimension that `mesh_axis` splits, or None."""
 
     def local_size(self, worker: int) -> int:
         """Return the number of elements that a worker stores."""
@@ -95,20 +95,24 @@ def describe_placements(layout: DrawnLayout) -> list[str]:
     ]
 
 
-def _sentence(layout: DrawnLayout, axis: int) -> str:
-    count, dim, pending = layout.mesh.shape[axis], layout.dim_of(axis), layout.partial[axis]
+def _sentence(layout: DrawnLayout, mesh_axis: int) -> str:
+    count, axis, pending = (
+        layout.mesh.shape[mesh_axis],
+        layout.axis_of(mesh_axis),
+        layout.partial[mesh_axis],
+    )
     if pending is not None:
         return f"{count} parts whose {pending} is the array"
-    if dim is None:
+    if axis is None:
         return f"{count} copies"
-    split = layout.splits[dim]
+    split = layout.splits[axis]
     assert split is not None
     if isinstance(split.pieces, Cyclic):
-        return f"dimension {dim} dealt to {count}, {split.pieces.block} at a time"
+        return f"dimension {axis} dealt to {count}, {split.pieces.block} at a time"
     return (
-        f"dimension {dim} in {count} parts"
+        f"dimension {axis} in {count} parts"
         if split.pieces.span == count
-        else f"dimension {dim} split"
+        else f"dimension {axis} split"
     )
 
 
@@ -127,19 +131,20 @@ def _text_colour(background: str) -> str:
     return "#000" if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else "#fff"
 
 
+@final
 class _Scale:
     """Maps indices to pixels along one dimension, proportionally, with a minimum width."""
 
     def __init__(self, pieces: Sequence[Interval], pixels: float) -> None:
         hidden = sum(piece.hidden for piece in pieces) * _GAP
         shown = sum(p.stop - p.start for p in pieces if not p.hidden)
-        least = min(7.0, (pixels - hidden) / max(1, len(pieces)))
+        min_width = min(7.0, (pixels - hidden) / max(1, len(pieces)))
         self.ends: dict[int, float] = {}
         at = 0.0
         for piece in pieces:
             self.ends[piece.start] = at
             part = (pixels - hidden) * ((piece.stop - piece.start) / shown if shown else 1)
-            at += _GAP if piece.hidden else max(least, part)
+            at += _GAP if piece.hidden else max(min_width, part)
             self.ends[piece.stop] = at
         self.pixels = at
 
@@ -147,6 +152,7 @@ class _Scale:
         return self.ends[index]
 
 
+@final
 class _Drawing:
     """The elements of a picture, and the current vertical position."""
 

@@ -70,13 +70,13 @@ def _changes(source: Layout, target: Layout) -> list[tuple[_Placement, _Placemen
     return [(old, new) for old, new, length in pairs if length > 1 and old != new]
 
 
-def _placement(layout: Layout, axis: int) -> _Placement:
-    dim = layout.dim_of(axis)
-    if dim is None:
-        return layout.partial[axis]
-    split = layout.splits[dim]
+def _placement(layout: Layout, mesh_axis: int) -> _Placement:
+    axis = layout.axis_of(mesh_axis)
+    if axis is None:
+        return layout.partial[mesh_axis]
+    split = layout.splits[axis]
     assert split is not None
-    return dim, split.pieces
+    return axis, split.pieces
 
 
 def _letter(placement: _Placement) -> str:

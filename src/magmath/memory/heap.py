@@ -28,9 +28,8 @@ from magmath.errors import DeviceError, MagmathError, MemoryLimitError
 from magmath.memory.torch_dtypes import NUMPY, to_torch
 
 _MAX_HOLDERS_SHOWN = 5  # number of holders that an out-of-memory error names
-_SMALL_BYTES = (
-    64 << 10
-)  # bytes up to which freed blocks are kept for the next allocation of their size
+# Bytes up to which freed blocks are kept for the next allocation of their size.
+_SMALL_BYTES = 64 << 10
 _MAX_VIEWS = 1024
 
 
@@ -81,6 +80,7 @@ class WindowSource(ChunkSource):
         return tuple(self._communicator.window(nbytes))
 
 
+@final
 class Block(NamedTuple):
     """A block of the heap: `nbytes` at `offset` in chunk number `chunk`; the same on each worker.
 
@@ -121,8 +121,8 @@ class Heap:
 
     alignment     bytes to which blocks are aligned, a power of two
     chunk_bytes   usual size of a chunk; a larger block gets a chunk of its own
-    limit        maximum bytes of all chunks in total, or None
-    fills        fill what is allocated with FILL_BYTE (`core/debugging.py`)
+    limit         maximum bytes of all chunks in total, or None
+    fills         fill what is allocated with FILL_BYTE (`core/debugging.py`)
 
     Counters: `allocations` (calls), `chunks` (allocated), and in bytes `in_use`, `peak` (the
     largest that `in_use` has been) and `reserved` (in chunks).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 from torch import Tensor
 
@@ -14,6 +14,7 @@ from magmath.memory.heap import Block, Heap, View
 from magmath.memory.torch_dtypes import to_torch
 
 
+@final
 @dataclass(slots=True, eq=False)
 class LocalArray:
     """A worker's part of an array.
@@ -43,6 +44,7 @@ class LocalArray:
         heap.free(self.block)
 
 
+@final
 class TileSpec(NamedTuple):
     """The local storage of arrays of one layout and type: the bytes of the largest tile, and the
     shape on this worker. Its string names the array in out-of-memory errors."""

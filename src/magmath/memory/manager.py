@@ -30,6 +30,7 @@ from magmath.memory.unified import ManagedSource, cuda_runtime, host_view
 _CHUNK_BYTES = 16 << 20
 
 
+@final
 class MemoryKind(Enum):
     """The location of memory, and how its copies are synchronized."""
 
@@ -226,6 +227,7 @@ class MemoryManager:
             )
 
 
+@final
 class _Allocation:
     """The memory of one or more managers: a block for each side. Created under `_lock`."""
 

@@ -52,6 +52,7 @@ class ManagedSource(ChunkSource):
         return (torch.as_tensor(_Managed(self._runtime, address, nbytes), device=self.device),)
 
 
+@final
 class _Managed:
     """The owner of a block of unified memory; its tensor keeps it alive."""
 

@@ -7,7 +7,7 @@ Such a call makes the parameters of a module and determines the shapes of its ou
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 from magmath.arrays.array import Array
 from magmath.arrays.tree import flatten, unflatten
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from magmath.graph import Node, Shape
 
 
+@final
 class AbstractArray:
     """The shape and element type of an array."""
 

@@ -19,7 +19,7 @@ from magmath.core.identity import are_identical
 from magmath.errors import MagmathError
 from magmath.nn.variables import Deferred
 
-Part = Any  # a module, variable, Deferred, list, tuple or dictionary
+ModulePart = Any  # a module, variable, Deferred, list, tuple or dictionary
 
 _generation = 0
 
@@ -37,7 +37,7 @@ class Composite(Protocol):
         """Return the attributes by name, in which the walk finds modules and variables."""
 
 
-Kind = TypeVar("Kind", bound=Composite)
+CompositeType = TypeVar("CompositeType", bound=Composite)
 
 
 @final
@@ -64,21 +64,26 @@ class ModuleStructure:
 
 
 @final
-class Inventory(Generic[Kind]):
+class Inventory(Generic[CompositeType]):
     """The parts of a module, each under the first path at which it was found.
 
-    kind       the class of all modules
-    variables  by path; `modules` likewise, the module itself under ""
-    aliases    further paths of variables, and the path under which `variables` has them
+    kind        the class of all modules
+    variables   by path; `modules` likewise, the module itself under ""
+    aliases     further paths of variables, and the path under which `variables` has them
     deferred    the variables without a shape so far
     former      the inventory of an earlier walk
     """
 
-    def __init__(self, root: Kind, kind: type[Kind], former: Inventory[Kind] | None = None) -> None:
+    def __init__(
+        self,
+        root: CompositeType,
+        kind: type[CompositeType],
+        former: Inventory[CompositeType] | None = None,
+    ) -> None:
         self._kind = kind
         self.variables: dict[str, Variable] = {}
         self._root = ref(root)
-        self._inner: dict[str, Kind] = {}
+        self._inner: dict[str, CompositeType] = {}
         self.aliases: dict[str, str] = {}
         self.deferred: dict[str, Deferred] = {}
         self._paths: dict[int, str] = {}  # paths of found parts, by id
@@ -94,7 +99,7 @@ class Inventory(Generic[Kind]):
         self._check_names()
 
     @property
-    def modules(self) -> dict[str, Kind]:
+    def modules(self) -> dict[str, CompositeType]:
         """The modules by path, the module itself first."""
         root = self._root()
         assert root is not None, "the module owns its inventory"
@@ -129,7 +134,7 @@ class Inventory(Generic[Kind]):
             if isinstance(former, _VARIABLES) and _is_plain(item):
                 check_replacement(type(self._root()).__name__, f"{path}[{key!r}]", former, item)
 
-    def _visit(self, part: Part, path: str) -> None:
+    def _visit(self, part: ModulePart, path: str) -> None:
         if isinstance(part, self._kind):
             self._visit_module(part, path)
         elif isinstance(part, (Variable, Deferred)):
@@ -142,7 +147,7 @@ class Inventory(Generic[Kind]):
             for key, item in entries:
                 self._visit(item, joined(path, str(key)))
 
-    def _visit_module(self, module: Kind, path: str) -> None:
+    def _visit_module(self, module: CompositeType, path: str) -> None:
         if id(module) in self._paths:
             if id(module) not in self._open:
                 self._repeated.append((path, self._paths[id(module)]))
@@ -182,7 +187,7 @@ class Inventory(Generic[Kind]):
 _VARIABLES = (Variable, Deferred)
 
 
-def check_replacement(owner: str, name: str, former: Part, value: Part) -> None:
+def check_replacement(owner: str, name: str, former: ModulePart, value: ModulePart) -> None:
     """Raise TypeError if a value that is not a variable would replace a variable of a module.
 
     Such a module would lose a parameter: training and checkpoints would not include the value.
@@ -209,13 +214,13 @@ def check_replacement(owner: str, name: str, former: Part, value: Part) -> None:
     )
 
 
-def _is_plain(part: Part) -> bool:
+def _is_plain(part: ModulePart) -> bool:
     """Return True for an array that is not a variable."""
     is_array = isinstance(part, Array) or hasattr(part, "__dlpack__")
     return is_array and not isinstance(part, Variable)
 
 
-def _leaves(part: Part) -> Iterator[Part]:
+def _leaves(part: ModulePart) -> Iterator[ModulePart]:
     if isinstance(part, (list, tuple, dict)):
         for item in _items(part):
             yield from _leaves(item)
@@ -240,7 +245,7 @@ def joined(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _put(table: dict[str, Any], path: str, part: Part) -> None:
+def _put(table: dict[str, Any], path: str, part: ModulePart) -> None:
     if path in table:
         raise _twice(path)
     table[path] = part

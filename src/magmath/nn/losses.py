@@ -274,8 +274,8 @@ def _class_mask(labels: Node, classes: int) -> Node:
 
 def with_numbers_to(labels: Array, classes: int) -> Array:
     """Return labels in a type that has the number of every class."""
-    _, most = integer_bounds(labels.dtype)
-    return labels if classes - 1 <= most else astype(labels, int64)
+    _, largest = integer_bounds(labels.dtype)
+    return labels if classes - 1 <= largest else astype(labels, int64)
 
 
 def _reduced(losses: Array, reduction: str) -> Array:

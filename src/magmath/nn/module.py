@@ -46,8 +46,8 @@ from magmath.nn.variables import Buffer, Deferred, Parameter, RngState, is_layer
 if TYPE_CHECKING:
     from magmath.api.creation import DTypeLike
 
-Call = Callable[..., Any]
-Kind = TypeVar("Kind", bound=Variable)
+CallMethod = Callable[..., Any]
+VariableType = TypeVar("VariableType", bound=Variable)
 Filter = str | Callable[[str, Variable], bool] | None
 
 _STRUCTURAL = (Variable, Deferred, list, tuple, dict)
@@ -66,7 +66,7 @@ _running: list[object] = []
 no setting of the user."""
 
 
-def _with_hooks(call: Call, converts_lists: bool) -> Call:
+def _with_hooks(call: CallMethod, converts_lists: bool) -> CallMethod:
     """Return a module's `__call__`, wrapped so that arguments are converted, traces note its state,
     and hooks run after it.
 
@@ -82,7 +82,7 @@ def _with_hooks(call: Call, converts_lists: bool) -> Call:
                 trace.note_state(self)
             else:
                 found = self._walked()
-                trace.note_structure(found.structure)
+                trace.note_observed_state(found.structure)
                 for part in found.modules.values():
                     trace.note_state(part)  # it may read attributes of parts that it does not call
             if not _forced:
@@ -271,7 +271,7 @@ class Module(metaclass=KeywordHints):
         trace = tracing.current()
         if trace is not None:
             trace.note_state(_TRAINABLE)
-            trace.note_structure(self._walked().structure)
+            trace.note_observed_state(self._walked().structure)
         return [p for _, p in self._parameters("trainable") if getattr(p, "trainable", True)]
 
     def named_buffers(self) -> list[tuple[str, Variable]]:

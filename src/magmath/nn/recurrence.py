@@ -13,10 +13,10 @@ from magmath.api.activations import relu, sigmoid
 from magmath.api.elementwise import tanh
 from magmath.arrays.array import Array
 
-State = tuple[Array, ...]
+RecurrentState = tuple[Array, ...]
 """The hidden values (…, units), and for an LSTM its cell values."""
 
-Step = Callable[[Array, Array, State], State]
+RecurrentStep = Callable[[Array, Array, RecurrentState], RecurrentState]
 
 
 def parts(gates: Array, count: int) -> list[Array]:
@@ -25,12 +25,12 @@ def parts(gates: Array, count: int) -> list[Array]:
     return [gates[..., i * units : (i + 1) * units] for i in range(count)]
 
 
-def simple_step(activation: Callable[[Array], Array]) -> Step:
+def simple_step(activation: Callable[[Array], Array]) -> RecurrentStep:
     """Return the step h ← activation(added + of_hidden)."""
     return lambda added, of_hidden, state: (activation(added + of_hidden),)
 
 
-def gru_step(added: Array, of_hidden: Array, state: State) -> State:
+def gru_step(added: Array, of_hidden: Array, state: RecurrentState) -> RecurrentState:
     """Return the next hidden values; the gates are reset, update and new."""
     (hidden,) = state
     reset, update, new = parts(added, 3)
@@ -41,8 +41,8 @@ def gru_step(added: Array, of_hidden: Array, state: State) -> State:
 
 
 def lstm_step(
-    added: Array, of_hidden: Array, state: State, peepholes: Sequence[Array] | None = None
-) -> State:
+    added: Array, of_hidden: Array, state: RecurrentState, peepholes: Sequence[Array] | None = None
+) -> RecurrentState:
     """Return the next hidden and cell values; the gates are input, forget, cell and output.
 
     `peepholes`: factors (units,) with which the input, forget and output gates see the cell.
@@ -57,7 +57,7 @@ def lstm_step(
     return sigmoid(leave) * tanh(cell), cell
 
 
-STEPS: dict[str, Step] = {
+STEPS: dict[str, RecurrentStep] = {
     "tanh": simple_step(tanh),
     "relu": simple_step(relu),
     "gru": gru_step,

@@ -182,13 +182,13 @@ def _cropped(x: Array, pairs: list[tuple[int, int]]) -> tuple[Array, list[tuple[
 
 
 def _check_reflection(shape: Shape, pairs: Sequence[tuple[int, int]], mode: str) -> None:
-    most: Callable[[int], int] | None
-    most = {"reflect": lambda n: n - 1, "circular": lambda n: n}.get(mode)
+    max_added: Callable[[int], int] | None
+    max_added = {"reflect": lambda n: n - 1, "circular": lambda n: n}.get(mode)
     for n, pair in zip(shape, pairs, strict=True):
-        if most is not None and max(pair) > max(most(n), 0):
+        if max_added is not None and max(pair) > max(max_added(n), 0):
             raise ShapeError(
-                f"pad: mode {mode!r} adds at most {max(most(n), 0)} elements to each end of a "
-                f"dimension of {n}, was given {pair} for {shape}"
+                f"pad: mode {mode!r} adds at most {max(max_added(n), 0)} elements to each end of "
+                f"a dimension of {n}, was given {pair} for {shape}"
                 '; pad less, or use mode="constant"'
             )
 

@@ -32,6 +32,7 @@ MODULE_STREAMS = 1 << 50
 STREAMS_EACH = 1 << 32
 
 
+@final
 class Parameter(Variable):
     """A variable that training updates.
 
@@ -89,6 +90,7 @@ def _is_shape(value: Any) -> bool:
     return isinstance(value, tuple) and all(isinstance(n, int) for n in value)
 
 
+@final
 class Buffer(Variable):
     """A variable that is part of a module's state and is not trained, such as a running mean.
 
@@ -136,7 +138,7 @@ class RngState(Variable, Distributions):
 def _seed_and_stream(seed: int | None) -> list[int]:
     if seed is not None:
         return [require_integer("RngState: seed", seed, 0), OWN_STREAMS]
-    state = session.engine().initial_rng_state
+    state = session.engine().initial_stream_state
     return [state.seed, MODULE_STREAMS + (state.skip(1) - state.first) * STREAMS_EACH]
 
 
@@ -163,7 +165,7 @@ def _first_value(
                     f"mm.nn.{kind}(function, shape)"
                 )
             element = get_default_dtype() if dtype is None else as_dtype(dtype)
-            with drawing_from(session.engine().initial_rng_state):
+            with drawing_from(session.engine().initial_stream_state):
                 value = value(extents, dtype=element)
                 made = variable("", value, dtype=element, layout=layout)
         else:

@@ -20,14 +20,14 @@ Padding: TypeAlias = int | str | Sequence[int | tuple[int, int]]
 Pads: TypeAlias = tuple[tuple[int, int], ...]
 
 
-def sizes(name: str, value: Size, count: int, least: int = 1) -> Shape:
+def sizes(name: str, value: Size, count: int, min_size: int = 1) -> Shape:
     """Return one number for each of `count` dimensions. Raises OptionError for other values."""
     given = (value,) * count if not isinstance(value, Sequence) else tuple(value)
     if len(given) != count:
         raise OptionError(
             f"{name} needs one number, or one for each of {count} dimensions; was given {value!r}"
         )
-    return tuple([require_integer(name, n, least) for n in given])
+    return tuple([require_integer(name, n, min_size) for n in given])
 
 
 def pads(

@@ -33,7 +33,7 @@ def cuts_along(layout: Layout, axis: int) -> Cuts | None:
         return None
     cuts = {*even_cuts(extent, count)}
     if split is not None:
-        cuts |= {*even_cuts(extent, layout.mesh.shape[split.axis]), *_listed(split)}
+        cuts |= {*even_cuts(extent, layout.mesh.shape[split.mesh_axis]), *_listed(split)}
     return tuple(sorted(cuts)) if extent > 2 * (len(cuts) - 1) else None
 
 

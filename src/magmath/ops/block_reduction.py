@@ -44,10 +44,11 @@ STEPS: Final = {**elementwise.OPERATIONS, **creation.OPERATIONS, BROADCAST.name:
 """The operations of which the operand's expression can consist."""
 
 Range = tuple[int, int]
-Block = tuple[Range, ...]
+BlockRanges = tuple[Range, ...]
 """A range for each dimension of the operand, in local positions."""
 
 
+@final
 class ExpressionStep(NamedTuple):
     """One operation of the operand's expression.
 
@@ -134,7 +135,7 @@ class BlockReduction:
                 shares = pairwise(even_cuts(count, threads))
                 self._finish(pool.map(lambda share: self._share(*share), shares))
 
-    def _share(self, first: int, last: int) -> list[tuple[Block, torch.Tensor]]:
+    def _share(self, first: int, last: int) -> list[tuple[BlockRanges, torch.Tensor]]:
         """Reduce the blocks first … last - 1.
 
         Stores each part of the result to which these blocks contribute alone; returns the partial
@@ -155,9 +156,9 @@ class BlockReduction:
                 found.append((outer, total))
         return found
 
-    def _finish(self, shares: Iterable[list[tuple[Block, torch.Tensor]]]) -> None:
+    def _finish(self, shares: Iterable[list[tuple[BlockRanges, torch.Tensor]]]) -> None:
         """Combine the partial results of several threads for each part of the result."""
-        totals: dict[Block, torch.Tensor] = {}
+        totals: dict[BlockRanges, torch.Tensor] = {}
         for outer, part in (entry for share in shares for entry in share):
             totals[outer] = self._combined(totals.get(outer), part)
         for outer, total in totals.items():
@@ -190,7 +191,7 @@ class BlockReduction:
             for cut, length in zip(cuts, lengths, strict=True)
         ]
 
-    def _store(self, outer: Block, total: torch.Tensor) -> None:
+    def _store(self, outer: BlockRanges, total: torch.Tensor) -> None:
         """Write a part of the local result."""
         keepdims = self._call.attributes["keepdims"]
         selectors = [
@@ -238,7 +239,7 @@ class _Evaluator:
         self._memory: dict[tuple[int, Shape], torch.Tensor] = {}
         self._bound: dict[tuple[int, Shape], ReadyCall] = {}
 
-    def operand(self, block: Block) -> torch.Tensor:
+    def operand(self, block: BlockRanges) -> torch.Tensor:
         """Compute a block of the operand; it is valid until the next block is computed."""
         values: list[torch.Tensor] = []
         for number, step in enumerate(self._steps):
@@ -264,7 +265,7 @@ class _Evaluator:
         self,
         step: ExpressionStep,
         spans: Sequence[Range],
-        block: Block,
+        block: BlockRanges,
         out: torch.Tensor,
         values: Sequence[torch.Tensor],
     ) -> ReadyCall:
@@ -286,7 +287,7 @@ class _Evaluator:
         operation = STEPS[step.operation]
         return _made(self._call, operation, attributes, out, inputs, tile, step.shape)
 
-    def _given(self, number: int, block: Block) -> torch.Tensor:
+    def _given(self, number: int, block: BlockRanges) -> torch.Tensor:
         """Return the part of a stored operand that a block needs."""
         x = self._call.inputs[number]
         if x.ndim == 0:
@@ -324,7 +325,7 @@ def _made(
     return operation.kernel(inner)
 
 
-def _aligned(shape: Shape, block: Block) -> list[Range]:
+def _aligned(shape: Shape, block: BlockRanges) -> list[Range]:
     """Return the ranges of an array that broadcast to a block of the operand."""
     spans = block[len(block) - len(shape) :]
     return [span if n != 1 else (0, 1) for n, span in zip(shape, spans, strict=True)]

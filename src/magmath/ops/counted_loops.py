@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Final, final
 
 from magmath.core.dtypes import DType, bool_, int64
 from magmath.graph import Node, Shape, apply, make_node, topological
@@ -28,6 +28,7 @@ MAX_UNROLLED: Final = 1000
 """The number of operations of the longest loop that is unrolled."""
 
 
+@final
 @dataclass(frozen=True, eq=False)
 class ScanBody:
     """One step of a loop, as expressions of placeholders.
@@ -58,7 +59,7 @@ class ScanBody:
     def is_plain(self) -> bool:
         """True if the step contains no branches, loops and gradients, whose own gradients depend on
         the surrounding expression."""
-        marks = [x.operation for x in topological(self.outputs, cut=True) if x.operation.mark]
+        marks = [x.operation for x in topological(self.outputs, cut=True) if x.operation.is_mark]
         return all(operation is CHECKPOINT for operation in marks)
 
     @property

@@ -160,7 +160,7 @@ def _random(name: str, fill: str, native: Any, flops: float) -> Operation:
         kernel=_random_kernel(fill),
         native=native,
         reference=_random_reference(fill),
-        random=True,
+        is_random=True,
         flops=lambda node: flops * node.size,
     )
 
@@ -196,7 +196,7 @@ PERMUTATION = Operation(  # the first of 0 … below-1 in random order; each wor
     kernel=_permutation_kernel,
     native=None,
     reference=_permutation_reference,
-    random=True,
+    is_random=True,
     flops=lambda node: 40.0 * node.size,
 )
 

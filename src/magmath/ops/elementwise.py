@@ -20,7 +20,7 @@ from magmath.graph import KernelCall, Node, Operation, Shape, applied, apply
 from magmath.graph.arithmetic import define
 from magmath.graph.operation import Gradients, Kernel, NumpyUfunc, SameBits, Vjp, no_same_bits
 from magmath.ops.infer_rules import (
-    Result,
+    ResultType,
     flops_per_element,
     no_gradient,
     numpy_name,
@@ -109,7 +109,7 @@ def _row(
     *,
     torch: str | None = None,
     numpy: Callable[..., Any] | None = None,
-    result: Result = None,
+    result: ResultType = None,
     kernel: Callable[[str, Callable[..., Any]], Kernel] = torch_kernel,
     flops: float = 1.0,
     numpy_loop: bool = True,
@@ -225,7 +225,7 @@ def _x(node: Node) -> Node:
 
 
 def _is_number(node: Node) -> bool:
-    return node.name in ("constant", "parameter")
+    return node.name in ("constant", "scalar")
 
 
 def _sign_vjp(node: Node, g: Node) -> Gradients:
@@ -323,8 +323,8 @@ def _logaddexp_vjp(node: Node, g: Node) -> Gradients:
 def _logistic(x: Node) -> Node:
     """Return 1 / (1 + exp(-x)). The exponential is finite, so that all derivatives are."""
     wide = astype(x, compute_dtype(x.dtype))
-    most = _c(_MAX_EXPONENT[wide.dtype.name], wide)
-    return astype(1 / (1 + call("exp", call("minimum", -wide, most))), x.dtype)
+    max_exponent = _c(_MAX_EXPONENT[wide.dtype.name], wide)
+    return astype(1 / (1 + call("exp", call("minimum", -wide, max_exponent))), x.dtype)
 
 
 def _remainder_vjp(node: Node, g: Node) -> Gradients:

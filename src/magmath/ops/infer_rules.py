@@ -18,7 +18,7 @@ from magmath.core.type_aliases import ReadyCall
 from magmath.errors import DTypeError
 from magmath.graph import KernelCall, Node, Shape
 from magmath.graph.operation import Gradients, Infer, Kernel
-from magmath.ops.host_copies import is_on_host, through_host
+from magmath.ops.host_fallback import is_on_host, through_host
 
 if TYPE_CHECKING:
     import torch
@@ -38,7 +38,7 @@ KINDS: dict[str, frozenset[str]] = {
 }
 
 
-Result = DType | Callable[[DType], DType] | None  # the result's type, given the operands' type
+ResultType = DType | Callable[[DType], DType] | None  # the result's type, given the operands' type
 
 
 def require_kind(operation: str, domain: str, dtype: DType) -> None:
@@ -50,7 +50,7 @@ def require_kind(operation: str, domain: str, dtype: DType) -> None:
         raise DTypeError(f"{operation}: takes {domain} types, was given {dtype}; {remedy}")
 
 
-def pointwise_infer(name: str, domain: str, result: Result = None) -> Infer:
+def pointwise_infer(name: str, domain: str, result: ResultType = None) -> Infer:
     """Return a rule that broadcasts operands of one type.
 
     The result has this type too, unless `result` gives another one.

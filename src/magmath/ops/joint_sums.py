@@ -76,7 +76,7 @@ def _bind_squares(call: KernelCall) -> ReadyCall:
     count = prod([x.shape[d] for d in axis])
     if not x.numel():
         return out.zero_
-    if _is_over_channels(x, axis) and channel_sums.takes(x, None, None):
+    if _is_over_channels(x, axis) and channel_sums.can_compute(x, None, None):
         return channel_sums.bind(x, None, None, out)
     total, squares = _halves(out, axis)
     if x.is_cuda:
@@ -110,7 +110,7 @@ def _bind_dot(call: KernelCall) -> ReadyCall:
     (g, x, m), out, axis = call.inputs, call.out, call.attributes["axis"]
     if not x.numel():
         return out.zero_
-    if _is_over_channels(x, axis) and channel_sums.takes(x, g, m):
+    if _is_over_channels(x, axis) and channel_sums.can_compute(x, g, m):
         return channel_sums.bind(x, g, m, out)
     total, dot = _halves(out, axis)
     wide = torch.promote_types(x.dtype, torch.float32)

@@ -1,6 +1,6 @@
 """Leaves of a graph, which are evaluated arrays, variables and numbers of a run, and constants.
 
-A `parameter` is a number in user code: each run passes its value to the program. A `constant` is a
+A `scalar` is a number in user code: each run passes its value to the program. A `constant` is a
 number in an operation's definition (the 0 of relu) and is part of the program.
 
 A `variable` represents the value that a variable has when a program runs. An expression refers to
@@ -35,13 +35,13 @@ def _leaf(name: str) -> Operation:
         native=None,
         reference=unreachable,
         flops=lambda node: 0.0,
-        leaf=True,
+        is_leaf=True,
     )
 
 
 INPUT = _leaf("input")
 VARIABLE = _leaf("variable")
-PARAMETER = _leaf("parameter")
+SCALAR = _leaf("scalar")
 
 
 VERSION = Operation(
@@ -55,7 +55,7 @@ VERSION = Operation(
     reference=lambda variable, value, *, number: value,
     flops=lambda node: 0.0,
     lower_to=lambda node: node.inputs[1],
-    version=True,
+    is_version=True,
 )
 
 
@@ -96,7 +96,7 @@ def version(variable: Node, value: Node, number: int, known: Node | None = None)
     return make_node(VERSION, (variable, value), attributes, value.shape, value.dtype, value=known)
 
 
-def parameter(value: Number | None, dtype: DType, operation: str = "") -> Node:
+def scalar(value: Number | None, dtype: DType, operation: str = "") -> Node:
     """Create a leaf for a Python number from user code, as a 0-d array of `dtype`.
 
     None means that the value is set later. Raises RangeError, on behalf of `operation`, for an
@@ -104,7 +104,7 @@ def parameter(value: Number | None, dtype: DType, operation: str = "") -> Node:
     """
     if value is not None:
         value = convert_number(value, dtype, operation)
-    return Node(PARAMETER, (), NO_ATTRIBUTES, (), dtype, None, None, value)
+    return Node(SCALAR, (), NO_ATTRIBUTES, (), dtype, None, None, value)
 
 
 def constant(value: Number, dtype: DType) -> Node:
@@ -113,5 +113,5 @@ def constant(value: Number, dtype: DType) -> Node:
 
 
 OPERATIONS = {
-    operation.name: operation for operation in (INPUT, VARIABLE, VERSION, PARAMETER, CONSTANT)
+    operation.name: operation for operation in (INPUT, VARIABLE, VERSION, SCALAR, CONSTANT)
 }

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from magmath.codegen.emit import IndexMap, LocalIndices, NativeCall, Writer, emit_reshape
+from magmath.codegen.emit import IndexMap, IndexVariables, NativeCall, Writer, emit_reshape
 from magmath.core.dtypes import DType
 from magmath.core.shapes import size_of
 from magmath.core.type_aliases import ReadyCall
@@ -140,7 +140,7 @@ def _permute_kernel(call: KernelCall) -> ReadyCall:
     return lambda: out.copy_(view)
 
 
-def _permuted_indices(w: Writer, call: NativeCall) -> LocalIndices:
+def _permuted_indices(w: Writer, call: NativeCall) -> IndexVariables:
     axes = call.attributes["axes"]
     return lambda indices: [indices[axes.index(d)] for d in range(len(axes))]
 

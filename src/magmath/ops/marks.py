@@ -41,6 +41,6 @@ def mark(
         reference=reference,
         flops=lambda node: 0.0,
         lower_to=lower_to,
-        mark=True,
-        gradient=gradient,
+        is_mark=True,
+        is_gradient=gradient,
     )

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from magmath.core.dtypes import DType, bool_
 from magmath.graph import Node, Shape, apply
-from magmath.ops.leaves import CONSTANT, PARAMETER
+from magmath.ops.leaves import CONSTANT, SCALAR
 from magmath.ops.marks import mark
 
 
@@ -35,7 +35,7 @@ def branch(predicate: Node, inputs: Iterable[Node]) -> Node:
 
     Numbers are not listed: they have no gradients.
     """
-    read = [x for x in dict.fromkeys(inputs) if x.operation not in (CONSTANT, PARAMETER)]
+    read = [x for x in dict.fromkeys(inputs) if x.operation not in (CONSTANT, SCALAR)]
     return apply(BRANCH, predicate, *read)
 
 

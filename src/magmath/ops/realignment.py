@@ -18,7 +18,7 @@ from magmath.core.type_aliases import ReadyCall
 from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
-from magmath.ops.host_copies import through_host
+from magmath.ops.host_fallback import through_host
 from magmath.ops.infer_rules import require_kind
 from magmath.ops.slicing import slice_along
 

@@ -12,7 +12,7 @@ from magmath.ops.elementwise import call as pointwise
 from magmath.ops.elementwise import where
 from magmath.ops.infer_rules import no_gradient
 from magmath.ops.leaves import constant
-from magmath.ops.products_of_others import products_of_others
+from magmath.ops.product_gradients import products_of_others
 from magmath.ops.sums import BROADCAST, SUM, expand_reduced, reduction_record, sum_
 
 

@@ -92,7 +92,7 @@ def _sampler(sampler: str, vjp: Vjp, flops: float, *ranges: ParameterRange) -> O
         kernel=_kernel(sampler, ranges),
         native=None,
         reference=_reference(sampler, ranges),
-        random=True,
+        is_random=True,
         flops=lambda node: flops * node.size,
     )
 

@@ -50,7 +50,7 @@ from magmath.ops.infer_rules import (
     reference_call,
     require_kind,
 )
-from magmath.ops.products_of_others import gradient_of_running_product
+from magmath.ops.product_gradients import gradient_of_running_product
 from magmath.ops.sums import sum_
 
 if TYPE_CHECKING:

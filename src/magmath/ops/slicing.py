@@ -8,11 +8,11 @@ which broadcast; it overwrites the operand in place if nothing else needs it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from magmath.codegen.emit import IndexMap, LocalIndices, NativeCall, Writer, Writing, emit_copy
+from magmath.codegen.emit import IndexMap, IndexVariables, NativeCall, Writer, Writing, emit_copy
 from magmath.core.dtypes import DType
 from magmath.core.index_set import IndexSet, Tile
 from magmath.core.shapes import can_broadcast_to
@@ -71,6 +71,7 @@ def check_written(operation: str, x: Node, values: Node, shape: Shape) -> None:
 # views of regular positions -------------------------------------------------------------------
 
 
+@final
 class SlicedView:
     """Elements of a tensor, given by one range or tensor of positions for each dimension.
 
@@ -188,11 +189,11 @@ def _slice_kernel(call: KernelCall) -> ReadyCall:
     return lambda: out.copy_(part.get())
 
 
-def _slice_indices(w: Writer, call: NativeCall) -> LocalIndices:
+def _slice_indices(w: Writer, call: NativeCall) -> IndexVariables:
     return _local_indices(call, call.tiles[0], call.tile)
 
 
-def _local_indices(call: NativeCall, held: Tile, part: Tile) -> LocalIndices:
+def _local_indices(call: NativeCall, held: Tile, part: Tile) -> IndexVariables:
     """Return the local positions in tile `held` of the elements of tile `part` of the slice."""
     bounds = call.attributes["bounds"]
     firsts = [

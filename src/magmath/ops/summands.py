@@ -26,7 +26,7 @@ from magmath.graph import (
     Workspace,
     apply,
 )
-from magmath.graph.operation import Gradients, Inference
+from magmath.graph.operation import Gradients, ShapeAndType
 from magmath.layout import Layout, Mesh
 from magmath.ops.infer_rules import no_gradient, whole_letters
 from magmath.ops.manipulation import reshape
@@ -121,7 +121,7 @@ SUM_PARTS = Operation(  # the sum along the first axis, by a ring or a tree of m
         kernel=_bind_sum_parts,
         workspace=lambda node, workers: Workspace(0),
         traffic=_sum_parts_traffic,
-        spread=True,
+        is_all_to_all=True,
     ),
     only_layouts=_sum_parts_layouts,
 )
@@ -131,7 +131,7 @@ def _sum_parts_vjp(node: Node, g: Node) -> Gradients:
     return (broadcast_to(g, node.inputs[0].shape),)
 
 
-def _sum_signs_infer(signs: Node, positive: Node, negative: Node, *, count: int) -> Inference:
+def _sum_signs_infer(signs: Node, positive: Node, negative: Node, *, count: int) -> ShapeAndType:
     if signs.ndim != 2 or signs.dtype is not uint8 or 8 * signs.shape[1] < count:
         raise ShapeError(
             f"sum_signs: needs bits (parts, ⌈{count} / 8⌉) in uint8, was given {signs.shape} in "

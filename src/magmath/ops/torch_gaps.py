@@ -134,7 +134,7 @@ def root_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
         from magmath.kernels import square_root
 
         (x,), out = call.inputs, call.out
-        if square_root.takes(x, out):
+        if square_root.can_compute(x, out):
             return square_root.bind(x, out)
         return torch_kernel(name, reference)(call)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, final
 
 from magmath.core.dtypes import bool_
 from magmath.errors import MagmathError
@@ -19,6 +19,7 @@ from magmath.graph.operation import Line
 from magmath.ops.loop_results import loop_operation, results_of
 
 
+@final
 @dataclass(frozen=True, eq=False)
 class LoopBody:
     """One step of a loop, as expressions of placeholders.

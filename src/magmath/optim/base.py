@@ -25,13 +25,13 @@ from magmath.core.foreign_names import UPDATES, check_assigned_name, hint
 from magmath.core.integers import require_integer
 from magmath.core.keyword_hints import KeywordHints
 from magmath.engine import tracing
-from magmath.engine.kept_expressions import keeps_expressions
-from magmath.engine.run_numbers import take_for_run
+from magmath.engine.retained_expressions import keeps_expressions
+from magmath.engine.run_numbers import reserve_for_run
 from magmath.engine.tracing import NumberSource
 from magmath.errors import DTypeError, MagmathError, OptionError, ShapeError
 from magmath.graph import Node
 from magmath.ops import elementwise as e
-from magmath.ops.leaves import parameter
+from magmath.ops.leaves import scalar
 from magmath.optim.checked_gradients import checked_gradients
 from magmath.optim.clip import check_limits, clipped
 from magmath.optim.groups import Groups
@@ -69,7 +69,7 @@ class Optimizer(metaclass=KeywordHints):
     groups        other settings for some variables, by a pattern of their names, such as
                   `{"*.bias": {"weight_decay": 0.0}}`; the first pattern that matches is used
 
-    The rate is a parameter of the program, so changing it does not recompile. The other settings
+    The rate is a scalar of the program, so changing it does not recompile. The other settings
     cannot change. Rules compute in float32 at least: a variable of a half type has a float32 master
     copy, to which updates are applied. Source: Micikevicius et al. (2018), Mixed precision
     training, section 3.1; for clip_norm Pascanu et al. (2013).
@@ -325,7 +325,7 @@ class Optimizer(metaclass=KeywordHints):
         sources = [self._rate_source(i) for i in range(len(learning_rates))]
         if trace is not None:
             return [trace.number(source, dtype) for source in sources]
-        return [parameter(source(1), dtype) for source in sources]
+        return [scalar(source(1), dtype) for source in sources]
 
     def _rate_source(self, index: int) -> NumberSource:
         """Return a function that returns a learning rate for the first of the next run's steps.
@@ -340,8 +340,8 @@ class Optimizer(metaclass=KeywordHints):
             optimizer = owner()
             assert optimizer is not None
             if index == 0:
-                take_for_run(optimizer, "_steps", steps)
-            return rate_at(optimizer.learning_rates[index], optimizer._steps - steps)
+                reserve_for_run(optimizer, "_steps", steps)
+            return rate_at(optimizer._groups.learning_rates[index], optimizer._steps - steps)
 
         return source
 

@@ -37,7 +37,7 @@ def clipped(gradients: Sequence[Node], value: float | None, norm: float | None) 
     types become float32.
     """
     if value is not None:
-        return [_limited(g, value) for g in gradients]
+        return [_clamped(g, value) for g in gradients]
     if norm is None or not gradients:
         return gradients
     factor = e.call("minimum", norm / (_norm(gradients) + MIN_NORM), _like(1, gradients))
@@ -59,6 +59,6 @@ def _norm(gradients: Sequence[Node]) -> Node:
     return e.call("sqrt", reduce(add, squares))
 
 
-def _limited(gradient: Node, most: float) -> Node:
-    low, high = constant(-most, gradient.dtype), constant(most, gradient.dtype)
+def _clamped(gradient: Node, max_value: float) -> Node:
+    low, high = constant(-max_value, gradient.dtype), constant(max_value, gradient.dtype)
     return e.call("minimum", e.call("maximum", gradient, low), high)

@@ -15,7 +15,7 @@ from magmath.arrays.array import Array
 from magmath.arrays.variable import Variable
 from magmath.engine import session
 from magmath.engine.live_references import live_intermediates
-from magmath.engine.rng_state import RngState, generator_of
+from magmath.engine.stream_state import StreamState, generator_of
 from magmath.errors import MagmathError
 from magmath.graph import (
     Graph,
@@ -121,7 +121,7 @@ def _newest_values(output: Node) -> dict[Node, int]:
     version of each that it has read."""
     newest: dict[Node, int] = {}
     for node in topological([output]):
-        if node.operation.version:
+        if node.operation.is_version:
             variable, number = node.inputs[0], node.attributes["number"]
             newest[variable] = max(number, newest.get(variable, 0))
         provenance = provenance_of(node)
@@ -145,8 +145,8 @@ def _of_variables(output: Node, newest: Mapping[Node, int]) -> Node:
     varying: set[Node] = set()
     for node in topological([output]):
         inputs = tuple([new[source] for source in node.inputs])
-        former = node.operation.version and newest[node.inputs[0]] != node.attributes["number"]
-        if node.name == "variable" or (node.operation.version and not former):
+        former = node.operation.is_version and newest[node.inputs[0]] != node.attributes["number"]
+        if node.name == "variable" or (node.operation.is_version and not former):
             made = node if node.name == "variable" else inputs[0]
         elif former or varying.isdisjoint(inputs):
             new[node] = node if node.value is None or node.is_leaf else node.value
@@ -161,11 +161,11 @@ def _of_variables(output: Node, newest: Mapping[Node, int]) -> Node:
     return new[output]
 
 
-def _draws(leaves: Sequence[Node]) -> dict[Node, RngState]:
+def _draws(leaves: Sequence[Node]) -> dict[Node, StreamState]:
     """Return the leaves of random stream numbers and their generators, in order of the draws."""
     found = {
         leaf: state
         for leaf in leaves
-        if leaf.name == "parameter" and (state := generator_of(leaf)) is not None
+        if leaf.name == "scalar" and (state := generator_of(leaf)) is not None
     }
     return dict(sorted(found.items(), key=lambda pair: pair[0].value))

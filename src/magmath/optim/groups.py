@@ -33,23 +33,23 @@ class Grouped(Protocol):
         """Other settings for some variables, by a pattern of their names."""
 
 
-Rule = TypeVar("Rule", bound=Grouped)
+GroupRule = TypeVar("GroupRule", bound=Grouped)
 
 
 @final
-class Groups(Generic[Rule]):
+class Groups(Generic[GroupRule]):
     """The groups of an optimizer; number 0 is the optimizer itself, for all other variables.
 
     `members` are the optimizers, `rate_index` the index of each one's learning rate. The optimizer
     owns its groups, so these refer to it weakly: its states are freed with its last reference.
     """
 
-    def __init__(self, optimizer: Rule) -> None:
+    def __init__(self, optimizer: GroupRule) -> None:
         self._patterns = list(optimizer.groups)
         self._optimizer = ref(optimizer)
-        self._others: list[Rule] = []
+        self._others: list[GroupRule] = []
         self.rate_index = [0]
-        self._own_rates: list[Rule] = []
+        self._own_rates: list[GroupRule] = []
         for pattern, settings in optimizer.groups.items():
             self._others.append(_member(optimizer, pattern, settings))
             if "learning_rate" in settings:
@@ -57,7 +57,7 @@ class Groups(Generic[Rule]):
             self.rate_index.append(len(self._own_rates) if "learning_rate" in settings else 0)
 
     @property
-    def members(self) -> list[Rule]:
+    def members(self) -> list[GroupRule]:
         """The optimizer and those of the groups, by number."""
         optimizer = self._optimizer()
         assert optimizer is not None, "the optimizer owns its groups"
@@ -84,7 +84,7 @@ class Groups(Generic[Rule]):
         return 0
 
 
-def _member(optimizer: Rule, pattern: str, settings: Mapping[str, Any]) -> Rule:
+def _member(optimizer: GroupRule, pattern: str, settings: Mapping[str, Any]) -> GroupRule:
     known = [f.name for f in fields(optimizer) if f.name not in OF_ALL]
     if unknown := sorted(set(settings) - set(known)):
         raise OptionError(

@@ -26,11 +26,11 @@ from magmath.engine.engine import Engine
 from magmath.engine.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.result_records import provenance_of_pending
-from magmath.engine.run_numbers import given_back_on_failure
+from magmath.engine.run_numbers import rollback_on_failure
 from magmath.errors import NonFiniteLoss
 from magmath.graph import Graph, Node, Provenance, RecordedOperand, set_provenance, set_value
 from magmath.graph.recorded_operands import VersionOperand
-from magmath.ops.leaves import input_leaf, parameter
+from magmath.ops.leaves import input_leaf, scalar
 from magmath.optim.function_of_variables import FunctionOfVariables
 from magmath.optim.states import ParameterNodes, States, VariableStates
 
@@ -171,7 +171,7 @@ class _Released:
         provenance, expression = self._provenance, self._expression
         if provenance is None:
             return
-        number = parameter(values[0] if values else math.nan, expression.dtype)
+        number = scalar(values[0] if values else math.nan, expression.dtype)
         set_provenance(number, provenance)
         again = None if values else provenance.expression(number, _of_present_values)
         if again is not None:
@@ -210,7 +210,7 @@ class _Program:
         }
         (loss,) = Graph((function.output,)).substituted({**placeholders, **numbered}).outputs
         dtype = rate_dtype([entry.variable() for entry in entries])
-        self._rates = [parameter(None, dtype) for _ in optimizer.rates(0)]
+        self._rates = [scalar(None, dtype) for _ in optimizer.rates(0)]
         pairs = optimizer.next_values(
             [entry.nodes(_leaf) for entry in entries],
             gradients(loss, [v.leaf for entry in entries if (v := entry.variable()) is not None]),
@@ -234,12 +234,12 @@ class _Program:
     def undone_on_failure(self, first: list[float]) -> Iterator[None]:
         """Undo all runs of this block if one of them fails for its data, and clear the list of the
         first computed value."""
-        if not self.compiled.can_fail:
+        if not self.compiled.is_fallible:
             yield
             return
         steps = self._steps
         try:
-            with given_back_on_failure(), restored_on_failure(self.targets):
+            with rollback_on_failure(), restored_on_failure(self.targets):
                 yield
         except Exception:
             self._steps = steps
@@ -265,7 +265,7 @@ class _Program:
         for placeholder, leaf in zip(self._placeholders, function.leaves, strict=True):
             if leaf in numbers:
                 given[placeholder] = numbers[leaf] - self._steps * function.draws_of(leaf)
-            elif leaf.name == "parameter":
+            elif leaf.name == "scalar":
                 given[placeholder] = leaf.value
             elif placeholder is not leaf:
                 given[placeholder] = remote_array_of(leaf)
@@ -273,13 +273,13 @@ class _Program:
 
         def start() -> tuple[list[RemoteArray], RunHandle]:
             inputs = [given.get(leaves[i]) or remote_array_of(leaves[i]) for i in compiled.inputs]
-            parameters = [given[leaves[i]] for i in compiled.parameters]
+            parameters = [given[leaves[i]] for i in compiled.scalars]
             return self.engine.start(compiled, inputs, parameters, steps=steps, progress=note)
 
         def note(done: int, values: list[float]) -> None:
             first.extend(values[: 1 - len(first)])
 
-        _, run = overwrite(self.targets, start, can_fail=compiled.can_fail)
+        _, run = overwrite(self.targets, start, is_fallible=compiled.is_fallible)
         self._steps += steps
         values = run.values()
         note(steps, values)
@@ -304,8 +304,8 @@ def _placeholder(leaf: Node) -> Node:
     """Return a leaf whose value is an operand of each run; variables stay."""
     if leaf.name == "variable":
         return leaf
-    if leaf.name == "parameter":
-        return parameter(None, leaf.dtype)
+    if leaf.name == "scalar":
+        return scalar(None, leaf.dtype)
     assert leaf.layout is not None
     return input_leaf(leaf.shape, leaf.dtype, leaf.layout, None)
 

@@ -13,7 +13,7 @@ from magmath.core.dtypes import DType
 from magmath.errors import OptionError
 from magmath.graph import Node, set_value
 from magmath.ops.indexing.dynamic_slice import window
-from magmath.ops.leaves import parameter
+from magmath.ops.leaves import scalar
 from magmath.ops.manipulation import reshape
 from magmath.ops.slicing import slice_along
 from magmath.optim.schedules import Monitoring, Schedule, StatefulSchedule, after_warm_up
@@ -98,7 +98,7 @@ class Rated(Protocol):
 class EpochRates:
     """The learning rates of the steps of an epoch, which the workers run after one message.
 
-    Rates that are the same in all steps are parameters of the step's program. Rates of schedules
+    Rates that are the same in all steps are scalars of the step's program. Rates of schedules
     per step are rows of a table, which the controller sends at the start of each epoch.
     """
 
@@ -106,7 +106,7 @@ class EpochRates:
         self._optimizer = optimizer
         self._steps = steps
         rates = optimizer.rates(optimizer.steps, 0)
-        self._numbers = [parameter(rate, dtype) for rate in rates]
+        self._numbers = [scalar(rate, dtype) for rate in rates]
         self._table: Variable | None = None
         if counts_steps(optimizer.learning_rates):
             self._table = variable("rates", np.zeros((steps, len(rates))), dtype=dtype)

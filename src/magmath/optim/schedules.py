@@ -2,7 +2,7 @@
 
 A schedule is a small object that maps a step number, from 0, to a learning rate. Optimizers accept
 it as `learning_rate=`. Any other function of the step is one too; if it depends on the past, it has
-the methods of `StatefulSchedule`, so that it is saved with the optimizer. A rate is a parameter of
+the methods of `StatefulSchedule`, so that it is saved with the optimizer. A rate is a scalar of
 the compiled step, so a schedule does not recompile it. In user loops (`update`, `minimize`) the
 optimizer counts its steps. In `fit` a schedule counts epochs, or with `per="step"` steps.
 

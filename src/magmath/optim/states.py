@@ -24,6 +24,7 @@ MASTER = "master"
 """Name of the float32 copy of a variable of a half type, to which updates are applied."""
 
 
+@final
 @dataclass(frozen=True)
 class ParameterNodes:
     """A parameter and its states as nodes: the current values, or those after the next step."""
@@ -41,6 +42,7 @@ class ParameterNodes:
             yield self.count
 
 
+@final
 class RequiredStates(NamedTuple):
     """The states that a variable needs: their names, whether its steps are counted, and the number
     of its group of settings."""

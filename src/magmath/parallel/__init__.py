@@ -4,13 +4,13 @@ from magmath.parallel.asynchronous import Asynchronous
 from magmath.parallel.averaging import Averaging
 from magmath.parallel.compiled_step import CompiledStep
 from magmath.parallel.data_parallel import DataParallel
-from magmath.parallel.names import STRATEGIES, as_strategy
 from magmath.parallel.per_layer import Auto, Hybrid, ModelParallel
 from magmath.parallel.planner import Plan, plan
 from magmath.parallel.replicas import Replicas
 from magmath.parallel.server_times import server_times
 from magmath.parallel.simulator import measured_timeline, save_timeline
 from magmath.parallel.strategy import Strategy, Training
+from magmath.parallel.strategy_table import STRATEGIES, as_strategy
 from magmath.parallel.weight_averaging import WeightAveraging
 
 __all__ = [

@@ -31,6 +31,7 @@ from magmath.parallel.strategy import STALENESS, Training
 from magmath.passes.environment import Environment
 
 
+@final
 @dataclass
 class _Past:
     """The last values of a parameter: an array (staleness + 1, …), a ring of rows by the number of

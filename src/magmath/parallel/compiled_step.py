@@ -11,7 +11,7 @@ from magmath.arrays.tree import flatten, unflatten
 from magmath.core.identity import are_identical
 from magmath.diagnostics.explain import explain
 from magmath.engine import session, tracing
-from magmath.engine.kept_expressions import keeping_expressions
+from magmath.engine.retained_expressions import keeping_expressions
 from magmath.engine.tracing import Trace
 from magmath.errors import MagmathError
 from magmath.graph import Graph
@@ -19,9 +19,9 @@ from magmath.nn.mixed_precision import check_parameters, check_precision
 from magmath.nn.mixed_precision import precision as in_precision
 from magmath.nn.module import Module
 from magmath.optim import LossScale, Optimizer
-from magmath.parallel.names import StrategyLike, as_strategy
 from magmath.parallel.scalar_loss import scalar_loss
 from magmath.parallel.strategy import Training, loss_scale_for, trainable_parameters
+from magmath.parallel.strategy_table import StrategyLike, as_strategy
 from magmath.transform.compiled import compile
 from magmath.transform.traced_function import placeholder
 

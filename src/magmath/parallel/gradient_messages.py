@@ -6,7 +6,7 @@ the batch. In deterministic mode, where the planner divides no sums, there is on
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 from magmath.api.data_types import astype
 from magmath.api.elementwise import greater_equal, maximum, not_equal
@@ -86,13 +86,14 @@ def sent_whole(x: Array, environment: Environment, messages: DType) -> Array:
 def _with_parts(layout: Layout, count: int) -> Layout:
     """Return the layout of parts (count, …) of arrays in a layout: every worker has all parts of
     its elements."""
-    splits = [None if s is None else Split(s.axis, s.pieces) for s in layout.splits]
+    splits = [None if s is None else Split(s.mesh_axis, s.pieces) for s in layout.splits]
     return Layout((count, *layout.shape), layout.mesh, (None, *splits))
 
 
 # one bit --------------------------------------------------------------------------------------
 
 
+@final
 class OneBit(NamedTuple):
     """Parts (workers, n) in one bit for each element: the signs, packed, and the values that stand
     for positive and negative elements of each part, (workers, 1)."""

@@ -97,10 +97,10 @@ class ModelParallel(PerLayer):
     ) -> tuple[Mapping[str, str], Mapping[str, float]]:
         option, workers = _SPLITS[self.split], environment.workers
         if not any(_units(training, layer, option) >= workers for layer in training.layers):
-            most = max(_units(training, layer, option) for layer in training.layers)
+            max_parts = max(_units(training, layer, option) for layer in training.layers)
             raise MagmathError(
                 f"ModelParallel: {workers} workers divide the {self.split} of layers, but no layer "
-                f"has more than {most}; use fewer workers, or DataParallel"
+                f"has more than {max_parts}; use fewer workers, or DataParallel"
             )
         return dict.fromkeys(training.layers, option), {}
 

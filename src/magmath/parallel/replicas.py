@@ -33,6 +33,7 @@ from magmath.passes.environment import Environment
 from magmath.transform.traced_function import placeholder, trace_function
 
 
+@final
 @dataclass
 class _Copies:
     """The copies of a variable: an array (replicas, …), and the version of the module's variable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from magmath.diagnostics.explanation import ExplainedStep, Summed
+from magmath.diagnostics.explanation import ExplainedInstruction, Summed
 
 
 def server_times(costs: Summed) -> dict[str, float]:
@@ -17,11 +17,13 @@ def server_times(costs: Summed) -> dict[str, float]:
     Source: SHM-Learn-Dist, figures 6.4 (average), 6.5 (gather) and 6.6 (broadcast).
     """
     return {
-        "gather": _seconds(s for s in costs.steps if s.operation == "gather"),
-        "average": _seconds(s for s in costs.steps if s.operation == "sum" and s.workers == 1),
-        "broadcast": _seconds(s for s in costs.steps if s.operation == "broadcast"),
+        "gather": _seconds(s for s in costs.instructions if s.operation == "gather"),
+        "average": _seconds(
+            s for s in costs.instructions if s.operation == "sum" and s.workers == 1
+        ),
+        "broadcast": _seconds(s for s in costs.instructions if s.operation == "broadcast"),
     }
 
 
-def _seconds(steps: Iterable[ExplainedStep]) -> float:
+def _seconds(steps: Iterable[ExplainedInstruction]) -> float:
     return sum([s.seconds if s.measured is None else s.measured for s in steps])

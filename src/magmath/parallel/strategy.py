@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, final
 
 from magmath.arrays.array import Array
 from magmath.arrays.variable import Variable
@@ -43,6 +43,7 @@ def trainable_parameters(operation: str, module: Module) -> list[Parameter]:
     return found
 
 
+@final
 @dataclass(frozen=True, eq=False)
 class Training:
     """The module and the optimizer that a strategy trains.
@@ -100,6 +101,7 @@ class Training:
         self.optimizer.assign_next_values(self.parameters, nodes, rates, self.loss_scale, others)
 
 
+@final
 @dataclass(frozen=True)
 class LayoutChoice:
     """The result of a rule of layouts.

@@ -87,7 +87,7 @@ def can_publish(have: Layout, want: Layout) -> bool:
     """
     if not want.shared or have.is_partial or have.boxes or have.mesh != want.mesh:
         return False
-    if any(n > 1 and have.dim_of(axis) is None for axis, n in enumerate(have.mesh.shape)):
+    if any(n > 1 and have.axis_of(axis) is None for axis, n in enumerate(have.mesh.shape)):
         return False
     everything = want.tiles(want.mesh.workers[0])[0]
     tiles = [have.tiles(worker)[0] for worker in have.mesh.workers]
@@ -95,6 +95,6 @@ def can_publish(have: Layout, want: Layout) -> bool:
 
 
 @lru_cache(maxsize=16384)
-def crosses_workers(have: Layout, want: Layout) -> bool:
+def is_cross_worker(have: Layout, want: Layout) -> bool:
     """Return True if a redistribution makes workers read the tiles of other workers."""
     return plan(have, want).reads_peers

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, final
 
 from magmath.graph import Graph, Node, applied, users_of
 from magmath.layout import Layout
@@ -30,8 +30,8 @@ def reduce_in_blocks(graph: Graph, environment: Environment) -> Graph:
     """Return the graph with reductions that compute operands which are too large to store."""
     if environment.allocation_limit is None:
         return graph
-    least = environment.allocation_limit // STORED_SHARE
-    large = {node for node in graph.nodes if _nbytes(node) > least and not node.is_leaf}
+    min_bytes = environment.allocation_limit // STORED_SHARE
+    large = {node for node in graph.nodes if _nbytes(node) > min_bytes and not node.is_leaf}
     if not large:
         return graph
     created = _created(graph, environment)
@@ -108,6 +108,7 @@ def _divides_alike(x: Node, node: Node) -> bool:
     return all(own == split or (n == 1 and own is None) for n, own, split in pairs)
 
 
+@final
 @dataclass
 class _Expression:
     """The computation of an operand: its steps, and the stored nodes that they read."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 from magmath.core.bounded_memo import store_bounded
 from magmath.core.stage_times import count
@@ -26,12 +26,14 @@ from magmath.passes.default_reduction import default_reduction
 from magmath.passes.environment import Environment
 
 RESOLUTION = 5e-7  # seconds; candidates closer than this count as equal, and the first is chosen
-MAX_KNOWN = 20_000  # maximum number of cached costs
+MAX_CACHED_COSTS = 20_000  # maximum number of cached costs
 
 
+@final
 @dataclass(frozen=True)
-class EvaluatedCandidate:
-    """A candidate with its cost: predicted seconds, bytes between workers, messages, and the bytes
+class CandidateWithRedistributions:
+    """A candidate with its whole cost: the seconds of `CandidateArithmetic` and those of the
+    redistributions of operands and result, the bytes and messages between workers, and the bytes
     that a worker needs for moved operands and the result."""
 
     candidate: LayoutCandidate
@@ -41,6 +43,7 @@ class EvaluatedCandidate:
     memory: int
 
 
+@final
 class OperandState(NamedTuple):
     """The state of an operand: its layout, the bytes of an element, whether it is in memory before
     anything is computed (`is_stored`), and the layouts in which copies of it exist."""
@@ -51,9 +54,11 @@ class OperandState(NamedTuple):
     copies: tuple[Layout, ...]
 
 
-class ChosenCandidate(NamedTuple):
-    """The chosen candidate, its cost in units of RESOLUTION, the predicted seconds of its local
-    arithmetic, and the bytes by which decompositions of an operation are compared."""
+@final
+class PlanChoice(NamedTuple):
+    """The candidate that the place pass chooses: its whole cost in units of RESOLUTION, the seconds
+    of its `CandidateArithmetic`, and the bytes by which decompositions of an operation are
+    compared."""
 
     candidate: LayoutCandidate
     cost: int
@@ -61,52 +66,54 @@ class ChosenCandidate(NamedTuple):
     workspace: int
 
 
+@final
 @dataclass(frozen=True, eq=False, slots=True)
-class PricedCandidate:
-    """A candidate, the predicted seconds of its local arithmetic, and those that its result takes
-    after it, by the layout hint."""
+class CandidateArithmetic:
+    """A candidate with the costs that no operand changes: the predicted seconds of its local
+    arithmetic, and those that its result takes after it, by the layout hint."""
 
     candidate: LayoutCandidate
     seconds: float
     result: dict[Layout | None, float] = field(default_factory=dict)
 
 
+@final
 class CostCache:
     """The cached costs for one environment."""
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
-        self._best: dict[Hashable, ChosenCandidate] = {}
-        self._candidates: dict[Hashable, list[PricedCandidate]] = {}
-        self.move = lru_cache(maxsize=MAX_KNOWN)(self._seconds)
+        self._best: dict[Hashable, PlanChoice] = {}
+        self._candidates: dict[Hashable, list[CandidateArithmetic]] = {}
+        self.move = lru_cache(maxsize=MAX_CACHED_COSTS)(self._seconds)
         """(have, want, itemsize) → seconds of the redistribution of an array from one layout to
         another."""
-        self.stages = lru_cache(maxsize=MAX_KNOWN)(self._stages)
+        self.stages = lru_cache(maxsize=MAX_CACHED_COSTS)(self._stages)
         """(have, want) → the layouts of the copies, one made from the other, by which an array in
         one layout becomes readable in another; empty if it is readable."""
 
     def best(
         self, node: Node, operands: tuple[OperandState, ...], hint: Layout | None
-    ) -> ChosenCandidate:
+    ) -> PlanChoice:
         """Return the cheapest candidate of a node with these operands, given the layout hint of
         its result, or None for any layout."""
         key = (node.signature, operands, hint)
         best = self._best.get(key) if node.signature is not None else None
         if best is None:
-            best = self._found(CandidateCosts(self, node, operands, hint))
+            best = self._choose(CandidateCosts(self, node, operands, hint))
             if node.signature is not None:
-                store_bounded(self._best, key, best, MAX_KNOWN)
+                store_bounded(self._best, key, best, MAX_CACHED_COSTS)
         return best
 
     @staticmethod
-    def _found(costs: CandidateCosts) -> ChosenCandidate:
+    def _choose(costs: CandidateCosts) -> PlanChoice:
         cost, best = costs.ranked()[0]
         nbytes = costs.compared_bytes(best.candidate)
-        return ChosenCandidate(best.candidate, cost, best.seconds, nbytes)
+        return PlanChoice(best.candidate, cost, best.seconds, nbytes)
 
     def candidates(
         self, node: Node, layouts: Sequence[Layout], hint: Layout | None
-    ) -> list[PricedCandidate]:
+    ) -> list[CandidateArithmetic]:
         """Return the candidates of a node with operands in these layouts.
 
         Even splits over all workers add no candidates, so most nodes with one signature have the
@@ -115,13 +122,13 @@ class CostCache:
         known = layouts if hint is None else (*layouts, hint)
         adding = tuple([None if self._adds_nothing(layout) else layout for layout in known])
         key = (node.signature, adding if any(adding) else None)
-        found = self._candidates.get(key)
-        if found is None or node.signature is None:
+        candidates = self._candidates.get(key)
+        if candidates is None or node.signature is None:
             every = layout_candidates(node, tuple(layouts), self.environment, hint)
-            found = [PricedCandidate(c, self._compute_seconds(node, c)) for c in every]
-            count("priced candidates", len(found))
-            store_bounded(self._candidates, key, found, MAX_KNOWN)
-        return found
+            candidates = [CandidateArithmetic(c, self._compute_seconds(node, c)) for c in every]
+            count("priced candidates", len(candidates))
+            store_bounded(self._candidates, key, candidates, MAX_CACHED_COSTS)
+        return candidates
 
     def _adds_nothing(self, layout: Layout) -> bool:
         return layout.boxes is not None or (
@@ -157,6 +164,7 @@ def cost_cache_of(environment: Environment) -> CostCache:
     return CostCache(environment)
 
 
+@final
 @dataclass(frozen=True)
 class CandidateCosts:
     """The costs of a node's candidates, given the states of its operands and the layout hint of
@@ -172,59 +180,61 @@ class CandidateCosts:
         """The environment of the costs."""
         return self.cache.environment
 
-    def evaluated(self) -> list[EvaluatedCandidate]:
+    def evaluated(self) -> list[CandidateWithRedistributions]:
         """Return the candidates with their costs, in the order of preference."""
         return [
-            EvaluatedCandidate(priced.candidate, self._seconds(priced),
+            CandidateWithRedistributions(priced.candidate, self._seconds(priced),
                    *self._traffic(priced.candidate), self._memory(priced.candidate))
             for _, priced in self.ranked()
         ]  # fmt: skip
 
-    def ranked(self) -> list[tuple[int, PricedCandidate]]:
+    def ranked(self) -> list[tuple[int, CandidateArithmetic]]:
         """Return the costs and candidates, the cheapest first; equal costs are ordered by moved
         bytes.
 
         Candidates that do not fit the memory are dropped, unless no candidate fits.
         """
         layouts = [operand.layout for operand in self.operands]
-        found = self.cache.candidates(self.node, layouts, self.hint)
-        count("evaluated candidates", len(found))
+        candidates = self.cache.candidates(self.node, layouts, self.hint)
+        count("evaluated candidates", len(candidates))
         limit = self.environment.allocation_limit
-        if limit is not None and limit < self._most_memory():
-            fitting = [c for c in found if self._memory(c.candidate) <= limit]
-            found = fitting or found
+        if limit is not None and limit < self._max_memory():
+            fitting = [c for c in candidates if self._memory(c.candidate) <= limit]
+            candidates = fitting or candidates
         if self.node.operation.collective is not None:
-            found = self._with_little_memory(found)
-        costs = [round(self._seconds(c) / RESOLUTION) for c in found]
+            candidates = self._with_little_memory(candidates)
+        costs = [round(self._seconds(c) / RESOLUTION) for c in candidates]
         cheapest = min(costs)
         tied = costs.count(cheapest) > 1
         moved = [
             self._traffic(c.candidate)[0] if tied and cost == cheapest else 0
-            for cost, c in zip(costs, found, strict=True)
+            for cost, c in zip(costs, candidates, strict=True)
         ]
-        order = sorted(range(len(found)), key=lambda i: (costs[i], moved[i]))
-        return [(costs[i], found[i]) for i in order]
+        order = sorted(range(len(candidates)), key=lambda i: (costs[i], moved[i]))
+        return [(costs[i], candidates[i]) for i in order]
 
     # bytes ------------------------------------------------------------------------------------
 
-    def _most_memory(self) -> int:
+    def _max_memory(self) -> int:
         """Return the bytes of all operands and of the result, which no candidate exceeds."""
         arrays = (self.node, *self.node.inputs)
         return sum([x.nbytes for x in arrays])
 
-    def _with_little_memory(self, found: list[PricedCandidate]) -> list[PricedCandidate]:
+    def _with_little_memory(
+        self, candidates: list[CandidateArithmetic]
+    ) -> list[CandidateArithmetic]:
         """Return the candidates, of an operation with a collective kernel, that need little memory.
 
         Compared with the candidate that needs the least memory, a worker may store at most the
         additional bytes that the environment allows for the workspace of an operation (or for
         LAPACK), and at most an eighth of its memory limit.
         """
-        stored = [self._stored(c.candidate) for c in found]
+        stored = [self._stored(c.candidate) for c in candidates]
         spare, limit = self.environment.workspace, self.environment.memory_limit
-        if self.node.operation.lapack and self.environment.shares_memory:
+        if self.node.operation.uses_lapack and self.environment.shares_memory:
             spare = max(spare, self.environment.lapack_memory)
-        most = min(stored) + (spare if limit is None else min(spare, limit // 8))
-        return [c for c, nbytes in zip(found, stored, strict=True) if nbytes <= most]
+        max_bytes = min(stored) + (spare if limit is None else min(spare, limit // 8))
+        return [c for c, nbytes in zip(candidates, stored, strict=True) if nbytes <= max_bytes]
 
     def compared_bytes(self, candidate: LayoutCandidate) -> int:
         """Return the bytes by which decompositions are compared.
@@ -232,7 +242,7 @@ class CandidateCosts:
         A contraction counts an operand copy that all workers share by parts, because it gains from
         the copy; a LAPACK operation includes its result, which it stores while it computes.
         """
-        if self.node.operation.lapack:
+        if self.node.operation.uses_lapack:
             return self._stored(candidate)
         if is_contraction(self.node.index_notation):
             return self._workspace(candidate)
@@ -289,7 +299,7 @@ class CandidateCosts:
 
     # seconds ----------------------------------------------------------------------------------
 
-    def _seconds(self, priced: PricedCandidate) -> float:
+    def _seconds(self, priced: CandidateArithmetic) -> float:
         candidate, moves = priced.candidate, 0.0
         for operand, layout in zip(self.operands, candidate.inputs, strict=True):
             if not self._is_readable(operand, layout):

@@ -14,14 +14,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import combinations, product
+from typing import final
 
 from magmath.graph import Node
-from magmath.graph.collective_nodes import runs_collectively
+from magmath.graph.collective_nodes import is_collective
 from magmath.graph.index_notation import LOGICAL_PARTS, IndexNotation
 from magmath.layout import Blocks, Layout, Mesh, Split, even_cuts
 from magmath.passes.environment import Environment
 
 
+@final
 @dataclass(frozen=True)
 class LayoutCandidate:
     """A possible division of a node: the layouts of its operands and of its result."""
@@ -40,25 +42,27 @@ def layout_candidates(
     if node.operation.only_layouts is not None and environment.workers > 1:
         yield LayoutCandidate(*node.operation.only_layouts(node, environment.mesh.flattened()))
         return
-    structure = node.index_notation
+    notation = node.index_notation
     known = operands if hint is None else (*operands, hint)
     for mesh in _meshes(node, known, environment):
         choices = [
-            list(_choices(node, structure, known, mesh, axis, environment))
+            list(_choices(node, notation, known, mesh, axis, environment))
             for axis in range(mesh.ndim)
         ]
         for choice in product(*choices):
             letters = [c[0] for c in choice if c is not None]
             if len(set(letters)) == len(letters):
-                candidate = _candidate(node, structure, mesh, choice)
+                candidate = _candidate(node, notation, mesh, choice)
                 if candidate is not None:
                     yield candidate
     if environment.workers == 1:
         return
-    if is_contraction(structure) and not environment.deterministic:
-        yield from _on_grids(node, structure, environment)
+    if is_contraction(notation) and not environment.deterministic:
+        yield from _on_grids(node, notation, environment)
     collective = node.operation.collective
-    if collective is not None and (collective.exact or not environment.deterministic):
+    if collective is not None and (
+        collective.is_worker_independent or not environment.deterministic
+    ):
         layouts = collective.layouts(node, environment.mesh.flattened())
         if layouts is not None:
             yield LayoutCandidate(*layouts)
@@ -111,21 +115,21 @@ def _on_grids(
 def algorithm(node: Node, candidate: LayoutCandidate) -> str:
     """Return the name of the algorithm of a candidate for a contraction of two operands, or for a
     LAPACK operation."""
-    if node.operation.lapack:
+    if node.operation.uses_lapack:
         return _lapack_algorithm(node, candidate)
-    structure = node.index_notation
+    notation = node.index_notation
     split = set()
     for letters, layout in zip(
-        (*structure.inputs, structure.output), (*candidate.inputs, candidate.output), strict=True
+        (*notation.inputs, notation.output), (*candidate.inputs, candidate.output), strict=True
     ):
         split |= {c for c, s in zip(letters, layout.splits, strict=True) if s is not None}
-    a, b = structure.inputs[:2]
-    groups = {(c in a, c in b, c in structure.output) for c in split}
+    a, b = notation.inputs[:2]
+    groups = {(c in a, c in b, c in notation.output) for c in split}
     return _ALGORITHMS.get(frozenset(groups), "mixed")
 
 
 def _lapack_algorithm(node: Node, candidate: LayoutCandidate) -> str:
-    if runs_collectively(node, candidate.inputs, candidate.output):
+    if is_collective(node, candidate.inputs, candidate.output):
         return "collective"
     if candidate.output.mesh.size == 1:
         return "one worker"
@@ -180,7 +184,7 @@ def _meshes(node: Node, known: tuple[Layout, ...], environment: Environment) -> 
     meshes = [environment.mesh]
     if environment.deterministic:
         return meshes
-    if node.operation.lapack and environment.workers > 1 and environment.shares_memory:
+    if node.operation.uses_lapack and environment.workers > 1 and environment.shares_memory:
         meshes.append(environment.first_worker)
     for layout in known:
         if layout.boxes is None and layout.mesh not in meshes:
@@ -234,7 +238,12 @@ def _splits(
         if layout.boxes is None and layout.mesh == mesh:
             for d, c in enumerate(letters):
                 split = layout.splits[d]
-                if c == letter and split is not None and split.axis == axis and split not in found:
+                if (
+                    c == letter
+                    and split is not None
+                    and split.mesh_axis == axis
+                    and split not in found
+                ):
                     found.append(split)
     # The first of equal costs is chosen: `a[1:] -= b[:-1]` stays where the rows of a are.
     even = Split.even(axis, extent, mesh.shape[axis])

@@ -52,12 +52,12 @@ def _split_further(layout: Layout, dim: int, axis: int) -> Layout:
         cuts += [start + cut for cut in even_cuts(stop - start, count)[1:]]
         owners += range(owner * count, (owner + 1) * count)
     kept = [a for a in range(mesh.ndim) if a != axis]
-    merged = Split(split.axis, Blocks(tuple(cuts), tuple(owners)))
+    merged = Split(split.mesh_axis, Blocks(tuple(cuts), tuple(owners)))
     splits = [merged if d == dim else s for d, s in enumerate(layout.splits)]
     return Layout(
         layout.shape,
-        _merged(mesh, split.axis, axis),
-        tuple([None if s is None else Split(kept.index(s.axis), s.pieces) for s in splits]),
+        _merged(mesh, split.mesh_axis, axis),
+        tuple([None if s is None else Split(kept.index(s.mesh_axis), s.pieces) for s in splits]),
     )
 
 

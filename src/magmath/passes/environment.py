@@ -6,12 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import final
 
 from magmath.cost import DEFAULT_MACHINE, Link, Machine
 from magmath.layout import Layout, Mesh
 from magmath.ops.product.panel_products import PANEL_BYTES
 
 
+@final
 @dataclass(frozen=True)
 class Environment:
     """The properties of the pool that the passes read.

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, final
 
 from magmath.graph import Graph, Node, applied
 from magmath.layout import Layout, Split
@@ -60,6 +60,7 @@ def fold_bias(graph: Graph, environment: Environment) -> Graph:
     return graph.replaced(expressions) if expressions else graph
 
 
+@final
 @dataclass(frozen=True)
 class _Layer:
     """The nodes that read x and can be folded: products with a bias, and pairs (gradient of the
@@ -146,6 +147,7 @@ def _at(position: int, split: Split | None) -> tuple[Split | None, ...]:
     return (split, None) if position == 0 else (None, split)
 
 
+@final
 @dataclass(frozen=True)
 class _Made:
     """Nodes that replace others, with the predicted seconds of both."""
@@ -155,6 +157,7 @@ class _Made:
     expressions: Mapping[Node, Node]
 
 
+@final
 class _Folded:
     """One way to store [1 x], with the nodes that replace others and the seconds that they add.
 

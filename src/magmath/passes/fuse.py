@@ -51,10 +51,10 @@ def _candidate_groups(graph: Graph) -> list[list[Node]]:
     return [*groups.values(), *alone]
 
 
-Rule = Callable[[Node, set[Node]], Node | None]
+FusionRule = Callable[[Node, set[Node]], Node | None]
 
 
-def _folded(graph: Graph, rules: Mapping[str, Sequence[Rule]]) -> Graph:
+def _folded(graph: Graph, rules: Mapping[str, Sequence[FusionRule]]) -> Graph:
     """Return the graph with the first matching rule for its name applied to each node.
 
     A rule receives the nodes with epilogues that it may consume: those that exactly one node reads
@@ -178,7 +178,7 @@ def _own(c: Node, node: Node) -> object:
     return c.layout if c.layout is not None and not c.layout.shared else node.layout
 
 
-RULES: Mapping[str, Sequence[Rule]] = {
+RULES: Mapping[str, Sequence[FusionRule]] = {
     "astype": (_conversion,),
     "add": (_bias, _residual, _update),
     "maximum": (_activation, _relu),

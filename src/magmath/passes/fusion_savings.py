@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 from magmath.core.bounded_memo import store_bounded
 from magmath.graph import Graph, Node
@@ -17,9 +17,16 @@ from magmath.layout import Layout
 from magmath.passes.environment import Environment
 from magmath.passes.fuse import fuse
 from magmath.passes.node_cost import node_seconds
-from magmath.passes.plan_decisions import MAX_KNOWN, Decision, Decisions, Kind, StepList
+from magmath.passes.plan_decisions import (
+    MAX_CACHED_DECISIONS,
+    Decision,
+    Decisions,
+    NodeKind,
+    StepList,
+)
 
 
+@final
 class Savings(NamedTuple):
     """The seconds that `fuse` saves on a group, and the nodes that it adds, which groups share: the
     name, the operand (by its number in the group) and the seconds of each."""
@@ -28,12 +35,13 @@ class Savings(NamedTuple):
     merged: Sequence[tuple[str, int, float]]
 
 
+@final
 @dataclass(frozen=True, eq=False)
 class GroupForm:
     """A form of fusion groups: the kinds of its nodes, and their operands. These are numbers of
     nodes of the group, or, counted from -1 downwards, of others."""
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[NodeKind, ...]
     operands: tuple[tuple[int, ...], ...]
     environment: Environment
     known: dict[tuple[Decision | None, ...], Savings | None] = field(default_factory=dict)
@@ -74,11 +82,12 @@ class GroupForm:
 
 @lru_cache(maxsize=1024)
 def _form(
-    kinds: tuple[Kind, ...], operands: tuple[tuple[int, ...], ...], decisions: Decisions
+    kinds: tuple[NodeKind, ...], operands: tuple[tuple[int, ...], ...], decisions: Decisions
 ) -> GroupForm:
     return GroupForm(kinds, operands, decisions.environment)
 
 
+@final
 @dataclass(frozen=True)
 class FusionGroup:
     """A fusion group of a graph: its form, the numbers of its nodes, and those of its operands."""
@@ -110,5 +119,5 @@ class FusionGroup:
         key = tuple([chosen[i] for i in self.nodes])
         known = self.form.known
         if key not in known:
-            store_bounded(known, key, self.form.found(key), MAX_KNOWN)
+            store_bounded(known, key, self.form.found(key), MAX_CACHED_DECISIONS)
         return known[key]

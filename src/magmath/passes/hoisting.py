@@ -1,4 +1,4 @@
-"""Hoisted values: what a compiled function computes from variables and captured arrays alone.
+"""Hoisted values: finds what a compiled function computes from variables and captured arrays alone.
 
 They are the same in every call until one of the variables changes, so the engine computes them
 once (`engine/hoisted_values.py`), and the function's program reads them. At inference these are the
@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import final
 
 from magmath.core.dtypes import int64
 from magmath.graph import Graph, Node, applied, apply, topological, users_of
 from magmath.ops.elementwise import add, multiply, subtract
-from magmath.ops.leaves import parameter
+from magmath.ops.leaves import scalar
 from magmath.ops.manipulation import RESHAPE
 
 _VIEWS = ("reshape", "permute_dims", "broadcast_to", "slice", "redistribute")
@@ -34,11 +35,13 @@ def hoisted_nodes(graph: Graph, varying: Collection[Node]) -> set[Node]:
     for node in graph.nodes:
         if node in varying:
             continue
-        if node.name in ("parameter", "constant"):
+        if node.name in ("scalar", "constant"):
             numbers.add(node)
         elif node.is_leaf:
             found.add(node)
-        elif not node.operation.lapack and all(x in found or x in numbers for x in node.inputs):
+        elif not node.operation.uses_lapack and all(
+            x in found or x in numbers for x in node.inputs
+        ):
             (numbers if numbers.issuperset(node.inputs) else found).add(node)
     return found | numbers if found else set()
 
@@ -72,6 +75,7 @@ def _is_worth_memory(node: Node) -> bool:
 # normalization folded into weights ----------------------------------------------------------------
 
 
+@final
 @dataclass(frozen=True)
 class _Scaled:
     """Multiplying dimension `own` of operand `operand` multiplies dimension `result` of the
@@ -167,7 +171,7 @@ def with_versions(graph: Graph, hoisted: Collection[Node]) -> tuple[Graph, Mappi
     for node in graph.nodes:
         inputs = tuple([new[x] for x in node.inputs])
         if node.name == "correlation" and node.inputs[1] in hoisted and len(inputs) == 2:
-            version = versions.setdefault(node.inputs[1], parameter(None, int64))
+            version = versions.setdefault(node.inputs[1], scalar(None, int64))
             attributes = {**node.attributes, "frozen": True}
             inputs = (*inputs, version)
             new[node] = applied(node.operation, inputs, node.line, attributes, node.layout)

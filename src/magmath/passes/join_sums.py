@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
+from typing import final
 
 from magmath.core.dtypes import float32, float64
 from magmath.core.shapes import AxisNumbers
@@ -21,6 +22,7 @@ from magmath.ops.manipulation import reshape
 from magmath.ops.slicing import slice_along
 
 
+@final
 @dataclass(frozen=True)
 class _Pair:
     """A sum, and a second sum over the same elements."""

@@ -49,6 +49,7 @@ def walk(
         yield at, node, False
 
 
+@final
 @dataclass(frozen=True)
 class Occupation:
     """The memory of the temporaries of a schedule.
@@ -77,9 +78,9 @@ class Lifetimes:
         self._invariant = schedule.invariant
         self._order: Sequence[tuple[int, Node]] = list(enumerate(schedule.order))
         self._owner = {node: self._owner_of(node) for node in schedule.order}
-        least = self.occupation({}).peak // IGNORED
+        min_bytes = self.occupation({}).peak // IGNORED
         self._owner = {
-            node: None if owner is None or nbytes_of(owner) < least else owner
+            node: None if owner is None or nbytes_of(owner) < min_bytes else owner
             for node, owner in self._owner.items()
         }
         self._order = [

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import final
 
 from magmath.graph import Graph, Node
 from magmath.graph.operation import MemoryOrder
@@ -30,12 +31,12 @@ def assign_memory_orders(
     schedule: ExecutionOrder,
     storage: Storage,
     environment: Environment,
-    first: Mapping[Node, Node] = NO_NODES,
+    originals: Mapping[Node, Node] = NO_NODES,
 ) -> Mapping[Node, MemoryOrder]:
     """Return the orders of the nodes that own temporary memory and are not in row-major order.
 
     In deterministic mode all arrays are in row-major order: groups, and with them the rounding of
-    kernels, can depend on the number of workers. `first` maps nodes that compute the values of
+    kernels, can depend on the number of workers. `originals` maps nodes that compute the values of
     others a second time to those: both have one order, so the same kernel computes them.
     """
     orders: dict[Node, MemoryOrder] = {}
@@ -45,7 +46,7 @@ def assign_memory_orders(
     groups.pin(_visible(graph, storage))
     for node in schedule.order:
         groups.add(node)
-    for again, node in first.items():
+    for again, node in originals.items():
         groups.join(again, node)
     for members, order in groups.chosen():
         orders |= {node: order for node in members if node.ndim == len(order)}
@@ -65,6 +66,7 @@ def _visible(graph: Graph, storage: Storage) -> Iterable[Node]:
     yield from storage.window
 
 
+@final
 class _Groups:
     """Sets of nodes with one memory order, as a union-find structure over the owners of memory."""
 
@@ -100,7 +102,7 @@ class _Groups:
     def add(self, node: Node) -> None:
         """Apply the requirements of the operation that computes a node."""
         operation, arrays = node.operation, (*node.inputs, node)
-        if operation.leaf or node.name in ("constant", "recompute"):
+        if operation.is_leaf or node.name in ("constant", "recompute"):
             return
         if operation.elementwise:
             for source in node.inputs:

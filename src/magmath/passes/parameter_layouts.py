@@ -19,6 +19,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
+from typing import final
 
 from magmath.core.bounded_memo import store_bounded
 from magmath.core.paused_gc import paused_gc
@@ -32,7 +33,7 @@ from magmath.passes.plan_decisions import decisions_of
 from magmath.passes.plan_seconds import PlanSeconds
 from magmath.passes.simplify import simplify
 
-MAX_KNOWN = 4096
+MAX_CACHED_CHOICES = 4096
 """Maximum number of blocks, and of steps, whose costs are cached."""
 WORTH = 0.999
 """A mixture of options must be cheaper than the best single option by this factor."""
@@ -41,6 +42,7 @@ BORDERS = ("rows", "columns", "whole")
 activations, the samples of the batch), split along the last one, or whole on every worker."""
 
 
+@final
 @dataclass(frozen=True)
 class LayerOptions:
     """A layer of a step: the leaves of its parameters, and their layouts under each option.
@@ -61,6 +63,7 @@ class LayerOptions:
         return zip(self.leaves, self.options[option], strict=True)
 
 
+@final
 @dataclass(frozen=True)
 class ChosenOptions:
     """The chosen option of each layer, and the predicted seconds per step of the compared choices:
@@ -81,7 +84,9 @@ def choose_options(
         key = (step.key, tuple([layer.signature for layer in layers]), environment)
         found = _chosen.get(key)
         if found is None:
-            found = store_bounded(_chosen, key, _choose(step, layers, environment), MAX_KNOWN)
+            found = store_bounded(
+                _chosen, key, _choose(step, layers, environment), MAX_CACHED_CHOICES
+            )
         return found
 
 
@@ -163,6 +168,7 @@ def _cheapest_path(blocks: Sequence[_Block], options: Sequence[str]) -> list[str
 # blocks -----------------------------------------------------------------------------------------
 
 
+@final
 @dataclass
 class _Block:
     """The operations of one layer, as a graph whose leaves at the borders have no layout yet.
@@ -251,7 +257,7 @@ def _blocks(
         block = cut.block(step, members[number], layer, users)
         known = _block_seconds.get(block.signature)
         block.known = (
-            store_bounded(_block_seconds, block.signature, {}, MAX_KNOWN)
+            store_bounded(_block_seconds, block.signature, {}, MAX_CACHED_CHOICES)
             if known is None
             else known
         )
@@ -304,6 +310,7 @@ def _owners(step: Graph, layers: Sequence[LayerOptions]) -> dict[Node, int]:
     return owner
 
 
+@final
 @dataclass
 class _Cut:
     """The state of cutting one block out of a step."""

@@ -1,10 +1,25 @@
-"""The pipeline of passes, from a user's graph to a planned one: each pass maps a graph to a graph,
-in the order of this file."""
+"""The pipeline of passes, from a user's graph to a planned one.
+
+The passes, in order; a rewrite maps a graph to a graph, an analysis describes a graph:
+
+simplify          rewrite    merges equal nodes and applies algebraic identities
+join_sums         rewrite    joins sums over the same elements
+periodic_margins  rewrite    makes rolls of one array views of one copy with margins
+place             rewrite    chooses the layout of every node and inserts redistributions
+fuse              rewrite    folds element-wise nodes into the kernels that can apply them
+fold_bias         rewrite    computes a product and its bias from one matrix
+block_reduction   rewrite    computes large operands of reductions block by block
+schedule          analysis   the order in which every worker computes the nodes
+storage_sharing   analysis   the nodes that share the storage of others
+memory_order      analysis   the order in which the dimensions of temporary arrays are stored
+rematerialize     rewrite    computes values a second time if the memory does not suffice
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import final
 
 from magmath.core.stage_times import stage
 from magmath.graph import Graph, Node
@@ -23,19 +38,20 @@ from magmath.passes.simplify import simplify
 from magmath.passes.storage_sharing import Storage, assign_storage
 
 
+@final
 @dataclass(frozen=True)
 class Planned:
     """A planned graph: every node has a layout, a position in the schedule, storage, and there a
     memory order (row-major if it is not in `orders`).
 
-    `first` maps the second computation of a value to the first one (`rematerialized`).
+    `originals` maps the second computation of a value to the first one (`rematerialized`).
     """
 
     graph: Graph
     schedule: ExecutionOrder
     storage: Storage
     orders: Mapping[Node, MemoryOrder]
-    first: Mapping[Node, Node] = field(default_factory=dict)
+    originals: Mapping[Node, Node] = field(default_factory=dict)
 
 
 def run(graph: Graph, environment: Environment, changing: Collection[Node] = ()) -> Planned:
@@ -65,7 +81,19 @@ def rematerialized(planned: Planned, environment: Environment, excess: int) -> P
     need at least `excess` bytes less, or as few as the pass can reach."""
     with stage("memory"):
         graph, order, storage = planned.graph, planned.schedule, planned.storage
-        made = rematerialize(graph, order, storage, environment, excess)
-        storage = assign_storage(made.graph, made.schedule)
-        orders = assign_memory_orders(made.graph, made.schedule, storage, environment, made.first)
-        return Planned(made.graph, made.schedule, storage, orders, made.first)
+        rematerialization = rematerialize(graph, order, storage, environment, excess)
+        storage = assign_storage(rematerialization.graph, rematerialization.schedule)
+        orders = assign_memory_orders(
+            rematerialization.graph,
+            rematerialization.schedule,
+            storage,
+            environment,
+            rematerialization.originals,
+        )
+        return Planned(
+            rematerialization.graph,
+            rematerialization.schedule,
+            storage,
+            orders,
+            rematerialization.originals,
+        )

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import final
 
 from magmath.graph import Graph, Node
 from magmath.graph.operation import Line
@@ -20,8 +21,8 @@ from magmath.ops.redistribute import redistribute
 from magmath.passes.aliasing import is_materialized
 from magmath.passes.candidate_cost import (
     CandidateCosts,
+    CandidateWithRedistributions,
     CostCache,
-    EvaluatedCandidate,
     OperandState,
     cost_cache_of,
 )
@@ -66,6 +67,7 @@ def _lines_of_users(graph: Graph) -> dict[Node, Line]:
     return found
 
 
+@final
 @dataclass(frozen=True)
 class NodeCandidates:
     """The candidates of `place` at a contraction or a factorization, the chosen one first.
@@ -75,7 +77,7 @@ class NodeCandidates:
     """
 
     node: Node
-    ranked: list[EvaluatedCandidate]
+    ranked: list[CandidateWithRedistributions]
     panels: int
 
 
@@ -84,7 +86,7 @@ def node_candidates(graph: Graph, environment: Environment) -> list[NodeCandidat
     placing = _Placing(cost_cache_of(environment), layout_hints(graph, environment.mesh))
     found = []
     for node in graph.nodes:
-        shown = node.operation.lapack or is_contraction(node.index_notation)
+        shown = node.operation.uses_lapack or is_contraction(node.index_notation)
         ranked = placing.candidates(node) if shown else None
         placing.place(node)
         if ranked is not None:
@@ -102,6 +104,7 @@ Copies = Mapping[Layout, Node]
 NO_COPIES: Copies = {}
 
 
+@final
 @dataclass
 class _Placing:
     """The state of one pass: the placed node of each node, and the copies so far."""
@@ -187,7 +190,7 @@ class _Placing:
             return node
         return node.replace((), self.environment.whole(node.shape))
 
-    def candidates(self, node: Node) -> list[EvaluatedCandidate]:
+    def candidates(self, node: Node) -> list[CandidateWithRedistributions]:
         """Return the evaluated candidates of a node with placed operands, in the order of
         preference."""
         operands = self._operands([self.new[source] for source in node.inputs])

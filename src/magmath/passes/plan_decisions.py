@@ -25,7 +25,7 @@ from magmath.passes.candidate_cost import CostCache, OperandState, cost_cache_of
 from magmath.passes.environment import Environment
 from magmath.passes.node_cost import copy_seconds
 
-MAX_KNOWN = 4096
+MAX_CACHED_DECISIONS = 4096
 """Maximum number of states, of kinds, and of decisions about a kind."""
 
 
@@ -43,6 +43,7 @@ class ArrayState:
         """The seconds of a copy in another layout, and its state."""
 
 
+@final
 @dataclass(frozen=True, eq=False, slots=True)
 class Decision:
     """The decision about a node with operands in certain states.
@@ -70,7 +71,7 @@ DecisionKey = tuple["ArrayState | None", ...]
 
 
 @final
-class Kind:
+class NodeKind:
     """A form of nodes: those with one signature. `node` is one of them, without its operands."""
 
     __slots__ = ("is_move", "known", "node")
@@ -90,7 +91,7 @@ class Decisions:
         self.environment = environment
         self.costs: CostCache = cost_cache_of(environment)
         self._states: dict[Hashable, ArrayState] = {}
-        self._kinds: dict[Hashable, Kind] = {}
+        self._kinds: dict[Hashable, NodeKind] = {}
 
     def state(
         self, layout: Layout, itemsize: int, is_stored: bool, copies: tuple[Layout, ...] = ()
@@ -100,7 +101,7 @@ class Decisions:
         found = self._states.get(key)
         if found is None:
             state = ArrayState(OperandState(layout.interned(), itemsize, is_stored, copies))
-            found = store_bounded(self._states, key, state, MAX_KNOWN)
+            found = store_bounded(self._states, key, state, MAX_CACHED_DECISIONS)
         return found
 
     def of_leaf(self, leaf: Node, layout: Layout | None) -> ArrayState:
@@ -129,23 +130,23 @@ class Decisions:
             found = state.moves[layout] = (seconds, copy)
         return found
 
-    def kind(self, node: Node) -> Kind:
+    def kind(self, node: Node) -> NodeKind:
         """Return the kind of a node. Kinds tell whether two operands are the same node."""
         if node.signature is None or node.name == "redistribute":
-            return Kind(node)
+            return NodeKind(node)
         same = node.inputs if len(set(node.inputs)) < len(node.inputs) else ()
         key = (node.signature, tuple([same.index(x) for x in same]))
         found = self._kinds.get(key)
-        return found or store_bounded(self._kinds, key, Kind(node), MAX_KNOWN)
+        return found or store_bounded(self._kinds, key, NodeKind(node), MAX_CACHED_DECISIONS)
 
-    def decision(self, kind: Kind, key: DecisionKey) -> Decision:
+    def decision(self, kind: NodeKind, key: DecisionKey) -> Decision:
         """Return the decision about a node of this kind."""
         found = kind.known.get(key)
         if found is None:
             hint, *operands = key
             states = [state for state in operands if state is not None]
             decided = self._decided(kind.node, hint, states)
-            found = store_bounded(kind.known, key, decided, MAX_KNOWN)
+            found = store_bounded(kind.known, key, decided, MAX_CACHED_DECISIONS)
         return found
 
     def _decided(
@@ -202,6 +203,7 @@ def _with_layouts(node: Node, inputs: Iterable[Layout], output: Layout) -> Node:
     return node.replace(tuple(sources), output)
 
 
+@final
 @dataclass(frozen=True)
 class StepList:
     """A graph, or a decomposition of a node, as a list of steps.
@@ -213,7 +215,7 @@ class StepList:
     """
 
     position: Mapping[Node, int]
-    steps: Sequence[tuple[Kind, tuple[int, ...], int]]
+    steps: Sequence[tuple[NodeKind, tuple[int, ...], int]]
     leaves: Sequence[Node]
 
     @staticmethod
@@ -229,7 +231,7 @@ class StepList:
         leaves = [node for node in rest if node.is_leaf]
         position = {node: i for i, node in enumerate((*given, *leaves))}
         first = len(given) + len(leaves)
-        steps: list[tuple[Kind, tuple[int, ...], int]] = []
+        steps: list[tuple[NodeKind, tuple[int, ...], int]] = []
         for node in rest:
             if not node.is_leaf:
                 operands = tuple([position[x] for x in node.inputs])

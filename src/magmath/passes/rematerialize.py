@@ -38,13 +38,14 @@ SMALL = 16
 dropped that raises the memory elsewhere by less than this part."""
 
 
+@final
 @dataclass(frozen=True)
 class Rematerialized:
     """A graph with second computations, its schedule, and for each of them the first one."""
 
     graph: Graph
     schedule: ExecutionOrder
-    first: Mapping[Node, Node]
+    originals: Mapping[Node, Node]
 
 
 def rematerialize(
@@ -79,6 +80,7 @@ def rematerialize(
     )
 
 
+@final
 @dataclass(frozen=True)
 class _Dropped:
     """Values in one memory that are computed twice, and the seconds of that for a byte."""
@@ -206,7 +208,7 @@ class _Selection:
             return False
         if node.name == "redistribute":
             return self._storage.alias.get(node) is node.inputs[0]
-        exchanges = node.operation.collective is not None or node.operation.lapack
+        exchanges = node.operation.collective is not None or node.operation.uses_lapack
         return not (exchanges and self._environment.workers > 1)
 
     def _seconds(self, node: Node) -> float:

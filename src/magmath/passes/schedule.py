@@ -17,9 +17,10 @@ import heapq
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import final
 
 from magmath.graph import Graph, Node, topological, users_of
-from magmath.passes.aliasing import crosses_workers
+from magmath.passes.aliasing import is_cross_worker
 
 LITTLE_BYTES = 32 << 20
 """Bytes of waiting values up to which an order may save barriers at their expense."""
@@ -27,6 +28,7 @@ MAX_GROWTH = 2
 """Factor by which such an order may exceed the memory of another."""
 
 
+@final
 @dataclass(frozen=True)
 class ExecutionOrder:
     """Nodes in the order of execution, and the outputs that may not overwrite their target at once.
@@ -100,19 +102,19 @@ def _needs_more_memory(order: list[Node], usual: list[Node]) -> bool:
 
     Orders by level save barriers, but a value that is used after the next barrier waits for it.
     """
-    needed = _most_alive(order)
-    return needed > LITTLE_BYTES and needed > MAX_GROWTH * _most_alive(usual)
+    needed = _peak_bytes(order)
+    return needed > LITTLE_BYTES and needed > MAX_GROWTH * _peak_bytes(usual)
 
 
-def _most_alive(order: list[Node]) -> int:
+def _peak_bytes(order: list[Node]) -> int:
     """Return the largest sum of the bytes, on a worker, of the values that wait for their uses."""
     last = {source: node for node in order for source in node.inputs}
-    alive = most = 0
+    alive = peak = 0
     for node in order:
         alive += _local_bytes(node)
-        most = max(most, alive)
+        peak = max(peak, alive)
         alive -= sum([_local_bytes(x) for x in dict.fromkeys(node.inputs) if last[x] is node])
-    return most
+    return peak
 
 
 def _local_bytes(node: Node) -> int:
@@ -224,7 +226,7 @@ def _crosses(node: Node) -> bool:
     have, want = node.inputs[0].layout, node.layout
     assert have is not None
     assert want is not None
-    return crosses_workers(have, want)
+    return is_cross_worker(have, want)
 
 
 def _any_order(nodes: list[Node], after: Mapping[Node, set[Node]]) -> list[Node]:

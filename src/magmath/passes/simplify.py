@@ -38,7 +38,7 @@ def merge_equal(graph: Graph) -> Graph:
     new: dict[Node, Node] = {}
     for node in graph.nodes:
         operation = node.operation
-        if operation.leaf:
+        if operation.is_leaf:
             new[node] = node
             continue
         inputs = tuple([new[source] for source in node.inputs])

@@ -1,26 +1,27 @@
 """Storage: decides which nodes share the storage of others.
 
 A redistribution in which every worker keeps a part of its own tile is a view, and so is a slice. A
-gathering among workers that
-share memory is computed directly in the shared copy. An output with a target is computed in the
-target's storage if that is safe. An operand that is accumulated onto, or transformed in place, is
-computed in the storage of the result, or at its beginning if the result is larger. The operands of
-a concatenation are computed in their parts of it. An element-wise result reuses the storage of an
-operand after its last use. Every other node gets its own part of the program's arena, from its
-first to its last use.
+gathering among workers that share memory is computed directly in the shared copy. An output with a
+target is computed in the target's storage if that is safe. An operand that is accumulated onto, or
+transformed in place, is computed in the storage of the result, or at its beginning if the result is
+larger. The operands of a concatenation are computed in their parts of it. An element-wise result
+reuses the storage of an operand after its last use. Every other node gets its own part of the
+program's arena, from its first to its last use.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import final
 
 from magmath.graph import Graph, Node, users_of
 from magmath.layout import Layout
-from magmath.passes.aliasing import can_publish, crosses_workers, is_part, is_slice_view, is_view
+from magmath.passes.aliasing import can_publish, is_cross_worker, is_part, is_slice_view, is_view
 from magmath.passes.schedule import ExecutionOrder
 
 
+@final
 @dataclass
 class Storage:
     """The storage of nodes.
@@ -130,7 +131,7 @@ def _windows(schedule: ExecutionOrder, storage: Storage, outputs: set[Node]) -> 
         if node.name != "redistribute" or storage.alias.get(node) is node.inputs[0]:
             continue
         source = node.inputs[0]
-        if crosses_workers(_layout(source), _layout(node)):
+        if is_cross_worker(_layout(source), _layout(node)):
             storage.window.add(storage.root(source))
         if _layout(node).shared and node not in storage.alias:
             storage.window.add(node)

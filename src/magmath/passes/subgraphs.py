@@ -19,6 +19,7 @@ from magmath.ops.recomputation import CHECKPOINT
 from magmath.ops.while_loops import WHILE
 
 
+@final
 @dataclass(frozen=True)
 class Subgraph:
     """A part of a function.
@@ -80,7 +81,7 @@ def without_versions(roots: Sequence[Node], given: Mapping[Node, Node]) -> list[
     for node in topological(roots, cut=True):
         if node in new:
             continue
-        if node.operation.version:
+        if node.operation.is_version:
             new[node] = new[node.inputs[1]]
             continue
         inputs = tuple([new[x] for x in node.inputs]) if node.value is None else node.inputs
@@ -192,4 +193,4 @@ def _between(value: Node, ends: Sequence[Node]) -> set[Node]:
 
 
 def _is_number(node: Node) -> bool:
-    return node.name == "constant" or (node.name == "parameter" and node.value is not None)
+    return node.name == "constant" or (node.name == "scalar" and node.value is not None)

@@ -7,6 +7,7 @@ so every worker computes the same offsets and finds its peers' temporaries witho
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ ALIGNMENT = 64
 IntArray = npt.NDArray[np.int64]
 
 
+@final
 @dataclass(frozen=True)
 class Arena:
     """Offsets in bytes of the temporaries that own memory, and the total bytes."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from magmath.layout import Layout
-from magmath.passes.aliasing import crosses_workers
+from magmath.passes.aliasing import is_cross_worker
 from magmath.program.instructions import (
     Barrier,
     Call,
@@ -59,7 +59,7 @@ class Hazards:
         return found
 
     def _pulls(self, move: Redistribute) -> bool:
-        return crosses_workers(self.slots[move.source].layout, self.slots[move.target].layout)
+        return is_cross_worker(self.slots[move.source].layout, self.slots[move.target].layout)
 
     def _accesses(self, instruction: Instruction) -> Iterable[_Access]:
         match instruction:
@@ -108,7 +108,7 @@ class Hazards:
         result: list[Instruction] = []
         for instruction in instructions:
             accesses = [a for a in self._accesses(instruction) if a.root in self.remote]
-            if any(state.conflicts(access) for access in accesses):
+            if any(state.has_conflict(access) for access in accesses):
                 result.append(Barrier())
                 state.clear()
             for access in accesses:
@@ -124,7 +124,7 @@ class _Dirty:
     written: dict[int, set[Layout | None]] = field(default_factory=dict)
     read: dict[int, set[Layout | None]] = field(default_factory=dict)
 
-    def conflicts(self, access: _Access) -> bool:
+    def has_conflict(self, access: _Access) -> bool:
         """Return True if another worker may have touched the data of this access."""
         tables = (self.written, self.read) if access.writes else (self.written,)
         touched = itertools.chain(*[table.get(access.root, ()) for table in tables])

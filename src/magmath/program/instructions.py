@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from math import prod, sqrt
 from operator import index
-from typing import Any
+from typing import Any, final
 
 import msgspec
 
@@ -22,10 +22,11 @@ from magmath.errors import ProtocolError
 from magmath.layout import Layout
 
 
+@final
 class Slot(msgspec.Struct, frozen=True):
     """An array of a program.
 
-    kind    input: given with each run; output: returned to the caller; parameter: a Python number
+    kind    input: given with each run; output: returned to the caller; scalar: a Python number
             given with each run; constant: `value`; temporary: in the program's arena, private, or
             readable by peers (`window`)
     alias   the slot in whose memory this one is stored (its own tile of it, as a view)
@@ -68,11 +69,13 @@ class _SlotAccess(msgspec.Struct, frozen=True):
         return (*self.reads, *self.writes)
 
 
+@final
 class Call(_SlotAccess, frozen=True):
     """Compute slot `out` by an operation of the table on slots `inputs`.
 
     With a `workspace`, which is another slot, all workers compute it by the collective kernel.
-    `again`: another call has computed the same value before, which was not stored until now.
+    `is_recomputation`: another call has computed the same value before, which was not stored until
+    now.
     """
 
     operation: str
@@ -81,7 +84,7 @@ class Call(_SlotAccess, frozen=True):
     out: int
     line: tuple[str, int] | None = None
     workspace: int | None = None
-    again: bool = False
+    is_recomputation: bool = False
 
     @property
     def reads(self) -> tuple[int, ...]:
@@ -92,6 +95,7 @@ class Call(_SlotAccess, frozen=True):
         return (self.out,) if self.workspace is None else (self.out, self.workspace)
 
 
+@final
 class Redistribute(_SlotAccess, frozen=True):
     """Redistribute slot `source` into the layout of slot `target`.
 
@@ -113,10 +117,12 @@ class Redistribute(_SlotAccess, frozen=True):
         return (self.target,)
 
 
+@final
 class Barrier(_SlotAccess, frozen=True):
     """Wait until every worker has reached this instruction."""
 
 
+@final
 class Emit(_SlotAccess, frozen=True):
     """Report a replicated 0-d slot to the controller."""
 
@@ -142,18 +148,19 @@ def root_of(slots: Sequence[Slot], slot: int) -> int:
 
 
 class WorkerProgram(msgspec.Struct, frozen=True):
-    """A program for one worker within a program of all, on slots and parameters of the latter.
+    """A program for one worker within a program of all, on slots and scalars of the latter.
 
-    `inputs` and `outputs` are slots of the enclosing program, `parameters` positions in its
-    parameters, in the order in which a run of `program` passes them.
+    `inputs` and `outputs` are slots of the enclosing program, `scalars` positions in its
+    scalars, in the order in which a run of `program` passes them.
     """
 
     program: Program
     inputs: list[int]
     outputs: list[int]
-    parameters: list[int]
+    scalars: list[int]
 
 
+@final
 class AsynchronousStep(msgspec.Struct, frozen=True):
     """The step of a program that each worker runs on its own, on arrays that all share.
 
@@ -181,14 +188,15 @@ class AsynchronousStep(msgspec.Struct, frozen=True):
     advanced: list[tuple[int, int]]
 
 
+@final
 class Program(msgspec.Struct, frozen=True, dict=True):
     """The program that the workers run.
 
-    `inputs`, `outputs` and `parameters` are slots, in the order in which a run passes them.
+    `inputs`, `outputs` and `scalars` are slots, in the order in which a run passes them.
     `donated` maps the position of an output to that of the input whose storage it reuses.
     `reads_peers` is true if workers read one another's memory, so that runs need barriers. `team`,
     of a program for one worker, is the same program for the threads of that worker, with the same
-    order of inputs, outputs and parameters. The first `prologue` instructions depend on nothing
+    order of inputs, outputs and scalars. The first `prologue` instructions depend on nothing
     that a step changes: a run of many steps executes them once. In a run of a `training` step
     denormal numbers may count as zero. A program with an `asynchronous` step has no instructions,
     and its temporary slots are private memory of a worker.
@@ -198,7 +206,7 @@ class Program(msgspec.Struct, frozen=True, dict=True):
     instructions: list[Instruction]
     inputs: list[int]
     outputs: list[int]
-    parameters: list[int]
+    scalars: list[int]
     donated: dict[int, int]
     workers: int
     reads_peers: bool = False
@@ -211,9 +219,9 @@ class Program(msgspec.Struct, frozen=True, dict=True):
     def is_abandonable(self) -> bool:
         """True if a run may be stopped between two instructions: it takes long and overwrites
         nothing."""
-        return not self.donated and any(map(self.takes_long, self.instructions))
+        return not self.donated and any(map(self.is_long, self.instructions))
 
-    def takes_long(self, instruction: Instruction) -> bool:
+    def is_long(self, instruction: Instruction) -> bool:
         """Return True for an instruction that may take some milliseconds; the same on all
         workers."""
         if not isinstance(instruction, Call):
@@ -247,7 +255,7 @@ class Program(msgspec.Struct, frozen=True, dict=True):
     def __str__(self) -> str:
         return "\n".join(self._describe(i) for i in self.instructions)
 
-    def _slot(self, index: int) -> str:
+    def _format_slot(self, index: int) -> str:
         slot = self.slots[index]
         alias = f" in %{slot.alias}" if slot.alias is not None else ""
         stored = slot
@@ -261,12 +269,12 @@ class Program(msgspec.Struct, frozen=True, dict=True):
         match instruction:
             case Call(operation, attributes, inputs, out, _, workspace, again):
                 arguments = [f"%{i}" for i in inputs] + [f"{k}={v}" for k, v in attributes.items()]
-                text = f"{self._slot(out)} = {operation}({', '.join(arguments)})"
+                text = f"{self._format_slot(out)} = {operation}({', '.join(arguments)})"
                 text += "" if workspace is None else f" collectively in %{workspace}"
                 return f"{text} again" if again else text
             case Redistribute(source, target, _, overlapped):
                 while_next = f", concurrently with the next {overlapped}" if overlapped else ""
-                return f"{self._slot(target)} <- {self._slot(source)}{while_next}"
+                return f"{self._format_slot(target)} <- {self._format_slot(source)}{while_next}"
             case Emit(slot):
                 return f"emit %{slot}"
             case _:
@@ -340,7 +348,7 @@ def _encoded(program: Program) -> list[Any]:
         instructions,
         program.inputs,
         program.outputs,
-        program.parameters,
+        program.scalars,
         program.donated,
         program.workers,
         program.reads_peers,
@@ -353,7 +361,7 @@ def _encoded(program: Program) -> list[Any]:
 
 def _encoded_step(step: AsynchronousStep) -> list[Any]:
     parts = [
-        [_encoded(part.program), part.inputs, part.outputs, part.parameters]
+        [_encoded(part.program), part.inputs, part.outputs, part.scalars]
         for part in (step.compute, step.advance, *step.updates)
     ]
     pairs = step.steps_counted, step.updates_counted, step.advanced
@@ -392,16 +400,16 @@ def decode(data: bytes) -> Program:
 
 def _decoded(fields: list[Any]) -> Program:
     layouts = [Layout.decode(layout) for layout in fields[0]]
-    slots = [_slot(values, layouts) for values in fields[1]]
+    slots = [_decode_slot(values, layouts) for values in fields[1]]
     instructions = [_instruction(tag, values) for tag, values in fields[2]]
-    inputs, outputs, parameters, donated, workers, reads_peers, prologue, *rest = fields[3:]
+    inputs, outputs, scalars, donated, workers, reads_peers, prologue, *rest = fields[3:]
     team, training, step = rest
     return Program(
         slots,
         instructions,
         inputs,
         outputs,
-        parameters,
+        scalars,
         donated,
         workers,
         reads_peers,
@@ -412,7 +420,7 @@ def _decoded(fields: list[Any]) -> Program:
     )
 
 
-def _slot(values: list[Any], layouts: list[Layout]) -> Slot:
+def _decode_slot(values: list[Any], layouts: list[Layout]) -> Slot:
     shape, dtype, layout, kind, alias, window, value, start, leading, order, first, last = values
     return Slot(
         tuple(shape),

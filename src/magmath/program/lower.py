@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import final
 
 from magmath.core.dtypes import uint8
 from magmath.graph import Graph, Node
-from magmath.graph.collective_nodes import runs_collectively
+from magmath.graph.collective_nodes import is_collective
 from magmath.graph.operation import MemoryOrder
 from magmath.layout import Layout, Mesh
 from magmath.passes.environment import Environment
@@ -23,13 +24,13 @@ from magmath.program.slot_lifetimes import with_lifetimes
 def lower(
     planned: Planned,
     inputs: Sequence[Node],
-    parameters: Sequence[Node],
+    scalars: Sequence[Node],
     environment: Environment,
     donated: dict[int, int],
 ) -> Program:
     """Return the program that computes a planned graph from these leaves, in this order."""
     graph, schedule, storage = planned.graph, planned.schedule, planned.storage
-    lowering = _Lowering(graph, storage, planned.orders, environment, planned.first)
+    lowering = _Lowering(graph, storage, planned.orders, environment, planned.originals)
     for node in schedule.order:
         if node not in schedule.invariant and lowering.prologue is None:
             lowering.prologue = len(lowering.instructions)
@@ -50,7 +51,7 @@ def lower(
         instructions=instructions,
         inputs=[lowering.slot[leaf] for leaf in inputs],
         outputs=lowering.output_slots,
-        parameters=[lowering.slot[leaf] for leaf in parameters],
+        scalars=[lowering.slot[leaf] for leaf in scalars],
         donated=donated,
         workers=environment.workers,
         reads_peers=reads_peers,
@@ -58,6 +59,7 @@ def lower(
     )
 
 
+@final
 @dataclass
 class _Lowering:
     """The state of the lowering: slots and instructions so far."""
@@ -66,7 +68,7 @@ class _Lowering:
     storage: Storage
     orders: Mapping[Node, MemoryOrder]
     environment: Environment
-    first: Mapping[Node, Node]
+    originals: Mapping[Node, Node]
     slots: list[Slot] = field(default_factory=list)
     slot: dict[Node, int] = field(default_factory=dict)
     instructions: list[Instruction] = field(default_factory=list)
@@ -112,7 +114,7 @@ class _Lowering:
         return len(self.slots) - 1
 
     def _kind(self, node: Node) -> str:
-        if node.name in ("parameter", "constant"):
+        if node.name in ("scalar", "constant"):
             return node.name
         if node.is_leaf:
             return "input"
@@ -131,8 +133,16 @@ class _Lowering:
             inputs = tuple(self.slot_of(source) for source in node.inputs)
             out = self.slot_of(node)
             workspace = self.workspace if _is_collective(node) else None
-            again = node in self.first
-            call = Call(node.name, dict(node.attributes), inputs, out, node.line, workspace, again)
+            is_recomputation = node in self.originals
+            call = Call(
+                node.name,
+                dict(node.attributes),
+                inputs,
+                out,
+                node.line,
+                workspace,
+                is_recomputation,
+            )
             self.instructions.append(call)
 
     @cached_property
@@ -191,7 +201,7 @@ def _is_collective(node: Node) -> bool:
     if node.operation.collective is None or node.layout is None:
         return False
     inputs = [source.layout for source in node.inputs if source.layout is not None]
-    return runs_collectively(node, inputs, node.layout)
+    return is_collective(node, inputs, node.layout)
 
 
 def _workspace_bytes(node: Node) -> int:

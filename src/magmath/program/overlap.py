@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 import msgspec
 
-from magmath.passes.aliasing import crosses_workers
+from magmath.passes.aliasing import is_cross_worker
 from magmath.program.instructions import Call, Instruction, Redistribute, Slot, root_of
 
 
 def with_overlap(
-    slots: Sequence[Slot], instructions: Sequence[Instruction], prologue: int, least: int
+    slots: Sequence[Slot], instructions: Sequence[Instruction], prologue: int, min_bytes: int
 ) -> list[Instruction]:
     """Return the instructions, with `overlapped` set on moves that may run concurrently with later
     ones.
 
-    These are moves of at least `least` bytes between workers that share no memory. `overlapped` is
+    These are moves of at min_bytes `min_bytes` bytes between workers that share no memory. `overlapped` is
     the number of following instructions that do not touch the target.
     """
     result: list[Instruction] = []
@@ -25,7 +25,7 @@ def with_overlap(
     for position in reversed(range(len(instructions))):
         instruction = instructions[position]
         touched = [root_of(slots, slot) for slot in instruction.touches]
-        if isinstance(instruction, Redistribute) and _is_long(instruction, slots, least):
+        if isinstance(instruction, Redistribute) and _is_long(instruction, slots, min_bytes):
             end = prologue if position < prologue else len(instructions)
             end = min(end, next_use.get(root_of(slots, instruction.target), end))
             if next_call < end:
@@ -38,7 +38,7 @@ def with_overlap(
     return result[::-1]
 
 
-def _is_long(move: Redistribute, slots: Sequence[Slot], least: int) -> bool:
+def _is_long(move: Redistribute, slots: Sequence[Slot], min_bytes: int) -> bool:
     have, want = slots[move.source], slots[move.target]
-    large = want.layout.max_local_size * want.dtype.itemsize >= least
-    return large and crosses_workers(have.layout, want.layout)
+    large = want.layout.max_local_size * want.dtype.itemsize >= min_bytes
+    return large and is_cross_worker(have.layout, want.layout)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from magmath.nn.zoo import NETWORKS
 from magmath.parallel.planner import LayerGraph, layer_graph, measured_speed, plan_graph
@@ -27,6 +27,7 @@ EXCHANGE: Final[dict[str, Any]] = {"algorithm": "ring", "fused": False}
 """Collectives of the paper's time: rings, and one collective for each parameter."""
 
 
+@final
 @dataclass(frozen=True)
 class Column:
     """A column of the table: images a second of Expresso v0.5 by number of GPUs.
@@ -68,6 +69,7 @@ ASSUMPTIONS: Final = (
 )
 
 
+@final
 @dataclass(frozen=True)
 class TableCell:
     """One cell of the paper's table next to its simulation, in images a second.

@@ -198,6 +198,7 @@ def train(problem: CifarProblem, workers: int) -> CifarRun:
     return CifarRun(seconds, history.loss, scores.accuracies, stages, parameters)
 
 
+@final
 class _Accuracy(mm.train.Callback):
     """Measures the accuracy of the test images after every epoch."""
 

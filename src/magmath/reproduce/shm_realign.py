@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -100,6 +100,7 @@ CHOSEN = (
 )
 
 
+@final
 class MeasuredLayer:
     """A layer of `units` on the (rows, inputs) result of another layer, with its data."""
 

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, final
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ PIECE_BYTES: Final = 1 << 24
 Poll = Callable[[int, list[float]], bool]
 
 
+@final
 @dataclass(frozen=True)
 class ArrayFile:
     """The location of an array in a file, and the name of the worker for error messages."""

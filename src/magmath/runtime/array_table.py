@@ -7,6 +7,7 @@ without communication.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import final
 
 from magmath.comm import Communicator
 from magmath.comm.progress_thread import ProgressThread
@@ -17,6 +18,7 @@ from magmath.program.instructions import Program
 from magmath.runtime.async_transfers import AsyncTransfers
 
 
+@final
 class ArrayTable:
     """The arrays of a worker, in `heap`; its progress thread may transfer some of them
     concurrently. With `frees_at_once`, the memory of an array that a transfer uses is freed at its
@@ -80,11 +82,11 @@ class ArrayTable:
         reads: Sequence[int] = (),
         writes: Sequence[int] = (),
         program: int | None = None,
-        most: int | None = None,
+        max_transfers: int | None = None,
     ) -> None:
         """Wait for conflicting transfers; see `AsyncTransfers.finish_conflicting`."""
         if self.transfers is not None:
-            self._free(self.transfers.finish_conflicting(reads, writes, program, most))
+            self._free(self.transfers.finish_conflicting(reads, writes, program, max_transfers))
 
     def _free(self, released: Sequence[LocalArray]) -> None:
         if self._comm.size > 1 and any(stored.layout.shared for stored in released):

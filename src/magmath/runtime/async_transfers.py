@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, final
 
 from magmath.comm.progress_thread import ProgressThread, Task
 from magmath.memory.local_array import LocalArray
@@ -19,6 +19,7 @@ MAX_TRANSFERS: Final = 4
 """Maximum number of pending transfers; a further one first waits for the oldest."""
 
 
+@final
 @dataclass(eq=False, slots=True)
 class Transfer:
     """A task, its program, the arrays that it reads and writes, and those that were released since
@@ -31,6 +32,7 @@ class Transfer:
     released: list[LocalArray] = field(default_factory=list)
 
 
+@final
 class AsyncTransfers:
     """The transfers of one worker, in the order of their start."""
 
@@ -71,10 +73,10 @@ class AsyncTransfers:
         reads: Sequence[int] = (),
         writes: Sequence[int] = (),
         program: int | None = None,
-        most: int | None = None,
+        max_transfers: int | None = None,
     ) -> list[LocalArray]:
         """Wait for the transfers that conflict with reading or writing arrays, that run a program,
-        or that exceed `most`; return the arrays that can be freed then.
+        or that exceed `max_transfers`; return the arrays that can be freed then.
 
         Call it for commands that every worker receives. Raises the exceptions of the transfers.
         """
@@ -84,7 +86,7 @@ class AsyncTransfers:
             if transfer.program == program
             or not transfer.writes.isdisjoint([*reads, *writes])
             or not transfer.reads.isdisjoint(writes)
-            or (most is not None and number < len(self._transfers) - most)
+            or (max_transfers is not None and number < len(self._transfers) - max_transfers)
         ]
         return self._end(chosen)
 

@@ -11,6 +11,7 @@ import logging
 import sys
 from abc import ABC, abstractmethod
 from collections import deque
+from typing import final
 
 from magmath.core.debugging import Delays
 from magmath.errors import ProtocolError
@@ -55,6 +56,7 @@ class CommandPort(ABC):
         return None
 
 
+@final
 class CommandLoop:
     """Executes the commands of one worker until the controller sends Stop."""
 

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, final
 from weakref import WeakSet
 
 import numpy as np
@@ -55,7 +55,7 @@ stopped."""
 
 _EXPECTED: Final[dict[type, tuple[type, ...]]] = {
     messages.Put: (messages.Done,),
-    messages.Get: (messages.Tile,),
+    messages.Get: (messages.TileMessage,),
     messages.Read: (messages.Done,),
     messages.Write: (messages.Done,),
     messages.Define: (messages.Done,),
@@ -73,6 +73,7 @@ AnsweredCommand = (
 )
 
 
+@final
 class CommandQueue:
     """Sends commands to the workers through `transport`, which the constructor starts.
 
@@ -182,13 +183,13 @@ class CommandQueue:
         program: int,
         inputs: Sequence[int],
         outputs: Sequence[int],
-        parameters: Sequence[Number],
+        scalars: Sequence[Number],
     ) -> list[float]:
         """Run one step of a program on the inline worker; return the scalars that it emits."""
         try:
             with self.lock, self.interrupts:
                 released = self._take_released() if self._released else ()
-                return self._transport.run(program, inputs, outputs, parameters, released)
+                return self._transport.run(program, inputs, outputs, scalars, released)
         except InterruptedError:
             self._deliver_interrupt()
             raise
@@ -370,7 +371,7 @@ class CommandQueue:
         if pending.run is not None:
             pending.run.progress = None  # it may refer to the owner of the run's results
             if not pending.failures:
-                pending.run.repeat = None
+                pending.run.recovery = None
             pending.run = None
 
     def _waits_for(self, pending: PendingCommand) -> bool:

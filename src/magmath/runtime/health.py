@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, final
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
@@ -63,6 +63,7 @@ def expect_heartbeats(endpoint: zmq.Socket[bytes], timeout: float) -> None:
     endpoint.heartbeat_timeout = round(1000 * timeout)
 
 
+@final
 class ConnectionWatch:
     """The controller's connections: the worker of each connection, and the closed ones.
 
@@ -91,6 +92,7 @@ class ConnectionWatch:
         return ranks
 
 
+@final
 class ProcessWatch:
     """The workers that are processes of this host.
 

@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import IO, Final
+from typing import IO, Final, final
 
 from magmath.core.options import REMOTE_SHELL
 from magmath.errors import OptionError, WorkerError
@@ -28,6 +28,7 @@ _SSH_OPTIONS: Final = ("-o", "BatchMode=yes", "-o", f"ConnectTimeout={ANSWER_SEC
 _FORM: Final = 'hosts must be names, each with its number of workers or without, as ["a:2", "b:2"]'
 
 
+@final
 @dataclass(frozen=True)
 class HostList:
     """Names of hosts, in order, and the number of workers on each. Ranks are numbered host by
@@ -127,6 +128,7 @@ def address_towards(host: str) -> str | None:
         return None
 
 
+@final
 class _Call:
     """A command on a host that tests whether the host can start workers."""
 

@@ -13,7 +13,7 @@ import os
 import threading
 from threading import get_ident
 from types import FrameType
-from typing import Any
+from typing import Any, final
 
 SIGINT = int(_signal.SIGINT)
 
@@ -29,6 +29,7 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
+@final
 class Interrupts:
     """A reentrant context that defers SIGINT; without effect outside the main thread."""
 

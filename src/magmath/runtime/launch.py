@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Final, final
 
 from magmath.core import cache_dir
 from magmath.errors import OptionError, WorkerError
@@ -169,6 +169,7 @@ def worker_environment(
     return environment
 
 
+@final
 class Launch:
     """A running launcher, and its output."""
 

@@ -7,7 +7,7 @@ one of these records is a ProtocolError, and received data is never executed or 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar, final
 
 import msgspec
 from msgspec import Meta, Struct
@@ -29,6 +29,7 @@ Steps = Annotated[int, Meta(ge=1)]
 Text = Annotated[str, Meta(max_length=_MAX_TEXT)]
 
 
+@final
 class Put(Struct, frozen=True, tag="put", forbid_unknown_fields=True):
     """Store an array; the frame holds the bytes of the worker's own part."""
 
@@ -39,13 +40,15 @@ class Put(Struct, frozen=True, tag="put", forbid_unknown_fields=True):
     """`Layout.encode()`."""
 
 
+@final
 class Get(Struct, frozen=True, tag="get", forbid_unknown_fields=True):
-    """Send back this worker's part of an array, as a `Tile`."""
+    """Send back this worker's part of an array, as a `TileMessage`."""
 
     ticket: Natural
     array: Natural
 
 
+@final
 class Read(Struct, frozen=True, tag="read", forbid_unknown_fields=True):
     """Load an array from a file: each worker reads its own part."""
 
@@ -60,6 +63,7 @@ class Read(Struct, frozen=True, tag="read", forbid_unknown_fields=True):
     """True if workers send `Progress`, with bytes as steps."""
 
 
+@final
 class Write(Struct, frozen=True, tag="write", forbid_unknown_fields=True):
     """Write this worker's part of an array into an existing file."""
 
@@ -70,12 +74,14 @@ class Write(Struct, frozen=True, tag="write", forbid_unknown_fields=True):
     report: bool
 
 
+@final
 class Free(Struct, frozen=True, tag="free", forbid_unknown_fields=True):
     """Drop arrays; donated arrays are ignored. Not answered."""
 
     arrays: list[Natural]
 
 
+@final
 class Define(Struct, frozen=True, tag="define", forbid_unknown_fields=True):
     """Bind a program under a number; the frame holds the program."""
 
@@ -83,12 +89,14 @@ class Define(Struct, frozen=True, tag="define", forbid_unknown_fields=True):
     program: Natural
 
 
+@final
 class Forget(Struct, frozen=True, tag="forget", forbid_unknown_fields=True):
     """Drop a program. Not answered."""
 
     program: Natural
 
 
+@final
 class Run(Struct, frozen=True, tag="run", forbid_unknown_fields=True):
     """Run a program `steps` times; its outputs become the arrays `outputs`."""
 
@@ -96,7 +104,7 @@ class Run(Struct, frozen=True, tag="run", forbid_unknown_fields=True):
     program: Natural
     inputs: list[Natural]
     outputs: list[Natural]
-    parameters: list[bool | int | float | tuple[float, float]]
+    scalars: list[bool | int | float | tuple[float, float]]
     """Complex numbers are encoded as (real, imaginary); `decode_numbers` gives them all as
     Python's."""
     steps: Steps
@@ -109,6 +117,7 @@ class Run(Struct, frozen=True, tag="run", forbid_unknown_fields=True):
     answer when it has started, and wait for it when its outputs are used."""
 
 
+@final
 class Interrupt(Struct, frozen=True, tag="interrupt", forbid_unknown_fields=True):
     """Stop every run of many steps up to this ticket after its next chunk; with `abandon`, also
     stop runs that overwrite nothing, between two instructions. Not answered."""
@@ -117,20 +126,24 @@ class Interrupt(Struct, frozen=True, tag="interrupt", forbid_unknown_fields=True
     abandon: bool = False
 
 
+@final
 class Resume(Struct, frozen=True, tag="resume", forbid_unknown_fields=True):
     """All workers failed at the same place and are in step: execute runs again. Not answered."""
 
 
+@final
 class Stats(Struct, frozen=True, tag="stats", forbid_unknown_fields=True):
     """Send back the worker's counters, as `Counters`."""
 
     ticket: Natural
 
 
+@final
 class Stop(Struct, frozen=True, tag="stop", forbid_unknown_fields=True):
     """End the worker. Not answered."""
 
 
+@final
 class Hello(Struct, frozen=True, tag="hello", forbid_unknown_fields=True):
     """A worker is ready.
 
@@ -150,12 +163,14 @@ class Hello(Struct, frozen=True, tag="hello", forbid_unknown_fields=True):
     network: tuple[float, float] | None = None
 
 
+@final
 class Done(Struct, frozen=True, tag="done", forbid_unknown_fields=True):
     """A command has been executed."""
 
     ticket: Natural
 
 
+@final
 class Values(Struct, frozen=True, tag="values", forbid_unknown_fields=True):
     """Worker 0's answer to a run: emitted scalars and completed steps. For a timed run, also the
     total seconds of each instruction, and the bytes of the arrays of the run."""
@@ -167,12 +182,14 @@ class Values(Struct, frozen=True, tag="values", forbid_unknown_fields=True):
     memory: Natural = 0
 
 
-class Tile(Struct, frozen=True, tag="tile", forbid_unknown_fields=True):
+@final
+class TileMessage(Struct, frozen=True, tag="tile", forbid_unknown_fields=True):
     """The answer to `Get`; the frame holds the bytes of the worker's part."""
 
     ticket: Natural
 
 
+@final
 class Progress(Struct, frozen=True, tag="progress", forbid_unknown_fields=True):
     """Progress of a run: completed steps, and the scalars emitted since the last report."""
 
@@ -181,6 +198,7 @@ class Progress(Struct, frozen=True, tag="progress", forbid_unknown_fields=True):
     values: list[float]
 
 
+@final
 class Counters(Struct, frozen=True, tag="counters", forbid_unknown_fields=True):
     """The answer to `Stats`."""
 
@@ -188,6 +206,7 @@ class Counters(Struct, frozen=True, tag="counters", forbid_unknown_fields=True):
     values: dict[Text, int | float | str]
 
 
+@final
 class Failure(Struct, frozen=True, tag="failure", forbid_unknown_fields=True):
     """A command failed on this worker."""
 
@@ -216,7 +235,7 @@ FileCommand = Read | Write
 """Commands that each worker executes independently: if one fails, the workers stay in step."""
 LongCommand = Run | FileCommand
 """Commands during which a worker polls for interrupts and reports progress."""
-Reply = Hello | Done | Values | Tile | Progress | Counters | Failure
+Reply = Hello | Done | Values | TileMessage | Progress | Counters | Failure
 Message = Command | Reply
 
 _encoder = msgspec.msgpack.Encoder()
@@ -224,13 +243,13 @@ _commands: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
 _replies: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 
 
-def encode_numbers(decode_numbers: list[Number]) -> list[bool | int | float | tuple[float, float]]:
-    """Encode parameters: complex numbers as pairs."""
-    return [(n.real, n.imag) if isinstance(n, complex) else n for n in decode_numbers]
+def encode_numbers(numbers: list[Number]) -> list[bool | int | float | tuple[float, float]]:
+    """Encode scalars: complex numbers as pairs."""
+    return [(n.real, n.imag) if isinstance(n, complex) else n for n in numbers]
 
 
 def decode_numbers(wire: list[bool | int | float | tuple[float, float]]) -> list[Number]:
-    """Decode parameters to Python numbers."""
+    """Decode scalars to Python numbers."""
     return [complex(*n) if isinstance(n, tuple) else n for n in wire]
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import final
 
 from magmath.runtime import messages
 from magmath.runtime.messages import Command, Failure
 
 
+@final
 class PoisonTable:
     """The failures that poisoned a worker's arrays and programs.
 

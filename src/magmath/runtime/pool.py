@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, final
 
 import numpy as np
 import torch
@@ -40,6 +40,7 @@ _numbers: Final = count(1)
 """Numbers of arrays and programs, unique across pools."""
 
 
+@final
 @dataclass(frozen=True)
 class Topology:
     """The hosts of the workers, by number, and the resources of each worker.
@@ -66,6 +67,7 @@ class Topology:
         )
 
 
+@final
 class _DefinedProgram(NamedTuple):
     """A program that the workers have bound: layouts and types of its outputs, and donated
     inputs."""
@@ -75,6 +77,7 @@ class _DefinedProgram(NamedTuple):
     donors: tuple[int, ...]
 
 
+@final
 class Pool:
     """The workers, through `transport`, which the constructor starts.
 
@@ -313,7 +316,7 @@ class Pool:
         self,
         program: int,
         inputs: Sequence[int],
-        parameters: Sequence[Number] = (),
+        scalars: Sequence[Number] = (),
         steps: int = 1,
         wait: bool = False,
         progress: ProgressCallback | None = None,
@@ -344,9 +347,9 @@ class Pool:
         )
         try:
             if self.is_inline and steps == 1 and not timed:
-                run.finish(self._queue.run(program, inputs, outputs, parameters), 1)
+                run.finish(self._queue.run(program, inputs, outputs, scalars), 1)
             else:
-                self._send_run(run, program, inputs, parameters, timed, asynchronous)
+                self._send_run(run, program, inputs, scalars, timed, asynchronous)
             for donor in defined.donors:
                 records.known.pop(inputs[donor], None)
             if wait:
@@ -374,7 +377,7 @@ class Pool:
         self,
         call: Callable[[Sequence[Number]], object],
         inputs: Sequence[int],
-        parameters: Sequence[Number],
+        scalars: Sequence[Number],
     ) -> None:
         """Execute a call that `prepare_replay` returned for these inputs. Raises as `run`."""
         known = self._records.known
@@ -384,7 +387,7 @@ class Pool:
                     self._require_array("run", array)
             self._transport.traffic.messages += 1
             try:
-                call(parameters)
+                call(scalars)
             except Exception as error:
                 add_user_line(error)
                 raise
@@ -394,12 +397,12 @@ class Pool:
         run: RunHandle,
         program: int,
         inputs: Sequence[int],
-        parameters: Sequence[Number],
+        scalars: Sequence[Number],
         timed: bool,
         asynchronous: bool,
     ) -> None:
         """Send a run to the workers."""
-        wire, report = messages.encode_numbers(list(parameters)), run.progress is not None
+        wire, report = messages.encode_numbers(list(scalars)), run.progress is not None
         ticket = self._queue.ticket()
         command = messages.Run(
             ticket, program, list(inputs), run.outputs, wire, run.steps, report, timed, asynchronous

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from magmath.core.collection_threshold import collect_less_often
+from magmath.core.gc_threshold import collect_less_often
 from magmath.core.integers import require_integer
 from magmath.core.resources import processor_count
 from magmath.errors import OptionError

@@ -15,7 +15,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, final
 
 import msgspec
 import zmq
@@ -47,6 +47,7 @@ _LINGER: Final = 2_000
 """Milliseconds that a failing worker waits for the delivery of its last message."""
 
 
+@final
 class SocketPort(CommandPort):
     """A worker's socket to its controller."""
 

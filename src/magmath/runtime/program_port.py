@@ -31,7 +31,7 @@ class ProgramPort(Protocol):
         self,
         inputs: Sequence[LocalArray],
         outputs: Sequence[LocalArray],
-        parameters: Sequence[Number],
+        scalars: Sequence[Number],
         steps: int,
         poll: Poll | None,
     ) -> list[float]:
@@ -40,13 +40,13 @@ class ProgramPort(Protocol):
     def prepare_replay(
         self, inputs: Sequence[LocalArray], outputs: Sequence[LocalArray]
     ) -> Callable[[Sequence[Number]], object]:
-        """Return a call that runs the program once on these arrays, given its parameters."""
+        """Return a call that runs the program once on these arrays, given its scalars."""
 
-    def timed(
+    def run_timed(
         self,
         inputs: Sequence[LocalArray],
         outputs: Sequence[LocalArray],
-        parameters: Sequence[Number],
+        scalars: Sequence[Number],
         steps: int,
     ) -> tuple[list[float], list[float]]:
         """Run as `run` does; return also the total seconds of each instruction."""

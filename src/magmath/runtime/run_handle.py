@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 from magmath.errors import ProtocolError
 from magmath.runtime import messages
@@ -26,6 +26,7 @@ class PendingCommands(Protocol):
         """Wait until a command and every earlier one have been answered."""
 
 
+@final
 class RunHandle:
     """A pending or completed run. `outputs`: the numbers of the output arrays."""
 
@@ -38,7 +39,7 @@ class RunHandle:
         "pending",
         "program",
         "progress",
-        "repeat",
+        "recovery",
         "steps",
         "timings",
     )
@@ -64,7 +65,7 @@ class RunHandle:
         """True if it may overlap later runs; `values` then waits for its start only."""
         self.timings: dict[int, tuple[list[float], int]] = {}
         """For a timed run, by worker: the seconds of each instruction, and bytes of memory."""
-        self.repeat: Any = None
+        self.recovery: Any = None
         """The engine's record that repeats the run, while it can be abandoned."""
         self._queue = queue
         self._emitted: list[float] = []
@@ -85,7 +86,7 @@ class RunHandle:
         """True if abandoning the run, or a run that it depends on, would lose arrays."""
         if self.program is None or self.program.donated:
             return True
-        return self.program.is_abandonable and self.repeat is None
+        return self.program.is_abandonable and self.recovery is None
 
     def values(self) -> list[float]:
         """Wait for the run, with progress reports; return the emitted scalars.
@@ -113,6 +114,7 @@ class RunHandle:
         self._emitted, self.steps = values, steps
 
 
+@final
 @dataclass(slots=True, eq=False)
 class PendingCommand:
     """An unanswered command: the workers that have not replied, and the replies so far."""
@@ -156,7 +158,7 @@ class PendingCommand:
             self.run.finish(reply.values, reply.steps)
             if reply.seconds:
                 self.run.timings[rank] = reply.seconds, reply.memory
-        elif isinstance(reply, messages.Tile):
+        elif isinstance(reply, messages.TileMessage):
             self.tiles[rank] = b"" if frame is None else frame
         elif isinstance(reply, messages.Counters):
             self.counters[rank] = reply.values

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar, final
 
 import numpy as np
 
@@ -35,6 +35,7 @@ Expression = TypeVar("Expression")
 """The nodes that the inline worker computes without a program, passed through to the executor."""
 
 
+@final
 @dataclass(slots=True)
 class ControlTraffic:
     """The commands that the controller has sent (a broadcast counts once), and their bytes."""
@@ -43,6 +44,7 @@ class ControlTraffic:
     bytes: int = 0
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
     """The start options of a pool's workers.
@@ -104,7 +106,7 @@ class Transport(ABC):
         released: Sequence[int],
     ) -> list[LocalArray]:
         """Drop the arrays `released`, compute nodes without a program (see `Pool.compute`) and
-        store the results as the arrays `outputs`; only where `direct`."""
+        store the results as the arrays `outputs`; only if `is_inline`."""
         raise AssertionError("workers in other processes receive programs")
 
     def run(
@@ -112,26 +114,26 @@ class Transport(ABC):
         program: int,
         inputs: Sequence[int],
         outputs: Sequence[int],
-        parameters: Sequence[Number],
+        scalars: Sequence[Number],
         released: Sequence[int],
     ) -> list[float]:
         """Drop the arrays `released` and run one step of a program; return the emitted scalars.
-        Only where `direct`."""
+        Only if `is_inline`."""
         raise AssertionError("workers elsewhere are sent messages")
 
     def store(self, array: int, values: np.ndarray[Any, Any], layout: Layout, dtype: DType) -> None:
-        """Copy an array of this process to the only worker, under a number; only where `direct`."""
+        """Copy an array of this process to the only worker, under a number; only if `is_inline`."""
         raise AssertionError("workers elsewhere are sent messages")
 
     def get(self, array: int) -> LocalArray:
-        """Return an array itself, not a copy; only where `direct`."""
+        """Return an array itself, not a copy; only if `is_inline`."""
         raise AssertionError("workers elsewhere are sent messages")
 
     def prepare_replay(
         self, program: int, inputs: Sequence[int], outputs: Sequence[int]
     ) -> Callable[[Sequence[Number]], object]:
-        """Return a call that runs a program again, between existing arrays, given its parameters;
-        only where `direct`."""
+        """Return a call that runs a program again, between existing arrays, given its scalars;
+        only if `is_inline`."""
         raise AssertionError("workers elsewhere are sent messages")
 
     @abstractmethod

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, final
 
 import msgspec
 import numpy as np
@@ -48,6 +48,7 @@ Compute = Callable[[Sequence[Any], Sequence[Any], dict[Any, View]], list[LocalAr
 """A type of the executor, which alone knows the type of the expressions."""
 
 
+@final
 @dataclass(slots=True)
 class _Bound:
     program: Program
@@ -55,6 +56,7 @@ class _Bound:
     results: list[TileSpec]  # its outputs
 
 
+@final
 class Worker:
     """A device with its arrays and programs; `comm` reaches the other workers of the pool.
 
@@ -102,10 +104,10 @@ class Worker:
             messages.Define: self._define,
             messages.Forget: self._forget,
             messages.Run: self._run,
-            messages.Interrupt: self._nothing,
+            messages.Interrupt: self._ignore,
             messages.Resume: self._resume,
             messages.Stats: self._stats,
-            messages.Stop: self._nothing,
+            messages.Stop: self._ignore,
         }
 
     def hello(self) -> messages.Hello:
@@ -128,8 +130,8 @@ class Worker:
         if own is None:
             on_cpu = self.device.type == "cpu"
             own = memory_share(self.comm.ranks_on_host) if on_cpu else _UNBOUNDED
-        least = _UNBOUNDED - self.comm.allreduce_max(_UNBOUNDED - min(own, _UNBOUNDED))
-        return None if least == _UNBOUNDED else least
+        smallest = _UNBOUNDED - self.comm.allreduce_max(_UNBOUNDED - min(own, _UNBOUNDED))
+        return None if smallest == _UNBOUNDED else smallest
 
     def handle(self, command: Command, payload: Payload) -> Answer | None:
         """Execute a command; return its reply, if it has one. Raises its exceptions."""
@@ -229,7 +231,7 @@ class Worker:
         return LocalArray.allocate(self.heap, layout, as_dtype(command.dtype), self.rank)
 
     def _get(self, command: messages.Get, payload: Payload) -> Answer:
-        return messages.Tile(command.ticket), self.arrays.get(command.array).tensor
+        return messages.TileMessage(command.ticket), self.arrays.get(command.array).tensor
 
     def _read(self, command: messages.Read, payload: Payload) -> Answer:
         stored = self._allocate(command)
@@ -274,14 +276,14 @@ class Worker:
         program: int,
         inputs: Sequence[int],
         outputs: Sequence[int],
-        parameters: Sequence[Number],
+        scalars: Sequence[Number],
         steps: int = 1,
         poll: Poll | None = None,
     ) -> list[float]:
         """Run a program on arrays, given by number; return the emitted scalars."""
         bound, given, made = self._resolve_run(program, inputs, outputs)
         try:
-            values = bound.executable.run(given, made, parameters, steps, poll)
+            values = bound.executable.run(given, made, scalars, steps, poll)
         except BaseException:
             if bound.program.donated:
                 self.arrays.restore_donated(bound.program, inputs, outputs)
@@ -309,9 +311,9 @@ class Worker:
         return bound, given, made
 
     def _run(self, command: messages.Run, payload: Payload) -> Answer:
-        numbers = messages.decode_numbers(command.parameters)
+        numbers = messages.decode_numbers(command.scalars)
         if command.timed:
-            return self._timed(command, numbers), None
+            return self._run_timed(command, numbers), None
         if command.asynchronous and (progress_thread := self.arrays.progress_thread()) is not None:
             self._start(command, progress_thread)
             return self._run_reply(command, [], 1)
@@ -341,13 +343,13 @@ class Worker:
         bound, given, made = self._resolve_run(command.program, command.inputs, command.outputs)
         transfers = self.arrays.transfers
         assert transfers is not None
-        self.arrays.finish_transfers(most=MAX_TRANSFERS - 1)
+        self.arrays.finish_transfers(max_transfers=MAX_TRANSFERS - 1)
         task = bound.executable.start(given, made, progress_thread)
         transfers.add(task, command.program, command.inputs, command.outputs)
 
-    def _timed(self, command: messages.Run, numbers: Sequence[Number]) -> messages.Values:
+    def _run_timed(self, command: messages.Run, numbers: Sequence[Number]) -> messages.Values:
         bound, given, made = self._resolve_run(command.program, command.inputs, command.outputs)
-        values, seconds = bound.executable.timed(given, made, numbers, command.steps)
+        values, seconds = bound.executable.run_timed(given, made, numbers, command.steps)
         blocks = {stored.block for stored in (*given, *made)}
         memory = bound.executable.nbytes + sum(block.nbytes for block in blocks)
         return messages.Values(command.ticket, values, command.steps, seconds, memory)
@@ -371,7 +373,7 @@ class Worker:
             }
         return messages.Counters(command.ticket, counters | self.heap.statistics()), None
 
-    def _nothing(self, command: Command, payload: Payload) -> None:
+    def _ignore(self, command: Command, payload: Payload) -> None:
         """Do nothing: the command loop handles this command."""
 
     def _poison_results(self, command: Command, failure: Failure) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 
 from magmath.arrays.array import Array
 from magmath.arrays.variable import Variable
-from magmath.engine.rng_state import RngState
+from magmath.engine.stream_state import StreamState
 from magmath.errors import WeightsError
 from magmath.graph import Shape
 from magmath.nn.module import Module
@@ -56,7 +56,7 @@ class Resumed(Protocol):
     def loss_scale(self) -> LossScale | None:
         """The scale of the loss, or None."""
 
-    def stream(self) -> RngState:
+    def stream(self) -> StreamState:
         """Return the generator state of layers without their own."""
 
     def prepared(self) -> tuple[Strategy, Training]:

@@ -150,7 +150,7 @@ class EpochLoop:
             speed = samples / max(time.perf_counter() - start, 1e-9)
             self._notify("on_step_end", done, losses[-1] if losses else math.nan, speed)
 
-        seed = session.engine().rng_state.seed if trainer.seed is None else trainer.seed
+        seed = session.engine().stream_state.seed if trainer.seed is None else trainer.seed
         step.begin_epoch(trainer.epochs_done)
         values: list[float] = []
         weights: list[int] = []

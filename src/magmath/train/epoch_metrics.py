@@ -23,7 +23,7 @@ from magmath.graph import Node
 from magmath.nn.metrics import Metric as CountedMetric
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
-from magmath.train.metric_choice import Metric
+from magmath.train.metric_choice import MetricFunction
 
 
 class EpochMetric(Protocol):
@@ -45,7 +45,7 @@ class EpochMetric(Protocol):
         """
 
 
-def epoch_metric(name: str, metric: Metric) -> EpochMetric:
+def epoch_metric(name: str, metric: MetricFunction) -> EpochMetric:
     """Return a metric over the steps of an epoch."""
     if isinstance(metric, CountedMetric):
         return _Counted(name, metric)
@@ -56,7 +56,7 @@ def epoch_metric(name: str, metric: Metric) -> EpochMetric:
 class _Averaged:
     """The mean of a function's values over the samples."""
 
-    def __init__(self, name: str, metric: Metric) -> None:
+    def __init__(self, name: str, metric: MetricFunction) -> None:
         self._name = name
         self._metric = metric
 

@@ -23,7 +23,7 @@ from magmath.nn.abstract import AbstractArray
 from magmath.ops import creation
 from magmath.ops import elementwise as e
 from magmath.ops.indexing import dynamic_slice, gather_scatter
-from magmath.ops.leaves import constant, input_leaf, parameter
+from magmath.ops.leaves import constant, input_leaf, scalar
 from magmath.train.resident_data import Batch, ResidentData, check_classes, check_labels
 
 ORDER_STREAM = 1 << 41
@@ -142,7 +142,7 @@ class ResidentFeed:
         """Yield one run of all full batches, and one of the rest."""
         leaves = self.example.leaves
         if self._reads_order:
-            order = Array(_order(self.count, parameter(epoch, int64), parameter(seed, int64)))
+            order = Array(_order(self.count, scalar(epoch, int64), scalar(seed, int64)))
             leaves.append(order.redistribute(self._layout_of_order()).evaluated())
         yield leaves, self.batch_size, self.count // self.batch_size
         if rest := self.count % self.batch_size:

@@ -8,11 +8,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 from magmath.core.atomic_replace import atomic_replace
 
 
+@final
 @dataclass(frozen=True)
 class EpochRecord:
     """The losses and metrics of one epoch; None if not measured. Accuracies are in [0, 1].
@@ -48,6 +49,7 @@ class EpochRecord:
         return found
 
 
+@final
 @dataclass(repr=False)
 class History:
     """The epochs of a training run. `loss`, `accuracy` … are lists with one entry per epoch."""

@@ -14,7 +14,7 @@ from magmath.nn.abstract import call
 from magmath.nn.mixed_precision import in_compute_type, precision
 from magmath.nn.module import Module
 from magmath.ops.indexing import dynamic_slice
-from magmath.train.metric_choice import Metric
+from magmath.train.metric_choice import MetricFunction
 from magmath.train.resident_data import ResidentData
 from magmath.transform.compiled import compile
 
@@ -59,7 +59,9 @@ class Inference:
             [targets for _, targets in found]
         )
 
-    def score(self, outputs: Any, targets: Any, metrics: Mapping[str, Metric]) -> dict[str, Any]:
+    def score(
+        self, outputs: Any, targets: Any, metrics: Mapping[str, MetricFunction]
+    ) -> dict[str, Any]:
         """Return the loss and the metrics over all samples, as numbers, or arrays if not 0-d."""
         key = tuple(metrics.items())
         if key not in self._scores:
@@ -93,7 +95,10 @@ def _outputs_of_part(module: Module, name: str | None, count: int, inputs: Any, 
 
 
 def _measured(
-    loss: Callable[[Any, Any], Array], metrics: Mapping[str, Metric], outputs: Any, targets: Any
+    loss: Callable[[Any, Any], Array],
+    metrics: Mapping[str, MetricFunction],
+    outputs: Any,
+    targets: Any,
 ) -> list[Array]:
     """Return the loss, followed by the metrics."""
     outputs = in_compute_type(outputs)

@@ -16,11 +16,11 @@ from magmath.parallel.strategy import STALENESS
 
 RESERVED = ("loss", "validation_loss", STALENESS)
 """The names of other figures of an epoch."""
-Metric = Callable[[Any, Any], Array]
+MetricFunction = Callable[[Any, Any], Array]
 """A function of (outputs, targets), or a `nn.metrics.Metric`."""
 
 
-def metric_functions(metrics: Sequence[str | Metric]) -> dict[str, Metric]:
+def metric_functions(metrics: Sequence[str | MetricFunction]) -> dict[str, MetricFunction]:
     """Return metrics by name. A function has its own name, with a number if that is taken.
 
     Raises OptionError for unknown names.
@@ -34,7 +34,7 @@ def metric_functions(metrics: Sequence[str | Metric]) -> dict[str, Metric]:
 
 
 @cache
-def _named(name: str) -> Metric:
+def _named(name: str) -> MetricFunction:
     """Return the metric of a name in METRICS, or of a name such as "top_3_accuracy"; the same
     object each time, since steps are compiled for their metrics."""
     if name in METRICS:
@@ -48,7 +48,7 @@ def _named(name: str) -> Metric:
     return top_k(int(top[1]))
 
 
-def _name(metric: str | Metric) -> str:
+def _name(metric: str | MetricFunction) -> str:
     """Return the name of a metric, or of the function that a partial object calls."""
     while isinstance(metric, partial):
         metric = metric.func
@@ -59,8 +59,8 @@ def _name(metric: str | Metric) -> str:
 
 
 def chosen_metrics(
-    asked: Sequence[str | Metric] | None, outputs: Any, targets: Any, classifies: bool
-) -> Mapping[str, Metric]:
+    asked: Sequence[str | MetricFunction] | None, outputs: Any, targets: Any, classifies: bool
+) -> Mapping[str, MetricFunction]:
     """Return the requested metrics; by default (None) accuracy for classifiers, otherwise none.
 
     A classifier has outputs (N, classes), and cross-entropy as the loss or integer labels as

@@ -21,8 +21,8 @@ from magmath.nn.module import Module, check_module
 from magmath.nn.state_file import load_arrays, read, write
 from magmath.nn.variables import Parameter
 from magmath.optim import Optimizer
-from magmath.parallel.names import StrategyLike
 from magmath.parallel.simulator.program_step import SimulatedStep, Times
+from magmath.parallel.strategy_table import StrategyLike
 from magmath.train.feeds import EXAMPLE_ROWS
 from magmath.train.history import History
 from magmath.train.listeners import Reporting

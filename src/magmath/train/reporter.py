@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Protocol, TextIO
+from typing import Protocol, TextIO, final
 
 from magmath.train.history import EpochRecord
 
@@ -24,6 +24,7 @@ class Reporter(Protocol):
         """Training ended, normally or by an exception."""
 
 
+@final
 class ConsoleReporter:
     """A reporter that prints a line for every epoch."""
 

@@ -29,18 +29,17 @@ from magmath.diagnostics.program_layers import layers_of
 from magmath.engine import session, tracing
 from magmath.engine.asynchronous_build import AsynchronousDivision
 from magmath.engine.captured_arrays import Captured
-from magmath.engine.engine import Progress
-from magmath.engine.kept_expressions import keeping_expressions
 from magmath.engine.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, remote_array_of
-from magmath.engine.rng_state import RngState
+from magmath.engine.retained_expressions import keeping_expressions
+from magmath.engine.stream_state import StreamState
 from magmath.engine.tracing import Trace
 from magmath.graph import Graph, Node
 from magmath.nn.abstract import call
 from magmath.nn.mixed_precision import in_compute_type, precision
 from magmath.nn.module import Module
 from magmath.ops import elementwise as e
-from magmath.ops.leaves import constant, parameter
+from magmath.ops.leaves import constant, scalar
 from magmath.optim import LossScale, Optimizer
 from magmath.optim.minimizing import rate_dtype
 from magmath.optim.rates import EpochRates
@@ -49,22 +48,23 @@ from magmath.parallel.strategy import STALENESS, Strategy, Training, trainable_p
 from magmath.program.instructions import Program
 from magmath.train.epoch_metrics import epoch_metric
 from magmath.train.feeds import Feed
-from magmath.train.metric_choice import Metric
+from magmath.train.metric_choice import MetricFunction
 from magmath.train.resident_data import Batch
 from magmath.train.weighted_loss import ClassWeights, WeightedLoss
 from magmath.transform.read_names import ReadNames
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
-    from magmath.runtime.run_handle import RunHandle
+    from magmath.runtime.run_handle import ProgressCallback, RunHandle
 
 
+@final
 @dataclass(frozen=True)
 class StepSettings:
     """The settings of `fit` that a training step is compiled for."""
 
     strategy: Strategy
-    metrics: Mapping[str, Metric]
+    metrics: Mapping[str, MetricFunction]
     precision: str | None
     loss_scale: LossScale | None
     class_weight: ClassWeights | None = None
@@ -111,7 +111,7 @@ class TrainingStep:
         optimizer: Optimizer,
         feed: Feed,
         settings: StepSettings,
-        stream: RngState | None,
+        stream: StreamState | None,
     ) -> None:
         self.engine = session.engine()
         self._loss = _weighted(loss, settings.class_weight, feed)
@@ -119,7 +119,7 @@ class TrainingStep:
         self._feed, self.settings, self._stream = feed, settings, stream
         self.parameters = trainable_parameters("fit", module)
         self.count, self.batch_size = feed.count, feed.batch_size
-        self._epoch, self._seed = parameter(None, int64), parameter(None, int64)
+        self._epoch, self._seed = scalar(None, int64), scalar(None, int64)
         self.steps = math.ceil(self.count / self.batch_size)
         """The number of steps in an epoch."""
         self._rates = EpochRates(optimizer, rate_dtype(self.parameters), self.steps)
@@ -138,7 +138,7 @@ class TrainingStep:
         self._updated = self._updated_variables()
         self._leaves = self._leaves_of_module()
         self._captured = Captured(self.full.graph, self.full.placeholders, moves=False)
-        self.full.trace.note_structure(ReadNames(loss, module, *settings.metrics.values()))
+        self.full.trace.note_observed_state(ReadNames(loss, module, *settings.metrics.values()))
         self._captured.add_state(self.full.trace)
         self._compile_programs()
         del self._feed  # the data are operands of each run
@@ -322,7 +322,7 @@ class TrainingStep:
         epoch: int,
         seed: int,
         steps: int,
-        progress: Progress | None = None,
+        progress: ProgressCallback | None = None,
     ) -> list[float]:
         """Run several steps with batches of `batch` samples from these operands, with one message;
         return the values that the steps emit, in order."""
@@ -337,10 +337,10 @@ class TrainingStep:
         def start() -> tuple[list[RemoteArray], RunHandle]:
             read = [leaves[i] for i in compiled.inputs]
             inputs = [remote_array_of(values.get(leaf, leaf)) for leaf in read]
-            given = [numbers.get(leaf, leaf.value) for leaf in _of(leaves, compiled.parameters)]
+            given = [numbers.get(leaf, leaf.value) for leaf in _of(leaves, compiled.scalars)]
             return self.engine.start(compiled, inputs, given, steps=steps, progress=progress)
 
-        _, run = overwrite(traced.variables, start, can_fail=compiled.can_fail)
+        _, run = overwrite(traced.variables, start, is_fallible=compiled.is_fallible)
         emitted = run.values()
         if run.timings and traced is self.full:
             self._profiled = run
@@ -411,6 +411,6 @@ def _weighted(
     return WeightedLoss(loss, classes, "sample_weight" if classes is None else "class_weight")
 
 
-def _drawing_from(stream: RngState | None) -> AbstractContextManager[None]:
+def _drawing_from(stream: StreamState | None) -> AbstractContextManager[None]:
     """Make layers draw from this generator state; for None, from the pool's."""
     return nullcontext() if stream is None else drawing_from(stream)

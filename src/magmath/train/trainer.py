@@ -24,7 +24,7 @@ from magmath.core.keyword_hints import KeywordHints
 from magmath.core.promotion import get_default_dtype
 from magmath.data.loader import Loader
 from magmath.engine import session
-from magmath.engine.rng_state import INITIAL_STREAMS, RngState
+from magmath.engine.stream_state import INITIAL_STREAMS, StreamState
 from magmath.errors import DataError, MagmathError, OptionError
 from magmath.nn.abstract import trace_call
 from magmath.nn.losses import cross_entropy, loss_function
@@ -32,9 +32,9 @@ from magmath.nn.mixed_precision import check_parameters, check_precision
 from magmath.nn.mixed_precision import precision as in_precision
 from magmath.nn.module import Module, check_module
 from magmath.optim import OPTIMIZERS, LossScale, Optimizer
-from magmath.parallel.names import StrategyLike, as_strategy
 from magmath.parallel.simulator.program_step import SimulatedStep, Times, simulate_program
 from magmath.parallel.strategy import Strategy, Training, loss_scale_for
+from magmath.parallel.strategy_table import StrategyLike, as_strategy
 from magmath.train.checkpoint import Checkpoint
 from magmath.train.epoch_loop import EpochLoop
 from magmath.train.feeds import EXAMPLE_ROWS, Feed, ResidentFeed, StreamFeed
@@ -42,7 +42,7 @@ from magmath.train.fit_request import FitRequest
 from magmath.train.history import History
 from magmath.train.inference import Inference
 from magmath.train.listeners import reports_each_step
-from magmath.train.metric_choice import Metric, chosen_metrics, metric_functions
+from magmath.train.metric_choice import MetricFunction, chosen_metrics, metric_functions
 from magmath.train.resident_data import ResidentData
 from magmath.train.restarts import restarted_on_loss
 from magmath.train.step import StepSettings, TrainingStep
@@ -56,7 +56,7 @@ OWN_STREAM = 1 << 42
 KEPT_STEPS = 8
 KEPT_DATA_SETS = 2  # for training and for validation
 Loss = str | Callable[[Any, Any], Array]
-Metrics = Sequence[str | Metric] | None
+Metrics = Sequence[str | MetricFunction] | None
 
 
 @final
@@ -115,7 +115,7 @@ class Trainer(metaclass=KeywordHints):
         self._start_anew()
 
     def _start_anew(self) -> None:
-        self._stream = None if self.seed is None else RngState(self.seed, OWN_STREAM)
+        self._stream = None if self.seed is None else StreamState(self.seed, OWN_STREAM)
         self._inference = Inference(self.module, self.loss, self.precision)
         self._steps: RecentlyUsed[Hashable, TrainingStep] = RecentlyUsed(KEPT_STEPS)
         self._data: list[ResidentData] = []
@@ -171,9 +171,9 @@ class Trainer(metaclass=KeywordHints):
                     return parameter.dtype
         return get_default_dtype()
 
-    def stream(self) -> RngState:
+    def stream(self) -> StreamState:
         """Return the generator state for layers without their own."""
-        return session.engine().rng_state if self._stream is None else self._stream
+        return session.engine().stream_state if self._stream is None else self._stream
 
     def trace(self, inputs: Any, training: bool) -> Any:
         """Return abstract outputs for abstract inputs; makes the parameters."""
@@ -243,7 +243,7 @@ class Trainer(metaclass=KeywordHints):
 
     def _chosen_metrics(
         self, data: ResidentData, rows: int, training: bool
-    ) -> Mapping[str, Metric]:
+    ) -> Mapping[str, MetricFunction]:
         outputs = self._abstract_outputs(data, min(rows, data.count), training)
         classifies = self.loss is cross_entropy
         return chosen_metrics(self.metrics, outputs, data.targets, classifies)
@@ -500,7 +500,7 @@ def _initial_values(module: Module, seed: int) -> Iterator[None]:
     if module.is_built:
         yield
         return
-    with initial_values_from(RngState(seed, INITIAL_STREAMS)):
+    with initial_values_from(StreamState(seed, INITIAL_STREAMS)):
         yield
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from magmath.engine.data_failures import checked_indices, may_fail
+from magmath.engine.data_failures import checked_indices, is_fallible
 from magmath.graph import Node, recording_nodes
 from magmath.ops.elementwise import where
 from magmath.ops.leaves import constant
@@ -62,7 +62,7 @@ def _marked(outputs: Sequence[Node], predicate: Node, made: Collection[Node]) ->
 def _protected(outputs: Sequence[Node], predicate: Node, made: Collection[Node]) -> list[Node]:
     """Return the outputs without operations that can fail if the predicate is false."""
     inside, outside = _inside(outputs, made)
-    if not any(map(may_fail, inside)):
+    if not any(map(is_fallible, inside)):
         return list(outputs)
     new = {node: node for node in outside}
     for node in inside:
@@ -70,7 +70,7 @@ def _protected(outputs: Sequence[Node], predicate: Node, made: Collection[Node])
         if node.operation is BRANCH:  # whose operations read the predicate now
             new[node] = branch(inputs[0], [*inputs[1:], predicate])
             continue
-        if may_fail(node):
+        if is_fallible(node):
             inputs = _harmless(node, inputs, predicate)
         same = all(x is y for x, y in zip(inputs, node.inputs, strict=True))
         new[node] = node if same else node.replace(tuple(inputs))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
@@ -18,11 +18,12 @@ from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
-from magmath.ops.leaves import input_leaf, parameter
+from magmath.ops.leaves import input_leaf, scalar
 
 _NUMBERS = (bool, int, float, complex)
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class KnownNumber:
     """A number that a function needs while it is traced, and for which it is traced.
@@ -106,7 +107,7 @@ def placeholder_of(value: Any) -> Node | None:
     if isinstance(value, RemoteArray):
         return input_leaf(value.shape, value.dtype, value.layout, None)
     if isinstance(value, _NUMBERS):
-        return parameter(None, DTYPE_OF_PYTHON[type(value)])
+        return scalar(None, DTYPE_OF_PYTHON[type(value)])
     return None
 
 
@@ -149,7 +150,7 @@ def integer_limits(traced: Graph, position: Mapping[Node, int]) -> list[tuple[in
 
     These are int64 and the types of arrays with which they are combined, by argument position.
     """
-    integers = {leaf for leaf in position if leaf.name == "parameter" and leaf.dtype is int64}
+    integers = {leaf for leaf in position if leaf.name == "scalar" and leaf.dtype is int64}
     limits = [(leaf, int64) for leaf in integers]
     for node in traced.nodes:
         if node.name == "astype" and node.inputs[0] in integers and node.dtype.is_integer:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, final
 from weakref import ref
 
-from magmath.engine.kept_expressions import keep_expression, keeps_expressions
+from magmath.engine.retained_expressions import keep_expression, keeps_expressions
 from magmath.graph import (
     Graph,
     Node,
@@ -52,7 +52,7 @@ class ProvenanceTemplate:
             position.get(node, node if node.name == "variable" else known)
             for node, known in zip([order[i] for i in self._recipe.operands], captured, strict=True)
         ]  # the position of an argument, a variable, or a captured array
-        given = [n for n in order if n.name == "parameter" and n.value is None]
+        given = [n for n in order if n.name == "scalar" and n.value is None]
         self._recipe.numbers = [positions[node] for node in given]
         self._numbers = [position.get(node, node) for node in given]
         used = {x for x in (*self._operands, *self._numbers) if isinstance(x, int)}

@@ -42,11 +42,11 @@ def compile(function: Callable[..., Any]) -> Callable[..., Any]:
     The default type (see `set_default_dtype`) is part of that combination. Arguments may be arrays,
     NumPy arrays, tensors of PyTorch, Python numbers, and lists, tuples and dictionaries of them;
     NumPy arrays and tensors that the function updates in place are updated. Numbers become
-    parameters, so another number does not compile again, unless the function needs its value (in a
-    shape, an axis, a range, an `if`): then it is traced for each value. The function must return
-    arrays or numbers, lists, tuples or dictionaries of them, or None, must not read values of
-    arrays inside, and runs as Python only while it is traced. A method is traced for each of its
-    instances.
+    scalars of the program, so another number does not compile again, unless the function needs its
+    value (in a shape, an axis, a range, an `if`): then it is traced for each value. The function
+    must return arrays or numbers, lists, tuples or dictionaries of them, or None, must not read
+    values of arrays inside, and runs as Python only while it is traced. A method is traced for each
+    of its instances.
 
     As without compilation, variables that it reads have their values at the time of the call,
     variables that it assigns (`v.assign(x)`, `v += x`) are assigned by the call, and each call
@@ -64,6 +64,7 @@ MAX_SPECIALIZATIONS = 256
 """Specializations of a function: those used least recently are traced again."""
 
 
+@final
 class _CompiledFunction:
     """A function and its specializations."""
 

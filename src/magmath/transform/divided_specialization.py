@@ -12,7 +12,7 @@ from magmath.arrays.variable import assign
 from magmath.engine.captured_arrays import Captured
 from magmath.engine.pending_readers import note_reader
 from magmath.engine.remote_array import RemoteArray
-from magmath.engine.run_numbers import given_back_on_failure
+from magmath.engine.run_numbers import rollback_on_failure
 from magmath.graph import Graph, Node
 from magmath.passes.subgraphs import without_versions
 from magmath.transform.call_arguments import check_limits, integer_limits
@@ -49,7 +49,7 @@ class DividedSpecialization:
         for leaf, i in traced.position.items():
             is_array = isinstance(values[i], RemoteArray)
             given[leaf] = arguments[i] if is_array else asarray(values[i], dtype=leaf.dtype)
-        with given_back_on_failure():
+        with rollback_on_failure():
             numbers = trace.numbers_of_run()
             given |= {leaf: asarray(x, dtype=leaf.dtype) for leaf, x in numbers.items()}
             found = self._programs.run(given)
@@ -73,7 +73,7 @@ class DividedSpecialization:
 
         parts = [program.explain() for program in self._programs.called]
         return Explanation(
-            steps=tuple([step for part in parts for step in part.steps]),
+            instructions=tuple([x for part in parts for x in part.instructions]),
             heading=f"{len(parts)} programs in order; that of a loop is listed once",
             temporaries=max((part.temporaries for part in parts), default=0),
             memory=max((part.memory for part in parts), default=0),

@@ -17,7 +17,7 @@ from magmath.arrays.variable import Variable
 from magmath.arrays.variable_list import is_module, remedy_for
 from magmath.autodiff import gradients
 from magmath.engine import session, tracing
-from magmath.engine.kept_expressions import keeping_expressions, keeps_expressions
+from magmath.engine.retained_expressions import keeping_expressions, keeps_expressions
 from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Node, apply

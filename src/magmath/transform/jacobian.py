@@ -20,7 +20,7 @@ from magmath.arrays.array import Array, as_array
 from magmath.arrays.number_list import is_number
 from magmath.arrays.tree import flatten, unflatten
 from magmath.autodiff import gradients
-from magmath.engine.kept_expressions import keeping_expressions
+from magmath.engine.retained_expressions import keeping_expressions
 from magmath.errors import DTypeError, ShapeError
 from magmath.transform.function_argument import named, require_function
 from magmath.transform.grad import Argnums, argument, grad

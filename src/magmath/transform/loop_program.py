@@ -16,9 +16,9 @@ from magmath.arrays.lazy_array import evaluate
 from magmath.arrays.variable import overwrite
 from magmath.core.dtypes import int64
 from magmath.engine import session, tracing
-from magmath.engine.kept_expressions import keep_expression, keeps_expressions
 from magmath.engine.loop_program import row_of, with_row
 from magmath.engine.remote_array import RemoteArray, leaf_of, remote_array_of
+from magmath.engine.retained_expressions import keep_expression, keeps_expressions
 from magmath.engine.tracing import Trace
 from magmath.engine.user_line import user_line
 from magmath.graph import (
@@ -204,10 +204,10 @@ class _LoopProgram:
             given = [
                 values.get(x) or remote_array_of(x) for x in self._leaves(self.compiled.inputs)
             ]
-            given_numbers = [values.get(x, x.value) for x in self._leaves(self.compiled.parameters)]
+            given_numbers = [values.get(x, x.value) for x in self._leaves(self.compiled.scalars)]
             return self.engine.start(self.compiled, given, given_numbers, steps=self._steps)
 
-        made, run = overwrite(variables, start, can_fail=self.compiled.can_fail)
+        made, run = overwrite(variables, start, is_fallible=self.compiled.is_fallible)
         run.values()
         line = user_line()
         leaves = [leaf_of(one) for one in made[:-1]]
@@ -227,7 +227,7 @@ def _evaluate_invariant(roots: Sequence[Node], placeholders: Sequence[Node]) -> 
     varying: set[Node] = set(placeholders)
     order = topological(roots, cut=True)
     for node in order:
-        unknown = node.value is None and node.name in ("variable", "parameter")
+        unknown = node.value is None and node.name in ("variable", "scalar")
         if node.name == "variable" or unknown or not varying.isdisjoint(node.inputs):
             varying.add(node)
     read = {source for node in order if node in varying for source in node.inputs}

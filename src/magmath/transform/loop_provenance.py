@@ -23,7 +23,7 @@ from magmath.graph import (
 )
 from magmath.graph.recipe import NumberStep, RecipeStep, number_node
 from magmath.ops.concatenation import CONCAT
-from magmath.ops.leaves import parameter
+from magmath.ops.leaves import scalar
 from magmath.ops.manipulation import RESHAPE
 
 
@@ -92,7 +92,7 @@ class LoopProvenance:
                 if position not in varying:
                     once[position] = len(long)
                 if position == self._index:
-                    long.append(parameter(number, int64))
+                    long.append(scalar(number, int64))
                 elif position in self._numbers:
                     assert isinstance(step, (Node, NumberStep))
                     long.append(number_node(step, self._numbers[position]))

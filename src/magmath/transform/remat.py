@@ -88,7 +88,7 @@ def _captured(results: Sequence[Node], again: Sequence[Node]) -> list[Node]:
             continue
         varying.add(node)
         for source in node.inputs:
-            numbers = source.name in ("parameter", "constant")
+            numbers = source.name in ("scalar", "constant")
             if source not in varying and source.dtype.kind in ("float", "complex") and not numbers:
                 found[source] = None
     return list(found)

@@ -13,7 +13,7 @@ from magmath.core.precision_state import PRECISION
 from magmath.core.promotion import DEFAULT
 from magmath.engine.captured_arrays import Captured
 from magmath.engine.engine import Engine
-from magmath.engine.hoisted_values import HoistedValues, Separated, separate
+from magmath.engine.hoisted_values import HoistedGraph, HoistedValues, hoist
 from magmath.engine.pending_readers import note_reader
 from magmath.engine.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, leaf_of, remote_array_of
@@ -92,7 +92,7 @@ class Specialization:
         leaves."""
         leaves = graph.leaves
         self._arrays = [position.get(leaves[i], leaves[i]) for i in compiled.inputs]
-        self._numbers = [position.get(leaves[i], leaves[i]) for i in compiled.parameters]
+        self._numbers = [position.get(leaves[i], leaves[i]) for i in compiled.scalars]
         self._fixed = [x.value for x in self._numbers if isinstance(x, Node)]
         self._in_order = self._arrays == list(range(arguments))
         has_fixed_numbers = (
@@ -113,14 +113,14 @@ class Specialization:
         heading = "small, so computed in this process; larger arrays would be computed by"
         return explain_program(cache.compiled.program, self.engine.environment, heading=heading)
 
-    def _separated(self, graph: Graph, position: Mapping[Node, int]) -> Separated | None:
+    def _separated(self, graph: Graph, position: Mapping[Node, int]) -> HoistedGraph | None:
         """Return the graph without the values that are the same in each call.
 
         None for a function that assigns variables, or draws random numbers.
         """
         if self._assigned or self.updated or not self._is_same_in_each_run:
             return None
-        return separate(self.engine, graph, position)
+        return hoist(self.engine, graph, position)
 
     def accepted(self, args: tuple[Any, ...]) -> tuple[list[Any], Sequence[Any]] | None:
         """Return the arguments of `run` if `args` are evaluated arrays and numbers like the traced
@@ -184,17 +184,17 @@ class Specialization:
             made, self.replays.last = overwrite(
                 self._assigned,
                 lambda: self.engine.start(self.replays.compiled, self._given(values), numbers),
-                can_fail=self.replays.compiled.can_fail,
+                is_fallible=self.replays.compiled.is_fallible,
             )
             leaves = [leaf_of(data) for data in made]
             self.provenance.note(leaves, operands, arguments, drawn)
             return self._deliver(leaves, arguments)
         if self.updated:
-            self.engine.settle()
+            self.engine.wait_for_fallible_run()
         given = values if self._in_order else self._given(values, hoisted)
         results = self.replays.run(given, numbers)
         if self.updated:
-            self.engine.settle()
+            self.engine.wait_for_fallible_run()
         self.provenance.note(results.leaves, operands, arguments, drawn)
         found = self._deliver(results.leaves, arguments)
         self.replays.keep(results)
@@ -228,14 +228,14 @@ class Specialization:
         self, numbers: Sequence[Any], hoisted: Mapping[Node, RemoteArray]
     ) -> Sequence[Any]:
         """Return the numbers of a call with the versions of the arrays that it reads: their
-        handles, after interrupted runs were repeated."""
+        numbers, after interrupted runs were repeated."""
         if not self._versions:
             return numbers
         leaves = list(self._versions.values())
         data = [hoisted.get(leaf) or remote_array_of(leaf) for leaf in leaves]
-        handles = dict(zip(self._versions, self.engine.handles(data), strict=True))
+        array_numbers = dict(zip(self._versions, self.engine.numbers_of(data), strict=True))
         return [
-            handles.get(x, number) if isinstance(x, Node) else number
+            array_numbers.get(x, number) if isinstance(x, Node) else number
             for x, number in zip(self._numbers, numbers, strict=True)
         ]
 

@@ -110,6 +110,7 @@ class _Part:
         return states
 
 
+@final
 @dataclass(frozen=True)
 class _ExplainedLoop:
     """The program of a loop with a fixed number of steps, for explanations."""

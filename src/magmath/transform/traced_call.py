@@ -62,7 +62,7 @@ class TracedCall:
         del given
         self.nodes, self.tree, self.updated = found
         self.trace.check_updates("compile")
-        self.trace.note_structure(ReadNames(function).since(names))
+        self.trace.note_observed_state(ReadNames(function).since(names))
         self.outside = _outside(self.outputs, made)
 
     @property
@@ -87,7 +87,7 @@ class TracedCall:
 
 def _outside(outputs: Sequence[Node], made: Collection[Node]) -> set[Node]:
     """Return the pending nodes that existed before tracing, and depend on no argument, variable or
-    parameter."""
+    scalar."""
     without_value = set[Node]()
     order = topological(outputs, cut=True)
     for node in order:

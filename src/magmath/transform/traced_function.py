@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, final
 
 from magmath.api.creation import asarray
 from magmath.arrays.array import Array, as_array
@@ -30,6 +30,7 @@ def placeholder(shape: Shape, dtype: DType) -> Node:
     return input_leaf(shape, dtype, session.engine().environment.whole(shape), None)
 
 
+@final
 @dataclass(frozen=True)
 class TracedFunction:
     """The results of a traced function, as expressions of placeholders.

@@ -18,10 +18,12 @@ from magmath.ops.manipulation import permute
 from magmath.transform.function_argument import named, require_function, with_keywords_last
 from magmath.transform.traced_function import assign_all, placeholder, trace_function
 
-Axes: TypeAlias = "int | Sequence[Any] | Mapping[Any, Any] | None"
+MappedAxes: TypeAlias = "int | Sequence[Any] | Mapping[Any, Any] | None"
 
 
-def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) -> Callable[..., Any]:
+def vmap(
+    function: Callable[..., Any], in_axes: MappedAxes = 0, out_axes: MappedAxes = 0
+) -> Callable[..., Any]:
     """Return the function that applies `function` to each example of a batch.
 
     `mm.vmap(f)(xs)` equals `mm.stack([f(x) for x in xs])`, computed by the same operations on
@@ -76,7 +78,7 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) ->
 
 
 def _axes_of_arguments(
-    in_axes: Axes, args: Sequence[Any], kwargs: Mapping[str, Any]
+    in_axes: MappedAxes, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> list[int | None]:
     """Return the axis of each leaf of the arguments."""
     if isinstance(in_axes, (list, tuple)) and len(in_axes) != len(args):

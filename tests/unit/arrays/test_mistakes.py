@@ -200,7 +200,7 @@ def test_mistakes_are_told_where_they_are_made(
 
 
 def test_failing_worker_names_the_users_line(every_pool: Pool) -> None:
-    session.engine().eager_arrays.most = 0
+    session.engine().eager_arrays.max_eager_bytes = 0
     x = mm.asarray(GRID)
     bad = mm.take(x, mm.asarray([0, 99]), axis=0)
     line = _line_of(bad)
@@ -373,7 +373,7 @@ def test_many_operands_of_a_failed_expression_can_be_read() -> None:
 
 def test_pending_expressions_outlive_a_failed_write(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a failed run has computed is computed again, and then belongs to what reads it."""
-    monkeypatch.setattr("magmath.engine.kept_intermediates.MOST", 8)
+    monkeypatch.setattr("magmath.engine.intermediate_cache.MAX_INTERMEDIATES", 8)
     with current("shared", 2):
         x = [mm.asarray(np.arange(4.0) + 10 * i) for i in range(3)]
         v = [mm.variable(name, np.ones(4)) for name in "vw"]

@@ -79,7 +79,7 @@ def test_nothing_is_sent_until_a_value_is_needed(pool: Pool) -> None:
 @pytest.fixture
 def planned(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small arrays are computed by programs too."""
-    monkeypatch.setattr(session.engine(), "at_once_bytes", -1)
+    monkeypatch.setattr(session.engine(), "max_eager_bytes", -1)
 
 
 @pytest.mark.parametrize("extent", [10, 20_000])

@@ -49,7 +49,7 @@ def test_pools_of_one_seed_draw_the_same() -> None:
     for seed in (4, 4, 5):
         pool = start("inline", 1)
         pool.seed = seed
-        session.use(pool)
+        session.set_current_pool(pool)
         found.append(mm.random.uniform(shape=9).numpy())
         pool.close()
         del pool

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import magmath as mm
 from engines import current
-from magmath.arrays import kept_operands
+from magmath.arrays import retained_operands
 from magmath.errors import LinAlgError, MagmathError
 
 KINDS = ["inline", "planned", "shared"]
@@ -176,7 +176,7 @@ def test_released_gradients_are_not_computed() -> None:
         del gradients, _
         with mm.profile() as profile:
             mm.evaluate(by_w)
-        products = [s for run in profile.runs for s in run.steps if s.operation == "gemm"]
+        products = [s for run in profile.runs for s in run.instructions if s.operation == "gemm"]
         assert len(products) == 2
 
 
@@ -342,7 +342,7 @@ def test_parameters_with_gradients_of_their_own(kind: str, is_read: bool, in_pla
 @pytest.mark.parametrize("is_read", [False, True])
 def test_a_list_of_losses_keeps_few_arrays(monkeypatch: pytest.MonkeyPatch, is_read: bool) -> None:
     """Neither all former parameters, if these are arrays, nor all batches."""
-    monkeypatch.setattr(kept_operands, "MAX_BYTES", 4_000_000)
+    monkeypatch.setattr(retained_operands, "MAX_BYTES", 4_000_000)
     with current("inline"):
         x = mm.asarray(np.ones((4, 500)))
         w, losses, former = mm.zeros((500, 500)), [], []

@@ -19,7 +19,7 @@ POOLS = [("inline", 1), ("shared", 2)]
 def operations(read: Callable[[], Any]) -> Counter[str]:
     with mm.profile() as profile:
         read()
-    return Counter(step.operation for step in profile.steps)
+    return Counter(step.operation for step in profile.instructions)
 
 
 @pytest.mark.parametrize(("kind", "workers"), POOLS)

@@ -224,7 +224,7 @@ def test_reordered_filters_follow_their_version() -> None:
     x, w = torch.randn(2, 8, 6, 6), torch.randn(4, 8, 3, 3)
     y, version = torch.empty(2, 4, 6, 6), torch.tensor(7)
     problem = ConvolutionProblem("forward", x, w, y, (-1, -1), (1, 1), (1, 1), 1, version=version)
-    assert packed_convolution.takes(problem)
+    assert packed_convolution.can_bind(problem)
     call = packed_convolution.bind(problem, None)
     call()
     torch.testing.assert_close(y, torch.nn.functional.conv2d(x, w, padding=1))

@@ -191,7 +191,7 @@ def _check_close(found: Any, expected: Any, limit: float, what: str) -> None:
 def test_every_network_takes_the_least_images_that_it_claims() -> None:
     with current("inline"), _zeros_at_first():
         for name, network in zoo.NETWORKS.items():
-            n = network.least
+            n = network.min_extent
             module = network.for_images(n, n, classes=3)
             (scores,) = [trace_call(module, inputs_of("test", [(2, 3, n, n)], None))]
             assert scores.shape == (2, 3), name

@@ -19,11 +19,19 @@ from magmath.nn.zoo import NETWORKS
 from magmath.parallel.planner.costs import CostModel, CostTables
 from magmath.parallel.planner.elimination import AssignmentProblem, best_assignment
 from magmath.parallel.planner.layer_graph import layer_graph
-from magmath.parallel.planner.layer_options import PlannerMesh, meshes, received_bytes, transfer
+from magmath.parallel.planner.layer_options import (
+    BATCH,
+    INPUT,
+    OUTPUT,
+    REPLICATED,
+    PlannerMesh,
+    meshes,
+    received_bytes,
+    transfer,
+)
 from magmath.parallel.planner.mesh_search import (
     MeshCandidate,
     assignment_problem,
-    is_hybrid,
     search_meshes,
     simulated_step,
     uniform_candidate,
@@ -242,6 +250,20 @@ def _without_ends(problem):
 
 
 # plans --------------------------------------------------------------------------------------------
+
+
+def is_hybrid(candidate: MeshCandidate) -> bool:
+    """Return True if convolutions divide samples, and at least one dense layer its outputs or
+    inputs."""
+    products = [
+        (layer, option)
+        for layer, option in zip(candidate.tables.graph.layers, candidate.options, strict=True)
+        if layer.rows
+    ]
+    convolutions = [option for layer, option in products if "correlation" in layer.kind]
+    dense = [option for layer, option in products if "correlation" not in layer.kind]
+    divides = [bool({OUTPUT, INPUT} & set(option)) for option in dense]
+    return all(set(o) <= {BATCH, REPLICATED} for o in convolutions) and any(divides)
 
 
 def test_alexnet_finds_one_weird_trick():

@@ -9,7 +9,7 @@ from magmath.cost import Level, Machine
 from magmath.cost.link import Link
 from magmath.errors import MagmathError
 from magmath.executor.call_times import CallTime
-from magmath.executor.isolated import isolated_times
+from magmath.executor.isolated_run import isolated_times
 from magmath.layout import Layout, Mesh
 from magmath.parallel.simulator import Host, SimulatedTask, simulate
 from magmath.parallel.simulator.events import COMMUNICATE, COMPUTE
@@ -165,7 +165,7 @@ def network():
 
 def test_a_training_step_is_simulated_from_its_program(network, tmp_path):
     step = network.simulate(times="predicted")
-    calls = [s for s in network.explain().steps if s.operation not in ("barrier", "emit")]
+    calls = [s for s in network.explain().instructions if s.operation not in ("barrier", "emit")]
     tasks = [t for t in step.timeline.tasks if t.seconds and 0 in t.workers]
     assert 0 < len(tasks) <= 3 * len(calls)
     slow = network.simulate(times="predicted", slowdown={1: 4.0})

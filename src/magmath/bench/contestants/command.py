@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from typing import Any
+from typing import Any, final
 
 from magmath.bench.peers.service import Contestant
 
@@ -15,6 +15,7 @@ def command() -> Contestant:
     return CommandContestant()
 
 
+@final
 class CommandContestant(Contestant):
     """Runs Python with the arguments of the case; a side without arguments takes no time."""
 

@@ -4,7 +4,7 @@ would."""
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, final
 
 import magmath as mm
 from magmath.bench.contestants.common import VERSIONS
@@ -21,6 +21,7 @@ def mlp() -> Contestant:
     return MagmathMlp()
 
 
+@final
 class MagmathMlp(Contestant):
     """Calls `NeuralNetwork.fit` on arrays that are on the workers, without shuffling."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, final
 
 import magmath as mm
 from magmath.bench.contestants.common import VERSIONS, use_workers
@@ -83,6 +83,7 @@ class _Network(Contestant, ABC):
         """Return the function of images and labels."""
 
 
+@final
 class _Training(_Network):
     """Steps of SGD."""
 
@@ -106,6 +107,7 @@ class _Training(_Network):
         return {"loss": float(self._call(self._images, self._labels))}
 
 
+@final
 class _Inference(_Network):
     """Outputs in evaluation mode."""
 

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
@@ -28,6 +28,7 @@ def overlap() -> Contestant:
     return Overlap()
 
 
+@final
 class Overlap(Contestant):
     """Starts its own pool for each case."""
 
@@ -39,7 +40,7 @@ class Overlap(Contestant):
 
     def prepare(self, case: dict[str, Any]) -> dict[str, Any]:
         mm.shutdown()
-        session.use(_start_pool(case))
+        session.set_current_pool(_start_pool(case))
         engine = session.engine()
         if not case["overlapped"]:
             engine.environment = replace(engine.environment, overlap_min_bytes=_NEVER)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from statistics import median
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
@@ -31,6 +31,7 @@ def plan() -> Contestant:
     return PlanningContestant()
 
 
+@final
 class PlanningContestant(Contestant):
     """A round forgets all plans and makes one; it counts processor seconds of this process."""
 

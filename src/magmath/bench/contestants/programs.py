@@ -78,7 +78,7 @@ class ProgramContestant(RepeatedContestant):
         with mm.profile() as profile:
             computed(self._main, self._given)
         seconds: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
-        for step in [step for run in profile.runs for step in run.steps]:
+        for step in [step for run in profile.runs for step in run.instructions]:
             seconds[step.operation][0] += step.seconds
             seconds[step.operation][1] += step.measured or 0.0
         predicted, measured = (sum(column) for column in zip(*seconds.values(), strict=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, final
 
 import magmath as mm
 from magmath.bench.contestants.common import VERSIONS, use_workers
@@ -19,6 +19,7 @@ def lstm() -> Contestant:
     return _Sequences()
 
 
+@final
 class _Network(mm.nn.Module):
     def __init__(self, units: int) -> None:
         self.lstm = mm.nn.LSTM(units)
@@ -29,6 +30,7 @@ class _Network(mm.nn.Module):
         return self.last(outputs[:, -1])
 
 
+@final
 class _Sequences(Contestant):
     def __init__(self) -> None:
         self._problem: SequenceProblem

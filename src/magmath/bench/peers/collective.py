@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, final
 
 from magmath.bench.peers.service import Contestant
 
 ITEM_BYTES = 4
 
 
+@final
 class CollectiveContestant(Contestant):
     """Repeats one collective operation on float32 arrays.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import final
 
 import torch
 import torch.distributed as distributed
@@ -64,6 +65,7 @@ def _variants(problem: Problem) -> dict[str, Callable[[], PeerTrainer]]:
     }
 
 
+@final
 class DdpTrainer(PeerTrainer):
     """PyTorch's tutorial loop on this rank's share of each batch, fused SGD."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -34,6 +34,7 @@ LAYERS: dict[str, Layers] = {
 """The networks of `mm.nn.zoo` by name, for ten classes."""
 
 
+@final
 @dataclass(frozen=True)
 class ImageProblem:
     """A network, the batch of all processes in total, and the learning rate.
@@ -61,6 +62,7 @@ def train() -> Contestant:
     return DdpImages(versions)
 
 
+@final
 class DdpImages(Contestant):
     """Trains this rank's share of every batch; a round is an epoch, without the test."""
 
@@ -146,6 +148,7 @@ def _weights(arrays: dict[str, Tensor]) -> list[Tensor]:
     return [w.T.contiguous() if w.ndim == 2 else w.clone() for w in found]
 
 
+@final
 class _Network(torch.nn.Module):
     """A table of layers with its weights."""
 

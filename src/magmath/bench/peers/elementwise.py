@@ -10,7 +10,7 @@ import os
 import time
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
@@ -77,6 +77,7 @@ def numpy() -> Contestant:
     return NumpyContestant({"numpy": np.__version__})
 
 
+@final
 class NumpyContestant(ElementwiseContestant):
     """NumPy."""
 
@@ -101,6 +102,7 @@ def numexpr() -> Contestant:
     return NumexprContestant({"numexpr": ne.__version__})
 
 
+@final
 class NumexprContestant(ElementwiseContestant):
     """numexpr, which compiles an expression to a virtual machine's code and runs it by blocks."""
 
@@ -128,6 +130,7 @@ def torch_compiled() -> Contestant:
     return TorchContestant(compiled=True)
 
 
+@final
 class TorchContestant(ElementwiseContestant):
     """PyTorch with all threads."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, final
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
@@ -41,6 +41,7 @@ def mean_loss(weights: Weights, images: Any, labels: Any) -> Any:
     return -jnp.mean(jnp.take_along_axis(logits, labels[:, None], 1))
 
 
+@final
 class JaxTrainer(PeerTrainer):
     """`unroll=0` calls a compiled step for each batch, otherwise a compiled epoch."""
 

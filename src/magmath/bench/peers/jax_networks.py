@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, final
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
@@ -47,6 +47,7 @@ def _contestant(make: Callable[[NetworkProblem, str], PeerTrainer]) -> Contestan
     return TrainingContestant({"jax": jax.__version__}, NetworkProblem.of, variants)
 
 
+@final
 class JaxOperations:
     """JAX's operations, with images in the memory order `order`."""
 
@@ -146,6 +147,7 @@ class _Network(PeerTrainer):
         return float(self._mean_loss(self.weights, self.images, self.labels))
 
 
+@final
 class JaxNetworkTrainer(_Network):
     """Steps of SGD on the batch."""
 
@@ -166,6 +168,7 @@ class JaxNetworkTrainer(_Network):
         jax.block_until_ready(self.weights)
 
 
+@final
 class JaxInference(_Network):
     """Outputs of the batch."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ Floats = npt.NDArray[np.float32]
 Pair = tuple[int, int]
 
 
+@final
 @dataclass(frozen=True)
 class Conv:
     """A convolution with `channels` filters."""
@@ -31,6 +32,7 @@ class Conv:
     relu: bool = True
 
 
+@final
 @dataclass(frozen=True)
 class Norm:
     """Batch normalization."""
@@ -39,6 +41,7 @@ class Norm:
     relu: bool = True
 
 
+@final
 @dataclass(frozen=True)
 class Pooling:
     """Maximum or mean of windows; `ceil`: the last window may begin within and end outside. Means
@@ -51,6 +54,7 @@ class Pooling:
     ceil: bool = False
 
 
+@final
 @dataclass(frozen=True)
 class LocalNorm:
     """Local response normalization over `size` channels: x / (1 + 1e-4 · mean of squares)^0.75."""
@@ -58,16 +62,19 @@ class LocalNorm:
     size: int = 5
 
 
+@final
 @dataclass(frozen=True)
 class Flatten:
     """(N, C, H, W) → (N, C·H·W)."""
 
 
+@final
 @dataclass(frozen=True)
 class GlobalPool:
     """(N, C, H, W) → (N, C), the means."""
 
 
+@final
 @dataclass(frozen=True)
 class Dense:
     """A matrix product with bias."""
@@ -76,6 +83,7 @@ class Dense:
     relu: bool = False
 
 
+@final
 @dataclass(frozen=True)
 class Parallel:
     """Branches of the same input, joined along the channels."""
@@ -83,6 +91,7 @@ class Parallel:
     branches: tuple[Layers, ...]
 
 
+@final
 @dataclass(frozen=True)
 class Residual:
     """relu(body(x) + shortcut(x)); an empty shortcut is x itself."""
@@ -135,6 +144,7 @@ def forward(layers: Layers, x: Any, weights: Iterator[Any], ops: Operations) -> 
     return x
 
 
+@final
 class _Draw:
     """Operations on shapes (C, H, W) that draw the weights, of which `forward` gets no others."""
 
@@ -189,6 +199,7 @@ class _Draw:
         return x
 
 
+@final
 class _NoWeights(Iterator[None]):
     def __next__(self) -> None:
         return None
@@ -371,6 +382,7 @@ ZOO_SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
+@final
 @dataclass(frozen=True)
 class NetworkProblem:
     """A network, a batch of random images (batch, 3, size, size), and `epochs` steps of SGD on that

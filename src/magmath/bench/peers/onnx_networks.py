@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import onnx
@@ -76,6 +76,7 @@ def _openvino(problem: NetworkProblem) -> Callable[[Any], Any]:
     return lambda images: request.infer({"images": images})[compiled.output(0)]
 
 
+@final
 class OnnxInference(PeerTrainer):
     """Outputs of the batch, by a function of the images."""
 
@@ -97,6 +98,7 @@ class OnnxInference(PeerTrainer):
         return float(-logits[np.arange(len(self.labels)), self.labels].mean())
 
 
+@final
 class OnnxOperations:
     """Operations on names of values, which add the nodes of a graph."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ INPUTS, CLASSES = 784, 10
 Floats = npt.NDArray[np.float32]
 
 
+@final
 @dataclass(frozen=True)
 class Problem:
     """`images` images in batches of `batch`; `epochs` passes over them are one round."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
@@ -16,6 +16,7 @@ Change = tuple[Callable[[], Any], Callable[[Any], Any], Callable[[Any], float]]
 of it."""
 
 
+@final
 class RedistributionContestant(Contestant):
     """Repeats the change of layout that `prepare` returns for values and a case."""
 

@@ -6,7 +6,7 @@ Cross-entropy, plain SGD, one batch. All systems start from the same numbers.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ INPUTS, CLASSES = 16, 10
 Floats = npt.NDArray[np.float32]
 
 
+@final
 @dataclass(frozen=True)
 class SequenceProblem:
     """One batch of `batch` sequences; `epochs` steps on it are one round."""

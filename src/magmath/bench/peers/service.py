@@ -14,7 +14,7 @@ import sys
 import traceback
 from abc import ABC, abstractmethod
 from importlib import import_module
-from typing import Any
+from typing import Any, final
 
 Record = dict[str, Any]
 
@@ -43,6 +43,7 @@ class Contestant(ABC):
         """
 
 
+@final
 class ContestantService:
     """Answers the runner's requests with one contestant."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, final
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -48,6 +48,7 @@ def _set_weights(network: Any, problem: Problem) -> None:
     network.set_weights([array for pair in problem.weights() for array in pair])
 
 
+@final
 class FitTrainer(PeerTrainer):
     """Keras's own training loop."""
 
@@ -80,6 +81,7 @@ class FitTrainer(PeerTrainer):
         return float(self.network.evaluate(self.images, self.labels, verbose=0))
 
 
+@final
 class StepTrainer(PeerTrainer):
     """A step compiled by XLA as a whole, called for each batch."""
 

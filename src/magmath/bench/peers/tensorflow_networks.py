@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, final
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -52,6 +52,7 @@ def _contestant(make: Callable[[NetworkProblem, bool], PeerTrainer]) -> Contesta
     )
 
 
+@final
 class TensorFlowOperations:
     """TensorFlow's operations on images (N, H, W, C)."""
 
@@ -156,6 +157,7 @@ class _Network(PeerTrainer, ABC):
         return float(self._mean_loss())
 
 
+@final
 class TensorFlowTrainer(_Network):
     """Steps of SGD on the batch."""
 
@@ -169,6 +171,7 @@ class TensorFlowTrainer(_Network):
         return self.weights[-1].read_value()
 
 
+@final
 class TensorFlowInference(_Network):
     """Outputs of the batch."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from itertools import pairwise
+from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -55,6 +56,7 @@ def _compiled_variants(problem: Problem) -> Builders:
     }
 
 
+@final
 class TorchMlp(nn.Module):
     """The problem's MLP with its loss."""
 
@@ -90,6 +92,7 @@ def set_weights(network: TorchMlp, problem: Problem) -> None:
         layer.bias.copy_(torch.from_numpy(bias))
 
 
+@final
 class LoopTrainer(PeerTrainer):
     """The training loop of PyTorch's tutorials."""
 
@@ -126,6 +129,7 @@ class LoopTrainer(PeerTrainer):
         return float(self.network(self.images, self.labels))
 
 
+@final
 class WholeStepTrainer(PeerTrainer):
     """Forward, backward and update traced as one graph, so that they can be fused."""
 

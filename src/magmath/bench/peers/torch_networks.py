@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, final
 
 import torch
 import torch.nn.functional as F
@@ -156,6 +156,7 @@ class _Network(PeerTrainer):
         return float(F.cross_entropy(self._outputs(), self.labels))
 
 
+@final
 class TorchTrainer(_Network):
     """Steps of fused SGD on the batch."""
 
@@ -174,6 +175,7 @@ class TorchTrainer(_Network):
         wait_for(self.problem.device)
 
 
+@final
 class TorchInference(_Network):
     """Outputs of the batch."""
 
@@ -190,6 +192,7 @@ def _statistics(problem: NetworkProblem) -> dict[int, tuple[Tensor, Tensor]]:
     """Return running means 0 and variances 1 for the batch norms, which count themselves."""
     found: dict[int, tuple[Tensor, Tensor]] = {}
 
+    @final
     class Count(TorchOperations):
         def norm(self, x: Any, scale: Any, shift: Any, layer: Norm) -> Any:
             channels = x.shape[1]

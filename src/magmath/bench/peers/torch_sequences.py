@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import final
 
 import torch
 from torch import nn
@@ -23,6 +24,7 @@ def _variants(problem: SequenceProblem) -> dict[str, Callable[[], PeerTrainer]]:
     return {"eager": lambda: _Trainer(problem)}
 
 
+@final
 class _Trainer(PeerTrainer):
     def __init__(self, problem: SequenceProblem) -> None:
         self._problem = problem

@@ -10,7 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from statistics import median
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, final
 
 from magmath.bench.peers.service import Contestant
 
@@ -44,6 +44,7 @@ class Repeated(Protocol):
 P = TypeVar("P", bound=Repeated)
 
 
+@final
 class TrainingContestant(Contestant, Generic[P]):
     """Trains with the fastest of a framework's variants.
 

@@ -13,7 +13,7 @@ from onnx import helper
 import magmath as mm
 from magmath.errors import MagmathError
 
-Value = Any
+OnnxValue = Any
 """An `Array`, or an array of NumPy if it depends on constants and shapes alone."""
 Operator = Callable[..., Any]
 """A function of a call and its operands, None for those left out; several results are a tuple."""
@@ -35,13 +35,13 @@ class OnnxCall:
     outputs: int = 1
     opset: int = 21
     training: bool = False
-    run_graph: Callable[..., list[Value]] | None = field(default=None, compare=False)
+    run_graph: Callable[..., list[OnnxValue]] | None = field(default=None, compare=False)
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return an attribute, or the default if the model does not give it."""
         return self.attributes.get(name, default)
 
-    def numbers(self, name: str, operand: Value) -> list[Any] | None:
+    def numbers(self, name: str, operand: OnnxValue) -> list[Any] | None:
         """Return an argument that is an operand in newer versions and an attribute in older ones,
         as a list, or None if the model does not give it."""
         if operand is not None:
@@ -49,7 +49,7 @@ class OnnxCall:
         value = self.get(name)
         return None if value is None else list(np.ravel(value).tolist())
 
-    def number(self, name: str, operand: Value, default: Any = None) -> Any:
+    def number(self, name: str, operand: OnnxValue, default: Any = None) -> Any:
         """Return an argument of one number; see `numbers`."""
         found = self.numbers(name, operand)
         return default if not found else found[0]

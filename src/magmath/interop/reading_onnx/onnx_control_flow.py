@@ -10,10 +10,10 @@ import numpy as np
 import magmath as mm
 from magmath.engine import tracing
 from magmath.errors import TracingError
-from magmath.interop.reading_onnx.onnx_call import OnnxCall, Operator, Value
+from magmath.interop.reading_onnx.onnx_call import OnnxCall, OnnxValue, Operator
 
 
-def _if(call: OnnxCall, condition: Value) -> tuple[Value, ...]:
+def _if(call: OnnxCall, condition: OnnxValue) -> tuple[OnnxValue, ...]:
     if isinstance(condition, mm.Array) and tracing.current() is not None:
         branches = [_branch(call, name) for name in ("then_branch", "else_branch")]
         return mm.cond(mm.reshape(condition, ()), *branches)  # type: ignore[no-any-return]
@@ -25,7 +25,7 @@ def _branch(call: OnnxCall, name: str) -> Callable[[], tuple[mm.Array, ...]]:
     return lambda: tuple([mm.asarray(x) for x in _run(call, call.get(name))])
 
 
-def _known(call: OnnxCall, value: Value) -> Any:
+def _known(call: OnnxCall, value: OnnxValue) -> Any:
     """Return a number that decides how often a loop runs. Raises MagmathError while a function is
     traced if the inputs determine it."""
     try:
@@ -37,7 +37,9 @@ def _known(call: OnnxCall, value: Value) -> Any:
         ) from None
 
 
-def _loop(call: OnnxCall, count: Value, condition: Value, *carried: Value) -> tuple[Value, ...]:
+def _loop(
+    call: OnnxCall, count: OnnxValue, condition: OnnxValue, *carried: OnnxValue
+) -> tuple[OnnxValue, ...]:
     limit = None if count is None else int(_known(call, count))
     going = True if condition is None else bool(_known(call, condition))
     states, rows, step = list(carried), [], 0
@@ -53,14 +55,14 @@ def _loop(call: OnnxCall, count: Value, condition: Value, *carried: Value) -> tu
     return (*states, *[mm.stack(list(column)) for column in zip(*rows, strict=True)])
 
 
-def _scan(call: OnnxCall, *operands: Value) -> tuple[Value, ...]:
+def _scan(call: OnnxCall, *operands: OnnxValue) -> tuple[OnnxValue, ...]:
     if call.opset < 9:
         raise call.unsupported("of versions before 9 is not available; convert the model")
     count = call.get("num_scan_inputs")
     states, sequences = list(operands[:-count]), operands[-count:]
     axes = call.get("scan_input_axes") or [0] * count
     turned = call.get("scan_input_directions") or [0] * count
-    rows: list[list[Value]] = []
+    rows: list[list[OnnxValue]] = []
     for step in range(sequences[0].shape[axes[0]]):
         parts = [
             mm.take(x, x.shape[axis] - 1 - step if back else step, axis=axis)
@@ -81,7 +83,7 @@ def _scan(call: OnnxCall, *operands: Value) -> tuple[Value, ...]:
     return (*states, *stacked)
 
 
-def _run(call: OnnxCall, graph: Any, *inputs: Value) -> list[Value]:
+def _run(call: OnnxCall, graph: Any, *inputs: OnnxValue) -> list[OnnxValue]:
     assert call.run_graph is not None, "calls of a module have it"
     return call.run_graph(graph, *inputs)
 

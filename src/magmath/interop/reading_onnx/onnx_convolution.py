@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import magmath as mm
-from magmath.interop.reading_onnx.onnx_call import OnnxCall, Operator, Value
+from magmath.interop.reading_onnx.onnx_call import OnnxCall, OnnxValue, Operator
 from magmath.nn import functional as f
 from magmath.nn.pooling import with_last_window
 from magmath.nn.windows import same_pads
@@ -41,7 +41,9 @@ def _each(call: OnnxCall, name: str, space: int) -> tuple[int, ...]:
     return tuple(call.get(name) or [1] * space)
 
 
-def _convolution(call: OnnxCall, x: Value, weight: Value, bias: Value = None) -> mm.Array:
+def _convolution(
+    call: OnnxCall, x: OnnxValue, weight: OnnxValue, bias: OnnxValue = None
+) -> mm.Array:
     space = x.ndim - 2
     return f.conv(
         mm.asarray(x),
@@ -54,7 +56,9 @@ def _convolution(call: OnnxCall, x: Value, weight: Value, bias: Value = None) ->
     )
 
 
-def _transposed(call: OnnxCall, x: Value, weight: Value, bias: Value = None) -> mm.Array:
+def _transposed(
+    call: OnnxCall, x: OnnxValue, weight: OnnxValue, bias: OnnxValue = None
+) -> mm.Array:
     space, kernel = x.ndim - 2, weight.shape[2:]
     strides, dilations = _each(call, "strides", space), _each(call, "dilations", space)
     added = list(call.get("output_padding") or [0] * space)
@@ -91,7 +95,7 @@ def _transposed(call: OnnxCall, x: Value, weight: Value, bias: Value = None) -> 
     return result
 
 
-def _window(call: OnnxCall, x: Value) -> tuple[tuple[int, ...], dict[str, Any], Pairs, Any]:
+def _window(call: OnnxCall, x: OnnxValue) -> tuple[tuple[int, ...], dict[str, Any], Pairs, Any]:
     """Return kernel, stride, padding and dilation of a pooling, with the padding of a last window
     that begins within the image or the padding before it."""
     kernel = tuple(call.get("kernel_shape"))
@@ -104,7 +108,7 @@ def _window(call: OnnxCall, x: Value) -> tuple[tuple[int, ...], dict[str, Any], 
     return kernel, {"stride": stride, "dilation": dilation}, ends, pads
 
 
-def _max_pool(call: OnnxCall, x: Value) -> mm.Array:
+def _max_pool(call: OnnxCall, x: OnnxValue) -> mm.Array:
     if call.outputs > 1:
         raise call.unsupported("with positions of the maxima is not available")
     kernel, options, pads, _ = _window(call, x)
@@ -113,7 +117,7 @@ def _max_pool(call: OnnxCall, x: Value) -> mm.Array:
     return f.max_pool(padded, kernel, **options)
 
 
-def _average_pool(call: OnnxCall, x: Value) -> mm.Array:
+def _average_pool(call: OnnxCall, x: OnnxValue) -> mm.Array:
     kernel, options, pads, counted = _window(call, x)
     fits = all(max(pair) <= k // 2 for pair, k in zip(pads, kernel, strict=True))
     if pads == counted and fits and set(options["dilation"]) == {1}:
@@ -131,7 +135,7 @@ def _average_pool(call: OnnxCall, x: Value) -> mm.Array:
 
 
 def _window_sums(
-    x: Value, kernel: tuple[int, ...], options: dict[str, Any], pads: Pairs
+    x: OnnxValue, kernel: tuple[int, ...], options: dict[str, Any], pads: Pairs
 ) -> mm.Array:
     """Return the sum of each window of images, padded by zeros."""
     padded = mm.pad(mm.asarray(x), [(0, 0), (0, 0), *pads])
@@ -146,22 +150,22 @@ def _window_sums(
     return mm.sum(chosen, axis=tuple(range(x.ndim, chosen.ndim)))
 
 
-def _power_pool(call: OnnxCall, x: Value) -> mm.Array:
+def _power_pool(call: OnnxCall, x: OnnxValue) -> mm.Array:
     kernel, options, pads, _ = _window(call, x)
     p = call.get("p", 2)
     return mm.pow(_window_sums(mm.pow(mm.abs(x), p), kernel, options, pads), 1.0 / p)
 
 
-def _space(x: Value) -> tuple[int, ...]:
+def _space(x: OnnxValue) -> tuple[int, ...]:
     return tuple(range(2, x.ndim))
 
 
-def _global_power_pool(call: OnnxCall, x: Value) -> mm.Array:
+def _global_power_pool(call: OnnxCall, x: OnnxValue) -> mm.Array:
     p = call.get("p", 2)
     return mm.pow(mm.sum(mm.pow(mm.abs(x), p), axis=_space(x), keepdims=True), 1.0 / p)
 
 
-def _global_average(call: OnnxCall, x: Value) -> Value:
+def _global_average(call: OnnxCall, x: OnnxValue) -> OnnxValue:
     return mm.sum(x, axis=_space(x), keepdims=True) * (1.0 / prod(x.shape[2:]))
 
 

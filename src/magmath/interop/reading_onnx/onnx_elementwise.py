@@ -10,8 +10,8 @@ import numpy as np
 import magmath as mm
 from magmath.interop.reading_onnx.onnx_call import (
     OnnxCall,
+    OnnxValue,
     Operator,
-    Value,
     axes_of,
     dtype_of,
     folded,
@@ -20,14 +20,14 @@ from magmath.interop.reading_onnx.onnx_call import (
 from magmath.nn import functional as f
 
 
-def _divide(call: OnnxCall, x: Value, y: Value) -> mm.Array:
+def _divide(call: OnnxCall, x: OnnxValue, y: OnnxValue) -> mm.Array:
     if np.dtype(str(x.dtype)).kind in "iu":  # rounds towards zero
         quotient = mm.floor_divide(x, y)
         return quotient + mm.astype((quotient < 0) & (quotient * y != x), x.dtype)
     return mm.divide(x, y)
 
 
-def _power(call: OnnxCall, x: Value, y: Value) -> mm.Array:
+def _power(call: OnnxCall, x: OnnxValue, y: OnnxValue) -> mm.Array:
     if y.dtype == x.dtype:
         return mm.power(x, y)
     if not (x.dtype.is_floating or y.dtype.is_floating):
@@ -35,30 +35,30 @@ def _power(call: OnnxCall, x: Value, y: Value) -> mm.Array:
     return mm.astype(mm.power(mm.astype(x, mm.float64), mm.astype(y, mm.float64)), x.dtype)
 
 
-def _remainder(call: OnnxCall, x: Value, y: Value) -> mm.Array:
+def _remainder(call: OnnxCall, x: OnnxValue, y: OnnxValue) -> mm.Array:
     return mm.fmod(x, y) if call.get("fmod", 0) else mm.remainder(x, y)
 
 
-def _shift(call: OnnxCall, x: Value, y: Value) -> mm.Array:
+def _shift(call: OnnxCall, x: OnnxValue, y: OnnxValue) -> mm.Array:
     left = call.get("direction") == "LEFT"
     return mm.bitwise_left_shift(x, y) if left else mm.bitwise_right_shift(x, y)
 
 
-def _is_infinite(call: OnnxCall, x: Value) -> Value:
+def _is_infinite(call: OnnxCall, x: OnnxValue) -> OnnxValue:
     negative, positive = call.get("detect_negative", 1), call.get("detect_positive", 1)
     if not (negative or positive):
         return mm.zeros(x.shape, dtype=mm.bool)
     return mm.isinf(x) & ((x > 0) if not negative else (x < 0) if not positive else (x == x))
 
 
-def _mean(call: OnnxCall, *operands: Value) -> mm.Array:
+def _mean(call: OnnxCall, *operands: OnnxValue) -> mm.Array:
     total = operands[0]
     for x in operands[1:]:
         total = total + x
     return mm.divide(total, mm.asarray(len(operands), dtype=total.dtype))
 
 
-def _clip(call: OnnxCall, x: Value, low: Value = None, high: Value = None) -> mm.Array:
+def _clip(call: OnnxCall, x: OnnxValue, low: OnnxValue = None, high: OnnxValue = None) -> mm.Array:
     low, high = (
         call.get(name) if given is None else given for name, given in (("min", low), ("max", high))
     )
@@ -71,14 +71,14 @@ def _clip(call: OnnxCall, x: Value, low: Value = None, high: Value = None) -> mm
     return mm.asarray(x)
 
 
-def _cast(call: OnnxCall, x: Value) -> mm.Array:
+def _cast(call: OnnxCall, x: OnnxValue) -> mm.Array:
     return mm.astype(mm.asarray(x), dtype_of(call.get("to")))
 
 
 def _along_one_axis(function: Callable[..., mm.Array]) -> Operator:
     """Return a function along one axis, or, before version 13, along all axes from one on."""
 
-    def operator(call: OnnxCall, x: Value) -> mm.Array:
+    def operator(call: OnnxCall, x: OnnxValue) -> mm.Array:
         if call.opset >= 13:
             return function(x, axis=call.get("axis", -1))
         axis = call.get("axis", 1) % x.ndim
@@ -96,35 +96,35 @@ def _hardmax(x: mm.Array, axis: int) -> mm.Array:
     return mm.astype(mm.reshape(mm.arange(x.shape[axis]), tuple(shape)) == largest, x.dtype)
 
 
-def _hard_sigmoid(call: OnnxCall, x: Value) -> mm.Array:
+def _hard_sigmoid(call: OnnxCall, x: OnnxValue) -> mm.Array:
     return mm.clip(call.get("alpha", 0.2) * x + call.get("beta", 0.5), 0.0, 1.0)
 
 
-def _elu(call: OnnxCall, x: Value) -> mm.Array:
+def _elu(call: OnnxCall, x: OnnxValue) -> mm.Array:
     return f.elu(x, call.get("alpha", 1.0))
 
 
-def _selu(call: OnnxCall, x: Value) -> Value:
+def _selu(call: OnnxCall, x: OnnxValue) -> OnnxValue:
     alpha, gamma = call.get("alpha", 1.6732632423543772), call.get("gamma", 1.0507009873554805)
     return gamma * f.elu(x, alpha)
 
 
-def _threshold_relu(call: OnnxCall, x: Value) -> mm.Array:
+def _threshold_relu(call: OnnxCall, x: OnnxValue) -> mm.Array:
     return mm.where(x > call.get("alpha", 1.0), x, mm.zeros_like(x))
 
 
-def _shrink(call: OnnxCall, x: Value) -> mm.Array:
+def _shrink(call: OnnxCall, x: OnnxValue) -> mm.Array:
     limit, bias = call.get("lambd", 0.5), call.get("bias", 0.0)
     zero = mm.zeros_like(x)
     small = mm.where(x < -limit, mm.astype(x + bias, x.dtype), zero)
     return mm.where(x > limit, mm.astype(x - bias, x.dtype), small)
 
 
-def _prelu(call: OnnxCall, x: Value, slope: Value) -> mm.Array:
+def _prelu(call: OnnxCall, x: OnnxValue, slope: OnnxValue) -> mm.Array:
     return mm.where(x < 0, x * slope, x)
 
 
-def _quantize(call: OnnxCall, x: Value, scale: Value, zero: Value = None) -> mm.Array:
+def _quantize(call: OnnxCall, x: OnnxValue, scale: OnnxValue, zero: OnnxValue = None) -> mm.Array:
     given = call.get("output_dtype", 0)
     kind = dtype_of(given) if given else mm.uint8 if zero is None else zero.dtype
     limits = mm.iinfo(kind)
@@ -135,7 +135,9 @@ def _quantize(call: OnnxCall, x: Value, scale: Value, zero: Value = None) -> mm.
     return mm.astype(mm.clip(values, float(limits.min), float(limits.max)), kind)
 
 
-def _dequantize(call: OnnxCall, x: Value, scale: Value, zero: Value = None) -> Value:
+def _dequantize(
+    call: OnnxCall, x: OnnxValue, scale: OnnxValue, zero: OnnxValue = None
+) -> OnnxValue:
     values = mm.astype(mm.asarray(x), mm.int32)
     if zero is not None:
         values = values - mm.astype(_along(call, x, zero), mm.int32)
@@ -146,7 +148,7 @@ def _dequantize(call: OnnxCall, x: Value, scale: Value, zero: Value = None) -> V
     )
 
 
-def _along(call: OnnxCall, x: Value, values: Value) -> mm.Array:
+def _along(call: OnnxCall, x: OnnxValue, values: OnnxValue) -> mm.Array:
     """Return one value, or one for each index along the axis of quantization, as an operand of
     x."""
     if call.get("block_size", 0):
@@ -158,7 +160,7 @@ def _along(call: OnnxCall, x: Value, values: Value) -> mm.Array:
     return mm.reshape(values, (-1, *[1] * (x.ndim - axis - 1)))
 
 
-def _relu(x: Value) -> mm.Array:
+def _relu(x: OnnxValue) -> mm.Array:
     x = mm.asarray(x)
     return mm.relu(x) if x.dtype.is_floating else mm.maximum(x, mm.zeros((), dtype=x.dtype))
 

@@ -17,10 +17,10 @@ from onnx.reference import ReferenceEvaluator
 
 import magmath as mm
 from magmath.errors import MagmathError
-from magmath.interop.reading_onnx.onnx_call import OnnxCall, Operator, Value, dtype_of
+from magmath.interop.reading_onnx.onnx_call import OnnxCall, OnnxValue, Operator, dtype_of
 from magmath.interop.reading_onnx.onnx_operators import OPERATORS
 
-Values = dict[str, Value]
+OnnxValues = dict[str, OnnxValue]
 SETTINGS: dict[str, tuple[int, ...]] = {
     "Clip": (1, 2), "Dropout": (1, 2), "OneHot": (1, 2), "Pad": (1, 2, 3), "Range": (0, 1, 2),
     "Resize": (1, 2, 3), "Upsample": (1,), "QuantizeLinear": (1, 2), "DequantizeLinear": (1, 2),
@@ -61,13 +61,13 @@ class _Node:
         inner = [name for graph in self.graphs for name in graph.free]
         return [*filter(None, self.inputs), *inner]
 
-    def can_fold(self, operands: Sequence[Value]) -> bool:
+    def can_fold(self, operands: Sequence[OnnxValue]) -> bool:
         """Return True if constants and shapes alone determine the results."""
         if self.call.operator in _NEVER_FOLDED or not operands:
             return False
         return all(x is None or isinstance(x, np.ndarray) for x in operands)
 
-    def fold(self, operands: Sequence[Value]) -> list[Value]:
+    def fold(self, operands: Sequence[OnnxValue]) -> list[OnnxValue]:
         """Return the results of operands of NumPy, as arrays of NumPy."""
         if self._reference is None:
             given, made = (
@@ -93,7 +93,7 @@ class OnnxGraph:
         stored = {tensor.name: tensor for tensor in proto.initializer}
         self.inputs = [value.name for value in proto.input if value.name not in stored]
         held = set(variables)
-        self._constants: Values = {
+        self._constants: OnnxValues = {
             name: stored_array(tensor) for name, tensor in stored.items() if name not in held
         }
         self._nodes: list[_Node] = []
@@ -135,15 +135,15 @@ class OnnxGraph:
         return found[::-1]
 
     def run(
-        self, outer: Mapping[str, Value], inputs: Sequence[Value], training: bool
-    ) -> list[Value]:
+        self, outer: Mapping[str, OnnxValue], inputs: Sequence[OnnxValue], training: bool
+    ) -> list[OnnxValue]:
         """Return the outputs; `outer` are the values that the graph reads from around it."""
-        values: Values = {**outer, **self._constants}
+        values: OnnxValues = {**outer, **self._constants}
         values |= zip(self.inputs, inputs, strict=True)
         for node, done in zip(self._nodes, self._last_uses, strict=True):
             operands = [values[name] if name else None for name in node.inputs]
             if node.can_fold(operands):
-                results: Sequence[Value] = node.fold(operands)
+                results: Sequence[OnnxValue] = node.fold(operands)
             else:
                 results = _results(node, operands, values, training)
             values |= zip(node.outputs, results, strict=False)
@@ -153,9 +153,9 @@ class OnnxGraph:
 
 
 def _results(
-    node: _Node, operands: Sequence[Value], values: Values, training: bool
-) -> Sequence[Value]:
-    def run_graph(graph: OnnxGraph, *inputs: Value) -> list[Value]:
+    node: _Node, operands: Sequence[OnnxValue], values: OnnxValues, training: bool
+) -> Sequence[OnnxValue]:
+    def run_graph(graph: OnnxGraph, *inputs: OnnxValue) -> list[OnnxValue]:
         return graph.run(values, inputs, training)
 
     call = replace(node.call, training=training, run_graph=run_graph)
@@ -164,17 +164,17 @@ def _results(
     return _as_tuple(node.operator(call, *operands))
 
 
-def _as_tuple(results: Any) -> tuple[Value, ...]:
+def _as_tuple(results: Any) -> tuple[OnnxValue, ...]:
     return results if isinstance(results, tuple) else (results,)
 
 
-def stored_array(tensor: onnx.TensorProto) -> Value:
+def stored_array(tensor: onnx.TensorProto) -> OnnxValue:
     """Return the values of a tensor: an array of NumPy, which has no bfloat16, or an `Array`."""
     dtype_of(tensor.data_type)
     return _own(numpy_helper.to_array(tensor))
 
 
-def _own(values: Any) -> Value:
+def _own(values: Any) -> OnnxValue:
     return mm.asarray(values) if values.dtype.name == "bfloat16" else values
 
 

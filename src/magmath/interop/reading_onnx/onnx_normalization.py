@@ -5,12 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import magmath as mm
-from magmath.interop.reading_onnx.onnx_call import OnnxCall, Operator, Value, axes_of
+from magmath.interop.reading_onnx.onnx_call import OnnxCall, OnnxValue, Operator, axes_of
 from magmath.nn import functional as f
 
 
 def _batch_norm(
-    call: OnnxCall, x: Value, scale: Value, bias: Value, mean: Value, variance: Value
+    call: OnnxCall,
+    x: OnnxValue,
+    scale: OnnxValue,
+    bias: OnnxValue,
+    mean: OnnxValue,
+    variance: OnnxValue,
 ) -> Any:
     epsilon, momentum = call.get("epsilon", 1e-5), call.get("momentum", 0.9)
     if not (call.get("training_mode", 0) or call.training):
@@ -28,7 +33,7 @@ def _batch_norm(
     return (outputs, *kept)
 
 
-def _layer_norm(call: OnnxCall, x: Value, scale: Value, bias: Value = None) -> Any:
+def _layer_norm(call: OnnxCall, x: OnnxValue, scale: OnnxValue, bias: OnnxValue = None) -> Any:
     axes = _last_axes(call, x)
     if call.outputs == 1 and x.dtype.itemsize >= 4:
         return f.layer_norm(x, x.shape[axes[0] :], scale, bias, call.get("epsilon", 1e-5))
@@ -42,20 +47,20 @@ def _layer_norm(call: OnnxCall, x: Value, scale: Value, bias: Value = None) -> A
     return (result if bias is None else result + bias, mean, inverse)
 
 
-def _rms_norm(call: OnnxCall, x: Value, scale: Value) -> mm.Array:
+def _rms_norm(call: OnnxCall, x: OnnxValue, scale: OnnxValue) -> mm.Array:
     axes = _last_axes(call, x)
     return f.rms_norm(x, x.shape[axes[0] :], scale, call.get("epsilon", 1e-5))
 
 
-def _last_axes(call: OnnxCall, x: Value) -> tuple[int, ...]:
+def _last_axes(call: OnnxCall, x: OnnxValue) -> tuple[int, ...]:
     return tuple(range(call.get("axis", -1) % x.ndim, x.ndim))
 
 
-def _instance_norm(call: OnnxCall, x: Value, scale: Value, bias: Value) -> mm.Array:
+def _instance_norm(call: OnnxCall, x: OnnxValue, scale: OnnxValue, bias: OnnxValue) -> mm.Array:
     return f.instance_norm(x, scale, bias, call.get("epsilon", 1e-5))
 
 
-def _group_norm(call: OnnxCall, x: Value, scale: Value, bias: Value) -> mm.Array:
+def _group_norm(call: OnnxCall, x: OnnxValue, scale: OnnxValue, bias: OnnxValue) -> mm.Array:
     groups = call.get("num_groups")
     if call.opset < 21 and scale.shape[0] == groups != x.shape[1]:  # a factor for each group
         size = x.shape[1] // groups
@@ -63,7 +68,7 @@ def _group_norm(call: OnnxCall, x: Value, scale: Value, bias: Value) -> mm.Array
     return f.group_norm(x, groups, scale, bias, call.get("epsilon", 1e-5))
 
 
-def _local_response_norm(call: OnnxCall, x: Value) -> Value:
+def _local_response_norm(call: OnnxCall, x: OnnxValue) -> OnnxValue:
     size = call.get("size")
     pads = [(0, 0), ((size - 1) // 2, size // 2), *[(0, 0)] * (x.ndim - 2)]
     windows = mm.sliding_window_view(mm.pad(mm.square(x), pads), size, axis=1)
@@ -72,14 +77,14 @@ def _local_response_norm(call: OnnxCall, x: Value) -> Value:
     return x / mm.pow(scale, call.get("beta", 0.75))
 
 
-def _power_norm(call: OnnxCall, x: Value) -> mm.Array:
+def _power_norm(call: OnnxCall, x: OnnxValue) -> mm.Array:
     axis, p = call.get("axis", -1), call.get("p", 2)
     total = mm.sum(mm.pow(mm.abs(x), p), axis=axis, keepdims=True)
     norm = mm.pow(total, 1.0 / p)
     return mm.where(norm == 0, mm.zeros_like(x), x / mm.where(norm == 0, 1.0, norm))
 
 
-def _standardized(call: OnnxCall, x: Value) -> Value:
+def _standardized(call: OnnxCall, x: OnnxValue) -> OnnxValue:
     axes = axes_of(call.get("axes", (0, 2, 3)), x.ndim)
     centred = x - mm.mean(x, axis=axes, keepdims=True)
     deviation = mm.sqrt(mm.mean(mm.square(centred), axis=axes, keepdims=True))

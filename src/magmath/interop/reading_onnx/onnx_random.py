@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 
 import magmath as mm
-from magmath.interop.reading_onnx.onnx_call import OnnxCall, Operator, Value, dtype_of
+from magmath.interop.reading_onnx.onnx_call import OnnxCall, OnnxValue, Operator, dtype_of
 from magmath.nn import functional as f
 
 
-def _dropout(call: OnnxCall, x: Value, ratio: Value = None, training: Value = None) -> Any:
+def _dropout(
+    call: OnnxCall, x: OnnxValue, ratio: OnnxValue = None, training: OnnxValue = None
+) -> Any:
     rate = call.number("ratio", ratio, 0.5)
     active = call.training if training is None else bool(np.asarray(training))
     if not active or rate == 0.0:
@@ -23,7 +25,7 @@ def _dropout(call: OnnxCall, x: Value, ratio: Value = None, training: Value = No
 def _random(kind: str, like: bool) -> Operator:
     """Return an operator that draws numbers, of a given shape or of that of its operand."""
 
-    def operator(call: OnnxCall, x: Value = None) -> mm.Array:
+    def operator(call: OnnxCall, x: OnnxValue = None) -> mm.Array:
         shape = x.shape if like else tuple(call.get("shape"))
         given = call.get("dtype")
         dtype = dtype_of(given) if given else x.dtype if like else mm.float32
@@ -37,7 +39,7 @@ def _random(kind: str, like: bool) -> Operator:
     return operator
 
 
-def _bernoulli(call: OnnxCall, x: Value) -> mm.Array:
+def _bernoulli(call: OnnxCall, x: OnnxValue) -> mm.Array:
     given = call.get("dtype")
     drawn = mm.random.uniform(0.0, 1.0, x.shape) < x
     return mm.astype(drawn, dtype_of(given) if given else x.dtype)

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 import magmath as mm
-from magmath.interop.reading_onnx.onnx_call import OnnxCall, Operator, Value
-from magmath.nn.recurrence import State, lstm_step
+from magmath.interop.reading_onnx.onnx_call import OnnxCall, OnnxValue, Operator
+from magmath.nn.recurrence import RecurrentState, lstm_step
 
-Step = Callable[[State, mm.Array], State]
+RecurrentStep = Callable[[RecurrentState, mm.Array], RecurrentState]
 
 
 def _recurrent(kind: str) -> Operator:
@@ -20,14 +20,14 @@ def _recurrent(kind: str) -> Operator:
 
     def operator(
         call: OnnxCall,
-        x: Value,
-        w: Value,
-        r: Value,
-        b: Value = None,
-        lengths: Value = None,
-        hidden: Value = None,
-        cell: Value = None,
-        peepholes: Value = None,
+        x: OnnxValue,
+        w: OnnxValue,
+        r: OnnxValue,
+        b: OnnxValue = None,
+        lengths: OnnxValue = None,
+        hidden: OnnxValue = None,
+        cell: OnnxValue = None,
+        peepholes: OnnxValue = None,
     ) -> tuple[mm.Array, ...]:
         x = mm.asarray(x)
         batch_first = call.get("layout", 0)
@@ -51,7 +51,7 @@ def _recurrent(kind: str) -> Operator:
             step = _CELLS[kind](call, mm.matrix_transpose(of_hidden), own, p, d)
             backwards = d == 1 or call.get("direction") == "reverse"
 
-            def scanned(states: State, row: mm.Array, step: Step = step) -> Any:
+            def scanned(states: RecurrentState, row: mm.Array, step: RecurrentStep = step) -> Any:
                 following = step(states, row)
                 return following, following[0]
 
@@ -80,7 +80,7 @@ def _in_order(kind: str, rows: mm.Array) -> mm.Array:
     return mm.concat([enter, keep, new, leave])
 
 
-def _check(call: OnnxCall, x: mm.Array, lengths: Value, kind: str) -> None:
+def _check(call: OnnxCall, x: mm.Array, lengths: OnnxValue, kind: str) -> None:
     if lengths is not None and (np.asarray(lengths) != x.shape[0]).any():
         raise call.unsupported("with sequences of several lengths is not available")
     for name in ("clip", "input_forget"):
@@ -96,7 +96,9 @@ def _check(call: OnnxCall, x: mm.Array, lengths: Value, kind: str) -> None:
         raise call.unsupported(f"with the activations {given} is not available; use {usual}")
 
 
-def _rnn(call: OnnxCall, r: mm.Array, bias: mm.Array, peepholes: Any, direction: int) -> Step:
+def _rnn(
+    call: OnnxCall, r: mm.Array, bias: mm.Array, peepholes: Any, direction: int
+) -> RecurrentStep:
     names = call.get("activations") or ["Tanh"]
     functions = {"Tanh": mm.tanh, "Relu": mm.relu, "Sigmoid": mm.sigmoid}
     name = names[direction % len(names)].capitalize()
@@ -105,12 +107,14 @@ def _rnn(call: OnnxCall, r: mm.Array, bias: mm.Array, peepholes: Any, direction:
     return lambda states, row: (functions[name](row + states[0] @ r + bias),)
 
 
-def _gru(call: OnnxCall, r: mm.Array, bias: mm.Array, peepholes: Any, direction: int) -> Step:
+def _gru(
+    call: OnnxCall, r: mm.Array, bias: mm.Array, peepholes: Any, direction: int
+) -> RecurrentStep:
     units = r.shape[0]
     two = slice(0, 2 * units)
     late = slice(2 * units, None)
 
-    def step(states: State, row: mm.Array) -> State:
+    def step(states: RecurrentState, row: mm.Array) -> RecurrentState:
         (hidden,) = states
         gates = mm.sigmoid(row[..., two] + hidden @ r[:, two] + bias[two])
         update, reset = gates[..., :units], gates[..., units:]
@@ -124,12 +128,14 @@ def _gru(call: OnnxCall, r: mm.Array, bias: mm.Array, peepholes: Any, direction:
     return step
 
 
-def _lstm(call: OnnxCall, r: mm.Array, bias: mm.Array, peepholes: Any, direction: int) -> Step:
+def _lstm(
+    call: OnnxCall, r: mm.Array, bias: mm.Array, peepholes: Any, direction: int
+) -> RecurrentStep:
     units, seen = r.shape[0], None
     if peepholes is not None:
         seen = [peepholes[i * units : (i + 1) * units] for i in (0, 2, 1)]
     return lambda state, row: lstm_step(row, state[0] @ r + bias, state, seen)
 
 
-_CELLS: dict[str, Callable[..., Step]] = {"RNN": _rnn, "GRU": _gru, "LSTM": _lstm}
+_CELLS: dict[str, Callable[..., RecurrentStep]] = {"RNN": _rnn, "GRU": _gru, "LSTM": _lstm}
 RECURRENT: dict[str, Operator] = {kind: _recurrent(kind) for kind in _CELLS}

@@ -7,7 +7,7 @@ from math import inf
 from typing import Any
 
 import magmath as mm
-from magmath.interop.reading_onnx.onnx_call import OnnxCall, Operator, Value, axes_of, plain
+from magmath.interop.reading_onnx.onnx_call import OnnxCall, OnnxValue, Operator, axes_of, plain
 
 
 def _reduction(
@@ -19,7 +19,7 @@ def _reduction(
             largest number of a type
     """
 
-    def operator(call: OnnxCall, x: Value, axes: Value = None) -> mm.Array:
+    def operator(call: OnnxCall, x: OnnxValue, axes: OnnxValue = None) -> mm.Array:
         given = call.numbers("axes", axes)
         if not given and call.get("noop_with_empty_axes", 0):
             axis: tuple[int, ...] = ()
@@ -56,7 +56,7 @@ def _log_sum(x: Any, axis: Any, keepdims: bool) -> mm.Array:
 
 
 def _arg(function: Callable[..., mm.Array]) -> Operator:
-    def operator(call: OnnxCall, x: Value) -> Value:
+    def operator(call: OnnxCall, x: OnnxValue) -> OnnxValue:
         axis, keep = call.get("axis", 0), bool(call.get("keepdims", 1))
         if not call.get("select_last_index", 0):
             return mm.astype(function(x, axis=axis, keepdims=keep), mm.int64, copy=False)
@@ -66,7 +66,7 @@ def _arg(function: Callable[..., mm.Array]) -> Operator:
     return operator
 
 
-def _top(call: OnnxCall, x: Value, k: Value = None) -> tuple[mm.Array, mm.Array]:
+def _top(call: OnnxCall, x: OnnxValue, k: OnnxValue = None) -> tuple[mm.Array, mm.Array]:
     axis, count = call.get("axis", -1), int(call.number("k", k))
     order = mm.argsort(x, axis=axis, descending=bool(call.get("largest", 1)), stable=True)
     chosen = mm.take(order, mm.arange(count), axis=axis)
@@ -76,7 +76,7 @@ def _top(call: OnnxCall, x: Value, k: Value = None) -> tuple[mm.Array, mm.Array]
 def _running(function: Callable[..., mm.Array]) -> Operator:
     """Return running sums or products, also from the end, also without the element itself."""
 
-    def operator(call: OnnxCall, x: Value, axis: Value) -> mm.Array:
+    def operator(call: OnnxCall, x: OnnxValue, axis: OnnxValue) -> mm.Array:
         along = int(call.number("axis", axis)) % x.ndim
         reverse = call.get("reverse", 0)
         x = mm.flip(x, along) if reverse else mm.asarray(x)
@@ -91,7 +91,7 @@ def _running(function: Callable[..., mm.Array]) -> Operator:
     return operator
 
 
-def _general_product(call: OnnxCall, a: Value, b: Value, c: Value = None) -> mm.Array:
+def _general_product(call: OnnxCall, a: OnnxValue, b: OnnxValue, c: OnnxValue = None) -> mm.Array:
     a, b = mm.asarray(a), mm.asarray(b)
     a = mm.matrix_transpose(a) if call.get("transA", 0) else a
     b = mm.matrix_transpose(b) if call.get("transB", 0) else b
@@ -102,7 +102,7 @@ def _general_product(call: OnnxCall, a: Value, b: Value, c: Value = None) -> mm.
     return product + (c if beta == 1.0 else mm.astype(beta * mm.asarray(c), a.dtype, copy=False))
 
 
-def _einsum(call: OnnxCall, *operands: Value) -> mm.Array:
+def _einsum(call: OnnxCall, *operands: OnnxValue) -> mm.Array:
     return mm.einsum(call.get("equation"), *operands)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import magmath as mm
-from magmath.interop.reading_onnx.onnx_call import OnnxCall, Operator, Value, axes_of
+from magmath.interop.reading_onnx.onnx_call import OnnxCall, OnnxValue, Operator, axes_of
 from magmath.nn import functional as f
 from magmath.nn import grid_sampling
 from magmath.nn.interpolation_weights import CUBIC, interpolation_weights
@@ -17,8 +17,12 @@ from magmath.nn.resampling import weighted_along
 
 
 def _resize(
-    call: OnnxCall, x: Value, roi: Value = None, scales: Value = None, sizes: Value = None
-) -> Value:
+    call: OnnxCall,
+    x: OnnxValue,
+    roi: OnnxValue = None,
+    scales: OnnxValue = None,
+    sizes: OnnxValue = None,
+) -> OnnxValue:
     if call.opset < 11:  # (x, scales)
         roi, scales = None, roi
     axes = axes_of(call.get("axes"), x.ndim)
@@ -84,7 +88,7 @@ _ROUNDINGS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _grid_sampled(call: OnnxCall, x: Value, grid: Value) -> mm.Array:
+def _grid_sampled(call: OnnxCall, x: OnnxValue, grid: OnnxValue) -> mm.Array:
     mode = {"linear": "bilinear"}.get(call.get("mode", "linear"), call.get("mode"))
     if mode not in grid_sampling.MODES:
         raise call.unsupported(f"with mode {mode} is not available; bilinear is")

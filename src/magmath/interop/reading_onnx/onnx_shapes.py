@@ -7,33 +7,33 @@ from typing import Any
 import numpy as np
 
 import magmath as mm
-from magmath.interop.reading_onnx.onnx_call import OnnxCall, Operator, Value, axes_of, dtype_of
+from magmath.interop.reading_onnx.onnx_call import OnnxCall, OnnxValue, Operator, axes_of, dtype_of
 
 
-def _reshape(call: OnnxCall, x: Value, shape: Value = None) -> mm.Array:
+def _reshape(call: OnnxCall, x: OnnxValue, shape: OnnxValue = None) -> mm.Array:
     given = call.numbers("shape", shape) or []
     if not call.get("allowzero", 0):
         given = [x.shape[i] if n == 0 else n for i, n in enumerate(given)]
     return mm.reshape(x, tuple(given))
 
 
-def _flatten(call: OnnxCall, x: Value) -> mm.Array:
+def _flatten(call: OnnxCall, x: OnnxValue) -> mm.Array:
     axis = call.get("axis", 1)
     rows = int(np.prod(x.shape[: axis if axis >= 0 else axis + x.ndim]))
     return mm.reshape(x, (rows, x.size // rows if rows else -1))
 
 
-def _transpose(call: OnnxCall, x: Value) -> mm.Array:
+def _transpose(call: OnnxCall, x: OnnxValue) -> mm.Array:
     return mm.permute_dims(x, tuple(call.get("perm") or range(x.ndim)[::-1]))
 
 
-def _squeeze(call: OnnxCall, x: Value, axes: Value = None) -> mm.Array:
+def _squeeze(call: OnnxCall, x: OnnxValue, axes: OnnxValue = None) -> mm.Array:
     given = call.numbers("axes", axes)
     chosen = [i for i, n in enumerate(x.shape) if n == 1] if given is None else given
     return mm.squeeze(x, tuple(chosen))
 
 
-def _unsqueeze(call: OnnxCall, x: Value, axes: Value = None) -> mm.Array:
+def _unsqueeze(call: OnnxCall, x: OnnxValue, axes: OnnxValue = None) -> mm.Array:
     given = call.numbers("axes", axes) or []
     ndim = x.ndim + len(given)
     for axis in sorted(axes_of(given, ndim)):
@@ -41,11 +41,11 @@ def _unsqueeze(call: OnnxCall, x: Value, axes: Value = None) -> mm.Array:
     return mm.asarray(x)
 
 
-def _concat(call: OnnxCall, *operands: Value) -> mm.Array:
+def _concat(call: OnnxCall, *operands: OnnxValue) -> mm.Array:
     return mm.concat(list(operands), axis=call.get("axis", 1))
 
 
-def _split(call: OnnxCall, x: Value, sizes: Value = None) -> tuple[mm.Array, ...]:
+def _split(call: OnnxCall, x: OnnxValue, sizes: OnnxValue = None) -> tuple[mm.Array, ...]:
     axis = call.get("axis", 0) % x.ndim
     given = call.numbers("split", sizes)
     if given is None:  # equal parts, of which the last one may be smaller
@@ -59,11 +59,11 @@ def _split(call: OnnxCall, x: Value, sizes: Value = None) -> tuple[mm.Array, ...
 
 def _slice(
     call: OnnxCall,
-    x: Value,
-    starts: Value = None,
-    ends: Value = None,
-    axes: Value = None,
-    steps: Value = None,
+    x: OnnxValue,
+    starts: OnnxValue = None,
+    ends: OnnxValue = None,
+    axes: OnnxValue = None,
+    steps: OnnxValue = None,
 ) -> mm.Array:
     first, last = call.numbers("starts", starts) or [], call.numbers("ends", ends) or []
     chosen = axes_of(call.numbers("axes", axes) or range(len(first)), x.ndim)
@@ -78,37 +78,39 @@ def _slice(
     return mm.asarray(x[tuple(key)])
 
 
-def _gather(call: OnnxCall, x: Value, indices: Value) -> mm.Array:
+def _gather(call: OnnxCall, x: OnnxValue, indices: OnnxValue) -> mm.Array:
     axis = call.get("axis", 0) % x.ndim
     return mm.take(x, _from_front(indices, x.shape[axis]), axis=axis)
 
 
-def _gather_elements(call: OnnxCall, x: Value, indices: Value) -> mm.Array:
+def _gather_elements(call: OnnxCall, x: OnnxValue, indices: OnnxValue) -> mm.Array:
     axis = call.get("axis", 0) % x.ndim
     key: list[Any] = [_range_along(n, d, x.ndim) for d, n in enumerate(indices.shape)]
     key[axis] = _from_front(indices, x.shape[axis])
     return mm.asarray(x)[tuple(key)]
 
 
-def _gather_nd(call: OnnxCall, x: Value, indices: Value) -> mm.Array:
+def _gather_nd(call: OnnxCall, x: OnnxValue, indices: OnnxValue) -> mm.Array:
     batch = call.get("batch_dims", 0)
     ndim = indices.ndim - 1
     before = [_range_along(n, d, ndim) for d, n in enumerate(indices.shape[:batch])]
     return mm.asarray(x)[(*before, *_columns(indices))]
 
 
-def _scatter_elements(call: OnnxCall, x: Value, indices: Value, updates: Value) -> mm.Array:
+def _scatter_elements(
+    call: OnnxCall, x: OnnxValue, indices: OnnxValue, updates: OnnxValue
+) -> mm.Array:
     axis = call.get("axis", 0) % x.ndim
     key: list[Any] = [_range_along(n, d, x.ndim) for d, n in enumerate(indices.shape)]
     key[axis] = _from_front(indices, x.shape[axis])
     return _updated(call, x, tuple(key), updates)
 
 
-def _scatter_nd(call: OnnxCall, x: Value, indices: Value, updates: Value) -> mm.Array:
+def _scatter_nd(call: OnnxCall, x: OnnxValue, indices: OnnxValue, updates: OnnxValue) -> mm.Array:
     return _updated(call, x, _columns(indices), updates)
 
 
-def _updated(call: OnnxCall, x: Value, key: tuple[Any, ...], updates: Value) -> mm.Array:
+def _updated(call: OnnxCall, x: OnnxValue, key: tuple[Any, ...], updates: OnnxValue) -> mm.Array:
     """Return a copy of x with updates at indices, combined as the attribute `reduction` says."""
     result = mm.copy(mm.asarray(x))
     reduction = call.get("reduction", "none")
@@ -122,7 +124,7 @@ def _updated(call: OnnxCall, x: Value, key: tuple[Any, ...], updates: Value) -> 
     return result
 
 
-def _columns(indices: Value) -> tuple[Any, ...]:
+def _columns(indices: OnnxValue) -> tuple[Any, ...]:
     """Return the indices along each axis, which are the last axis of an array."""
     return tuple([indices[..., i] for i in range(indices.shape[-1])])
 
@@ -131,24 +133,28 @@ def _range_along(extent: int, axis: int, ndim: int) -> Any:
     return np.arange(extent).reshape([-1 if d == axis else 1 for d in range(ndim)])
 
 
-def _from_front(indices: Value, extent: int) -> Value:
+def _from_front(indices: OnnxValue, extent: int) -> OnnxValue:
     """Return indices of which negative ones count from the end, counted from the front."""
     if isinstance(indices, np.ndarray):
         return np.where(indices < 0, indices + extent, indices)
     return mm.where(indices < 0, indices + extent, indices)
 
 
-def _expand(call: OnnxCall, x: Value, shape: Value) -> mm.Array:
+def _expand(call: OnnxCall, x: OnnxValue, shape: OnnxValue) -> mm.Array:
     wanted = tuple(call.numbers("shape", shape) or ())
     return mm.broadcast_to(x, np.broadcast_shapes(x.shape, wanted))
 
 
-def _tile(call: OnnxCall, x: Value, repeats: Value) -> mm.Array:
+def _tile(call: OnnxCall, x: OnnxValue, repeats: OnnxValue) -> mm.Array:
     return mm.tile(x, tuple(call.numbers("repeats", repeats) or ()))
 
 
 def _pad(
-    call: OnnxCall, x: Value, pads: Value = None, value: Value = None, axes: Value = None
+    call: OnnxCall,
+    x: OnnxValue,
+    pads: OnnxValue = None,
+    value: OnnxValue = None,
+    axes: OnnxValue = None,
 ) -> mm.Array:
     given = call.numbers("pads", pads) or call.get("paddings") or []
     chosen = axes_of(call.numbers("axes", axes), x.ndim)
@@ -165,7 +171,7 @@ def _pad(
     return mm.pad(x, added, mode=mode)
 
 
-def _depth_to_space(call: OnnxCall, x: Value) -> mm.Array:
+def _depth_to_space(call: OnnxCall, x: OnnxValue) -> mm.Array:
     b, (n, c, h, w) = call.get("blocksize"), x.shape
     if call.get("mode", "DCR") == "DCR":
         parts = mm.permute_dims(mm.reshape(x, (n, b, b, c // b**2, h, w)), (0, 3, 4, 1, 5, 2))
@@ -174,19 +180,19 @@ def _depth_to_space(call: OnnxCall, x: Value) -> mm.Array:
     return mm.reshape(parts, (n, c // b**2, h * b, w * b))
 
 
-def _space_to_depth(call: OnnxCall, x: Value) -> mm.Array:
+def _space_to_depth(call: OnnxCall, x: OnnxValue) -> mm.Array:
     b, (n, c, h, w) = call.get("blocksize"), x.shape
     parts = mm.reshape(x, (n, c, h // b, b, w // b, b))
     order = (0, 3, 5, 1, 2, 4) if call.get("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
     return mm.reshape(mm.permute_dims(parts, order), (n, c * b * b, h // b, w // b))
 
 
-def _triangle(call: OnnxCall, x: Value, k: Value = None) -> mm.Array:
+def _triangle(call: OnnxCall, x: OnnxValue, k: OnnxValue = None) -> mm.Array:
     diagonal = call.number("k", k, 0)
     return mm.triu(x, k=diagonal) if call.get("upper", 1) else mm.tril(x, k=diagonal)
 
 
-def _one_hot(call: OnnxCall, indices: Value, depth: Value, values: Value) -> mm.Array:
+def _one_hot(call: OnnxCall, indices: OnnxValue, depth: OnnxValue, values: OnnxValue) -> mm.Array:
     count = int(call.number("depth", depth))
     axis = call.get("axis", -1) % (indices.ndim + 1)
     whole = mm.astype(mm.asarray(indices), mm.int64)
@@ -195,35 +201,35 @@ def _one_hot(call: OnnxCall, indices: Value, depth: Value, values: Value) -> mm.
     return mm.where(hot, values[1], values[0])
 
 
-def _eye_like(call: OnnxCall, x: Value) -> mm.Array:
+def _eye_like(call: OnnxCall, x: OnnxValue) -> mm.Array:
     kind = x.dtype if call.get("dtype") is None else dtype_of(call.get("dtype"))
     return mm.eye(x.shape[0], x.shape[1], k=call.get("k", 0), dtype=kind)
 
 
-def _constant_of_shape(call: OnnxCall, shape: Value) -> mm.Array:
+def _constant_of_shape(call: OnnxCall, shape: OnnxValue) -> mm.Array:
     value = call.get("value")
     value = np.zeros(1, np.float32) if value is None else value
     return mm.full(tuple(call.numbers("shape", shape) or ()), value[0], dtype=value.dtype)
 
 
-def _shape(call: OnnxCall, x: Value) -> Any:
+def _shape(call: OnnxCall, x: OnnxValue) -> Any:
     return np.asarray(x.shape[call.get("start", 0) : call.get("end")], np.int64)
 
 
-def _range(call: OnnxCall, start: Value, limit: Value, delta: Value) -> Any:
+def _range(call: OnnxCall, start: OnnxValue, limit: OnnxValue, delta: OnnxValue) -> Any:
     first, last, step = (np.asarray(n).item() for n in (start, limit, delta))
     return np.arange(first, last, step, dtype=str(start.dtype).rpartition(".")[2])
 
 
-def _nonzero(call: OnnxCall, x: Value) -> mm.Array:
+def _nonzero(call: OnnxCall, x: OnnxValue) -> mm.Array:
     return mm.stack(list(mm.nonzero(x)))
 
 
-def _compress(call: OnnxCall, x: Value, condition: Value) -> mm.Array:
+def _compress(call: OnnxCall, x: OnnxValue, condition: OnnxValue) -> mm.Array:
     return mm.compress(condition, x, axis=call.get("axis"))
 
 
-def _reverse_sequence(call: OnnxCall, x: Value, lengths: Value) -> mm.Array:
+def _reverse_sequence(call: OnnxCall, x: OnnxValue, lengths: OnnxValue) -> mm.Array:
     batch, time = call.get("batch_axis", 1), call.get("time_axis", 0)
     position = _range_along(x.shape[time], time, 2)
     count = mm.reshape(mm.asarray(lengths), (1, -1) if batch else (-1, 1))

@@ -7,7 +7,7 @@ from typing import Any
 
 import magmath as mm
 from magmath.nn import functional as f
-from magmath.nn.recurrence import STEPS, State
+from magmath.nn.recurrence import STEPS, RecurrentState
 
 Weights = Sequence[mm.Array]
 
@@ -33,7 +33,7 @@ def recurrent(cell: str) -> Callable[..., Any]:
         elif batch_first:
             x = mm.swapaxes(x, 0, 1)
         directions, each = 1 + bidirectional, 4 if has_biases else 2
-        ends: list[State] = []
+        ends: list[RecurrentState] = []
         for layer in range(layers):
             outputs = []
             for direction in range(directions):
@@ -55,8 +55,8 @@ def recurrent(cell: str) -> Callable[..., Any]:
 
 
 def _run(
-    cell: str, x: mm.Array, first: State, weights: Weights, *, reverse: bool
-) -> tuple[State, mm.Array]:
+    cell: str, x: mm.Array, first: RecurrentState, weights: Weights, *, reverse: bool
+) -> tuple[RecurrentState, mm.Array]:
     """Return the last states of one layer in one direction, and its outputs for all times."""
     from_input, from_hidden = (mm.matrix_transpose(w) for w in weights[:2])
     added = x @ from_input
@@ -64,7 +64,7 @@ def _run(
     if len(weights) > 2:
         added, bias = added + weights[2], weights[3]
 
-    def step(states: State, row: mm.Array) -> tuple[State, mm.Array]:
+    def step(states: RecurrentState, row: mm.Array) -> tuple[RecurrentState, mm.Array]:
         of_hidden = states[0] @ from_hidden
         recurrent = of_hidden if bias is None else of_hidden + bias
         following = STEPS[cell](row, recurrent, states)

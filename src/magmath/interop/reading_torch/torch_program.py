@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.export.graph_signature import InputSpec
 
-Values = dict[torch.fx.Node, Any]
+NodeValues = dict[torch.fx.Node, Any]
 
 
 @final
@@ -81,7 +81,7 @@ class TorchProgram:
                 f"was given {_text(given)}; call from_torch with an example of this form"
             )
         users = iter(leaves)
-        values: Values = {
+        values: NodeValues = {
             node: self._input(node, one, variables, users)
             for node, one in zip(self._placeholders, self._inputs, strict=True)
         }

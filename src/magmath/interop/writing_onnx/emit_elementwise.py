@@ -97,7 +97,7 @@ def _chosen(w: OnnxWriter, node: TracedNode, condition: str, x: str, y: str) -> 
 
 
 def _is_equal_number(x: TracedNode, y: TracedNode) -> bool:
-    numbers = x.name == y.name == "parameter"
+    numbers = x.name == y.name == "scalar"
     return x is y or (
         numbers and not x.varies() and not y.varies() and x.first.value == y.first.value
     )
@@ -107,7 +107,7 @@ def _is_below(compared: TracedNode, limit: TracedNode, other: TracedNode) -> boo
     """Return True if `other` is the smaller one of `compared` and a number above the limit."""
     if other.name != "where" or other.inputs[0].name != "greater_equal":
         return False
-    high, numbers = other.inputs[1], limit.name == other.inputs[1].name == "parameter"
+    high, numbers = other.inputs[1], limit.name == other.inputs[1].name == "scalar"
     return (
         other.inputs[2] is compared
         and other.inputs[0].inputs[0] is compared

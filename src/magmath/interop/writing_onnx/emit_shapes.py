@@ -73,7 +73,7 @@ def _set_window(w: OnnxWriter, node: TracedNode, x: str, values: str, *starts: s
     for axis, extent, step, start in zip(
         axes, extents, node.attribute("steps"), node.inputs[2:], strict=True
     ):
-        if start.name != "parameter" or start.varies():
+        if start.name != "scalar" or start.varies():
             raise node.unsupported("at a position that the inputs determine")
         first = int(start.first.value) % _only(node, node.inputs[0].shape[axis])
         written[axis] = first + step * np.arange(1 if extent is None else extent)
@@ -159,13 +159,13 @@ def _number(w: OnnxWriter, node: TracedNode) -> str:
             "which is made anew in each call, from an extent of the inputs or by drawing numbers",
             f"compute it with functions of magmath, keep it in a Buffer, or {KEEP_FIXED}",
         )
-    if node.name == "parameter" and None in [one.value for one in node.nodes]:
+    if node.name == "scalar" and None in [one.value for one in node.nodes]:
         raise MagmathError(
             "to_onnx: the module draws random numbers; write it in evaluation mode, "
             "module.eval(), or give such numbers as an input"
         )
     values = [
-        one.value if node.name == "parameter" else np.asarray(mm.Array(one)).item()
+        one.value if node.name == "scalar" else np.asarray(mm.Array(one)).item()
         for one in node.nodes
     ]
     whole = tuple([round(v) for v in values])
@@ -213,7 +213,7 @@ SHAPES: dict[str, Emitter] = {
     "set_window": _set_window,
     "full": _full,
     "iota": _positions,
-    "parameter": _number,
+    "scalar": _number,
     "input": _number,
     "take": _take,
     "take_along": _take_along,

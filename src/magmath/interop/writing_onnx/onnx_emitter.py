@@ -1,4 +1,4 @@
-"""What an emitter is: the function that writes an operation as nodes of ONNX."""
+"""The type of emitters: an emitter is the function that writes an operation as nodes of ONNX."""
 
 from __future__ import annotations
 

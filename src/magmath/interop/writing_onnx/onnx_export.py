@@ -24,7 +24,7 @@ from magmath.core.integers import require_integer
 from magmath.errors import MagmathError, OptionError
 from magmath.interop.reading_onnx.onnx_module import from_onnx
 from magmath.interop.writing_onnx.onnx_nodes import EMITTERS
-from magmath.interop.writing_onnx.onnx_trace import KEEP_FIXED, Traced, TracedNode
+from magmath.interop.writing_onnx.onnx_trace import KEEP_FIXED, OnnxTraced, TracedNode
 from magmath.interop.writing_onnx.onnx_writer import OnnxWriter, described, numpy_values
 from magmath.nn import Module
 from magmath.nn.abstract import AbstractArray, trace_call
@@ -76,7 +76,7 @@ def to_onnx(
     with mode:
         if isinstance(function, Module) and not function.is_built:
             trace_call(function, tuple([AbstractArray(x.shape, x.dtype) for x in examples]))
-        traced = Traced(function, examples, axes)
+        traced = OnnxTraced(function, examples, axes)
         paths = _paths(function)
         inputs = _names("input", input_names, len(traced.inputs), paths.values())
         keys = list(traced.nested) if isinstance(traced.nested, dict) else None
@@ -165,7 +165,7 @@ def _names(
 
 
 def _graph(
-    traced: Traced, inputs: Sequence[str], outputs: Sequence[str], paths: dict[int, str]
+    traced: OnnxTraced, inputs: Sequence[str], outputs: Sequence[str], paths: dict[int, str]
 ) -> onnx.GraphProto:
     writer = OnnxWriter(traced, inputs)
     writer.reserve([*outputs, *paths.values()])

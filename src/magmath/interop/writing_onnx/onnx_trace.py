@@ -82,14 +82,14 @@ class TracedNode:
         """Return the error for an operation that an ONNX model cannot have."""
         where = f" at {self.line[0]}:{self.line[1]}" if self.line else ""
         kind = f"operation {self.name}"
-        if self.name in ("parameter", "input"):
+        if self.name in ("scalar", "input"):
             kind = "array" if self.ndim else "number"
         return MagmathError(f"to_onnx: the module has the {kind}{where}, {reason}; {remedy}")
 
     def varies(self) -> bool:
         """Return True if a number of the operation itself depends on an extent."""
         first = self.first
-        if first.name == "parameter":
+        if first.name == "scalar":
             return any(node.value != first.value for node in self.nodes)
         if first.name == "input":  # an array that was made in the module, or that it has
             return any(not _has_same_values(node, first) for node in self.nodes)
@@ -98,7 +98,7 @@ class TracedNode:
 
 
 @final
-class Traced:
+class OnnxTraced:
     """The operations of a module, and its variables by their leaves.
 
     variables  by their leaves

@@ -11,14 +11,14 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import magmath as mm
-from magmath.interop.writing_onnx.onnx_trace import TRACES, Extent, Traced, TracedNode
+from magmath.interop.writing_onnx.onnx_trace import TRACES, Extent, OnnxTraced, TracedNode
 
 
 @final
 class OnnxWriter:
     """Collects the nodes of a graph; results and initializers are known by their names."""
 
-    def __init__(self, traced: Traced, input_names: Sequence[str]) -> None:
+    def __init__(self, traced: OnnxTraced, input_names: Sequence[str]) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: list[TensorProto] = []
         self._extents = traced.extents
@@ -149,7 +149,7 @@ def numpy_values(x: mm.Array) -> Any:
 
 
 def described(
-    names: Sequence[str], nodes: Sequence[TracedNode], places: Mapping[Any, str], traced: Traced
+    names: Sequence[str], nodes: Sequence[TracedNode], places: Mapping[Any, str], traced: OnnxTraced
 ) -> list[onnx.ValueInfoProto]:
     """Return the description of inputs or outputs; extents that vary have a name or none."""
     of = {entry[0]: name for name, entry in traced.extents.items()}

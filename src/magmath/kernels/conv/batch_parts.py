@@ -13,10 +13,10 @@ from collections.abc import Sequence
 PART_BYTES = 8 << 20
 
 
-def batch_parts(count: int, nbytes: int, least: int = 0) -> Sequence[slice]:
+def batch_parts(count: int, nbytes: int, min_bytes: int = 0) -> Sequence[slice]:
     """Return equal parts of `count` images that take `nbytes` in total: of `PART_BYTES` or of
-    `least` bytes, whichever is more, but of one image at least."""
-    fitting = max(1, count * max(PART_BYTES, least) // max(nbytes, 1))
+    `min_bytes`, whichever is more, but of one image at least."""
+    fitting = max(1, count * max(PART_BYTES, min_bytes) // max(nbytes, 1))
     parts = -(-count // fitting)
     size = -(-count // max(parts, 1))
     return [slice(first, first + size) for first in range(0, count, max(size, 1))]

@@ -81,7 +81,7 @@ class Windows:
     start: Sequence[int]
 
 
-def takes(*tensors: torch.Tensor) -> bool:
+def can_compute(*tensors: torch.Tensor) -> bool:
     """Return True for channels-last images (N, channels, rows, columns) on the processor."""
     return all(
         x.ndim == 4

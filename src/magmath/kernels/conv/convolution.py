@@ -15,7 +15,7 @@ import torch
 
 from magmath.core.type_aliases import ReadyCall
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem, key
-from magmath.kernels.dispatch.online import OnlineCall, Option
+from magmath.kernels.dispatch.online import OnlineCall, OnlineCandidate
 from magmath.kernels.dispatch.registry import Candidate, candidates
 from magmath.kernels.dispatch.tuner import Tuner, no_wait, wait_for_device
 from magmath.kernels.epilogue import NO_EPILOGUE, blocks, finish
@@ -37,7 +37,7 @@ def candidates_for(
     remains. `winograd=False` omits Winograd's algorithms.
     """
     offered = candidates("convolution", problem.x.device.type, problem.x.dtype)
-    able: list[Candidate] = [candidate for candidate in offered if candidate.takes(problem)]
+    able: list[Candidate] = [candidate for candidate in offered if candidate.can_bind(problem)]
     if not winograd:
         able = [candidate for candidate in able if not candidate.name.startswith("winograd")]
     if problem.flops < MIN_FLOPS:
@@ -60,7 +60,9 @@ def bind_convolution(
     inner = partial(bind_gemm, tuner=tuner)
     if len(offered) == 1 or not tuner.enabled:
         return _bound(offered[0], problem, inner)
-    options = {c.name: Option(partial(_bound, c, problem, inner), c.is_ready) for c in offered}
+    options = {
+        c.name: OnlineCandidate(partial(_bound, c, problem, inner), c.is_ready) for c in offered
+    }
     wait = wait_for_device if problem.x.is_cuda else no_wait
     return OnlineCall(tuner, key(problem), options, wait)
 

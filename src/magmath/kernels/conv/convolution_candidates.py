@@ -30,13 +30,13 @@ Function = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 # torch: oneDNN, cuDNN -----------------------------------------------------------------------------
 
 
-def _torch_takes(problem: ConvolutionProblem) -> bool:
+def _can_bind_torch(problem: ConvolutionProblem) -> bool:
     return multiplies(problem.x) and not _vectors_take(problem)
 
 
 def _vectors_take(problem: ConvolutionProblem) -> bool:
     on_cpu = problem.x.device.type == "cpu" and problem.x.dtype in (torch.float32, torch.float64)
-    return on_cpu and vector_correlation.takes(problem)
+    return on_cpu and vector_correlation.can_bind(problem)
 
 
 def _bilinear(function: Function, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -187,7 +187,7 @@ def _widened_workspace(problem: ConvolutionProblem) -> int:
 # the same with operands that are converted to channels-last order ---------------------------------
 
 
-def _channels_last_takes(problem: ConvolutionProblem) -> bool:
+def _can_bind_channels_last(problem: ConvolutionProblem) -> bool:
     return problem.x.ndim == 4 and multiplies(problem.x)
 
 
@@ -211,7 +211,7 @@ def _winograd(method: winograd.Method) -> Candidate:
 
     return Candidate(
         method.name,
-        partial(winograd.takes, method=method),
+        partial(winograd.can_bind, method=method),
         lambda problem, inner: winograd.bind(problem, method),
         partial(winograd.workspace, method=method),
         is_ready,
@@ -283,27 +283,27 @@ def _bind_filter_products(
 CANDIDATES: Mapping[str, Candidate] = {
     candidate.name: candidate
     for candidate in (
-        Candidate("torch", _torch_takes, _bind_torch, fuses=True),
+        Candidate("torch", _can_bind_torch, _bind_torch, fuses=True),
         Candidate(
             "dot products", _vectors_take, vector_correlation.bind, vector_correlation.workspace
         ),
         Candidate("widened", _any_half_problem, _bind_widened, _widened_workspace),
         Candidate(
             "channels-last",
-            _channels_last_takes,
+            _can_bind_channels_last,
             partial(_bind_torch, convert=_to_channels_last),
             _channels_last_workspace,
             fuses=True,
         ),
         Candidate(
             "packed",
-            packed_convolution.takes,
+            packed_convolution.can_bind,
             packed_convolution.bind,
             packed_convolution.workspace,
             fuses=True,
         ),
         *map(_winograd, winograd.ERROR_BOUND),
-        Candidate("depthwise", depthwise.takes, depthwise.bind, is_ready=_is_depthwise_ready),
+        Candidate("depthwise", depthwise.can_bind, depthwise.bind, is_ready=_is_depthwise_ready),
         Candidate("products", _products_take, _bind_products),
     )
 }

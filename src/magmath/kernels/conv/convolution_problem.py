@@ -11,7 +11,7 @@ padding, and the positions of a worker's tiles within the whole arrays.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, final
 
 import torch
 
@@ -20,6 +20,7 @@ from magmath.kernels.epilogue import NO_EPILOGUE, Epilogue
 PASSES: Final = ("forward", "data", "filter")
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class ConvolutionProblem:
     """One pass of a convolution on local tensors of one type and device; its result is overwritten.

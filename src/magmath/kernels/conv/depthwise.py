@@ -112,7 +112,7 @@ def code() -> AotModule:
     return CODE
 
 
-def takes(problem: ConvolutionProblem) -> bool:
+def can_bind(problem: ConvolutionProblem) -> bool:
     """Return True for stride 1, one channel in a group, and images whose rows are contiguous."""
     x, w, y = problem.x, problem.w, problem.y
     if x.ndim != 4 or x.dtype != torch.float32 or w.shape[1] != 1 or problem.groups == 1:

@@ -6,7 +6,7 @@ columns inside the image serve all of them. Pixels outside the image are not rea
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, final
 
 from llvmlite import ir
 
@@ -34,6 +34,7 @@ class _Rows(Vectors):
         return self.load(address, at.select(inside, mask, nothing))
 
 
+@final
 class _Correlated(_Rows):
     """The code that adds the correlation with a filter to a few rows of a vector."""
 
@@ -64,6 +65,7 @@ class _Correlated(_Rows):
             self.store(value, address, mask)
 
 
+@final
 class _Dot(_Rows):
     """The code that adds the products of two planes, lane by lane, to a vector."""
 

@@ -38,7 +38,7 @@ _filters: WeakValueDictionary[tuple[int, str], _Filters] = WeakValueDictionary()
 """Shared by the bindings of a program to different images."""
 
 
-def takes(problem: ConvolutionProblem) -> bool:
+def can_bind(problem: ConvolutionProblem) -> bool:
     """Return True for images with frozen filters."""
     frozen = problem.version is not None and problem.direction == "forward"
     known = problem.epilogue.activation in _ACTIVATIONS and torch._C._has_mkldnn

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, final
 
 import torch
 
@@ -51,6 +51,7 @@ def symmetric_padding(problem: ConvolutionProblem) -> list[int] | None:
     return padding
 
 
+@final
 class PaddedInput:
     """The range of x that y needs, with zeros out of bounds, filled in each run.
 

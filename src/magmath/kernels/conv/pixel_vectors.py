@@ -6,11 +6,12 @@ one channel are contiguous (NCHW) or the channels of one pixel are (channels las
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, final
 
 from magmath.codegen.vectors import VECTOR_BYTES, Vectors
 
 
+@final
 class _Pixels(Vectors):
     """The code that copies the channels of pixels between an image and a grid."""
 
@@ -29,6 +30,7 @@ class _Pixels(Vectors):
             state[:] = [self.plus(pixel, pitch), self.plus(vector, self.width)]
 
 
+@final
 class _Zeros(Vectors):
     """The code that stores vectors of zeros."""
 
@@ -38,6 +40,7 @@ class _Zeros(Vectors):
             state[:] = [self.plus(state[0], self.width)]
 
 
+@final
 class _Transpose(Vectors):
     """The code that transposes a block of at most `width` rows and columns."""
 

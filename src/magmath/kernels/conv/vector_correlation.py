@@ -17,7 +17,7 @@ MIN_TERMS: Final = 16
 """Elements of w from which a dot product is faster than torch."""
 
 
-def takes(problem: ConvolutionProblem) -> bool:
+def can_bind(problem: ConvolutionProblem) -> bool:
     """Return True for one vector, one filter and adjacent elements."""
     x, w, y = problem.x, problem.w, problem.y
     is_single = x.ndim == 3 and x.shape[:2] == w.shape[:2] == (1, 1)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, final
 
 import numpy as np
 import torch
@@ -39,6 +39,7 @@ MANY_FILTERS: Final = 1 << 17  # too many for a second-level cache, and read for
 _PAGE = 4096
 
 
+@final
 @dataclass(frozen=True)
 class Method:
     """The algorithms for the three passes of a convolution: F(tile×tile, 3×3) of a stride."""
@@ -71,7 +72,7 @@ ERROR_BOUND: Final = {
 for normally distributed operands and at most 4,096 summands."""
 
 
-def takes(problem: ConvolutionProblem, method: Method) -> bool:
+def can_bind(problem: ConvolutionProblem, method: Method) -> bool:
     """Return True for problems that a method can compute and is likely to compute faster."""
     tensors = (problem.x, problem.w, problem.y)
     if problem.kernel != (TAPS, TAPS) or {*problem.stride} != {method.stride}:
@@ -150,6 +151,7 @@ def _view(
     return np.array([address, *strides, images, channels, rows, columns], np.int64)
 
 
+@final
 class _Plan:
     """The JOB of a problem without groups, and the sizes of its workspace."""
 
@@ -220,11 +222,11 @@ class _Plan:
             numbers += self._algorithm.products**2 * outputs
         fitting = CACHE_BYTES // (4 * numbers) // ROWS * ROWS
         many = channels * outputs >= MANY_FILTERS
-        least, most = MIN_BLOCK * (2 if many else 1), MAX_BLOCK
+        min_tiles, max_tiles = MIN_BLOCK * (2 if many else 1), MAX_BLOCK
         if of_filters:
-            least, most = GRADIENT_BLOCK // (1 if many else 2), GRADIENT_BLOCK
+            min_tiles, max_tiles = GRADIENT_BLOCK // (1 if many else 2), GRADIENT_BLOCK
         share = -(-tiles // self.threads)
-        return max(1, min(max(least, fitting), most, share))
+        return max(1, min(max(min_tiles, fitting), max_tiles, share))
 
     @property
     def nbytes(self) -> int:

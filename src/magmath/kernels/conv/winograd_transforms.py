@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, final
 
 from llvmlite import ir
 
@@ -229,6 +229,7 @@ def _weights_4_2(a: TransformArithmetic, u: Sequence[Any]) -> list[Any]:
     return [first, *second]
 
 
+@final
 @dataclass(frozen=True)
 class Forms:
     """The one-dimensional transforms of one algorithm, with the field's names of their matrices.
@@ -276,6 +277,7 @@ def _transposed(two_taps: Forms, tile: int) -> Forms:
     return Forms(two_taps.inputs, _strided(two_taps, tile).filters, outputs)
 
 
+@final
 @dataclass(frozen=True)
 class WinogradAlgorithm:
     """The transforms of an algorithm, and its sizes along one side.
@@ -330,6 +332,7 @@ by the outputs of a tile along a side."""
 # code -------------------------------------------------------------------------------------------
 
 
+@final
 class _VectorArithmetic:
     """Emits the operations of a transform, on vectors."""
 
@@ -352,6 +355,7 @@ class _VectorArithmetic:
         return ir.Constant(self._code.kind, [factor] * self._code.width)
 
 
+@final
 class _Transform(Vectors):
     """The code of a two-dimensional transform for a number of blocks in sequence.
 

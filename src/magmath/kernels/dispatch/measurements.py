@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
+from typing import final
 
 ROUNDS = 3  # timed calls of each candidate
 MAX_FIRST = 32  # calls of newly bound candidates that are not timed
 TIMING_LIMIT = 1.5  # ratio to the fastest timing from which a candidate is not measured further
 
 
+@final
 @dataclass
 class Measurements:
     """The timings of the candidates for one key, which all its calls share."""

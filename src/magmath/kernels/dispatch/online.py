@@ -11,14 +11,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import final
 
 from magmath.core.type_aliases import ReadyCall
 from magmath.kernels.dispatch.measurements import Measurements
 from magmath.kernels.dispatch.tuner import Tuner, no_wait
 
 
+@final
 @dataclass(frozen=True, slots=True)
-class Option:
+class OnlineCandidate:
     """One candidate: a function that binds it, and one that returns False while its code is being
     compiled."""
 
@@ -26,6 +28,7 @@ class Option:
     is_ready: Callable[[], bool]
 
 
+@final
 class OnlineCall:
     """A call that executes and measures its candidates until the tuner has decided, and then the
     fastest one.
@@ -37,7 +40,7 @@ class OnlineCall:
         self,
         tuner: Tuner,
         key: str,
-        options: Mapping[str, Option],
+        options: Mapping[str, OnlineCandidate],
         synchronize: ReadyCall = no_wait,
     ) -> None:
         self._tuner, self._key, self._options = tuner, key, options

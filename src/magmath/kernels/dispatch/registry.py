@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, final
 
 import torch
 
@@ -42,25 +42,27 @@ def is_always_ready() -> bool:
     return True
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """One kernel for an operation; its functions receive a problem (for `gemm`, a product).
 
-    `takes` checks shapes and strides, which the table does not contain. `bind` receives the problem
-    and a function that binds another problem of the same operation with its fastest candidate; it
-    returns a ready call. `workspace` is the memory needed in addition to the operands, in bytes.
-    `is_ready` returns False, and starts the compiler, if its code is not on disk yet. `fuses`: it
-    applies the epilogue of a convolution itself.
+    `can_bind` checks shapes and strides, which the table does not contain. `bind` receives the
+    problem and a function that binds another problem of the same operation with its fastest
+    candidate; it returns a ready call. `workspace` is the memory needed in addition to the
+    operands, in bytes. `is_ready` returns False, and starts the compiler, if its code is not on
+    disk yet. `fuses`: it applies the epilogue of a convolution itself.
     """
 
     name: str
-    takes: Callable[[Any], bool]
+    can_bind: Callable[[Any], bool]
     bind: Callable[[Any, Callable[[Any], ReadyCall]], ReadyCall]
     workspace: Callable[[Any], int] = lambda call: 0
     is_ready: Callable[[], bool] = is_always_ready
     fuses: bool = False
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Row:
     """A candidate for an operation, the devices and operand types that it supports, and the module

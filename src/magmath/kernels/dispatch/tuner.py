@@ -18,7 +18,7 @@ from hashlib import sha256
 from importlib.metadata import version
 from statistics import median
 from threading import RLock
-from typing import Any, Final
+from typing import Any, Final, final
 
 import torch
 
@@ -40,6 +40,7 @@ DECISIONS: Final = DiskCache("tuner")
 _ON = " | "
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Timing:
     """A decision: the seconds per call of every candidate, the default one first.
@@ -192,6 +193,7 @@ def wake_thread_pool() -> ReadyCall:
     return partial(torch.neg, numbers, out=numbers)
 
 
+@final
 class Measuring(UserWarning):
     """A call has measured a candidate, and is not as it will be."""
 

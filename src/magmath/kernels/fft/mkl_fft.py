@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import product
+from typing import final
 
 import torch
 from torch import Tensor
@@ -75,6 +76,7 @@ def is_same_memory(x: Tensor, y: Tensor) -> bool:
     return (x.data_ptr(), x.stride(), x.dtype) == (y.data_ptr(), y.stride(), y.dtype)
 
 
+@final
 @dataclass(frozen=True)
 class _Batch:
     """A dimension of a batch: its length, and its strides in the operand and in the result."""
@@ -113,6 +115,7 @@ def _longs(values: Sequence[int]) -> ctypes.Array[ctypes.c_long]:
     return (ctypes.c_long * len(values))(*values)
 
 
+@final
 class _Descriptor:
     """A transform planned by the library; it is freed with the last call that refers to it."""
 

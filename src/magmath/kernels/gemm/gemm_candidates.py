@@ -31,7 +31,7 @@ def candidates_for(product: GemmProblem, workspace_limit: int) -> list[Candidate
     remains.
     """
     offered = candidates("gemm", product.out.device.type, product.a.dtype)
-    able: list[Candidate] = [candidate for candidate in offered if candidate.takes(product)]
+    able: list[Candidate] = [candidate for candidate in offered if candidate.can_bind(product)]
     small = [candidate for candidate in able if candidate.workspace(product) <= workspace_limit]
     return small or able[:1]
 
@@ -77,7 +77,7 @@ def _epilogue(product: GemmProblem, bias: bool = True) -> list[ReadyCall]:
 # torch: MKL, oneDNN, cuBLAS -----------------------------------------------------------------------
 
 
-def _torch_takes(product: GemmProblem) -> bool:
+def _can_bind_torch(product: GemmProblem) -> bool:
     if product.widens:
         return product.out.is_cuda and product.is_plain
     return multiplies(product.a)
@@ -119,7 +119,7 @@ def _unchanged(value: Number) -> Number:
 # torch's product with bias and ReLU in one call, and in one kernel with cuBLASLt
 
 
-def _fused_takes(product: GemmProblem) -> bool:
+def _can_bind_fused(product: GemmProblem) -> bool:
     fits = product.is_plain and product.bias is not None and product.relu and not product.widens
     return fits and product.out.ndim == 2 and multiplies(product.a)
 
@@ -135,7 +135,7 @@ def _bind_fused(product: GemmProblem, inner: object) -> ReadyCall:
 # NumPy: its OpenBLAS, or the BLAS that NumPy was built with ---------------------------------------
 
 
-def _numpy_takes(product: GemmProblem) -> bool:
+def _can_bind_numpy(product: GemmProblem) -> bool:
     if not product.is_plain:
         return False
     operands = (product.out, product.a, product.b)
@@ -155,7 +155,7 @@ def _bind_numpy(product: GemmProblem, inner: object) -> ReadyCall:
 # SciPy's OpenBLAS by pointer, with a compiled epilogue --------------------------------------------
 
 
-def _blas_takes(product: GemmProblem) -> bool:
+def _can_bind_blas(product: GemmProblem) -> bool:
     forms = [leading(x) for x in (product.out, product.a, product.b)]
     if None in forms or max(*product.extents, *(form[1] for form in forms if form)) > _BLAS_MOST:
         return False
@@ -217,9 +217,9 @@ def _form(x: torch.Tensor) -> tuple[bool, int]:
 # products of a matrix and a vector on all threads -------------------------------------------------
 
 
-def _divided_takes(product: GemmProblem) -> bool:
+def _can_bind_divided(product: GemmProblem) -> bool:
     m, n, k = product.extents
-    if torch.get_num_threads() == 1 or (m == 1) == (n == 1) or not _blas_takes(product):
+    if torch.get_num_threads() == 1 or (m == 1) == (n == 1) or not _can_bind_blas(product):
         return False
     from magmath.kernels.gemm import divided_gemv
 
@@ -250,8 +250,8 @@ def _bind_divided(product: GemmProblem, inner: object) -> ReadyCall:
 # magmath's own microkernel, on one thread ---------------------------------------------------------
 
 
-def _tiled_takes(product: GemmProblem) -> bool:
-    if not _blas_takes(product):
+def _can_bind_tiled(product: GemmProblem) -> bool:
+    if not _can_bind_blas(product):
         return False
     from magmath.kernels.gemm import packed_gemm
 
@@ -274,7 +274,7 @@ def _bind_tiled(product: GemmProblem, inner: object) -> ReadyCall:
 # in float32, for half types and bool, with which the processor is slow
 
 
-def _widened_takes(product: GemmProblem) -> bool:
+def _can_bind_widened(product: GemmProblem) -> bool:
     return _is_on_cpu(product) or product.dtype == torch.bool or product.widens
 
 
@@ -381,13 +381,13 @@ def _limbs_workspace(product: GemmProblem) -> int:
 CANDIDATES: Mapping[str, Candidate] = {
     candidate.name: candidate
     for candidate in (
-        Candidate("torch", _torch_takes, _bind_torch),
-        Candidate("fused", _fused_takes, _bind_fused),
-        Candidate("numpy", _numpy_takes, _bind_numpy),
-        Candidate("blas", _blas_takes, _bind_blas),
-        Candidate("divided", _divided_takes, _bind_divided),
-        Candidate("tiled", _tiled_takes, _bind_tiled),
-        Candidate("widened", _widened_takes, _bind_widened, _widened_workspace),
+        Candidate("torch", _can_bind_torch, _bind_torch),
+        Candidate("fused", _can_bind_fused, _bind_fused),
+        Candidate("numpy", _can_bind_numpy, _bind_numpy),
+        Candidate("blas", _can_bind_blas, _bind_blas),
+        Candidate("divided", _can_bind_divided, _bind_divided),
+        Candidate("tiled", _can_bind_tiled, _bind_tiled),
+        Candidate("widened", _can_bind_widened, _bind_widened, _widened_workspace),
         Candidate("limbs", _limbs_take, _bind_limbs, _limbs_workspace),
     )
 }

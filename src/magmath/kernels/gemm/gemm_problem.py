@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import final
 
 import numpy as np
 import torch
@@ -32,6 +33,7 @@ _SIGNED = {
 }
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class GemmProblem:
     """The product out = relu(alpha · a·b + beta · out + bias); relu and bias are optional.
@@ -195,13 +197,7 @@ def key(product: GemmProblem) -> str:
     batch = f"{_measured_batch(product)}x" if product.out.ndim == 3 else ""
     orders = "".join(_ORDERS[_order(x)] for x in (product.a, product.b, product.out))
     dtype = str(product.a.dtype).removeprefix("torch.")
-    words = [
-        "gemm (one of several workers)",
-        f"{batch}{m}x{n}x{k}",
-        dtype,
-        orders,
-        product.out.device.type,
-    ]
+    words = ["gemm", f"{batch}{m}x{n}x{k}", dtype, orders, product.out.device.type]
     words += ["widening"] * product.widens
     words += ["Gram"] * product.is_gram
     if not product.is_plain:
@@ -262,7 +258,7 @@ def _measured_extents(product: GemmProblem) -> tuple[int, int, int]:
         m, n, k = map(_power_of_two, (m, n, k))
         return m, n, k
     extents = [_power_of_two(x) if x > TUNED_EXTENT else x for x in (m, n, k)]
-    while max(extents) > TUNED_EXTENT and _takes_long(*extents):
+    while max(extents) > TUNED_EXTENT and _is_long(*extents):
         extents[extents.index(max(extents))] //= 2
     m, n, k = extents
     return m, n, k
@@ -273,7 +269,7 @@ def _power_of_two(extent: int) -> int:
     return 1 << (extent - 1).bit_length()
 
 
-def _takes_long(m: int, n: int, k: int) -> bool:
+def _is_long(m: int, n: int, k: int) -> bool:
     return m * n * k > TUNED_PRODUCTS or max(m * k, k * n, m * n) > TUNED_EXTENT**2
 
 

@@ -10,7 +10,7 @@ function, so that no function spills registers. The outer loops are in
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, final
 
 from llvmlite import ir
 
@@ -22,6 +22,7 @@ _UNROLL = 4  # summands per iteration
 _AHEAD = 8  # rows of B between the prefetched row and the current one
 
 
+@final
 class _Tile(Vectors):
     """The code for one size of tile."""
 
@@ -116,6 +117,7 @@ class _Tile(Vectors):
         state[:] = [*starts, b, *sums]
 
 
+@final
 class _Copy(Vectors):
     """The code that copies rows of a number of vectors."""
 
@@ -133,6 +135,7 @@ class _Copy(Vectors):
             addresses[:] = [self.plus(addresses[0], lds), self.plus(addresses[1], ldt)]
 
 
+@final
 class _OneOf(Vectors):
     """The code that calls one of several functions, selected by number at run time."""
 
@@ -153,6 +156,7 @@ class _OneOf(Vectors):
         builder.position_at_end(done)
 
 
+@final
 class _Transpose(Vectors):
     """The code that transposes a block in registers."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, final
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ PANEL = 64
 """Rows of a merge's matrix that are computed at once."""
 
 
+@final
 class Bidiagonal:
     """The SVD of an upper bidiagonal matrix, B = U·diag(values)·Vᵀ, values descending or ascending.
 
@@ -53,6 +54,7 @@ class Bidiagonal:
             self._tree.vectors(out, spare, self._order[first : first + out.shape[1]], left=left)
 
 
+@final
 class _Leaf:
     """The SVD of a small matrix, computed directly."""
 
@@ -63,6 +65,7 @@ class _Leaf:
         out.copy_(torch.from_numpy(self._u[:, own] if left else self._vt.T[:, own]))
 
 
+@final
 @dataclass
 class _Merge:
     """A merge of two subproblems and the row between them: B = diag(U₁, 1, U₂)·M·diag(V₁, V₂)ᵀ.
@@ -132,6 +135,7 @@ def _panels(count: int) -> list[slice]:
     return [slice(i, min(i + PANEL, count)) for i in range(0, count, PANEL)]
 
 
+@final
 class _Compact:
     """The result of `lasda` for a bidiagonal matrix; Fortran stores its arrays by columns."""
 
@@ -189,6 +193,7 @@ def _apart_from_zero(d: Reals) -> Reals:
     return np.where(np.abs(d) < tiny, np.copysign(tiny, d), d)
 
 
+@final
 class _Tree:
     """All merges, from the root to the leaves, and the leaves' vectors."""
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from magmath.comm import Communicator
 
 
+@final
 @dataclass
 class Columns:
     """This worker's columns of a matrix.
@@ -89,6 +90,7 @@ def reflection(a: Tensor) -> tuple[Tensor, complex, float]:
     return a, tau if a.is_complex() else tau.real, float(beta)
 
 
+@final
 @dataclass
 class _Panel:
     """The pending update of x, which becomes x - conj(own)·whole.

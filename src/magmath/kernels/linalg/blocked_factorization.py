@@ -76,15 +76,14 @@ def lu(
     shares: BlockCyclicRows, ring: PanelBroadcast, scratch: Tensor, out: Tensor, a: Tensor
 ) -> None:
     """Compute this worker's rows of the result of `magmath.kernels.linalg.lapack.lu` for a, (m, n):
-    the
-    order of the columns, which rank 0 stores, above [L\\U]. Collective.
+    the order of the columns, which rank 0 stores, above [L\\U]. Collective.
 
     A panel in the ring contains its pivots, and its rows from the first column right of the
     previous panels.
     """
     order, factors = (out[0], out[1:]) if shares.rank == 0 else (None, out)
-    n, least = out.shape[1], min(shares.extent, out.shape[1])
-    pivots = torch.zeros(least, dtype=torch.int32)
+    n, max_rank = out.shape[1], min(shares.extent, out.shape[1])
+    pivots = torch.zeros(max_rank, dtype=torch.int32)
     factors.copy_(a)
 
     def shape(panel: int) -> tuple[int, int]:
@@ -118,14 +117,14 @@ def lu(
         _divide_unit(below[:, start:stop], rows[: stop - start])
         subtract(below[:, stop:], below[:, start:stop], rows[: stop - start, stop - start :])
 
-    steps = -(-least // shares.rows)
+    steps = -(-max_rank // shares.rows)
     for_each_panel(shares, ring, steps, nbytes, make, use)
     for panel in shares.mine():
         _, stop = shares.bounds(panel)
-        exchange(factors[shares.local_rows(panel)], pivots, min(stop, least), least)
+        exchange(factors[shares.local_rows(panel)], pivots, min(stop, max_rank), max_rank)
     if order is not None:
         order.copy_(torch.arange(n))
-        exchange(order[None], pivots, 0, least)
+        exchange(order[None], pivots, 0, max_rank)
 
 
 def for_each_panel(
@@ -177,7 +176,7 @@ def subtract(target: Tensor, a: Tensor, b: Tensor) -> None:
 def _cholesky(block: Tensor) -> int:
     """Overwrite a matrix with its Cholesky factor; return the order of a minor that is not
     positive, `NOT_A_NUMBER`, or 0."""
-    if fortran.takes(block):
+    if fortran.is_supported(block):
         info = int(CHOLESKY(measured(), block))
         block.tril_()
         return info
@@ -192,7 +191,7 @@ def _lu(rows: Tensor) -> Tensor:
     """Overwrite rows, (w, n), with [L\\U], columns exchanged; return the pivots, counted from
     1."""
     pivots: Tensor
-    if fortran.takes(rows):
+    if fortran.is_supported(rows):
         pivots, _ = LU(measured(), rows)
         return pivots
     packed, pivots, _ = torch.linalg.lu_factor_ex(rows.mT)
@@ -205,7 +204,7 @@ def exchange(rows: Tensor, pivots: Tensor, start: int, stop: int) -> None:
     m, n = rows.shape
     if not m or start == stop:
         return
-    if fortran.takes(rows):
+    if fortran.is_supported(rows):
         invoke("laswp", rows, m, rows, rows.stride(0), start + 1, stop, pivots, 1)
         return
     order = list(range(n))
@@ -216,7 +215,7 @@ def exchange(rows: Tensor, pivots: Tensor, start: int, stop: int) -> None:
 
 def _divide(rows: Tensor, lower: Tensor) -> None:
     """Compute rows = rows·lower⁻ᴴ in place."""
-    if fortran.takes(rows):
+    if fortran.is_supported(rows):
         DIVIDE(measured(), rows, lower, letters="LUCN")
     else:
         rows.copy_(torch.linalg.solve_triangular(lower.mH, rows, upper=True, left=False))
@@ -226,7 +225,7 @@ def _divide_unit(rows: Tensor, upper: Tensor) -> None:
     """Compute rows = rows·upper⁻¹ in place, with the leading square block of `upper`, whose
     diagonal counts as ones."""
     square = upper[:, : len(upper)]
-    if fortran.takes(rows):
+    if fortran.is_supported(rows):
         DIVIDE(measured(), rows, square, letters="LLNU")
     else:
         solve = torch.linalg.solve_triangular

@@ -84,8 +84,8 @@ def _scaled(name: str, columns: Columns) -> float:
     parts = torch.view_as_real(x) if x.is_complex() else x
     largest = torch.zeros(1, dtype=parts.dtype, device=x.device)
     if x.numel():
-        least, most = torch.aminmax(parts)
-        largest[0] = torch.maximum(-least, most)
+        lowest, highest = torch.aminmax(parts)
+        largest[0] = torch.maximum(-lowest, highest)
     columns.total(largest, "max")
     value = float(largest)
     if not math.isfinite(value):

@@ -11,7 +11,7 @@ Gustavson (2000) for the panels (LAPACK's geqrt).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 import torch
 from torch import Tensor
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from magmath.comm.panel_broadcast import PanelBroadcast
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class _Panel:
     """The reflections of a panel of columns, in a ring.
@@ -78,6 +79,7 @@ class _Panel:
         subtract(columns, self.v.mT, turned)
 
 
+@final
 class Reflections:
     """One worker's part of the QR of a, (m, n), with a non-negative diagonal of R.
 
@@ -99,9 +101,9 @@ class Reflections:
         self.shares, self.ring, self.scratch = shares, ring, scratch
         self.a, self.m, self.n = a, a.shape[0], n
         self.q, self.r = out[: self.m], out[self.m :]
-        self.least = min(self.m, n)
-        self.steps = -(-self.least // shares.rows)
-        self.signs = out.new_ones(self.least)
+        self.min_extent = min(self.m, n)
+        self.steps = -(-self.min_extent // shares.rows)
+        self.signs = out.new_ones(self.min_extent)
 
     def run(self) -> None:
         """Factorize, then form Q."""
@@ -201,7 +203,7 @@ class Reflections:
         if start < stop:
             along = self.q[start:stop, rows].diagonal()
             along.fill_(1)
-            signed = min(stop, self.least) - start
+            signed = min(stop, self.min_extent) - start
             if signed > 0:
                 along[:signed] = self.signs[start : start + signed]
 
@@ -212,7 +214,7 @@ class Reflections:
 def _factorize(rows: Tensor, factor: Tensor) -> None:
     """Overwrite a panel, whose columns are `rows`, (w, m), with R and V; store T in `factor`."""
     (w, m), k = rows.shape, len(factor)
-    if fortran.takes(rows):
+    if fortran.is_supported(rows):
         work, turned = rows.new_empty(k * w), rows.new_empty(k, k)
         call("geqrt", rows, m, w, k, rows, m, turned, k, work)
         factor.copy_(turned.mT.triu())

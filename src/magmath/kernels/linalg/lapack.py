@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 import numpy as np
 import torch
@@ -139,6 +139,7 @@ def solve_triangular(
         out.copy_(solved)
 
 
+@final
 class Triangle(NamedTuple):
     """The form of a system op(a)·x = b with one triangle of a; `unit`: the diagonal counts as
     ones."""

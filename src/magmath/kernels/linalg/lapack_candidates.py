@@ -35,7 +35,7 @@ BUDGET_SECONDS = 0.5
 """The measuring time per class of sizes; some routines take a tenth of it."""
 
 Shapes = Sequence[Shape]
-Forms = tuple[tuple[Shape, bool], ...]
+OperandForms = tuple[tuple[Shape, bool], ...]
 """Shapes of matrices, and whether they are stored transposed."""
 
 
@@ -67,7 +67,7 @@ class Routine:
         registered = candidates(self.name, "cpu", dtype)
         return [name for name in registered if fortran.has(name, dtype, *self.needs)]
 
-    def measured(self, forms: Forms) -> Forms:
+    def measured(self, forms: OperandForms) -> OperandForms:
         """Return the class of the operands' sizes.
 
         Extents are rounded up to slightly less than a power of two, since powers of two cause cache
@@ -78,7 +78,7 @@ class Routine:
             shapes = [tuple([max(1, n // 2) for n in shape]) for shape in shapes]
         return tuple([(shape, turned) for shape, (_, turned) in zip(shapes, forms, strict=True)])
 
-    def trial(self, forms: Forms, dtype: torch.dtype, **options: Any) -> ReadyCall:
+    def trial(self, forms: OperandForms, dtype: torch.dtype, **options: Any) -> ReadyCall:
         """Return a call on new matrices of these forms, for measurements."""
         given = [_dummy_matrix(shape, turned, dtype) for shape, turned in forms]
         used, around = [x.clone() for x in given], wake_thread_pool()
@@ -96,7 +96,7 @@ class Routine:
 def _chosen(
     routine: Routine,
     tuner: Tuner,
-    forms: Forms,
+    forms: OperandForms,
     dtype: torch.dtype,
     options: tuple[tuple[str, Any], ...],
     threads: int,
@@ -116,7 +116,7 @@ def _chosen(
         library: partial(routine.trial, forms, dtype, library=library, **dict(options))
         for library in able
     }
-    key = f"{routine.name} (one of several workers) {', '.join(words)}"
+    key = f"{routine.name} {', '.join(words)}"
     return tuner.choose(key, trials, budget=BUDGET_SECONDS)
 
 
@@ -218,13 +218,13 @@ def _eigen(matrix: Tensor, *, job: str, library: str) -> tuple[Tensor, int]:
 
 def _singular(matrix: Tensor, *, job: str, library: str) -> tuple[Tensor, Tensor, Tensor, int]:
     m, n = matrix.shape
-    least, most = min(m, n), max(m, n)
-    i, j = (n, m) if job == "A" else (least, least)
-    values = torch.empty(least, dtype=matrix.dtype.to_real())
+    shorter, longer = min(m, n), max(m, n)
+    i, j = (n, m) if job == "A" else (shorter, shorter)
+    values = torch.empty(shorter, dtype=matrix.dtype.to_real())
     vh, u = torch.empty(i, n, dtype=matrix.dtype), torch.empty(m, j, dtype=matrix.dtype)
-    reals = least * max(5 * least + 7, 2 * most + 2 * least + 1)
+    reals = shorter * max(5 * shorter + 7, 2 * longer + 2 * shorter + 1)
     own = (torch.empty(reals, dtype=values.dtype),) if matrix.is_complex() else ()
-    indices = torch.empty(8 * least, dtype=torch.int32)
+    indices = torch.empty(8 * shorter, dtype=torch.int32)
     info = call_with_work(
         "gesdd", matrix, job.encode(), n, m, matrix, n, values, vh, n, u, j,
         after=(*own, indices), library=library,
@@ -290,7 +290,7 @@ def add_product(tuner: Tuner, target: Tensor, a: Tensor, b: Tensor, sign: int) -
     """Compute target += sign·a·b, for matrices of any type and device."""
     if not (target.numel() and a.shape[1]):
         return
-    if fortran.takes(target) and not target.is_complex():
+    if fortran.is_supported(target) and not target.is_complex():
         ADD_PRODUCT(tuner, target, a, b, sign=sign)
     else:
         target.addmm_(a, b, alpha=sign)

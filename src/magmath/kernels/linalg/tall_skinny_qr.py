@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 import torch
 from torch import Tensor
@@ -107,6 +107,7 @@ def distributed_tall_qr(
     r.copy_(triangle * sign.conj()[:, None])
 
 
+@final
 class _Factor:
     """Divides rows by a lower triangular matrix.
 

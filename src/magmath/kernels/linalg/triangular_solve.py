@@ -115,7 +115,7 @@ def _sweep(
             return
         if not transpose and len(rest):
             subtract(own, others, rest)
-        if fortran.takes(own):
+        if fortran.is_supported(own):
             DIVIDE(measured(), own, block, letters=system.letters)
         else:
             own.copy_(system.by_torch(block, own))

@@ -287,14 +287,6 @@ CODE: Final = AotModule(
 """Generated programs also call `uniform32`."""
 
 
-def philox_block(seed: int, stream: int, counter: int) -> tuple[int, ...]:
-    """Return the four words of a block, each below 2^32. All arguments are below 2^64."""
-    words = np.empty(4, np.uint64)
-    generate = CODE.function("generate")
-    generate(words.ctypes.data, seed, stream, counter, 1)
-    return tuple(words.tolist())
-
-
 def uniform32(seed: int, stream: int, index: int) -> float:
     """Return the float32 number in [0, 1) that `fill_uniform` stores in this element."""
     return float(CODE.function("uniform32")(seed, stream, index))

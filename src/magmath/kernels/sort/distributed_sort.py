@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
 import torch
@@ -36,6 +36,7 @@ Counts = NDArray[np.int64]
 PROBES = 16  # keys that are tested at a time: a round determines four bits
 
 
+@final
 class SortedRun(NamedTuple):
     """Sorted keys, and the original position of each unless the keys contain it."""
 
@@ -232,6 +233,7 @@ def _merge(a: SortedRun, b: SortedRun, out: SortedRun) -> None:
 # the kernels --------------------------------------------------------------------------------------
 
 
+@final
 class Parts:
     """The workspaces of the workers, as arrays of keys.
 

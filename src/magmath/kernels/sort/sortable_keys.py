@@ -8,7 +8,7 @@ position in its lower bits is unique, so a stable argsort is a sort of integers 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,7 @@ def bits_of(x: torch.Tensor) -> Keys:
     return array
 
 
+@final
 class KeyCode:
     """Encodes numbers of a torch type as keys, and decodes keys."""
 

@@ -16,11 +16,12 @@ from magmath.graph import Shape
 from magmath.nn.initializers import Uniform
 from magmath.nn.layers.dropout import Dropout
 from magmath.nn.module import Module
-from magmath.nn.recurrence import STEPS, State
+from magmath.nn.recurrence import STEPS, RecurrentState
 from magmath.nn.variables import Parameter, deferred
 from magmath.transform.loops import scan
 
 
+@final
 class Direction(Module):
     """The parameters of one layer in one direction of time, for several gates.
 
@@ -76,7 +77,7 @@ class _Recurrent(Module, ABC):
         ]
         self.dropout = Dropout(dropout)
 
-    def __call__(self, x: Array, state: Any = None) -> tuple[Array, State]:
+    def __call__(self, x: Array, state: Any = None) -> tuple[Array, RecurrentState]:
         """(N, length, inputs) → outputs (N, length, directions · units), and the last state.
 
         A state has for each layer and direction, in this order, values (N, units), stacked along
@@ -88,7 +89,7 @@ class _Recurrent(Module, ABC):
                 f"given {x.shape}; add the batch with mm.expand_dims(x, 0)"
             )
         first = self._first(x, state)
-        last: list[State] = []
+        last: list[RecurrentState] = []
         for i, directions in enumerate(self.layers):
             if i:
                 x = self.dropout(x)
@@ -100,7 +101,7 @@ class _Recurrent(Module, ABC):
             x = outputs[0] if len(outputs) == 1 else concat(outputs, axis=-1)
         return x, tuple(stack(list(kept)) for kept in zip(*last, strict=True))
 
-    def _first(self, x: Array, state: Any) -> list[State]:
+    def _first(self, x: Array, state: Any) -> list[RecurrentState]:
         """Return the first state of each layer and direction."""
         count = sum(map(len, self.layers))
         shape = (count, x.shape[0], self.units)
@@ -116,12 +117,12 @@ class _Recurrent(Module, ABC):
         return [tuple(one[i] for one in given) for i in range(count)]
 
     def _along(
-        self, direction: Direction, x: Array, state: State, *, backwards: bool
-    ) -> tuple[Array, State]:
+        self, direction: Direction, x: Array, state: RecurrentState, *, backwards: bool
+    ) -> tuple[Array, RecurrentState]:
         """Return the outputs of one direction at all times, and its last state."""
         added = swapaxes(direction(x), 0, 1)
 
-        def step(state: State, row: Array) -> tuple[State, Array]:
+        def step(state: RecurrentState, row: Array) -> tuple[RecurrentState, Array]:
             following = self.next_state(direction, row, state)
             return following, following[0]
 
@@ -129,7 +130,9 @@ class _Recurrent(Module, ABC):
         return swapaxes(outputs, 0, 1), last
 
     @classmethod
-    def next_state(cls, direction: Direction, added: Array, state: State) -> State:
+    def next_state(
+        cls, direction: Direction, added: Array, state: RecurrentState
+    ) -> RecurrentState:
         """Return the next state, given what the inputs add to the gates (N, gates · units)."""
         return STEPS[cls.kind](added, direction.of_hidden(state[0]), state)
 

@@ -46,15 +46,15 @@ __all__ = [
 class Architecture:
     """A network of the zoo, which is called as its function: `NETWORKS["lenet5"](classes=10)`.
 
-    make    the function that returns the module
-    image   (channels, height, width) of the images for which the network was designed
-    least   the least height and width that it takes
-    small   the settings for images smaller than half of `image`
+    make         the function that returns the module
+    image        (channels, height, width) of the images for which the network was designed
+    min_extent   the smallest height and width that it takes
+    small        the settings for images smaller than half of `image`
     """
 
     make: Callable[..., Module]
     image: tuple[int, int, int]
-    least: int
+    min_extent: int
     small: dict[str, Any]
 
     def __call__(self, **settings: Any) -> Module:

@@ -28,7 +28,7 @@ from magmath.graph.operation import Gradients, any_memory_order
 from magmath.layout import Split
 from magmath.ops.conv import pooling_kernels as kernels
 from magmath.ops.conv.sliding_windows import Range, reached, seen
-from magmath.ops.host_copies import floats_on_device
+from magmath.ops.host_fallback import floats_on_device
 from magmath.ops.infer_rules import LETTERS, require_kind
 
 Numbers = tuple[int, ...]

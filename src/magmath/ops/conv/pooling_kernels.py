@@ -9,7 +9,7 @@ least number of the type for maxima.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 import numpy as np
 
@@ -33,28 +33,29 @@ if TYPE_CHECKING:
 
     from magmath.kernels.conv.channels_last import Windows
 
-Space = Sequence[int]
+SpaceExtents = Sequence[int]
 
 
 class _Pooling(Protocol):
     """Pooling of arrays that include their padding, over windows of extents `space`."""
 
-    def max(self, x: Any, space: Space) -> Any:
+    def max(self, x: Any, space: SpaceExtents) -> Any:
         """Return the maximum of each window."""
 
-    def select(self, a: Any, x: Any, space: Space) -> Any:
+    def select(self, a: Any, x: Any, space: SpaceExtents) -> Any:
         """Return the element of a at the maximum of each window of x."""
 
     def scatter(self, g: Any, x: Any) -> Any:
         """Return zeros of the shape of x with g added at the maximum of each window of x."""
 
-    def sum(self, x: Any, space: Space) -> Any:
+    def sum(self, x: Any, space: SpaceExtents) -> Any:
         """Return the sum of each window."""
 
-    def add_windows(self, g: Any, extents: Space) -> Any:
+    def add_windows(self, g: Any, extents: SpaceExtents) -> Any:
         """Return zeros of these extents of space with g added to each element of its windows."""
 
 
+@final
 class _ByElement:
     """Pooling that visits one element of the window after the other, of NumPy arrays or torch
     tensors."""
@@ -62,12 +63,12 @@ class _ByElement:
     def __init__(self, xp: Any, attributes: Attributes) -> None:
         self._xp, self._attributes = xp, attributes
 
-    def _elements(self, x: Any, space: Space) -> list[Any]:
+    def _elements(self, x: Any, space: SpaceExtents) -> list[Any]:
         """Return each element of the window, as a view of x that contains it for all windows."""
         kernel = self._attributes["kernel"]
         return [x[(..., *where)] for _, where in offsets(kernel, space, self._attributes)]
 
-    def _maxima(self, x: Any, space: Space) -> tuple[Any, Any]:
+    def _maxima(self, x: Any, space: SpaceExtents) -> tuple[Any, Any]:
         """Return the maximum of each window, and its number among the elements of the window."""
         xp, (best, *others) = self._xp, self._elements(x, space)
         number = xp.zeros_like(best, dtype=xp.int64)
@@ -76,10 +77,10 @@ class _ByElement:
             best, number = xp.where(better, element, best), xp.where(better, i, number)
         return best, number
 
-    def max(self, x: Any, space: Space) -> Any:
+    def max(self, x: Any, space: SpaceExtents) -> Any:
         return self._maxima(x, space)[0]
 
-    def select(self, a: Any, x: Any, space: Space) -> Any:
+    def select(self, a: Any, x: Any, space: SpaceExtents) -> Any:
         (result, *others), number = self._elements(a, space), self._maxima(x, space)[1]
         for i, element in enumerate(others, 1):
             result = self._xp.where(number == i, element, result)
@@ -92,14 +93,14 @@ class _ByElement:
             target += g * (number == i)
         return total
 
-    def sum(self, x: Any, space: Space) -> Any:
+    def sum(self, x: Any, space: SpaceExtents) -> Any:
         first, *others = self._elements(x, space)
         total = first + self._xp.zeros_like(first)
         for element in others:
             total += element
         return total
 
-    def add_windows(self, g: Any, extents: Space) -> Any:
+    def add_windows(self, g: Any, extents: SpaceExtents) -> Any:
         lead = g.ndim - len(extents)
         shape = *g.shape[:lead], *extents
         total = np.zeros(shape, g.dtype) if self._xp is np else g.new_zeros(shape)
@@ -108,10 +109,11 @@ class _ByElement:
         return total
 
 
+@final
 class _ByTorch:
     """Pooling by torch's functions, which supply padding of their own: `padding` at both ends."""
 
-    def __init__(self, attributes: Attributes, padding: Space) -> None:
+    def __init__(self, attributes: Attributes, padding: SpaceExtents) -> None:
         import torch
 
         self._space = len(attributes["kernel"])
@@ -140,10 +142,10 @@ class _ByTorch:
         )
         return values, positions
 
-    def max(self, x: torch.Tensor, space: Space) -> torch.Tensor:
+    def max(self, x: torch.Tensor, space: SpaceExtents) -> torch.Tensor:
         return self._maxima(self._images(x))[0].reshape(*x.shape[: x.ndim - self._space], *space)
 
-    def select(self, a: torch.Tensor, x: torch.Tensor, space: Space) -> torch.Tensor:
+    def select(self, a: torch.Tensor, x: torch.Tensor, space: SpaceExtents) -> torch.Tensor:
         lead = a.shape[: a.ndim - self._space]
         positions = self._maxima(self._images(x))[1].reshape(*lead, -1)
         return a.reshape(*lead, -1).gather(-1, positions).reshape(*lead, *space)
@@ -156,13 +158,13 @@ class _ByTorch:
         )  # fmt: skip
         return result.reshape(x.shape)
 
-    def sum(self, x: torch.Tensor, space: Space) -> torch.Tensor:
+    def sum(self, x: torch.Tensor, space: SpaceExtents) -> torch.Tensor:
         result: torch.Tensor = self._call(
             "avg_pool*", self._images(x), self._kernel, self._stride, self._padding, False, True, 1
         )
         return result.reshape(*x.shape[: x.ndim - self._space], *space)
 
-    def add_windows(self, g: torch.Tensor, extents: Space) -> torch.Tensor:
+    def add_windows(self, g: torch.Tensor, extents: SpaceExtents) -> torch.Tensor:
         lead = g.shape[: g.ndim - self._space]
         like = self._images(g.new_empty(()).expand(*lead, *extents))
         result: torch.Tensor = self._call(
@@ -190,7 +192,7 @@ def _space(x: Any, attributes: Attributes) -> list[int]:
     return [(n + low + high - d * (k - 1) - 1) // s + 1 for n, k, (low, high), s, d in parts]
 
 
-def _padded(x: Any, space: Space, value: float, attributes: Attributes) -> Any:
+def _padded(x: Any, space: SpaceExtents, value: float, attributes: Attributes) -> Any:
     """Return the range of x that windows read, with a value out of bounds."""
     kernel = attributes["kernel"]
     want = needs([(0, n) for n in space], kernel, attributes)
@@ -201,7 +203,7 @@ def _padded(x: Any, space: Space, value: float, attributes: Attributes) -> Any:
     return result
 
 
-def _cropped(full: Any, windows: Space, space: Space, attributes: Attributes) -> Any:
+def _cropped(full: Any, windows: SpaceExtents, space: SpaceExtents, attributes: Attributes) -> Any:
     """Return the elements within bounds, of extents `space`, of the range that windows read."""
     want = needs([(0, n) for n in windows], attributes["kernel"], attributes)
     result = np.zeros((*full.shape[: full.ndim - len(space)], *space), full.dtype)
@@ -238,7 +240,7 @@ def sum_reference(x: Any, **attributes: Any) -> Any:
     return _ByElement(np, attributes).sum(_padded(x, space, 0, attributes), space)
 
 
-def sum_input_reference(g: Any, *, space: Space, **attributes: Any) -> Any:
+def sum_input_reference(g: Any, *, space: SpaceExtents, **attributes: Any) -> Any:
     """Return a NumPy array with g added to each element of its windows."""
     windows = g.shape[g.ndim - len(space) :]
     extents = extents_of(needs([(0, n) for n in windows], attributes["kernel"], attributes))
@@ -293,9 +295,9 @@ def _surrounded(
     want = needs(windows, kernel, call.attributes)
     have = _held(call, operand)
     # torch pads by half of a window at most, and only images that are not smaller than a window
-    most = [k // 2 if n >= k else 0 for k, n in zip(kernel, extents_of(have), strict=True)]
+    max_padding = [k // 2 if n >= k else 0 for k, n in zip(kernel, extents_of(have), strict=True)]
     return PaddedRange(
-        call.inputs[operand], have, want, native, value=value, most=most,
+        call.inputs[operand], have, want, native, value=value, max_padding=max_padding,
         stride=call.attributes["stride"],
     )  # fmt: skip
 
@@ -316,12 +318,12 @@ def _windows(
 def _channel_window(call: KernelCall, *tensors: torch.Tensor) -> tuple[int, int] | None:
     """Return the extent of windows over channels alone, which read their own pixel, and the first
     channel of a window relative to its number; None for other windows or memory orders."""
-    from magmath.kernels.conv.channels_last import takes
+    from magmath.kernels.conv.channels_last import can_compute
 
     (extent, *rest), (low, _) = call.attributes["kernel"], call.attributes["padding"][0]
     alike = {tuple(x.shape) for x in tensors}
     once = {*rest, *call.attributes["stride"], *call.attributes["dilation"]} == {1}
-    whole = once and len(rest) == 2 and len(alike) == 1 and takes(*tensors)
+    whole = once and len(rest) == 2 and len(alike) == 1 and can_compute(*tensors)
     return (extent, -low) if whole else None
 
 
@@ -344,13 +346,13 @@ def _nothing() -> None:
 def bind_max(call: KernelCall) -> ReadyCall:
     """Bind the maxima of windows."""
     from magmath.kernels.conv import max_pool
-    from magmath.kernels.conv.channels_last import takes
+    from magmath.kernels.conv.channels_last import can_compute
 
     (x,), y = call.inputs, call.out
     if not y.numel():
         return _nothing
     windows, native = _held(call), _has_torch(x, call.attributes, sums=False)
-    if len(call.attributes["kernel"]) == 2 and takes(x, y):
+    if len(call.attributes["kernel"]) == 2 and can_compute(x, y):
         return max_pool.bind_maxima(x, _windows(call, windows, _held(call, 0)), y)
     around = _surrounded(call, 0, windows, _least_of(x), native=native)
     xp, (source, out) = _arrays(around.tensor, y)
@@ -387,7 +389,7 @@ def bind_select(call: KernelCall) -> ReadyCall:
 def bind_scatter(call: KernelCall) -> ReadyCall:
     """Bind the sum of cotangents at the maxima of windows."""
     from magmath.kernels.conv import max_pool
-    from magmath.kernels.conv.channels_last import takes
+    from magmath.kernels.conv.channels_last import can_compute
 
     (_, x), result = call.inputs, call.out
     found = _windows_of(call)
@@ -395,7 +397,7 @@ def bind_scatter(call: KernelCall) -> ReadyCall:
         return result.zero_
     windows, cotangents = found
     whole = len(windows) == 2 and _held(call) == _held(call, 1)
-    if whole and takes(cotangents, x, result):
+    if whole and can_compute(cotangents, x, result):
         return max_pool.bind_scatter(cotangents, x, _windows(call, windows), result)
     around = _surrounded(call, 1, windows, _least_of(x))
     native = _has_torch(x, call.attributes, sums=False)
@@ -417,13 +419,13 @@ def bind_scatter(call: KernelCall) -> ReadyCall:
 def bind_sum(call: KernelCall) -> ReadyCall:
     """Bind the sums of windows."""
     from magmath.kernels.conv import sum_pool
-    from magmath.kernels.conv.channels_last import takes
+    from magmath.kernels.conv.channels_last import can_compute
 
     (x,), y = call.inputs, call.out
     if not y.numel():
         return _nothing
     windows, native = _held(call), _has_torch(x, call.attributes, sums=True)
-    if len(windows) == 2 and takes(x, y):
+    if len(windows) == 2 and can_compute(x, y):
         return sum_pool.bind_sums(x, _windows(call, windows, _held(call, 0)), y)
     if len(windows) == 3 and (channels := _channel_window(call, x, y)) is not None:
         return sum_pool.bind_lines(x, *channels, y)
@@ -442,14 +444,14 @@ def bind_sum(call: KernelCall) -> ReadyCall:
 def bind_sum_input(call: KernelCall) -> ReadyCall:
     """Bind the sum of cotangents over the windows that contain each element."""
     from magmath.kernels.conv import sum_pool
-    from magmath.kernels.conv.channels_last import takes
+    from magmath.kernels.conv.channels_last import can_compute
 
     result = call.out
     found = _windows_of(call)
     if found is None:
         return result.zero_
     windows, cotangents = found
-    if len(windows) == 2 and takes(cotangents, result):
+    if len(windows) == 2 and can_compute(cotangents, result):
         return sum_pool.bind_spread(cotangents, _windows(call, windows), result)
     if len(windows) == 3 and (channels := _channel_window(call, cotangents, result)) is not None:
         extent, first = channels
@@ -477,7 +479,7 @@ def _parts(call: KernelCall) -> Sequence[Any]:
     return batch_parts(len(out), 2 * out.nbytes) if lead else [...]
 
 
-def _pooling(xp: Any, attributes: Attributes, padding: Space | None) -> _Pooling:
+def _pooling(xp: Any, attributes: Attributes, padding: SpaceExtents | None) -> _Pooling:
     """Return torch's pooling with this padding, or (None) the one of single elements."""
     return _ByElement(xp, attributes) if padding is None else _ByTorch(attributes, padding)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 from magmath.core.index_set import IndexSet
 
@@ -92,12 +92,13 @@ def needs(tile: Sequence[Range], kernel: Sequence[int], attributes: Attributes) 
     return [seen(attributes, d, k)(*stretch) for d, (stretch, k) in ranges]
 
 
+@final
 class PaddedRange:
     """A range of x with a value, by default 0, out of bounds, filled in each run.
 
-    If torch (`native`) can supply the missing elements, at most `most` of each dimension, `tensor`
-    is x itself and `padding` is their number on both sides. Behind x, too many make no difference
-    to windows at a distance `stride` as long as no other window fits.
+    If torch (`native`) can supply the missing elements, at most `max_padding` of each dimension,
+    `tensor` is x itself and `padding` is their number on both sides. Behind x, too many make no
+    difference to windows at a distance `stride` as long as no other window fits.
     """
 
     def __init__(
@@ -108,12 +109,12 @@ class PaddedRange:
         native: bool,
         *,
         value: float = 0,
-        most: Sequence[int] | None = None,
+        max_padding: Sequence[int] | None = None,
         stride: Sequence[int] = (),
     ) -> None:
         lows = [h - w for (h, _), (w, _) in zip(have, want, strict=True)]
         highs = [w - h for (_, h), (_, w) in zip(have, want, strict=True)]
-        limits = lows if most is None else most
+        limits = lows if max_padding is None else max_padding
         beyond = any(n > limit for n, limit in zip(lows, limits, strict=True))
         self.tensor, self.padding = x, lows
         self._target: torch.Tensor | None = None

@@ -60,14 +60,14 @@ def _chirp(positions: Node, n: int, inverse: bool) -> Node:
     return call("exp", astype(squares, complex128) * turn)
 
 
-def next_smooth(least: int) -> int:
-    """Return the smallest number ≥ `least` whose prime factors are 2, 3 and 5 only."""
-    best = 1 << (least - 1).bit_length()
+def next_smooth(min_value: int) -> int:
+    """Return the smallest number ≥ `min_value` whose prime factors are 2, 3 and 5 only."""
+    best = 1 << (min_value - 1).bit_length()
     five = 1
     while five < best:
         three = five
         while three < best:
-            best = min(best, three << max(0, (-(-least // three) - 1).bit_length()))
+            best = min(best, three << max(0, (-(-min_value // three) - 1).bit_length()))
             three *= 3
         five *= 5
     return best

@@ -22,7 +22,7 @@ from magmath.ops.indexing.request_reply import (
     bind_add,
     bind_read,
     collective_access,
-    places_along,
+    positions_along,
 )
 from magmath.ops.infer_rules import LETTERS, as_signed, is_numpy_only
 
@@ -116,7 +116,7 @@ TAKE_ALONG = Operation(
         lambda shapes, shape, a: _picking(shapes[0], shape, a["axis"]),
         ("array",),
         "picked",
-        lambda call, p: bind_read(call, p, places_along(call, p)),
+        lambda call, access: bind_read(call, access, positions_along(call, access)),
     ),
 )
 
@@ -142,14 +142,14 @@ def _scatter_along_kernel(call: KernelCall) -> ReadyCall:
         (local,), here = picker([indices])
         values = x if here is None else as_signed(x).masked_fill(~here, 0).view(x.dtype)
         if is_numpy_only(out):
-            np.add.at(out.numpy(), _places_along(local.numpy(), axis), values.numpy())
+            np.add.at(out.numpy(), _positions_along(local.numpy(), axis), values.numpy())
         else:
             out.scatter_add_(axis, local, values)
 
     return run
 
 
-def _places_along(indices: Any, axis: int) -> tuple[Any, ...]:
+def _positions_along(indices: Any, axis: int) -> tuple[Any, ...]:
     grid = list(np.indices(indices.shape, sparse=True))
     grid[axis] = indices
     return tuple(grid)
@@ -157,7 +157,7 @@ def _places_along(indices: Any, axis: int) -> tuple[Any, ...]:
 
 def _scatter_along_reference(x: Any, indices: Any, *, axis: int, extent: int) -> Any:
     out = np.zeros((*x.shape[:axis], extent, *x.shape[axis + 1 :]), x.dtype)
-    np.add.at(out, _places_along(_wrapped(indices, extent), axis), x)
+    np.add.at(out, _positions_along(_wrapped(indices, extent), axis), x)
     return out
 
 
@@ -180,8 +180,8 @@ SCATTER_ALONG = Operation(
         lambda shapes, shape, a: _picking(shape, shapes[1], a["axis"]),
         ("picked",),
         "array",
-        lambda call, p: bind_add(call, p, places_along(call, p)),
-        exact=False,
+        lambda call, access: bind_add(call, access, positions_along(call, access)),
+        is_worker_independent=False,
     ),
 )
 

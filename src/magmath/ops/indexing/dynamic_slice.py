@@ -19,7 +19,7 @@ import numpy as np
 
 from magmath.codegen.emit import (
     IndexMap,
-    LocalIndices,
+    IndexVariables,
     NativeCall,
     NativeOperand,
     Writer,
@@ -32,7 +32,7 @@ from magmath.core.type_aliases import ReadyCall
 from magmath.errors import DTypeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
-from magmath.ops.indexing.local_index import neutral, note_first, out_of_range
+from magmath.ops.indexing.local_index import neutral, out_of_range, record_first_fault
 from magmath.ops.infer_rules import LETTERS, as_signed, same_bits_always
 from magmath.ops.leaves import constant
 from magmath.ops.slicing import (
@@ -220,7 +220,7 @@ def _device_window(call: KernelCall, noted: torch.Tensor) -> ReadyCall:
 
     def run() -> None:
         torch.add(offset, start, out=index)
-        note_first(noted, ends, (ends < least) | (ends >= whole))
+        record_first_fault(noted, ends, (ends < least) | (ends >= whole))
         if least:
             index.remainder_(whole)  # negative positions count from the end
         index.clamp_(0, whole - 1)
@@ -284,7 +284,7 @@ def _window_vjp(node: Node, g: Node) -> Gradients:
     return apply(SET_WINDOW, zeros_like(x), g, *starts, **node.attributes), *(None for _ in starts)
 
 
-def _window_indices(w: Writer, call: NativeCall) -> LocalIndices | None:
+def _window_indices(w: Writer, call: NativeCall) -> IndexVariables | None:
     """Return the positions of the window's elements in the operand.
 
     Returns None unless this worker stores the whole operand, and if there are no elements.
@@ -309,7 +309,7 @@ def _emit_set_window(w: Writer, call: NativeCall) -> bool:
 
 def _local_indices_from(
     w: Writer, call: NativeCall, starts: Sequence[NativeOperand], offsets: Sequence[str]
-) -> LocalIndices:
+) -> IndexVariables:
     """Return a map from the window's indices, plus `offsets`, to positions in the whole array.
 
     Also writes the code that reads and checks the start positions.

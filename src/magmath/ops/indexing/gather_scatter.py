@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from magmath.graph.operation import Gradients
 from magmath.ops.creation import full, iota
 from magmath.ops.elementwise import call as pointwise
 from magmath.ops.elementwise import where
-from magmath.ops.indexing.local_index import Locator, both, front, neutral, picked_out_of_range
+from magmath.ops.indexing.local_index import Locator, both, front, index_out_of_range, neutral
 from magmath.ops.indexing.request_reply import (
     IndexedAccess,
     bind_add,
@@ -83,6 +83,7 @@ def _picked_letters(ndim: int, letters: str, axes: AxisNumbers, at: int) -> str:
     return rest[:at] + letters + rest[at:]
 
 
+@final
 class Picker:
     """Converts several index arrays, each along one axis of an array, to local positions.
 
@@ -117,7 +118,7 @@ class Picker:
 
 def _record(call: KernelCall, axis: int, extent: int) -> torch.Tensor | None:
     """Return the record for indices along an axis that are out of range, if there may be one."""
-    return call.context.fault(partial(picked_out_of_range, axis=axis, extent=extent), axis)
+    return call.context.fault(partial(index_out_of_range, axis=axis, extent=extent), axis)
 
 
 def masked_fill(
@@ -212,13 +213,13 @@ def _emit_take(w: Writer, call: NativeCall) -> bool:
     whole = x.shape[axis] == call.shapes[0][axis]
     if not (whole and x.shape[axis] and is_row_choice(axes, at, len(indices[0].shape))):
         return False
-    place = w.name("p")
+    place = w.name("access")
     with w.loops(call.out.shape[: axis + 1]) as outer:
         w.line(f"{place} = {indices[0].at([outer[axis]])}")
         w.line(f"if {place} < 0:")
         w.line(f"    {place} += {x.shape[axis]}")
         outside = f"{place} < 0 or {place} >= {x.shape[axis]}"
-        error = partial(picked_out_of_range, axis=axis, extent=x.shape[axis])
+        error = partial(index_out_of_range, axis=axis, extent=x.shape[axis])
         emit_fault(w, call, outside, indices[0].at([outer[axis]]), error)
         w.line(f"    {place} = 0")
         with w.loops(call.out.shape[axis + 1 :]) as inner:
@@ -244,7 +245,7 @@ TAKE = Operation(
         lambda shapes, shape, a: IndexedAccess(shapes[0], a["axes"], _common(*shapes[1:]), a["at"]),
         ("array",),
         "picked",
-        lambda call, p: bind_read(call, p, call.inputs[1:]),
+        lambda call, access: bind_read(call, access, call.inputs[1:]),
     ),
 )
 
@@ -348,8 +349,8 @@ SCATTER_ADD = Operation(  # split indices give a pending sum
         lambda shapes, shape, a: IndexedAccess(shape, a["axes"], _common(*shapes[1:]), a["at"]),
         ("picked",),
         "array",
-        lambda call, p: bind_add(call, p, call.inputs[1:]),
-        exact=False,
+        lambda call, access: bind_add(call, access, call.inputs[1:]),
+        is_worker_independent=False,
     ),
 )
 
@@ -452,7 +453,7 @@ PUT = Operation(
         lambda shapes, shape, a: IndexedAccess(shape, a["axes"], _common(*shapes[2:]), a["at"]),
         ("array", "picked"),
         "array",
-        lambda call, p: bind_replace(call, p, call.inputs[2:]),
+        lambda call, access: bind_replace(call, access, call.inputs[2:]),
     ),
 )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, final
 
 import numpy as np
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import torch
 
 
+@final
 class LocalIndices(NamedTuple):
     """Local positions, and a mask of the elements that are stored here (None: all are)."""
 
@@ -29,6 +30,7 @@ class LocalIndices(NamedTuple):
     here: torch.Tensor | None
 
 
+@final
 class Locator:
     """Converts global positions of one dimension to positions in the stored indices `held`.
 
@@ -75,7 +77,7 @@ class Locator:
         if self._noted is not None and self.extent and indices.numel():
             positions = indices.long()
             wrong = (positions < -self.extent) | (positions >= self.extent)
-            note_first(self._noted, positions.reshape(-1), wrong.reshape(-1))
+            record_first_fault(self._noted, positions.reshape(-1), wrong.reshape(-1))
             return positions.remainder(self.extent)
         positions, failure = normalized(indices, self.axis, self.extent)
         if failure is not None:
@@ -97,10 +99,10 @@ def normalized(
     if not outside.any():
         return positions, None
     wrong = int(indices.long()[outside].flatten()[0])
-    return positions.masked_fill(outside, 0), picked_out_of_range(wrong, axis, extent)
+    return positions.masked_fill(outside, 0), index_out_of_range(wrong, axis, extent)
 
 
-def note_first(noted: torch.Tensor, numbers: torch.Tensor, wrong: torch.Tensor) -> None:
+def record_first_fault(noted: torch.Tensor, numbers: torch.Tensor, wrong: torch.Tensor) -> None:
     """Record the first of a row of numbers that is wrong, if one is; the host does not wait."""
     import torch
 
@@ -147,7 +149,7 @@ def not_from_the_end(indices: Node) -> Node:
     return call("bitwise_and", wide, constant(~_NEGATIVE, int64))
 
 
-picked_out_of_range = partial(out_of_range, operation="take, or indexing by an array")
+index_out_of_range = partial(out_of_range, operation="take, or indexing by an array")
 """Return the error for an element of an index array, in `take` or an indexing expression."""
 
 

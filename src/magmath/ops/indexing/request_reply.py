@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, final
 
 from magmath.core.block_cyclic import round_to_cache_lines
 from magmath.core.request_batching import receive_buffer_bytes, requests_per_round
@@ -33,6 +33,7 @@ NUMBER = 8
 Role = Literal["array", "picked", "index"]
 
 
+@final
 @dataclass(frozen=True)
 class IndexedAccess:
     """Access to elements of an array of `shape` by indices along `axes`.
@@ -107,36 +108,42 @@ class IndexedAccess:
         return size_of(self.held(0, workers)[1])
 
 
-PickingOf = Callable[[Sequence[Shape], Shape, Mapping[str, Any]], IndexedAccess]
+AccessOf = Callable[[Sequence[Shape], Shape, Mapping[str, Any]], IndexedAccess]
 """(shapes of the operands, shape of the result, attributes) → the access."""
 Bind = Callable[[CollectiveCall, IndexedAccess], ReadyCall]
 
 
 def collective_access(
-    picking_of: PickingOf, roles: Sequence[Role], result: Role, bind: Bind, *, exact: bool = True
+    access_of: AccessOf,
+    roles: Sequence[Role],
+    result: Role,
+    bind: Bind,
+    *,
+    is_worker_independent: bool = True,
 ) -> CollectiveKernel:
     """Return the collective kernel of a record that accesses elements by index.
 
     `roles` are the roles of its first operands; the other operands are indices.
     """
-    exchange = _Exchange(picking_of, roles, result, bind)
+    exchange = _Exchange(access_of, roles, result, bind)
     return CollectiveKernel(
         layouts=exchange.layouts,
         kernel=exchange.kernel,
         workspace=exchange.workspace,
         traffic=exchange.traffic,
-        touched=exchange.touched,
-        spread=True,
-        reads=exchange.reads,
-        exact=exact,
+        touched_bytes=exchange.touched_bytes,
+        is_all_to_all=True,
+        reads_peers=exchange.reads,
+        is_worker_independent=is_worker_independent,
     )
 
 
+@final
 @dataclass(frozen=True)
 class _Exchange:
     """The functions of a `CollectiveKernel` for a record that accesses elements by index."""
 
-    picking_of: PickingOf
+    access_of: AccessOf
     roles: Sequence[Role]
     result: Role
     bind: Bind
@@ -160,60 +167,63 @@ class _Exchange:
         return 2 * NUMBER if self.replaces else NUMBER
 
     def layouts(self, node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None:
-        p = self._of(node)
-        if not p.is_divided():
+        access = self._of(node)
+        if not access.is_divided():
             return None
         indices: list[Role] = ["index"] * (len(node.inputs) - len(self.roles))
         inputs = [
-            p.layout(role, x.shape, mesh)
+            access.layout(role, x.shape, mesh)
             for role, x in zip([*self.roles, *indices], node.inputs, strict=True)
         ]
-        return tuple(inputs), p.layout(self.result, node.shape, mesh)
+        return tuple(inputs), access.layout(self.result, node.shape, mesh)
 
     def workspace(self, node: Node, workers: int) -> Workspace:
         """Return the workspace: buffers for the requests and replies of one round.
 
         Replacement also needs the numbers of the assignments that an owner has made.
         """
-        p, row = self._of(node), self._row_bytes(node)
-        size = requests_per_round(p.share(workers), self.sent + row, workers)
+        access, row = self._of(node), self._row_bytes(node)
+        size = requests_per_round(access.share(workers), self.sent + row, workers)
         nbytes = receive_buffer_bytes(size, (self.sent, row), row if self.reads else 0, workers)
-        return Workspace(0, nbytes + (_noted_bytes(p, workers) if self.replaces else 0))
+        return Workspace(
+            0, nbytes + (_last_assignment_bytes(access, workers) if self.replaces else 0)
+        )
 
     def traffic(self, node: Node, workers: int) -> tuple[int, int]:
         """Return bytes and messages, for evenly spread indices.
 
         Each round needs three messages per pair of workers: counts, row numbers and rows.
         """
-        p, each, peers = self._of(node), self.sent + self._row_bytes(node), workers - 1
-        share = p.share(workers)
+        access, each, peers = self._of(node), self.sent + self._row_bytes(node), workers - 1
+        share = access.share(workers)
         rounds = -(-share // requests_per_round(share, each, workers))
-        nbytes = size_of(p.common) * each * peers // workers
+        nbytes = size_of(access.common) * each * peers // workers
         return nbytes + rounds * NUMBER * workers * peers, 3 * rounds * workers * peers
 
-    def touched(self, node: Node, workers: int) -> int:
+    def touched_bytes(self, node: Node, workers: int) -> int:
         """Return the bytes of local memory traffic: rows and row numbers move about four times."""
         return 4 * self._of(node).share(workers) * (self.sent + self._row_bytes(node))
 
     def kernel(self, call: CollectiveCall) -> ReadyCall:
         shapes = [layout.shape for layout in call.layouts]
-        return self.bind(call, self.picking_of(shapes, call.layout.shape, call.attributes))
+        return self.bind(call, self.access_of(shapes, call.layout.shape, call.attributes))
 
     def _of(self, node: Node) -> IndexedAccess:
-        return self.picking_of([x.shape for x in node.inputs], node.shape, node.attributes)
+        return self.access_of([x.shape for x in node.inputs], node.shape, node.attributes)
 
     def _row_bytes(self, node: Node) -> int:
         return size_of(self._of(node).rest) * node.dtype.itemsize
 
 
-def _noted_bytes(p: IndexedAccess, workers: int) -> int:
+def _last_assignment_bytes(access: IndexedAccess, workers: int) -> int:
     """Return the bytes that store the number of the last assignment to each row of an owner."""
-    return round_to_cache_lines(-(-p.shape[p.axis] // workers) * p.stride * NUMBER)
+    return round_to_cache_lines(-(-access.shape[access.axis] // workers) * access.stride * NUMBER)
 
 
 # the kernels on one worker's tiles ----------------------------------------------------------------
 
 
+@final
 class _Named:
     """The rows that this worker's indices select: their numbers in the array, and their owners.
 
@@ -221,23 +231,26 @@ class _Named:
     """
 
     def __init__(
-        self, call: CollectiveCall, p: IndexedAccess, indices: Sequence[torch.Tensor]
+        self, call: CollectiveCall, access: IndexedAccess, indices: Sequence[torch.Tensor]
     ) -> None:
         import torch
 
         from magmath.kernels.request_reply import Rows
 
         comm = call.comm
-        self.first, self.shape = p.held(comm.rank, comm.size)
+        self.first, self.shape = access.held(comm.rank, comm.size)
         self.count = size_of(self.shape)
         self.failure: IndexError | None = None
-        by_axis = dict(zip(p.axes, indices, strict=True))
-        self._types = [by_axis[axis].dtype for axis in p.order]
+        by_axis = dict(zip(access.axes, indices, strict=True))
+        self._types = [by_axis[axis].dtype for axis in access.order]
         self._indices = [
-            Rows(as_signed(by_axis[axis]).expand(self.shape), len(self.shape)) for axis in p.order
+            Rows(as_signed(by_axis[axis]).expand(self.shape), len(self.shape))
+            for axis in access.order
         ]
-        self._axes = [(axis, p.shape[axis]) for axis in p.order]
-        self.starts = [cut * p.stride for cut in even_cuts(p.shape[p.axis], comm.size)]
+        self._axes = [(axis, access.shape[axis]) for axis in access.order]
+        self.starts = [
+            cut * access.stride for cut in even_cuts(access.shape[access.axis], comm.size)
+        ]
         self._bounds = torch.tensor(self.starts[1:-1], device=call.out.device)
 
     def rows(self, part: slice) -> tuple[torch.Tensor, torch.Tensor]:
@@ -261,30 +274,32 @@ class _Named:
             raise failure
 
 
-def _rounds(call: CollectiveCall, p: IndexedAccess, scratch: torch.Tensor, nbytes: int) -> Rounds:
+def _rounds(
+    call: CollectiveCall, access: IndexedAccess, scratch: torch.Tensor, nbytes: int
+) -> Rounds:
     """Return the rounds of requests of `nbytes` bytes plus a row each."""
     from magmath.kernels.request_reply import Rounds
 
-    workers, row = call.comm.size, size_of(p.rest) * call.out.itemsize
-    share = p.share(workers)
+    workers, row = call.comm.size, size_of(access.rest) * call.out.itemsize
+    share = access.share(workers)
     return Rounds(call.comm, scratch, share, requests_per_round(share, nbytes + row, workers))
 
 
-def _picked(tensor: torch.Tensor, p: IndexedAccess, shape: Shape) -> Rows:
+def _picked(tensor: torch.Tensor, access: IndexedAccess, shape: Shape) -> Rows:
     """Return, as rows, the elements picked by indices of this shape, or values that broadcast."""
     from magmath.kernels.request_reply import Rows
 
-    whole = as_signed(tensor).expand((*p.rest[: p.at], *shape, *p.rest[p.at :]))
-    return Rows(front(whole, range(p.at, p.at + len(shape))), len(shape))
+    whole = as_signed(tensor).expand((*access.rest[: access.at], *shape, *access.rest[access.at :]))
+    return Rows(front(whole, range(access.at, access.at + len(shape))), len(shape))
 
 
-def _array(tensor: torch.Tensor, p: IndexedAccess) -> Rows:
+def _array(tensor: torch.Tensor, access: IndexedAccess) -> Rows:
     from magmath.kernels.request_reply import Rows
 
-    return Rows(front(as_signed(tensor), p.order), len(p.order))
+    return Rows(front(as_signed(tensor), access.order), len(access.order))
 
 
-def places_along(call: CollectiveCall, p: IndexedAccess) -> list[torch.Tensor]:
+def positions_along(call: CollectiveCall, access: IndexedAccess) -> list[torch.Tensor]:
     """Return an index for each axis of the access.
 
     The second operand indexes the first axis; along the other axes, an element's own position is
@@ -292,24 +307,29 @@ def places_along(call: CollectiveCall, p: IndexedAccess) -> list[torch.Tensor]:
     """
     import torch
 
-    first, shape = p.held(call.comm.rank, call.comm.size)
+    first, shape = access.held(call.comm.rank, call.comm.size)
     found = [call.inputs[1]]
-    for d in p.axes[1:]:
-        start = first if d == p.dim else 0
+    for d in access.axes[1:]:
+        start = first if d == access.dim else 0
         indices = torch.arange(start, start + shape[d], device=call.out.device)
         found.append(indices.view(-1, *(1,) * (len(shape) - d - 1)))
     return found
 
 
-def bind_read(call: CollectiveCall, p: IndexedAccess, indices: Sequence[torch.Tensor]) -> ReadyCall:
+def bind_read(
+    call: CollectiveCall, access: IndexedAccess, indices: Sequence[torch.Tensor]
+) -> ReadyCall:
     """Bind the read of elements of the first operand."""
     from magmath.kernels.request_reply import ask
 
-    comm, named = call.comm, _Named(call, p, indices)
+    comm, named = call.comm, _Named(call, access, indices)
     sees_all = comm.shares_memory and call.out.device.type == "cpu"
     ranks = range(comm.size) if sees_all else (comm.rank,)
-    sources = {rank: _array(call.operand_on(0, rank), p) for rank in ranks}
-    target, rounds = _picked(call.out, p, named.shape), _rounds(call, p, call.scratch, NUMBER)
+    sources = {rank: _array(call.operand_on(0, rank), access) for rank in ranks}
+    target, rounds = (
+        _picked(call.out, access, named.shape),
+        _rounds(call, access, call.scratch, NUMBER),
+    )
 
     def answer(rank: int, rows: torch.Tensor, out: torch.Tensor) -> None:
         sources[rank].read(rows - named.starts[rank], out)
@@ -323,13 +343,15 @@ def bind_read(call: CollectiveCall, p: IndexedAccess, indices: Sequence[torch.Te
     return run
 
 
-def bind_add(call: CollectiveCall, p: IndexedAccess, indices: Sequence[torch.Tensor]) -> ReadyCall:
+def bind_add(
+    call: CollectiveCall, access: IndexedAccess, indices: Sequence[torch.Tensor]
+) -> ReadyCall:
     """Bind the sum of the first operand's elements at their indices, in the order of the ranks."""
     from magmath.kernels.request_reply import send
 
-    named, out = _Named(call, p, indices), as_signed(call.out)
-    values, target = _picked(call.inputs[0], p, named.shape), _array(out, p)
-    rounds, start = _rounds(call, p, call.scratch, NUMBER), named.starts[call.comm.rank]
+    named, out = _Named(call, access, indices), as_signed(call.out)
+    values, target = _picked(call.inputs[0], access, named.shape), _array(out, access)
+    rounds, start = _rounds(call, access, call.scratch, NUMBER), named.starts[call.comm.rank]
 
     def messages(part: slice) -> tuple[torch.Tensor, list[torch.Tensor]]:
         rows, owner = named.rows(part)
@@ -353,7 +375,7 @@ def bind_add(call: CollectiveCall, p: IndexedAccess, indices: Sequence[torch.Ten
 
 
 def bind_replace(
-    call: CollectiveCall, p: IndexedAccess, indices: Sequence[torch.Tensor]
+    call: CollectiveCall, access: IndexedAccess, indices: Sequence[torch.Tensor]
 ) -> ReadyCall:
     """Bind the first operand with elements replaced by the second operand's elements.
 
@@ -363,12 +385,12 @@ def bind_replace(
 
     from magmath.kernels.request_reply import send
 
-    named, out, workers = _Named(call, p, indices), as_signed(call.out), call.comm.size
-    x, values = as_signed(call.inputs[0]), _picked(call.inputs[1], p, named.shape)
-    target, start = _array(out, p), named.starts[call.comm.rank]
-    noted = _noted_bytes(p, workers)
+    named, out, workers = _Named(call, access, indices), as_signed(call.out), call.comm.size
+    x, values = as_signed(call.inputs[0]), _picked(call.inputs[1], access, named.shape)
+    target, start = _array(out, access), named.starts[call.comm.rank]
+    noted = _last_assignment_bytes(access, workers)
     last = call.scratch[:noted].view(torch.int64)[: target.count]
-    rounds = _rounds(call, p, call.scratch[noted:], 2 * NUMBER)
+    rounds = _rounds(call, access, call.scratch[noted:], 2 * NUMBER)
 
     def messages(part: slice) -> tuple[torch.Tensor, list[torch.Tensor]]:
         rows, owner = named.rows(part)
@@ -379,7 +401,7 @@ def bind_replace(
         linear = torch.arange(part.start, part.stop, device=out.device)
         found = torch.zeros_like(linear)
         for d, position in enumerate(torch.unravel_index(linear, named.shape)):
-            found = found * p.common[d] + position + (named.first if d == p.dim else 0)
+            found = found * access.common[d] + position + (named.first if d == access.dim else 0)
         return found
 
     def receive(numbered: torch.Tensor, some: torch.Tensor) -> None:

@@ -13,7 +13,7 @@ from magmath.graph.operation import Gradients
 from magmath.layout import Layout, Mesh
 from magmath.ops.elementwise import conj
 from magmath.ops.leaves import constant
-from magmath.ops.linalg.block_cyclic import (
+from magmath.ops.linalg.factorization_layouts import (
     block_cyclic_layout,
     collective_kernel,
     panel_bytes,
@@ -61,7 +61,7 @@ CHOLESKY = Operation(  # a = L·Lᴴ; reads the lower triangle of a
     native=None,
     reference=np.linalg.cholesky,
     flops=lambda node: matrix_count(node) * node.shape[-1] ** 3 / 3,
-    lapack=True,
+    uses_lapack=True,
     collective=CollectiveKernel(
         layouts=_cholesky_layouts,
         kernel=collective_kernel("blocked_factorization", "cholesky"),

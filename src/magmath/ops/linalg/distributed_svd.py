@@ -17,7 +17,7 @@ from magmath.core.svd_workspace import svd_workspace_bytes
 from magmath.core.type_aliases import ReadyCall
 from magmath.graph import CollectiveCall, CollectiveKernel, Node, Shape, Workspace
 from magmath.layout import Layout, Mesh
-from magmath.ops.linalg.block_cyclic import block_cyclic_layout
+from magmath.ops.linalg.factorization_layouts import block_cyclic_layout
 
 if TYPE_CHECKING:
     import torch
@@ -46,7 +46,7 @@ def collective_spectrum(bind: Bind, *, sums: int, passes: int) -> CollectiveKern
         return round((gone_through + 2 * sums * a.size) * a.dtype.itemsize)  # with the sums
 
     return CollectiveKernel(
-        layouts=_layouts, kernel=bind, workspace=_workspace, traffic=traffic, touched=touched
+        layouts=_layouts, kernel=bind, workspace=_workspace, traffic=traffic, touched_bytes=touched
     )
 
 

@@ -98,7 +98,7 @@ EIGH = Operation(  # the row of eigenvalues over the eigenvectors; reads the low
     native=None,
     reference=_eigh_reference,
     flops=lambda node: 9.0 * matrix_count(node) * node.shape[-1] ** 3,
-    lapack=True,
+    uses_lapack=True,
     collective=collective_spectrum(bind_eigh, sums=1, passes=1),
 )
 
@@ -120,7 +120,7 @@ EIGVALSH = Operation(
     native=None,
     reference=np.linalg.eigvalsh,
     flops=lambda node: 4 / 3 * matrix_count(node) * node.shape[-1] ** 3,
-    lapack=True,
+    uses_lapack=True,
     collective=collective_spectrum(bind_eigvalsh, sums=1, passes=1),
 )
 
@@ -161,7 +161,7 @@ EIG = Operation(  # the row of eigenvalues over the eigenvectors, complex, in an
     native=None,
     reference=_eig_reference,
     flops=lambda node: 25.0 * matrix_count(node) * node.shape[-1] ** 3,
-    lapack=True,
+    uses_lapack=True,
 )
 
 
@@ -184,7 +184,7 @@ EIGVALS = Operation(
     native=None,
     reference=lambda a: np.linalg.eigvals(a).astype(_complex_name(a)),
     flops=lambda node: 10.0 * matrix_count(node) * node.shape[-1] ** 3,
-    lapack=True,
+    uses_lapack=True,
 )
 
 
@@ -313,7 +313,7 @@ SVD = Operation(  # U over the row of singular values over Vᴴ transposed
     reference=_svd_reference,
     flops=lambda node: matrix_count(node) * _svd_flops(*node.inputs[0].shape[-2:]),
     decompositions=_svd_by_qr,
-    lapack=True,
+    uses_lapack=True,
     collective=collective_spectrum(bind_svd, sums=2, passes=2),
 )
 
@@ -356,7 +356,7 @@ SVDVALS = Operation(
         matrix_count(node) * 4.0 * max(node.inputs[0].shape[-2:]) * node.shape[-1] ** 2
     ),
     decompositions=_svdvals_by_qr,
-    lapack=True,
+    uses_lapack=True,
     collective=collective_spectrum(bind_svdvals, sums=2, passes=2),
 )
 

@@ -88,7 +88,7 @@ def columns_axes(node: Node) -> str:
 def lapack(name: str, *keys: str, tuned: bool = True) -> Callable[[KernelCall], ReadyCall]:
     """Return the kernel `magmath.kernels.linalg.lapack.<name>` with these attributes.
 
-    With `tuned`, the autotuner selects a library for it. Workers that compute the same matrix
+    With `tuned`, the tuner selects a library for it. Workers that compute the same matrix
     select the same library, because factors are unique only up to signs.
     """
 

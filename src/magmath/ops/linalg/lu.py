@@ -19,7 +19,7 @@ from magmath.layout import Layout, Mesh
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.creation import iota
 from magmath.ops.elementwise import astype, call
-from magmath.ops.linalg.block_cyclic import (
+from magmath.ops.linalg.factorization_layouts import (
     block_cyclic_layout,
     collective_kernel,
     panel_bytes,
@@ -138,7 +138,7 @@ LU = Operation(  # a·P = L·U; partial pivoting of columns needs no transpositi
     native=None,
     reference=_lu_reference,
     flops=lambda node: matrix_count(node) * elimination_flops(*node.inputs[0].shape[-2:]),
-    lapack=True,
+    uses_lapack=True,
     collective=CollectiveKernel(
         layouts=_lu_layouts,
         kernel=collective_kernel("blocked_factorization", "lu"),
@@ -192,7 +192,7 @@ LU_SOLVE = Operation(
     native=None,
     reference=_lu_solve_reference,
     flops=lambda node: 2.0 * node.size * node.shape[-2],
-    lapack=True,
+    uses_lapack=True,
     collective=CollectiveKernel(
         layouts=columns_layouts(1),
         kernel=collective_kernel("triangular_solve", "lu_solve", "transpose", before=1),

@@ -28,7 +28,11 @@ from magmath.graph.operation import Gradients
 from magmath.layout import Blocks, Layout, Mesh, Split, even_cuts
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.elementwise import conj
-from magmath.ops.linalg.block_cyclic import block_cyclic_layout, block_cyclic_rows, panel_traffic
+from magmath.ops.linalg.factorization_layouts import (
+    block_cyclic_layout,
+    block_cyclic_rows,
+    panel_traffic,
+)
 from magmath.ops.linalg.lapack import (
     check_matrix,
     check_type,
@@ -154,7 +158,7 @@ def _qr_traffic(node: Node, workers: int) -> tuple[int, int]:
 
 def _qr_kernel(call: CollectiveCall) -> ReadyCall:
     n, comm, out, (a,) = call.layouts[0].shape[1], call.comm, call.out, call.inputs
-    if call.layout.axis_of(0) is None:
+    if call.layout.mesh_axis_of(0) is None:
         from magmath.kernels.linalg.householder_qr import Reflections
 
         shares = block_cyclic_rows(call.layout.shape[1], comm)
@@ -177,7 +181,7 @@ QR = Operation(  # Q over R
     native=None,
     reference=_qr_reference,
     flops=lambda node: 4 * matrix_count(node) * elimination_flops(*node.inputs[0].shape[-2:]),
-    lapack=True,
+    uses_lapack=True,
     collective=CollectiveKernel(
         layouts=_qr_layouts, kernel=_qr_kernel, workspace=_qr_workspace, traffic=_qr_traffic
     ),

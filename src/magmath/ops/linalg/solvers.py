@@ -111,7 +111,7 @@ INV = Operation(
     reference=np.linalg.inv,
     flops=lambda node: 2.0 * matrix_count(node) * node.shape[-1] ** 3,
     decompositions=_by_solution,
-    lapack=True,
+    uses_lapack=True,
 )
 
 
@@ -169,8 +169,8 @@ def _determinant(sign: Node, pivots: Node) -> Node:
     of logarithms.
     """
     product, dtype = _product(sign, pivots), real_dtype(pivots.dtype)
-    least = constant(float(np.finfo(dtype.name).smallest_normal), dtype)
-    within = call("greater_equal", call("abs", product), least)
+    smallest = constant(float(np.finfo(dtype.name).smallest_normal), dtype)
+    within = call("greater_equal", call("abs", product), smallest)
     size = astype(call("exp", _log_size(pivots)), pivots.dtype)
     by_size = _product(sign, call("sign", pivots)) * size
     return where(call("logical_and", within, call("isfinite", product)), product, by_size)
@@ -196,8 +196,8 @@ def _cofactors_expanded(node: Node) -> Node:
     largest = reshape(largest, (*a.shape[:-2], 1))
     scale = where(call("greater", largest, constant(0, dtype)), largest, constant(1, dtype))
     zero = call("equal", call("abs", pivots), constant(0, dtype))
-    least = scale * constant(float(np.finfo(dtype.name).eps), dtype)
-    added = astype(where(zero, least, constant(0, dtype)), a.dtype)
+    rounding = scale * constant(float(np.finfo(dtype.name).eps), dtype)
+    added = astype(where(zero, rounding, constant(0, dtype)), a.dtype)
     eye = broadcast_to(identity_matrix(n, n, a), a.shape)
     factors = rows(packed, 1, n + 1) + reshape(added, (*added.shape, 1)) * eye
     packed = apply(CONCAT, rows(packed, 0, 1), factors, axis=a.ndim - 2)

@@ -16,7 +16,7 @@ from magmath.graph import CollectiveKernel, Node, Operation, Shape, Workspace, a
 from magmath.graph.operation import Gradients
 from magmath.layout import Layout, Mesh
 from magmath.ops.elementwise import conj
-from magmath.ops.linalg.block_cyclic import (
+from magmath.ops.linalg.factorization_layouts import (
     block_cyclic_layout,
     collective_kernel,
     panel_bytes,
@@ -85,7 +85,7 @@ SOLVE_TRIANGULAR = Operation(
     native=None,
     reference=_solve_triangular_reference,
     flops=lambda node: float(node.size * node.shape[-2]),
-    lapack=True,
+    uses_lapack=True,
     collective=CollectiveKernel(
         layouts=columns_layouts(0),
         kernel=collective_kernel(

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 NOT_EQUAL = ELEMENTWISE["not_equal"]
 
 
+@final
 @dataclass(frozen=True)
 class Subscripts:
     """Parsed `"abk,akc->abc"`: a letter for each dimension of two operands and the result."""

@@ -22,9 +22,8 @@ from magmath.ops.product.panel_products import in_panels
 if TYPE_CHECKING:
     import torch
 
-TILED_MOST = (
-    6e8  # multiplications up to which `kernels/gemm/packed_gemm.py` is faster (docs/benchmarks.md)
-)
+# Multiplications up to which `kernels/gemm/packed_gemm.py` is faster (docs/benchmarks.md).
+MAX_TILED_MULTIPLICATIONS = 6e8
 # Operands: a, b, then the bias row if `bias`, then c and alpha if `accumulate`.
 
 
@@ -194,7 +193,7 @@ def emit_gemm(w: Writer, call: NativeCall) -> bool:
 def _tiles_well(m: int, n: int, k: int) -> bool:
     """Return True if the tiled product is faster than OpenBLAS, both single-threaded in native
     code."""
-    return min(m, n) > 1 and m * n * k <= TILED_MOST
+    return min(m, n) > 1 and m * n * k <= MAX_TILED_MULTIPLICATIONS
 
 
 def _is_row(bias: NativeOperand | None) -> bool:

@@ -17,8 +17,8 @@ from magmath.ops.leaves import constant
 from magmath.ops.slicing import slice_along
 
 PANEL_BYTES = 64 << 20  # of both operands
-NARROWEST = 128  # products of panels with fewer rows and columns are much slower
-MOST = 256  # panels; each is a separate instruction
+MIN_PANEL_EXTENT = 128  # products of panels with fewer rows and columns are much slower
+MAX_PANELS = 256  # each is a separate instruction
 
 
 def in_panels(node: Node, layouts: Sequence[Layout]) -> list[Node]:
@@ -26,16 +26,16 @@ def in_panels(node: Node, layouts: Sequence[Layout]) -> list[Node]:
 
     Returns an empty list for operands that fit into one panel.
     """
-    structure = node.index_notation
-    extents = structure.extents([x.shape for x in node.inputs], node.shape)
-    summed = [c for c in extents if c not in structure.output]
+    notation = node.index_notation
+    extents = notation.extents([x.shape for x in node.inputs], node.shape)
+    summed = [c for c in extents if c not in notation.output]
     if len(node.inputs) > 2 or not summed:
         return []
     along = max(summed, key=extents.__getitem__)
-    dims = [letters.find(along) for letters in structure.inputs]
+    dims = [letters.find(along) for letters in notation.inputs]
     cut = [x for x, d in zip(node.inputs, dims, strict=True) if d >= 0]
     nbytes = sum([x.size * x.dtype.itemsize for x in cut])
-    count = min(-(-nbytes // PANEL_BYTES), extents[along] // NARROWEST, MOST)
+    count = min(-(-nbytes // PANEL_BYTES), extents[along] // MIN_PANEL_EXTENT, MAX_PANELS)
     if count < 2:
         return []
     total: Node | None = None

@@ -183,7 +183,7 @@ def _collective(name: str) -> CollectiveKernel:
         kernel=_bind_collective_sort(name),
         workspace=_workspace(name),
         traffic=_traffic(name),
-        exact=True,
+        is_worker_independent=True,
     )
 
 
@@ -413,10 +413,10 @@ SEARCHSORTED = Operation(  # positions in parts of a sorted array add up
         kernel=_bind_collective_search,
         workspace=_search_workspace,
         traffic=_search_traffic,
-        touched=_search_touched,
-        spread=True,
-        reads=True,
-        exact=True,
+        touched_bytes=_search_touched,
+        is_all_to_all=True,
+        reads_peers=True,
+        is_worker_independent=True,
     ),
 )
 

@@ -1,4 +1,4 @@
-"""The planner: how each layer of a network is divided over the workers of a machine."""
+"""The planner: decides how each layer of a network is divided over the workers of a machine."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import product
 from math import ceil
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, final
 
 import numpy as np
 
@@ -28,9 +28,9 @@ from magmath.parallel.planner.layer_options import (
     PARTIAL,
     REPLICATED,
     Exchange,
+    LayerState,
     Option,
     PlannerMesh,
-    State,
     gradient_state,
     operand_state,
     options_of,
@@ -43,6 +43,7 @@ SPLIT_DEPTH: Final = 512
 Table = np.ndarray
 
 
+@final
 @dataclass(frozen=True)
 class CostModel:
     """The settings on which the predicted seconds of a step depend.
@@ -63,6 +64,7 @@ class CostModel:
     fused: bool = True
 
 
+@final
 @dataclass(frozen=True)
 class LayerCost:
     """The costs of a layer under one option on one worker, in seconds and bytes.
@@ -80,6 +82,7 @@ class LayerCost:
     memory: float
 
 
+@final
 class LayerTables(NamedTuple):
     """The costs of a layer for each of its options: seconds without the exchange of gradients, the
     seconds of that, and bytes."""
@@ -89,6 +92,7 @@ class LayerTables(NamedTuple):
     memory: Table
 
 
+@final
 @dataclass
 class CostTables:
     """The tables of one graph, mesh and model."""
@@ -144,7 +148,7 @@ class CostTables:
             table = table + self._transfers(leaves, results, edge.nbytes).T
         return table
 
-    def _transfers(self, have: list[State], want: list[State], nbytes: int) -> Table:
+    def _transfers(self, have: list[LayerState], want: list[LayerState], nbytes: int) -> Table:
         """Return the seconds of changing each state of a value into each other one."""
         exchanges, counts = _transfer_counts(self.mesh, tuple(have), tuple(want))
         seconds = np.array([self.exchange_seconds(one, nbytes) for one in exchanges])
@@ -268,7 +272,7 @@ class CostTables:
 
 @lru_cache(maxsize=4096)
 def _transfer_counts(
-    mesh: PlannerMesh, have: tuple[State, ...], want: tuple[State, ...]
+    mesh: PlannerMesh, have: tuple[LayerState, ...], want: tuple[LayerState, ...]
 ) -> tuple[tuple[Exchange, ...], Table]:
     """Return the different collectives that change states `have` into states `want`, and how often
     each pair of states, in a row, needs each collective.
@@ -311,11 +315,11 @@ def exchanges(layer: Layer, option: Option, mesh: PlannerMesh) -> list[tuple[Exc
     return found
 
 
-def _replaced(option: Option, state: State, by: str) -> State:
+def _replaced(option: Option, state: LayerState, by: str) -> LayerState:
     return tuple(by if o == INPUT else own for o, own in zip(option, state, strict=True))
 
 
-def _held(mesh: PlannerMesh, state: State) -> float:
+def _held(mesh: PlannerMesh, state: LayerState) -> float:
     held = 1.0
     for role in ALL_ROLES:
         held /= mesh.count(state, role)

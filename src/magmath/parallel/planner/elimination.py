@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from typing import final
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from magmath.parallel.planner.relaxation import relaxed_assignment
 Table = np.ndarray
 
 
+@final
 @dataclass
 class AssignmentProblem:
     """The tables of an assignment problem.
@@ -39,6 +41,7 @@ class AssignmentProblem:
         return own + sum(float(t[assignment[u], assignment[v]]) for u, v, t in self.edges)
 
 
+@final
 @dataclass(frozen=True)
 class Assignment:
     """The option of each layer, the cost, and a lower bound of all costs.
@@ -57,6 +60,7 @@ class Assignment:
         return max(0.0, (self.cost - self.bound) / self.cost) if self.cost > 0 else 0.0
 
 
+@final
 @dataclass
 class _Removed:
     """An eliminated layer: its neighbours, and its best option for each of their options."""
@@ -64,10 +68,11 @@ class _Removed:
     layer: int
     neighbours: tuple[int, ...]
     best: Table
-    least: float = 0.0
+    min_cost: float = 0.0
     """The cost of the best option, if there are no neighbours."""
 
 
+@final
 @dataclass
 class _Eliminated:
     """The memo of eliminations, by the identities of their tables: repeated blocks share them."""
@@ -100,6 +105,7 @@ def _key(table: Table) -> Hashable:
     return table.shape, table.strides, table.__array_interface__["data"][0]
 
 
+@final
 class _Network:
     """The remaining layers, with at most one table for each pair of them."""
 
@@ -173,7 +179,7 @@ def best_assignment(problem: AssignmentProblem) -> Assignment:
         options, below = relaxed_assignment(rest.layers, rest.edges)
         chosen.update(zip(network.own, options, strict=True))
         bound = below
-    base = sum(one.least for one in removed)
+    base = sum(one.min_cost for one in removed)
     for one in reversed(removed):
         chosen[one.layer] = int(one.best[tuple(chosen[n] for n in one.neighbours)])
     options = [chosen[i] for i in range(len(problem.layers))]

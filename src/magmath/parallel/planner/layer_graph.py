@@ -29,6 +29,7 @@ SPACE: Final = "space"
 Roles = tuple[str | None, ...]
 
 
+@final
 @dataclass(frozen=True)
 class Edge:
     """A value that one layer reads from another: its bytes, and the roles of its dimensions."""
@@ -38,6 +39,7 @@ class Edge:
     roles: frozenset[str]
 
 
+@final
 @dataclass(frozen=True)
 class Layer:
     """One layer. Numbers are for the whole batch on one worker, forward unless stated otherwise.
@@ -48,7 +50,7 @@ class Layer:
     nbytes       bytes that it reads and writes
     rows         outputs (channels, units) of the product, 0 if there is none; `columns`: positions
                  (samples × space); `depth`: summed elements
-    groups groups of channels that are computed independently
+    groups       groups of channels that are computed independently
     weights      bytes of the parameters of the product, and `other_weights` of the others
     tensors      number of parameters
     extents      the extent of each role in the result; "input" is the summed dimension
@@ -144,6 +146,7 @@ def _without_values(module: Module) -> Module:
     return made
 
 
+@final
 @dataclass(eq=False)
 class _Draft:
     """A layer that is being collected."""
@@ -200,6 +203,7 @@ class _Draft:
         )
 
 
+@final
 class _Grouping:
     """Assigns nodes to layers, in topological order."""
 
@@ -225,7 +229,7 @@ class _Grouping:
         sources = [x for x in node.inputs if self.depends(x)]
         if not sources:
             below = [p for x in node.inputs for p in self._parameters[x]]
-            own = [node] if node.operation.leaf and node.name == "variable" else []
+            own = [node] if node.operation.is_leaf and node.name == "variable" else []
             self._parameters[node] = tuple(dict.fromkeys([*below, *own]))
             return
         owners = list(dict.fromkeys(self._layer[x] for x in sources))
@@ -330,6 +334,7 @@ class _Grouping:
         return f"{draft.anchor.name} {draft.number}"
 
 
+@final
 @dataclass(frozen=True)
 class _Divisions:
     """How divisions of the operands pass through a node.

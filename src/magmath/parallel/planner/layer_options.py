@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product
 from math import prod
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, final
 
 import numpy as np
 
@@ -27,7 +27,7 @@ PARTIAL: Final = "partial"
 CHOICES: Final = (BATCH, OUTPUT, INPUT, SPACE, REPLICATED)
 Option = tuple[str, ...]
 """The choice for each mesh axis."""
-State = tuple[str, ...]
+LayerState = tuple[str, ...]
 """For each mesh axis: a role that it divides, "replicated" or "partial"."""
 
 _NEEDS: Final = {BATCH: BATCH, OUTPUT: CHANNEL, INPUT: "input", SPACE: SPACE}
@@ -35,6 +35,7 @@ _RESULT: Final = {BATCH: BATCH, OUTPUT: CHANNEL, INPUT: CHANNEL, SPACE: SPACE}
 _OPERAND: Final = {BATCH: BATCH, OUTPUT: REPLICATED, INPUT: CHANNEL, SPACE: SPACE}
 
 
+@final
 @dataclass(frozen=True)
 class PlannerMesh:
     """A mesh of workers: the first axis is the outer one, so members of the last axis are
@@ -54,7 +55,7 @@ class PlannerMesh:
         (axis,) = axes
         return Group(self.shape[axis], prod(self.shape[axis + 1 :]), self.workers)
 
-    def count(self, state: State, role: str) -> int:
+    def count(self, state: LayerState, role: str) -> int:
         """Return the number of parts into which a state divides a role."""
         return _count(self.shape, state, role)
 
@@ -63,7 +64,7 @@ class PlannerMesh:
 
 
 @lru_cache(maxsize=1 << 14)
-def _count(shape: tuple[int, ...], state: State, role: str) -> int:
+def _count(shape: tuple[int, ...], state: LayerState, role: str) -> int:
     return prod([n for n, own in zip(shape, state, strict=True) if own == role])
 
 
@@ -88,7 +89,7 @@ def _fits(option: Option, layer: Layer, mesh: PlannerMesh) -> bool:
     return not (INPUT in option and scattered > layer.extents.get(CHANNEL, 0))
 
 
-def _state(option: Option, table: dict[str, str], roles: frozenset[str]) -> State:
+def _state(option: Option, table: dict[str, str], roles: frozenset[str]) -> LayerState:
     found = [table.get(choice, REPLICATED) for choice in option]
     return tuple([role if role in roles else REPLICATED for role in found])
 
@@ -97,20 +98,20 @@ ALL_ROLES: Final = frozenset((BATCH, CHANNEL, SPACE))
 
 
 @lru_cache(maxsize=4096)
-def result_state(option: Option, roles: frozenset[str] = ALL_ROLES) -> State:
+def result_state(option: Option, roles: frozenset[str] = ALL_ROLES) -> LayerState:
     """Return the state of a result whose dimensions have these roles. The pending sums of "input"
     are scattered over the channels."""
     return _state(option, _RESULT, roles)
 
 
 @lru_cache(maxsize=4096)
-def operand_state(option: Option, roles: frozenset[str], *, is_product: bool) -> State:
+def operand_state(option: Option, roles: frozenset[str], *, is_product: bool) -> LayerState:
     """Return the state in which a layer reads a value. A product with divided outputs reads all
     channels; other layers read what they compute."""
     return _state(option, _OPERAND if is_product else _RESULT, roles)
 
 
-def gradient_state(option: Option, roles: frozenset[str], *, is_product: bool) -> State:
+def gradient_state(option: Option, roles: frozenset[str], *, is_product: bool) -> LayerState:
     """Return the state in which a layer leaves the gradient of a value that it has read: a sum is
     pending over the axes that divide the outputs of a product."""
     read = operand_state(option, roles, is_product=is_product)
@@ -122,6 +123,7 @@ def gradient_state(option: Option, roles: frozenset[str], *, is_product: bool) -
 # transfers ---------------------------------------------------------------------------------------
 
 
+@final
 class Exchange(NamedTuple):
     """A collective of a transfer: its kind, the axes of its groups, and the bytes that count for
     it, for each byte of the whole value (see `cost.collectives.algorithms`)."""
@@ -139,7 +141,7 @@ def received_bytes(exchange: Exchange, nbytes: float, mesh: PlannerMesh) -> floa
 
 
 @lru_cache(maxsize=1 << 16)
-def transfer(mesh: PlannerMesh, have: State, want: State) -> tuple[Exchange, ...]:
+def transfer(mesh: PlannerMesh, have: LayerState, want: LayerState) -> tuple[Exchange, ...]:
     """Return the collectives that change the state of a value.
 
     Pending sums are combined first, axis by axis. Then one collective fetches what workers lack:
@@ -166,13 +168,13 @@ def transfer(mesh: PlannerMesh, have: State, want: State) -> tuple[Exchange, ...
     return tuple(one for one in found if mesh.group(one.axes).size > 1)
 
 
-def _share(mesh: PlannerMesh, state: State) -> float:
+def _share(mesh: PlannerMesh, state: LayerState) -> float:
     """Return the share of a value that a worker holds."""
     parts = [n for n, own in zip(mesh.shape, state, strict=True) if own in ALL_ROLES]
     return 1.0 / prod(parts)
 
 
-def _lacking(mesh: PlannerMesh, have: State, want: State) -> float:
+def _lacking(mesh: PlannerMesh, have: LayerState, want: LayerState) -> float:
     """Return the largest share of a value that a worker needs and does not have, for even parts."""
     coordinates = np.indices(mesh.shape).reshape(len(mesh.shape), -1)
     needed, common = np.ones(mesh.workers), np.ones(mesh.workers)
@@ -186,7 +188,7 @@ def _lacking(mesh: PlannerMesh, have: State, want: State) -> float:
 
 
 def _interval(
-    mesh: PlannerMesh, state: State, role: str, coordinates: np.ndarray
+    mesh: PlannerMesh, state: LayerState, role: str, coordinates: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the bounds, in 0 … 1, of each worker's part of a dimension."""
     number, parts = np.zeros(mesh.workers), 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, final
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from magmath.parallel.planner.costs import CostModel, CostTables
 from magmath.parallel.planner.elimination import AssignmentProblem, best_assignment
 from magmath.parallel.planner.layer_graph import BATCH, LayerGraph
 from magmath.parallel.planner.layer_options import (
-    INPUT,
     OUTPUT,
     REPLICATED,
     Option,
@@ -38,6 +37,7 @@ _ROUNDS: Final = 30
 """Bisections of the price of memory."""
 
 
+@final
 @dataclass(frozen=True)
 class MeshCandidate:
     """Options for all layers on a mesh.
@@ -157,6 +157,7 @@ def uniform_candidate(tables: CostTables, choice: str) -> MeshCandidate:
     return _candidate(tables, chosen, assignment_problem(tables), 0.0, 0.0)
 
 
+@final
 @dataclass(frozen=True)
 class SimulatedPlanStep:
     """A simulated training step: its seconds in the steady state, and the timeline of some steps
@@ -185,6 +186,7 @@ def simulated_step(
     return SimulatedPlanStep(last - former, timeline)
 
 
+@final
 @dataclass(frozen=True)
 class SearchResult:
     """The result of a search: the best candidate with its simulated step, the fixed strategies
@@ -224,17 +226,3 @@ def search_meshes(graph: LayerGraph, model: CostModel, workers: int, limit: floa
     best = min(chosen, key=lambda key: steps[key].seconds)
     compared = {name: steps.get((one.mesh, one.options)) for name, one in fixed.items()}
     return SearchResult(chosen[best], steps[best], compared, gap, len(all_tables), len(steps))
-
-
-def is_hybrid(candidate: MeshCandidate) -> bool:
-    """Return True if convolutions divide samples, and at least one dense layer its outputs or
-    inputs."""
-    products = [
-        (layer, option)
-        for layer, option in zip(candidate.tables.graph.layers, candidate.options, strict=True)
-        if layer.rows
-    ]
-    convolutions = [option for layer, option in products if "correlation" in layer.kind]
-    dense = [option for layer, option in products if "correlation" not in layer.kind]
-    divides = [bool({OUTPUT, INPUT} & set(option)) for option in dense]
-    return all(set(o) <= {BATCH, REPLICATED} for o in convolutions) and any(divides)

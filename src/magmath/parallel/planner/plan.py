@@ -27,7 +27,7 @@ from magmath.parallel.planner.mesh_search import (
     uniform_candidate,
 )
 from magmath.parallel.planner.plan_output import duration, plan_svg, plan_text, size_text
-from magmath.parallel.planner.step_program import Instruction, step_program
+from magmath.parallel.planner.step_program import SimulatedInstruction, step_program
 from magmath.parallel.simulator.events import Timeline
 from magmath.parallel.simulator.timeline import save_timeline
 
@@ -209,12 +209,12 @@ class Plan:
         return plan_text(self)
 
 
-def _seconds(candidate: MeshCandidate, moves: Sequence[Instruction]) -> float:
+def _seconds(candidate: MeshCandidate, moves: Sequence[SimulatedInstruction]) -> float:
     found = [(one.exchange, one.nbytes) for one in moves]
     return sum(candidate.tables.exchange_seconds(e, n) for e, n in found if e is not None)
 
 
-def _received(move: Instruction, mesh: PlannerMesh) -> float:
+def _received(move: SimulatedInstruction, mesh: PlannerMesh) -> float:
     assert move.exchange is not None
     return received_bytes(move.exchange, move.nbytes, mesh)
 

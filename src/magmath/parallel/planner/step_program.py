@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, final
 
 from magmath.cost.collectives import Group, fastest, spans
 from magmath.parallel.planner.costs import CostTables, exchanges
 from magmath.parallel.planner.layer_graph import Edge
 from magmath.parallel.planner.layer_options import (
     Exchange,
+    LayerState,
     Option,
     PlannerMesh,
-    State,
     gradient_state,
     operand_state,
     result_state,
@@ -37,8 +37,9 @@ STEPS: Final = 3
 """Simulated steps, so that the last one shows the steady state."""
 
 
+@final
 @dataclass(frozen=True)
-class Instruction:
+class SimulatedInstruction:
     """A computation, or a collective of groups of workers.
 
     exchange   the collective, with `nbytes` of the whole value; None for a computation
@@ -54,15 +55,16 @@ class Instruction:
     after: tuple[int, ...] = ()
 
 
+@final
 @dataclass
 class StepProgram:
     """The instructions of some steps of a plan, and the last one of each step's backward pass."""
 
     mesh: PlannerMesh
-    instructions: list[Instruction] = field(default_factory=list)
+    instructions: list[SimulatedInstruction] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
 
-    def add(self, instruction: Instruction) -> int:
+    def add(self, instruction: SimulatedInstruction) -> int:
         """Append an instruction and return its number."""
         self.instructions.append(instruction)
         return len(self.instructions) - 1
@@ -83,6 +85,7 @@ def step_program(
     return writer.program
 
 
+@final
 class _Writer:
     def __init__(self, tables: CostTables, options: Sequence[Option], sharded: bool) -> None:
         self._tables = tables
@@ -157,18 +160,24 @@ class _Writer:
         if not seconds:
             return tuple(after)
         name = self._graph.layers[number].name
-        made = Instruction(name, number, phase, seconds=seconds, after=tuple(after))
+        made = SimulatedInstruction(name, number, phase, seconds=seconds, after=tuple(after))
         return (self.program.add(made),)
 
     def _collective(
         self, number: int, phase: str, one: Exchange, nbytes: float, after: Sequence[int]
     ) -> int:
         name = f"{self._graph.layers[number].name}: {one.kind}"
-        made = Instruction(name, number, phase, 0.0, one, nbytes, tuple(after))
+        made = SimulatedInstruction(name, number, phase, 0.0, one, nbytes, tuple(after))
         return self.program.add(made)
 
     def _transfer(
-        self, number: int, phase: str, have: State, want: State, nbytes: int, after: Sequence[int]
+        self,
+        number: int,
+        phase: str,
+        have: LayerState,
+        want: LayerState,
+        nbytes: int,
+        after: Sequence[int],
     ) -> tuple[int, ...]:
         done = tuple(after)
         if have != want:
@@ -258,7 +267,7 @@ def _groups(mesh: PlannerMesh, axes: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 
 def _stages(
-    tables: CostTables, one: Instruction, workers: tuple[int, ...], every_worker: bool
+    tables: CostTables, one: SimulatedInstruction, workers: tuple[int, ...], every_worker: bool
 ) -> tuple[PortStage, ...]:
     assert one.exchange is not None
     levels = tables.model.machine.levels

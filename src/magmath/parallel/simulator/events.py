@@ -13,7 +13,7 @@ import heapq
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, final
 
 from magmath.cost.collectives import CollectiveStage, Level
 from magmath.errors import MagmathError
@@ -24,6 +24,7 @@ Port = tuple[int, int]
 """A level of the network, and the number of a unit at this level."""
 
 
+@final
 class PortStage(NamedTuple):
     """A stage of a collective: the seconds of its messages, then the bytes through each port."""
 
@@ -31,6 +32,7 @@ class PortStage(NamedTuple):
     loads: tuple[tuple[Port, float], ...]
 
 
+@final
 @dataclass(frozen=True)
 class SimulatedTask:
     """A computation or a communication of some workers.
@@ -51,6 +53,7 @@ class SimulatedTask:
     nbytes: float = 0.0
 
 
+@final
 @dataclass(frozen=True)
 class Host:
     """What the computations of all workers share, if they run on one host.
@@ -88,6 +91,7 @@ def _slowest(task: SimulatedTask, slowdown: Mapping[int, float]) -> float:
     return max([slowdown.get(worker, 1.0) for worker in task.workers])
 
 
+@final
 class Span(NamedTuple):
     """The time of a task: its number, start and end in seconds."""
 
@@ -96,6 +100,7 @@ class Span(NamedTuple):
     end: float
 
 
+@final
 @dataclass(frozen=True)
 class Timeline:
     """The result of a simulation: the spans, in the order of the tasks."""
@@ -148,6 +153,7 @@ COMPUTATION: Final = -1
 """The stage of a computation."""
 
 
+@final
 @dataclass
 class _Flow:
     """A task in progress that shares something with others: the stage of a collective, or
@@ -158,6 +164,7 @@ class _Flow:
     rate: float = 0.0
 
 
+@final
 class _Simulation:
     def __init__(
         self,

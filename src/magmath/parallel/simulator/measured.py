@@ -15,7 +15,7 @@ def measured_timeline(costs: Summed) -> Timeline:
     All workers begin at 0, and do not wait between instructions; what a worker waits for another is
     the time of its barriers and exchanges. Raises MagmathError if nothing was measured.
     """
-    if not any(step.by_worker for step in costs.steps):
+    if not any(step.by_worker for step in costs.instructions):
         raise MagmathError(
             "measured_timeline: needs the times of workers, which only profiled runs have; run the "
             "step in a `with mm.profile() as profile:` block, and give the profile"
@@ -23,7 +23,7 @@ def measured_timeline(costs: Summed) -> Timeline:
     tasks: list[SimulatedTask] = []
     spans: list[Span] = []
     now: dict[int, float] = {}
-    for step in costs.steps:
+    for step in costs.instructions:
         for worker, seconds in enumerate(step.by_worker):
             stream = COMPUTE if step.phase == "compute" else COMMUNICATE
             start = now.get(worker, 0.0)

@@ -13,7 +13,7 @@ from magmath.core.resources import processor_count
 from magmath.diagnostics.explain import explain_program
 from magmath.diagnostics.explanation import duration
 from magmath.errors import OptionError
-from magmath.executor.call_times import CallTime, Tier
+from magmath.executor.call_times import CallTime, CallTimes
 from magmath.parallel.simulator.events import COMMUNICATE, COMPUTE, Host, Timeline, simulate
 from magmath.parallel.simulator.program_tasks import WorkerNetwork, program_tasks
 from magmath.parallel.simulator.timeline import perfetto, timeline_svg
@@ -123,7 +123,7 @@ def _forms(
 ) -> list[SimulatedStep]:
     """Return the simulated steps of each form of a program."""
     machine = environment.machine
-    priced = [step.seconds for step in explain_program(program, environment).steps]
+    priced = [step.seconds for step in explain_program(program, environment).instructions]
     network = WorkerNetwork.of(
         machine,
         program.workers,
@@ -152,11 +152,11 @@ def _end(timeline: Timeline, tasks: int) -> float:
     return max([span.end for span in timeline.spans[:tasks]], default=0.0)
 
 
-def _measured(program: Program, environment: Environment) -> dict[str, list[Tier]]:
+def _measured(program: Program, environment: Environment) -> dict[str, list[CallTimes]]:
     """Return the times of all workers for each form; workers with equal parts are measured once."""
-    from magmath.executor.isolated import isolated_times  # loads the kernels: on first use
+    from magmath.executor.isolated_run import isolated_times  # loads the kernels: on first use
 
-    known: dict[Hashable, dict[str, Tier]] = {}
+    known: dict[Hashable, dict[str, CallTimes]] = {}
     found = []
     for worker in range(program.workers):
         shapes = tuple([_shape(program, slot, worker) for slot in range(len(program.slots))])
@@ -177,10 +177,10 @@ def _shape(program: Program, slot: int, worker: int) -> Hashable:
     return tuple(layout.local_shape(worker)) if layout.tiles(worker) else None
 
 
-def _predicted(program: Program, priced: list[float], environment: Environment) -> Tier:
+def _predicted(program: Program, priced: list[float], environment: Environment) -> CallTimes:
     """Return the predicted times of a worker's calls; barriers and messages are tasks of their
     own."""
-    found: Tier = []
+    found: CallTimes = []
     for i, one in enumerate(program.instructions):
         seconds = priced[i] if isinstance(one, Call | Redistribute) else 0.0
         if isinstance(one, Redistribute) and not environment.shares_memory:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, final
 
 from magmath.cost import Level, Link, Machine
-from magmath.executor.call_times import CallTime, Tier
+from magmath.executor.call_times import CallTime, CallTimes
 from magmath.layout import Layout, plan
 from magmath.layout.redistribution import Stage
 from magmath.ops import OPERATIONS
@@ -31,6 +31,7 @@ MESSAGE: Final = "message"
 WAIT: Final = "wait"
 
 
+@final
 @dataclass(frozen=True)
 class WorkerNetwork:
     """The connection of the workers of a program.
@@ -62,6 +63,7 @@ class WorkerNetwork:
         return WorkerNetwork(shares_memory, barrier, machine.shared.bandwidth, levels, cache)
 
 
+@final
 @dataclass
 class _Writer:
     """The state of writing out a program: tasks, and what the next tasks of workers wait for."""
@@ -79,7 +81,7 @@ class _Writer:
     def workers(self) -> tuple[int, ...]:
         return tuple(range(self.program.workers))
 
-    def step(self, tiers: Sequence[Tier]) -> None:
+    def step(self, tiers: Sequence[CallTimes]) -> None:
         """Append one step."""
         begins: list[dict[int, CallTime]] = [{one.positions[-1]: one for one in t} for t in tiers]
         first = self.program.prologue
@@ -193,7 +195,7 @@ class _Writer:
 
 def program_tasks(
     program: Program,
-    tiers: Sequence[Tier],
+    tiers: Sequence[CallTimes],
     network: WorkerNetwork,
     priced: Sequence[float],
     steps: int = 1,
@@ -214,7 +216,7 @@ def program_tasks(
 def _is_alone(program: Program, call: Call) -> bool:
     """Return True if one worker computes with the threads of all, which wait."""
     one = program.slots[call.out].layout.mesh.size == 1
-    return OPERATIONS[call.operation].lapack and one and program.workers > 1
+    return OPERATIONS[call.operation].uses_lapack and one and program.workers > 1
 
 
 def _local_bytes(layout: Layout, itemsize: int, worker: int) -> int:

@@ -6,7 +6,7 @@ The default, `workers=0`. Nothing is encoded or copied, and exceptions propagate
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ from magmath.runtime.transport_interface import (
 from magmath.runtime.worker import Worker
 
 
+@final
 class InlineTransport(Transport):
     """One worker, called directly."""
 
@@ -90,14 +91,14 @@ class InlineTransport(Transport):
         program: int,
         inputs: Sequence[int],
         outputs: Sequence[int],
-        parameters: Sequence[Number],
+        scalars: Sequence[Number],
         released: Sequence[int],
     ) -> list[float]:
         self.traffic.messages += 1
         assert self._worker is not None
         try:
             self._worker.drop(released)
-            return self._worker.run(program, inputs, outputs, parameters)
+            return self._worker.run(program, inputs, outputs, scalars)
         except Exception as error:
             add_user_line(error)
             raise

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, final
 
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
@@ -59,6 +59,7 @@ _IPC_PATH_LIMIT: Final = 100
 WORKER_COMMAND: Final = (sys.executable, "-m", "magmath.runtime.process")
 
 
+@final
 class ProcessTransport(Transport):
     """`size` worker processes, started by a launcher.
 
@@ -347,6 +348,7 @@ class ProcessTransport(Transport):
         )
 
 
+@final
 class _SingleKeyPolicy:
     """Accepts only the key of this pool's workers."""
 

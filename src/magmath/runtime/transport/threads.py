@@ -11,6 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Sequence
+from typing import final
 
 import torch
 
@@ -37,6 +38,7 @@ _JOIN_TIME = 5.0
 _Mail = tuple[int, list[bytes]]
 
 
+@final
 class ThreadTransport(Transport):
     """`size` workers, each a thread of this process.
 
@@ -128,6 +130,7 @@ class ThreadTransport(Transport):
             port.send(failure_from(error, 0, rank, HOST))
 
 
+@final
 class _QueuePort(CommandPort):
     def __init__(
         self, rank: int, inbox: queue.SimpleQueue[list[bytes]], outbox: queue.Queue[_Mail]

@@ -15,7 +15,7 @@ from magmath.core.atomic_replace import atomic_replace
 from magmath.train.parameter_search.curve import LossCurve
 from magmath.train.parameter_search.space import Settings
 
-State = Literal["finished", "stopped", "eliminated", "diverged"]
+TrialState = Literal["finished", "stopped", "eliminated", "diverged"]
 
 
 @final
@@ -29,7 +29,7 @@ class Trial:
 
     number: int
     settings: Settings
-    state: State
+    state: TrialState
     curve: LossCurve = field(repr=False)
 
     @property

@@ -287,11 +287,12 @@ class _Search:
             self._network(settings), trial, data, epochs, points, self._limit, self._show
         )
 
-    def _warm_up(self, settings: Settings, data: tuple[Any, Any], most: int) -> None:
-        """Train for some epochs, `most` at most, while the step is compiled in the background."""
+    def _warm_up(self, settings: Settings, data: tuple[Any, Any], max_epochs: int) -> None:
+        """Train for some epochs, `max_epochs` at most, while the step is compiled in the
+        background."""
         trial = Trial(-1, settings, "finished", LossCurve())
-        run = TrialRun(self._network(settings), trial, data, most, 1)
-        for epochs in range(1, most + 1):
+        run = TrialRun(self._network(settings), trial, data, max_epochs, 1)
+        for epochs in range(1, max_epochs + 1):
             run.train(epochs)
             if run.trial.state == "diverged" or run.trial.curve.seconds[-1] >= WARM_SECONDS:
                 break

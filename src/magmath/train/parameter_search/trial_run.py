@@ -10,7 +10,7 @@ from magmath.train.history import EpochRecord
 from magmath.train.listeners import Listener
 from magmath.train.network import NeuralNetwork
 from magmath.train.parameter_search.curve import LossCurve
-from magmath.train.parameter_search.results import State, Trial
+from magmath.train.parameter_search.results import Trial, TrialState
 from magmath.train.parameter_search.space import step_images
 from magmath.train.trainer import Trainer
 
@@ -74,12 +74,12 @@ class TrialRun(Listener[Trainer]):
         steps = trainer.history.step_losses
         losses = steps[-len(steps) // len(trainer.history.records) :]
         curve = self.trial.curve.extended(losses, record.seconds, self._points)
-        state: State = "finished"
+        state: TrialState = "finished"
         if self._epochs < self._all_epochs and curve.area > self._limit(self.trial):
             state = "stopped"
             trainer.stop()
         self._set(state, curve)
         self._show(self.trial)
 
-    def _set(self, state: State, curve: LossCurve) -> None:
+    def _set(self, state: TrialState, curve: LossCurve) -> None:
         self.trial = Trial(self.trial.number, self.trial.settings, state, curve)

@@ -1,4 +1,4 @@
-"""Expressions that stay referenced while a function is differentiated.
+"""Retained expressions: those that stay referenced while a function is differentiated.
 
 An array drops its expression when it is evaluated, and with it the operands that have no other
 references. A function that is differentiated may evaluate intermediate arrays, and its gradient
@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import local
+from typing import final
 
 from magmath.graph import Node
 
 
+@final
 class _State(local):
     """What a thread keeps."""
 

@@ -1,4 +1,4 @@
-"""Python functions applied along axes. The controller calls them with parts of an array; the
+"""Applies Python functions along axes. The controller calls them with parts of an array; the
 workers compute the operations in them."""
 
 from __future__ import annotations

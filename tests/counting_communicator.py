@@ -1,4 +1,4 @@
-"""A communicator wrapper that counts calls, messages and bytes, for tests and reports.
+"""A communicator wrapper that counts calls, messages and bytes, for tests.
 
 Bytes and messages are the minimum that this rank must send to others; for a collective, that of the
 optimal algorithm, independent of the wrapped communicator.

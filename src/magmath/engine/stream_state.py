@@ -1,7 +1,7 @@
 """The state of a random number generator: a seed and the number of the next stream.
 
 Random arrays are functions of seed, stream and element index, so the generator has no other state.
-In a traced function the stream numbers are parameters of the program, which advance with each run.
+In a traced function the stream numbers are scalars of the program, which advance with each run.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from weakref import WeakKeyDictionary
 
 from magmath.core.dtypes import int64
 from magmath.engine import tracing
-from magmath.engine.run_numbers import take_for_run
+from magmath.engine.run_numbers import reserve_for_run
 from magmath.errors import TracingError
 from magmath.graph import Node
-from magmath.ops.leaves import parameter
+from magmath.ops.leaves import scalar
 
 INITIAL_STREAMS = 1 << 40
 """First stream of the initial values of parameters.
@@ -25,7 +25,7 @@ when a layer is built.
 
 
 @final
-class RngState:
+class StreamState:
     """A seed and the number of the next stream; `first` is the number of the first stream."""
 
     def __init__(self, seed: int, first: int = 0) -> None:
@@ -54,7 +54,7 @@ class RngState:
 
     def skip_for_run(self, count: int) -> int:
         """Like `skip`, for a run, whose failure gives the streams back."""
-        return take_for_run(self, "next", count)
+        return reserve_for_run(self, "next", count)
 
     def draw(self) -> tuple[Node, Node]:
         """Return the seed and the number of the next stream as operands of a random operation."""
@@ -64,15 +64,15 @@ class RngState:
         return self.draw_eagerly()
 
     def draw_eagerly(self) -> tuple[Node, Node]:
-        """Like `draw`, with the values of seed and number rather than parameters of a trace."""
-        number = parameter(self.skip(1), int64)
+        """Like `draw`, with the values of seed and number rather than scalars of a trace."""
+        number = scalar(self.skip(1), int64)
         _drawn[number] = self
-        return parameter(self.seed, int64), number
+        return scalar(self.seed, int64), number
 
 
-_drawn: WeakKeyDictionary[Node, RngState] = WeakKeyDictionary()
+_drawn: WeakKeyDictionary[Node, StreamState] = WeakKeyDictionary()
 
 
-def generator_of(number: Node) -> RngState | None:
+def generator_of(number: Node) -> StreamState | None:
     """Return the generator of the stream with this number leaf; None for any other leaf."""
     return _drawn.get(number)

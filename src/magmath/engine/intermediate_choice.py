@@ -1,4 +1,4 @@
-"""The referenced intermediates of an expression that are worth storing when it is computed."""
+"""Chooses the referenced intermediates of an expression that are worth storing with its result."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def worthwhile_intermediates(order: Sequence[Node], held: Iterable[Node]) -> lis
     found = [x for x in held if not (x.is_leaf_or_constant or x.operation is SCAN)]
     if not found:
         return found
-    most = max([node.size for node in order if node.value is not None], default=0)
-    most = max(most, SHORT)
+    max_elements = max([node.size for node in order if node.value is not None], default=0)
+    max_elements = max(max_elements, SHORT)
     parts = [node for node in found if not has_array(node)]
-    if sum([node.size for node in parts]) > MAX_PARTS * most:
+    if sum([node.size for node in parts]) > MAX_PARTS * max_elements:
         found = [node for node in found if has_array(node) or _is_expensive(node)]
-    fitting = {node for node in found if node.size <= most or _is_expensive(node)}
+    fitting = {node for node in found if node.size <= max_elements or _is_expensive(node)}
     return [node for node in order if node in fitting]
 
 
 def _is_expensive(node: Node) -> bool:
     """Return True if computing a node again takes much longer than storing its result."""
     operation = node.operation
-    return operation.lapack or (not operation.mark and is_contraction(node.index_notation))
+    return operation.uses_lapack or (not operation.is_mark and is_contraction(node.index_notation))

@@ -15,10 +15,10 @@ from typing import Final
 
 import torch
 
-from magmath.comm.isolated import IsolatedCommunicator
+from magmath.comm.isolated_communicator import IsolatedCommunicator
 from magmath.core.type_aliases import ReadyCall
 from magmath.executor.bind import Binding, Calls, bind
-from magmath.executor.call_times import CallTime, Tier
+from magmath.executor.call_times import CallTime, CallTimes
 from magmath.executor.context import Context
 from magmath.executor.native import write_segments
 from magmath.executor.native_segments import NativeSegments
@@ -41,7 +41,7 @@ VALUES: Final = (0.05, 0.45)
 """The range of the elements of floating point operands, which are random, as those of training are:
 kernels with branches, such as max pooling, take longer than for equal elements."""
 NUMBER: Final = 2.0**-20
-"""Floating point parameters, such as a learning rate: kernels skip work for a factor of 0, and
+"""Floating point scalars, such as a learning rate: kernels skip work for a factor of 0, and
 operands that grow in each round would overflow."""
 
 
@@ -53,7 +53,7 @@ def isolated_times(
     threads: int,
     rounds: int = ROUNDS,
     compiled: bool = True,
-) -> dict[str, Tier]:
+) -> dict[str, CallTimes]:
     """Return the times of the calls of worker `rank` of a program, for each form in which it runs.
 
     "replay" has a time for each instruction, "segments" one for each compiled segment and for each
@@ -71,7 +71,7 @@ def isolated_times(
 
 def _measured(
     program: Program, rank: int, shares_memory: bool, rounds: int, compiled: bool
-) -> dict[str, Tier]:
+) -> dict[str, CallTimes]:
     binding = _binding(program, rank, shares_memory)
     with_own_part = [i for i in range(len(program.instructions)) if _is_local(program, i)]
     found = {"replay": _timed(binding, binding.step, {}, with_own_part, rounds)}
@@ -105,12 +105,12 @@ def _binding(program: Program, rank: int, shares_memory: bool) -> Binding:
     ]
     arena = arrange(program)
     block = heap.allocate(arena.nbytes, "a program's workspace")
-    dtypes = {slot: program.slots[slot].dtype for slot in program.parameters}
-    parameters = {
+    dtypes = {slot: program.slots[slot].dtype for slot in program.scalars}
+    scalars = {
         slot: torch.tensor(NUMBER if dtype.is_floating else 0, dtype=to_torch(dtype))
         for slot, dtype in dtypes.items()
     }
-    return bind(program, context, inputs, outputs, parameters, block, arena.offsets)
+    return bind(program, context, inputs, outputs, scalars, block, arena.offsets)
 
 
 def _operand(program: Program, slot: int, heap: Heap, rank: int, shared: bool) -> LocalArray:
@@ -148,7 +148,7 @@ def _timed(
     segments: Mapping[range, ReadyCall],
     requested: Sequence[int],
     rounds: int,
-) -> Tier:
+) -> CallTimes:
     """Return the times of the round of median length, after one to warm up."""
     within = {position: segment for segment in segments for position in segment}
     count = len(binding.tensors.program.instructions)
@@ -159,7 +159,7 @@ def _timed(
         measured.append([0.0] * count)
         without_fp_warnings(calls.time_some, frozenset(requested), measured[-1])
     usual = sorted(measured[1:], key=sum)[(len(measured) - 1) // 2]
-    found: Tier = []
+    found: CallTimes = []
     for position in range(binding.tensors.program.prologue, count):
         segment = within.get(position, range(position, position + 1))
         if position == segment[-1]:

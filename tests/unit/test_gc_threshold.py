@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 import magmath as mm
-from magmath.core.collection_threshold import DEFAULTS, THRESHOLD
+from magmath.core.gc_threshold import DEFAULTS, THRESHOLD
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,5 @@
-"""Values of intermediate nodes, which pending expressions read instead of computing them again.
+"""The cache of values of intermediate nodes, which pending expressions read instead of computing
+them again.
 
 An evaluation also computes nodes that user code still refers to. Such a node keeps its value for a
 while. If the run fails, the value is dropped, so that the node is computed again on use.
@@ -15,13 +16,13 @@ from magmath.engine.remote_array import remote_array_of
 from magmath.graph import Node, set_value
 from magmath.runtime.pool import Pool
 
-MOST = 16
+MAX_INTERMEDIATES = 16
 """Number of nodes whose values no array owns."""
 _MAX_UNCERTAIN = 1000
 
 
 @final
-class KeptIntermediates:
+class IntermediateCache:
     """The nodes of one pool whose values are kept, the oldest first."""
 
     def __init__(self, pool: Pool) -> None:
@@ -33,7 +34,7 @@ class KeptIntermediates:
     def add(self, node: Node) -> None:
         """Keep the value of a node; drop the oldest value, unless an array owns it."""
         self._kept.append(ref(node))
-        if len(self._kept) <= MOST:
+        if len(self._kept) <= MAX_INTERMEDIATES:
             return
         known = self._kept.popleft()
         oldest = known()
@@ -62,7 +63,7 @@ class KeptIntermediates:
         """Drop the value of a node if its run has failed; return True if it has no value then."""
         if node is None or node.value is None:
             return True
-        failed = self._pool.has_failed(remote_array_of(node.value).handle)
+        failed = self._pool.has_failed(remote_array_of(node.value).number)
         if failed:
             set_value(node, None)
         return failed

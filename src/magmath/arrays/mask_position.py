@@ -1,19 +1,20 @@
-"""The place of a mask in a key such as `x[rows, 0]`, whose other items are slices and positions.
+"""The position of a mask in a key such as `x[rows, 0]`, whose other items are slices and positions.
 
 The key without the mask selects a part of the array, and the mask elements of that part.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 from magmath.arrays.keys import is_mask, item_node, key_items
 from magmath.arrays.subscripts import getitem, setitem
 from magmath.graph import Node
 
 
-class MaskPlace(NamedTuple):
-    """The place of a mask in a key.
+@final
+class MaskPosition(NamedTuple):
+    """The position of a mask in a key.
 
     mask  the mask
     part  the part of the array that the rest of the key selects
@@ -31,8 +32,8 @@ class MaskPlace(NamedTuple):
         return part if self.rest is None else setitem(x, self.rest, part)
 
 
-def mask_place(x: Node, key: Any) -> MaskPlace | None:
-    """Return the place of the only mask in a key.
+def mask_position(x: Node, key: Any) -> MaskPosition | None:
+    """Return the position of the only mask in a key.
 
     None for a key with other arrays, and if slices separate the mask from positions, so that NumPy
     moves the selected dimension. Raises IndexError as `keys.parse`.
@@ -53,8 +54,8 @@ def mask_place(x: Node, key: Any) -> MaskPlace | None:
     axis = len([item for item in before if not isinstance(item, int)])
     rest = (*items[:at], *[slice(None)] * mask.ndim, *items[at + 1 :])
     if all(item is Ellipsis or item == slice(None) for item in rest):
-        return MaskPlace(mask, x, None, axis)
-    return MaskPlace(mask, getitem(x, rest)[0], rest, axis)
+        return MaskPosition(mask, x, None, axis)
+    return MaskPosition(mask, getitem(x, rest)[0], rest, axis)
 
 
 def _is_kept(item: Any) -> bool:

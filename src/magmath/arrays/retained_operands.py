@@ -1,4 +1,5 @@
-"""The operands that evaluated arrays keep alive, so that gradients and `minimize` find them.
+"""Retained operands: those that evaluated arrays keep alive, so that gradients and `minimize` find
+them.
 
 A list of losses would keep the batch, or the former parameters, of every step. So the arrays keep
 a limited number of bytes in total: beyond it, those that were evaluated first release theirs.

@@ -1,0 +1,65 @@
+"""Classes are abstract or final: no class is a base by accident."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2] / "src/magmath"
+OPEN_FILES = {"errors.py": "users may derive exceptions of their own"}
+CONCRETE_BASES = {
+    "api/distributions.py": ["Distributions"],
+    "arrays/array.py": ["Array"],
+    "arrays/lazy_array.py": ["LazyArray"],
+    "arrays/methods.py": ["Methods"],
+    "arrays/operators.py": ["Operators"],
+    "arrays/variable.py": ["Variable"],
+    "bench/contestants/elementwise.py": ["MagmathCompiled", "MagmathElementwise"],
+    "bench/peers/jax_networks.py": ["_Network"],
+    "bench/peers/repeated.py": ["RepeatedContestant"],
+    "bench/peers/torch_networks.py": ["TorchOperations", "_Network"],
+    "diagnostics/explanation.py": ["Summed"],
+    "engine/drawn_streams.py": ["StreamPosition"],
+    "engine/pending_arrays.py": ["ArrayHandle"],
+    "engine/tracing.py": ["Scope"],
+    "executor/select.py": ["FastestSelector"],
+    "graph/arithmetic.py": ["Arithmetic"],
+    "graph/recorded_operands.py": ["ProvenanceRecord", "RecordedOperand"],
+    "interop/named_parts.py": ["NamedParts"],
+    "kernels/channel_sums_vectors.py": ["_Sums"],
+    "kernels/conv/depthwise_rows.py": ["_Rows"],
+    "kernels/dispatch/tuner.py": ["Tuner"],  # tests replace its choice
+    "layout/rule.py": ["UnboundLayout"],
+    "nn/layers/convolution.py": ["_Conv", "_ConvTranspose"],
+    "nn/layers/pooling.py": ["_AdaptiveAvgPool", "_AdaptiveMaxPool", "_AvgPool", "_MaxPool"],
+    "nn/layers/resampling.py": ["_Pad"],
+    "nn/module.py": ["Module"],
+    "optim/schedules.py": ["Formula"],
+    "train/callbacks.py": ["BestWeights", "Callback"],
+    "train/listeners.py": ["Listener"],
+}
+"""Classes that others extend although they are complete themselves, or have no abstract method."""
+
+
+def _is_marked(node: ast.ClassDef) -> bool:
+    """Return True for a final class, and for one that is abstract."""
+    bases = {ast.unparse(base).partition("[")[0] for base in node.bases}
+    methods = [x for x in node.body if isinstance(x, ast.FunctionDef)]
+    decorators = [d for x in (node, *methods) for d in x.decorator_list]
+    names = {ast.unparse(d) for d in decorators}
+    return not bases.isdisjoint({"ABC", "Protocol"}) or not names.isdisjoint(
+        {"final", "abstractmethod"}
+    )
+
+
+def test_every_class_is_abstract_or_final_or_listed() -> None:
+    unmarked: dict[str, list[str]] = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        name = str(path.relative_to(ROOT))
+        if name in OPEN_FILES:
+            continue
+        nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        found = [x.name for x in nodes if isinstance(x, ast.ClassDef) and not _is_marked(x)]
+        if found:
+            unmarked[name] = sorted(found)
+    assert unmarked == CONCRETE_BASES
