@@ -16,8 +16,8 @@ def with_overlap(
     """Return the instructions, with `overlapped` set on moves that may run concurrently with later
     ones.
 
-    These are moves of at min_bytes `min_bytes` bytes between workers that share no memory. `overlapped` is
-    the number of following instructions that do not touch the target.
+    These are moves of at least `min_bytes` bytes between workers that share no memory. `overlapped`
+    is the number of following instructions that do not touch the target.
     """
     result: list[Instruction] = []
     next_use: dict[int, int] = {}  # storage → position of the next instruction that touches it
