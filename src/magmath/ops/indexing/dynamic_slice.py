@@ -148,7 +148,7 @@ def _is_whole(call: KernelCall, *tiles: Tile) -> bool:
     shape, (whole, *part) = call.shapes[0], tiles
     counts = [1 if extent is None else extent for extent in extents]
     return (
-        min(steps) > 0
+        all(step > 0 for step in steps)
         and all(counts)
         and all(whole[axis].size == shape[axis] for axis in axes)
         and all(x[axis].size == n for x in part for axis, n in zip(axes, counts, strict=True))
