@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import final
 
 from magmath.layout import Layout
 from magmath.passes.aliasing import is_cross_worker
@@ -24,6 +25,7 @@ from magmath.program.instructions import (
 )
 
 
+@final
 @dataclass
 class _Access:
     """An instruction's use of one storage: in which layout, and whether it writes."""
@@ -33,6 +35,7 @@ class _Access:
     writes: bool
 
 
+@final
 class Hazards:
     """The barriers that conflicting accesses need."""
 
@@ -117,6 +120,7 @@ class Hazards:
         return result
 
 
+@final
 @dataclass
 class _Dirty:
     """The accesses since the last barrier: storage → their layouts."""

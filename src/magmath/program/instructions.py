@@ -147,6 +147,7 @@ def root_of(slots: Sequence[Slot], slot: int) -> int:
     return slot
 
 
+@final
 class WorkerProgram(msgspec.Struct, frozen=True):
     """A program for one worker within a program of all, on slots and scalars of the latter.
 

@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import final
 
 from magmath.core.gc_threshold import collect_less_often
 from magmath.core.integers import require_integer
@@ -19,6 +20,7 @@ FOLD_BIAS = ("auto", "separate", "epilogue", "realigned", "widened")
 """The forms in which plans add biases to products (`passes/fold_bias.py`)."""
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class PoolOptions:
     """The options of a pool.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, final
 
 import numpy as np
 import torch
@@ -70,6 +70,7 @@ def window_loop(name: str, number: str, first: str, following: str) -> str:
     )
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Windows:
     """Windows over images: in both dimensions, the extent of a window, the distances between
