@@ -218,6 +218,12 @@ def test_a_schedule_that_is_not_of_this_package() -> None:
     assert found == pytest.approx(moves([0.1, 0.1, 0.05, 0.05, 0.1 / 3, 0.1 / 3]), rel=1e-5)
 
 
+def test_restarts_are_a_switch() -> None:
+    for given in (2, 1, 0, 2.0, None, "yes"):
+        with pytest.raises(ValueError, match="write restarts=True, growth=2"):
+            s.Cosine(0.1, 10, restarts=given)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("per", ["epoch", "step"])
 def test_an_epoch_with_a_schedule_is_few_messages(per: Any) -> None:
     """One for the steps; a schedule per step has its rates sent before, in the same number of

@@ -352,6 +352,7 @@ KEYWORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "embedding_dim": ("features",),
     "elementwise_affine": ("affine",),
     "num_groups": ("groups",),
+    "track_running_stats": ("running_moments",),
     "p": ("rate",),
     "inplace": (_IN_PLACE,),
     # training and data

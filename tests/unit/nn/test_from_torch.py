@@ -76,6 +76,23 @@ class Causal(nn.Module):
         return self.head(self.mix(x + y.transpose(1, 2).contiguous().view(x.shape)))
 
 
+class Masked(nn.Module):
+    """Attention in which the first query of the first sample has no key."""
+
+    def __init__(self, added: bool) -> None:
+        super().__init__()
+        self.added = added
+        self.project = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mask = torch.ones(2, 3, 3, dtype=torch.bool)
+        mask[0, 0] = False
+        if self.added:
+            mask = torch.zeros(2, 3, 3).masked_fill(~mask, -torch.inf)
+        y = self.project(x)
+        return F.scaled_dot_product_attention(y, y, y, mask)
+
+
 class Mixed(nn.Module):
     """Many functions of arrays, a counter that is updated in place, and nested outputs."""
 
@@ -176,6 +193,8 @@ CASES: dict[str, Callable[[], tuple[nn.Module, tuple[torch.Tensor, ...]]]] = {
         nn.MultiheadAttention(8, 2, batch_first=True),
         (torch.randn(3, 5, 8), torch.randn(3, 7, 8), torch.randn(3, 7, 8)),
     ),
+    "masked": lambda: (Masked(False), (torch.randn(2, 3, 4),)),
+    "masked by addition": lambda: (Masked(True), (torch.randn(2, 3, 4),)),
     "decoder": lambda: (Causal(), (words(20, 3, 8),)),
     "LSTM": lambda: (Recurrent("LSTM", num_layers=2), (words(11, 3, 5),)),
     "GRU": lambda: (Recurrent("GRU", bidirectional=True), (words(11, 3, 5),)),

@@ -215,6 +215,7 @@ CASES: dict[str, tuple[Callable[[], Any], tuple[tuple[int, ...], ...], Any, int]
     "two inputs": (lambda: lambda x, y: x @ y.T, ((2, 3), (2, 3)), np.float32, 1),
     "statistics": (lambda: lambda x: (x - mm.mean(x)) / mm.std(x, axis=1, keepdims=True), ((4, 3),), np.float32, 2),
     "causal": (lambda: lambda x: f.scaled_dot_product_attention(x, x, x, causal=True), ((2, 3, 5, 4),), np.float32, 3),
+    "masked": (lambda: lambda x: f.scaled_dot_product_attention(x, x, x, x @ mm.matrix_transpose(x) > 5), ((2, 3, 5, 4),), np.float32, 3),
     "lenet": (nn.zoo.lenet5, ((2, 1, 28, 28),), np.float32, 1),
     "residual": (nn.zoo.resnet20, ((2, 3, 32, 32),), np.float32, 1),
     "local response": (lambda: nn.LocalResponseNorm(5), ((2, 7, 4, 4),), np.float32, 1),

@@ -72,15 +72,6 @@ def _attention(
     if enable_gqa:
         shared = query.shape[-3] // key.shape[-3]
         key, value = (mm.repeat(x, shared, axis=-3) for x in (key, value))
-    if mask is not None and mask.dtype != mm.bool:  # added to the scores
-        factor = query.shape[-1] ** -0.5 if scale is None else scale
-        scores = query @ mm.matrix_transpose(key) * factor + mask
-        if causal:
-            below = mm.tril(mm.ones(scores.shape[-2:], dtype=mm.bool))
-            scores = mm.where(below, scores, -mm.inf)
-        return f.dropout(mm.softmax(scores, axis=-1), dropout) @ value
-    if not dropout:
-        return f.scaled_dot_product_attention(query, key, value, mask, causal=causal, scale=scale)
     weights = f.attention_weights(query, key, mask, causal=causal, scale=scale)
     return f.dropout(weights, dropout) @ value
 
