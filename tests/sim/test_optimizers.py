@@ -46,6 +46,8 @@ class TorchLARS(torch.optim.Optimizer):
     def step(self, closure: Any = None) -> None:
         for group in self.param_groups:
             for p in group["params"]:
+                if p.grad is None:
+                    continue
                 w, g, decay = p.detach().numpy(), p.grad.numpy(), group["decay"]
                 v = self.state[p].setdefault("v", np.zeros_like(w))
                 bottom = np.linalg.norm(g) + decay * np.linalg.norm(w)
