@@ -190,7 +190,7 @@ def fitted(rate: Any, calls: list[int], samples: int, loss: Any = None) -> tuple
     net = mm.nn.NeuralNetwork(
         [mm.nn.Dense(1, bias=False)], loss=loss or linear, optimizer=descent, seed=1
     )
-    net.build((1,))
+    net.build((1, 1))
     net.parameters["0.weight"].assign(np.zeros((1, 1), np.float32))
     for epochs in calls:
         net.fit(x, x, batch_size=4, epochs=epochs)

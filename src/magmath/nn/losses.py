@@ -66,7 +66,7 @@ def cross_entropy(
         )
     log_probability = log_softmax(outputs, axis=1)
     factors = None if weight is None else _class_factors(weight, outputs)
-    if targets.ndim == outputs.ndim:
+    if targets.ndim == outputs.ndim and not _is_column_of_labels(outputs, targets):
         _check_shapes("cross_entropy", outputs, targets)
         share = astype(targets, outputs.dtype, copy=False)
         if label_smoothing:
@@ -200,7 +200,7 @@ def hinge(
     Source: Crammer and Singer (2001).
     """
     outputs, targets = as_array("hinge", outputs), as_array("hinge", targets)
-    if targets.ndim == outputs.ndim:
+    if targets.ndim == outputs.ndim and not _is_column_of_labels(outputs, targets):
         outputs, targets = _in_one_type("hinge", outputs, targets)
         return _reduced(_to_power(relu(margin - targets * outputs), power), reduction)
     if outputs.ndim != 2:
@@ -346,6 +346,12 @@ def _check_labels(name: str, outputs: Array, labels: Array) -> None:
             f"{name}: outputs {outputs.shape} have the classes along axis 1 and need labels "
             f"{fitting}, was given {labels.shape}{_axis_hint(outputs.shape, labels.shape)}"
         )
+
+
+def _is_column_of_labels(outputs: Array, targets: Array) -> bool:
+    """Return True for labels (N, 1, …) of several classes, which lack the squeeze."""
+    column = (*outputs.shape[:1], 1, *outputs.shape[2:])
+    return targets.dtype.is_integer and targets.shape == column != outputs.shape
 
 
 def _axis_hint(outputs: Shape, labels: Shape) -> str:
