@@ -11,6 +11,7 @@ from magmath.api.products import matmul
 from magmath.api.searching import where
 from magmath.arrays.array import Array, as_array
 from magmath.core.dtypes import bool_
+from magmath.core.keyword_hints import keyword_hints
 from magmath.core.shapes import Shape, can_broadcast_to
 from magmath.errors import DTypeError, ShapeError
 
@@ -70,6 +71,7 @@ def _checked_mask(mask: Any, shape: Shape) -> Array:
     return taken
 
 
+@keyword_hints
 def scaled_dot_product_attention(
     query: Array,
     key: Array,

@@ -27,6 +27,7 @@ from magmath.train.feeds import EXAMPLE_ROWS
 from magmath.train.history import History
 from magmath.train.listeners import Reporting
 from magmath.train.reporter import Reporter
+from magmath.train.resident_data import check_no_batches
 from magmath.train.trainer import Loss, Metrics, Trainer
 
 if TYPE_CHECKING:
@@ -164,6 +165,7 @@ class NeuralNetwork:
         if isinstance(x, (tuple, dict)):
             yield x
             return
+        check_no_batches(operation, x)
         samples = x if isinstance(x, Loader) or hasattr(x, "shape") else asarray(x)
         shape = x.sample_shape if isinstance(x, Loader) else tuple(samples.shape[1:])
         if self.input_shape is not None and (isinstance(x, Loader) or samples.shape):
