@@ -76,6 +76,18 @@ class Causal(nn.Module):
         return self.head(self.mix(x + y.transpose(1, 2).contiguous().view(x.shape)))
 
 
+class Bags(nn.Module):
+    """Bags of equal length, and ranges of indices, one of them empty."""
+
+    def __init__(self, mode: str, padding_idx: int | None = None) -> None:
+        super().__init__()
+        self.words = nn.EmbeddingBag(9, 4, mode=mode, padding_idx=padding_idx)
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, words: torch.Tensor, offsets: torch.Tensor) -> Any:
+        return self.head(self.words(words)), self.words(words.reshape(-1), offsets)
+
+
 class Masked(nn.Module):
     """Attention in which the first query of the first sample has no key."""
 
@@ -195,6 +207,20 @@ CASES: dict[str, Callable[[], tuple[nn.Module, tuple[torch.Tensor, ...]]]] = {
     ),
     "masked": lambda: (Masked(False), (torch.randn(2, 3, 4),)),
     "masked by addition": lambda: (Masked(True), (torch.randn(2, 3, 4),)),
+    "weight norm": lambda: (
+        nn.Sequential(
+            nn.utils.parametrizations.weight_norm(nn.Conv1d(3, 4, 2)),
+            nn.Flatten(),
+            nn.utils.parametrizations.weight_norm(nn.Linear(16, 2), dim=1),
+        ),
+        (torch.randn(2, 3, 5),),
+    ),
+    "bags": lambda: (Bags("mean"), (words(9, 3, 4), torch.tensor([0, 2, 7]))),
+    "sums of bags": lambda: (Bags("sum", padding_idx=2), (words(9, 3, 4), torch.tensor([0, 5, 7]))),
+    "maxima of bags": lambda: (
+        Bags("max", padding_idx=2),
+        (words(9, 3, 4), torch.tensor([0, 1, 7])),
+    ),
     "decoder": lambda: (Causal(), (words(20, 3, 8),)),
     "LSTM": lambda: (Recurrent("LSTM", num_layers=2), (words(11, 3, 5),)),
     "GRU": lambda: (Recurrent("GRU", bidirectional=True), (words(11, 3, 5),)),
