@@ -82,7 +82,7 @@ class Work:
         self.net = mm.nn.NeuralNetwork([mm.nn.Dense(16, activation="relu"), mm.nn.Dense(10)])
         self.samples = draw.normal(size=(400, 64)).astype(np.float32)
         self.labels = draw.integers(0, 10, 400)
-        self.net.build((64,))
+        self.net.build((1, 64))
         self.steps: list[Callable[[], Any]] = [
             self._add, self._call, self._write, self._minimize, self._fit, self._update, self._plain
         ]  # fmt: skip

@@ -40,7 +40,7 @@ def linear(rule: Any = None) -> tuple[nn.NeuralNetwork, nn.Dense]:
     layer = nn.Dense(2, bias=False)
     optimizer = rule or mm.optim.GradientDescent(RATE)
     net = nn.NeuralNetwork([layer], loss="mean_squared_error", optimizer=optimizer, seed=1)
-    net.build((6,))
+    net.build((1, 6))
     return net, layer
 
 

@@ -171,7 +171,7 @@ def test_one_bit_with_error_feedback(kind: str, workers: int, exchange: str) -> 
         layer = nn.Dense(1, bias=False)
         net = nn.NeuralNetwork([layer], loss="mean_squared_error",
                                optimizer=mm.optim.GradientDescent(0.05), seed=1)  # fmt: skip
-        net.build((12,))
+        net.build((1, 12))
         expected = one_bit_model(layer.weight.numpy(), workers, 28, 0.05)
         strategy = DataParallel(exchange, messages="1-bit")
         net.fit(X, Y[:, np.newaxis].astype(float), batch_size=28, shuffle=False, strategy=strategy)

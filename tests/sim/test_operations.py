@@ -46,6 +46,7 @@ def test_every_operation_has_a_row() -> None:
         "branch_result",
         "checkpoint",
         "gradient",
+        "independent",
         "summands",
         "sum_parts",
         "sum_signs",

@@ -46,6 +46,8 @@ class TorchLARS(torch.optim.Optimizer):
     def step(self, closure: Any = None) -> None:
         for group in self.param_groups:
             for p in group["params"]:
+                if p.grad is None:
+                    continue
                 w, g, decay = p.detach().numpy(), p.grad.numpy(), group["decay"]
                 v = self.state[p].setdefault("v", np.zeros_like(w))
                 bottom = np.linalg.norm(g) + decay * np.linalg.norm(w)
@@ -216,7 +218,7 @@ def in_fit(optimizer: Optimizer, epochs: int = 6) -> tuple[list[float], dict[str
         net = mm.nn.NeuralNetwork(
             [mm.nn.Dense(3, activation="tanh")], loss="mean_squared_error", optimizer=optimizer
         )
-        net.build((5,))
+        net.build((1, 5))
         net.parameters["0.weight"].assign(W)
         net.parameters["0.bias"].assign(B)
         steps = net.fit(X, Y, batch_size=12, epochs=epochs, shuffle=False).step_losses
@@ -446,7 +448,7 @@ def test_fit_goes_on_from_a_state(kind: str, workers: int) -> None:
         weights = {name: v.numpy() for name, v in net.parameters.items()}
         expected = train(net, 2)
         other = network()
-        other.build((5,))
+        other.build((1, 5))
         for again in (net, other):
             for name, v in again.parameters.items():
                 v.assign(weights[name])

@@ -51,7 +51,7 @@ def planned_anew(layers: int, strategy: str) -> StageTimes:
     clear_option_caches()
     session.set_current_pool(session.engine().pool)
     net = mlp(layers)
-    net.build((32,))
+    net.build((1, 32))
     with recording() as times:
         net.fit(*data(), batch_size=64, epochs=0, strategy=strategy)
     return times

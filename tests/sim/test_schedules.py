@@ -190,7 +190,7 @@ def fitted(rate: Any, calls: list[int], samples: int, loss: Any = None) -> tuple
     net = mm.nn.NeuralNetwork(
         [mm.nn.Dense(1, bias=False)], loss=loss or linear, optimizer=descent, seed=1
     )
-    net.build((1,))
+    net.build((1, 1))
     net.parameters["0.weight"].assign(np.zeros((1, 1), np.float32))
     for epochs in calls:
         net.fit(x, x, batch_size=4, epochs=epochs)
@@ -216,6 +216,58 @@ def test_a_schedule_that_is_not_of_this_package() -> None:
     with current("inline"):
         found, _ = fitted(lambda epoch: 0.1 / (epoch + 1), [2, 1], 8)
     assert found == pytest.approx(moves([0.1, 0.1, 0.05, 0.05, 0.1 / 3, 0.1 / 3]), rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["a number", "per step"])
+@pytest.mark.parametrize(("pool", "workers"), [("inline", 1), ("shared", 2)])
+def test_a_callback_sets_the_rate_of_the_next_step(pool: str, workers: int, kind: str) -> None:
+    """A warm-up by hand, as in PyTorch's loops, then a schedule in place of the first one."""
+    x, y = np.ones((10, 3), np.float32), np.arange(10.0, dtype=np.float32)[:, None]
+    rates = [0.01 * (i + 1) for i in range(6)] + [0.06 * 0.9**i for i in range(6, 15)]
+    given = s.Constant(rates[0], per="step") if kind == "per step" else rates[0]
+
+    class WarmUp(mm.train.Callback):
+        done = 0
+
+        def on_step_end(self, trainer: Any, done: int, loss: float, speed: float) -> None:
+            self.done += 1
+            rate: Any = rates[self.done] if self.done < len(rates) else 0.0
+            if kind == "per step":
+                rate = s.Constant(rate, per="step")
+                if self.done == 6:
+                    rate = s.Exponential(0.06, 0.9, per="step")
+                elif self.done > 6:
+                    return
+            trainer.optimizer.learning_rate = rate
+
+    theirs = torch.nn.Linear(3, 1)
+    torch.nn.init.zeros_(theirs.weight)
+    rule = torch.optim.SGD(theirs.parameters(), rates[0], momentum=0.9)
+    losses = []
+    for step in range(15):
+        rule.param_groups[0]["lr"] = rates[step]
+        rows = slice(2 * (step % 5), 2 * (step % 5) + 2)
+        rule.zero_grad()
+        loss = (theirs(torch.from_numpy(x[rows])) - torch.from_numpy(y[rows])).square().mean()
+        loss.backward()
+        rule.step()
+        losses.append(loss.item())
+        if not step:
+            bias = float(theirs.bias.detach()) + rates[0] * float(theirs.bias.grad)
+    with current(pool, workers):
+        net = mm.nn.Dense(1).build((1, 3))
+        net.load_state_dict({"weight": np.zeros((3, 1)), "bias": np.array([bias])})
+        trainer = mm.train.Trainer(net, "mean_squared_error", mm.optim.Momentum(given))
+        found = trainer.fit(
+            x, y, batch_size=2, epochs=3, shuffle=False, callbacks=[WarmUp()]
+        ).step_losses  # fmt: skip
+    assert found == pytest.approx(losses, rel=1e-4)
+
+
+def test_restarts_are_a_switch() -> None:
+    for given in (2, 1, 0, 2.0, None, "yes"):
+        with pytest.raises(ValueError, match="write restarts=True, growth=2"):
+            s.Cosine(0.1, 10, restarts=given)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("per", ["epoch", "step"])

@@ -169,7 +169,7 @@ def test_five_steps_are_those_of_pytorch(name: str, loss: str, kind: str, worker
     with current(kind, workers):
         net = network(ours(), (Dense(16, activation="relu"), Dense(12, activation="sigmoid"),
                                Dense(10)), loss=loss)  # fmt: skip
-        net.build((64,))
+        net.build((1, 64))
         module = in_torch(net)
         history = net.fit(X[:250], targets[:250], batch_size=50, shuffle=False)
         optimizer = theirs(module.parameters())
@@ -247,7 +247,7 @@ def test_schedule_of_fit_goes_by_epochs(inline: Pool) -> None:
 def test_remainder_batch_takes_the_samples_that_are_left(inline: Pool) -> None:
     """With 2 batches of 40 and 20 left over: three steps of gradient descent, done by hand."""
     net = network(layers=(Dense(10),))
-    net.build((64,))
+    net.build((1, 64))
     w, b = (net.parameters[f"0.{name}"].numpy() for name in ("weight", "bias"))
     history = net.fit(X[:100], Y[:100], batch_size=40, shuffle=False)
     losses = []
@@ -383,7 +383,7 @@ def test_dropout_drops_a_share_and_scales_the_rest(inline: Pool) -> None:
 
     layers = [Dropout(0.3), Dense(1, bias=False)]
     net = NeuralNetwork(layers, loss=total, optimizer=GradientDescent(1e-12), seed=1)
-    net.build((500,))
+    net.build((1, 500))
     weights = np.arange(1, 501, dtype=np.float32)[:, np.newaxis]  # all masks have other sums
     net.parameters["1.weight"].assign(weights / weights.sum())
     steps = net.fit(ones, np.zeros((64, 1)), batch_size=32, epochs=5).step_losses
@@ -432,7 +432,7 @@ def test_weights_that_do_not_fit_are_refused(inline: Pool, tmp_path: Path) -> No
     net = network()
     with pytest.raises(MagmathError, match="save: the network has no parameters yet"):
         net.save(path)
-    net.build((64,))
+    net.build((1, 64))
     net.save(path)
     other = network(layers=(Dense(31), Dense(10)))
     with pytest.raises(WeightsError, match=r"belongs to another network: 0\.weight"):
@@ -489,7 +489,7 @@ def test_network_stays_whole_when_training_is_stopped(kind: str, workers: int) -
     with current(kind, workers):
         for event in ("step", "epoch"):
             net = network(Adam(1e-3))
-            net.build((64,))
+            net.build((1, 64))
             first = weights(net)
             watcher = Watcher(list)
             setattr(watcher, event, stop)
@@ -504,7 +504,7 @@ def test_network_stays_whole_when_training_is_stopped(kind: str, workers: int) -
 def test_ctrl_c_keeps_what_was_learnt(kind: str, workers: int) -> None:
     with current(kind, workers):
         net = network(Adam(1e-3))
-        net.build((64,))
+        net.build((1, 64))
         first = weights(net)
         watcher = Watcher(list)
         presses = iter([signal.SIGINT])
@@ -519,7 +519,7 @@ def test_network_of_a_pool_that_is_gone_says_so() -> None:
     pool = start_pool(PoolOptions(0, device="cpu"))
     session.use(pool)
     net = network()
-    net.build((64,))
+    net.build((1, 64))
     pool.close()
     with current("inline"), pytest.raises(MagmathError, match=r"another pool.*mm\.init"):
         net.predict(X).numpy()
@@ -564,7 +564,7 @@ def test_bad_input_is_refused_with_a_remedy(inline: Pool) -> None:
     ):
         network().fit(DIGITS.train_images[:10], Y[:10])
     net = network()
-    net.build((64,))
+    net.build((1, 64))
     with pytest.raises(ShapeError, match=r"samples of shape \(64,\).*\(63,\)"):
         net.predict(X[:, :63])
     with pytest.raises(MagmathError, match=r"optimizer 'speedy' is not known.*sgd"):

@@ -109,7 +109,7 @@ def test_accuracy_counts_the_first_maximum(kind: str, workers: int) -> None:
         whole = mm.asarray(np.eye(4, dtype=np.float32)[labels])
         assert float(accuracy(mm.asarray(scores), whole)) == pytest.approx(share)
         net = mm.nn.NeuralNetwork([mm.nn.Dense(4)], loss=mm.nn.cross_entropy)
-        net.build((4,))
+        net.build((1, 4))
         for v in net.parameters.values():
             v.assign(np.zeros(v.shape, np.float32))
         figures = net.evaluate(scores, labels)

@@ -70,7 +70,7 @@ def test_equals_the_equation(
     with current(kind, workers):
         rule = mm.optim.Momentum(0.2, momentum) if momentum else mm.optim.GradientDescent(0.2)
         net = nn.NeuralNetwork([nn.Dense(3)], optimizer=rule, seed=1)
-        net.build((5,))
+        net.build((1, 5))
         first = [net.parameters[name].numpy() for name in ("0.weight", "0.bias")]
         strategy = WeightAveraging(replicas, every)
         history = net.fit(X, Y, batch_size=48, epochs=2, shuffle=False, strategy=strategy)

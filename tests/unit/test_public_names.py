@@ -247,6 +247,8 @@ def owners() -> list[tuple[dict[str, str], object, str]]:
         (dict(foreign_names.LAYERS), mm.nn, "mm.nn"),
         (dict(foreign_names.FUNCTIONS), mm.nn.functional, "mm.nn.functional"),
         (dict(foreign_names.OPTIMIZERS), mm.optim, "mm.optim"),
+        (dict(foreign_names.RANDOM), mm.random, "mm.random"),
+        (dict(foreign_names.DATA), mm.data, "mm.data"),
         (dict(foreign_names.METHODS), mm.ones((2, 2)), "x"),
     ]
 

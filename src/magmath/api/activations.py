@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from magmath.api.elementwise import (
     abs,
     add,
     atanh,
     divide,
+    equal,
     exp,
     greater,
     isfinite,
@@ -86,6 +89,16 @@ def softmax(x: Array, /, axis: int = -1) -> Array:
     wide = _in_type(x, compute_dtype(x.dtype))
     powers = exp(subtract(wide, stop_gradient(max(wide, axis=axis, keepdims=True))))
     return _in_type(divide(powers, sum(powers, axis=axis, keepdims=True)), x.dtype)
+
+
+def softmax_or_zero(x: Array, /, axis: int = -1) -> Array:
+    """`softmax`, but 0 where all elements along `axis` are -inf; gradients are 0 there too."""
+    x = floating("softmax", x)
+    wide = _in_type(x, compute_dtype(x.dtype))
+    most = stop_gradient(max(wide, axis=axis, keepdims=True))
+    powers = exp(subtract(wide, where(equal(most, -inf), 0.0, most)))
+    total = sum(powers, axis=axis, keepdims=True)
+    return _in_type(divide(powers, where(equal(total, 0.0), 1.0, total)), x.dtype)
 
 
 @keyword_hints

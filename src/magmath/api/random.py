@@ -8,9 +8,9 @@ the same sequence as uncompiled code.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import final
+from typing import TYPE_CHECKING, NoReturn, final
 
 from numpy import uint64
 from numpy.random import SeedSequence
@@ -19,20 +19,22 @@ from magmath.api.creation import DTypeLike
 from magmath.api.distributions import Distributions
 from magmath.api.random_draw import DistributionParameter, DrawState, Size
 from magmath.arrays.array import Array
+from magmath.core.foreign_names import RANDOM, hint, missing_attribute
 from magmath.core.integers import require_integer
 from magmath.engine import session
 from magmath.engine.stream_state import StreamState
+from magmath.errors import OptionError
 
 __all__ = [
     "Distributions", "Generator", "beta", "binomial", "bytes", "chisquare", "choice",
-    "default_rng", "dirichlet", "exponential", "f", "gamma", "geometric", "gumbel",
+    "default_rng", "dirichlet", "exponential", "f", "gamma", "geometric", "get_state", "gumbel",
     "hypergeometric", "integers", "laplace", "logistic", "lognormal", "logseries", "multinomial",
     "multivariate_hypergeometric", "multivariate_normal", "negative_binomial",
     "noncentral_chisquare", "noncentral_f", "normal", "pareto", "permutation", "permuted",
     "poisson", "power", "rand", "randint", "randn", "random", "random_sample", "ranf", "rayleigh",
-    "sample", "seed", "shuffle", "standard_cauchy", "standard_exponential", "standard_gamma",
-    "standard_normal", "standard_t", "triangular", "uniform", "vonmises", "wald", "weibull",
-    "zipf",
+    "sample", "seed", "set_state", "shuffle", "standard_cauchy", "standard_exponential",
+    "standard_gamma", "standard_normal", "standard_t", "triangular", "uniform", "vonmises", "wald",
+    "weibull", "zipf",
 ]  # fmt: skip
 
 
@@ -84,6 +86,32 @@ def default_rng(seed: int | Sequence[int] | Generator | None = None) -> Generato
     if isinstance(seed, Sequence):
         seed = int(SeedSequence(seed).generate_state(1, uint64)[0]) >> 2
     return Generator(secrets.randbits(62) if seed is None else seed)
+
+
+def get_state() -> dict[str, int]:
+    """Return the state of the generator of the current pool, as integers that can be saved.
+
+    `set_state` continues from it, in this process or another one: the same numbers follow, also in
+    layers such as Dropout, and in compiled functions.
+    """
+    engine = session.engine()
+    own, initial = engine.stream_state, engine.initial_stream_state
+    return {"seed": own.seed, "next": own.next, "initial": initial.next}
+
+
+def set_state(state: Mapping[str, int]) -> None:
+    """Continue the generator of the current pool from a state that `get_state` returned."""
+    names = ("seed", "next", "initial")
+    if not isinstance(state, Mapping) or set(state) != set(names):
+        raise OptionError(
+            f"random.set_state: needs the dictionary that get_state returned, was given {state!r}"
+        )
+    seed, number, initial = [
+        require_integer(f"random.set_state: {name}", state[name], 0) for name in names
+    ]
+    engine = session.engine()
+    engine.stream_state.resume(seed, number)
+    engine.initial_stream_state.resume(seed, initial)
 
 
 def seed(value: int) -> None:
@@ -188,3 +216,9 @@ def rand(*shape: int) -> Array:
 def randn(*shape: int) -> Array:
     """Return `standard_normal` with the extents as arguments."""
     return normal(size=shape)
+
+
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
+
+    def __getattr__(name: str) -> NoReturn:
+        raise missing_attribute("module 'magmath.random'", name, hint(RANDOM, name))

@@ -16,7 +16,7 @@ from magmath.autodiff.scan_gradients import scan_cotangents, without_short_loops
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
 from magmath.errors import DTypeError, MagmathError, ShapeError
-from magmath.graph import Node, provenance_of
+from magmath.graph import Node, apply, provenance_of
 from magmath.graph.dependence import DependenceQuery, depends_on
 from magmath.graph.graph import topological_until
 from magmath.graph.operation import Gradients
@@ -26,6 +26,7 @@ from magmath.graph.recorded_operands import ProvenanceRecord, RecordedOperand
 from magmath.ops.counted_loops import SCAN, is_scan_result
 from magmath.ops.creation import full
 from magmath.ops.elementwise import conj, where
+from magmath.ops.gradient_results import INDEPENDENT
 from magmath.ops.leaves import constant
 from magmath.ops.predication import BRANCH_RESULT, branch, branch_result
 from magmath.ops.recomputation import CHECKPOINT, recompute
@@ -44,9 +45,9 @@ def gradients(
     The gradient by a complex source is that of the real parts plus i times that of the imaginary
     parts, as in PyTorch: along it the output rises fastest.
 
-    A source on which the output does not depend has gradient zero. A node whose value is known
-    counts as the leaf that holds it. If an intermediate array was evaluated, its expression is
-    built again.
+    A source on which the output does not depend has gradient zero (see `independence.py`). A node
+    whose value is known counts as the leaf that holds it. If an intermediate array was evaluated,
+    its expression is built again.
 
     An intermediate result that is itself a gradient (`ops/gradient_results.py`) counts as a
     constant, unless the output depends on a source in no other way.
@@ -111,7 +112,7 @@ def _gradients(output: Node, sources: Sequence[Node], check_independence: bool) 
         for source in missing:
             if source.known not in found:
                 _check_independent(graph.output, source)
-    return [conj(_of_shape(found.get(source.known), source)) for source in sources]
+    return [_gradient_of(found.get(source.known), source) for source in sources]
 
 
 def _derivatives(
@@ -454,7 +455,8 @@ def _depending_on(
     return useful
 
 
-def _of_shape(cotangent: Node | None, source: Node) -> Node:
+def _gradient_of(cotangent: Node | None, source: Node) -> Node:
+    """Return the gradient by a source from its cotangent, None if there is none."""
     if cotangent is None:
-        return full(source.shape, constant(0, source.dtype))
-    return cotangent if cotangent.shape == source.shape else full(source.shape, cotangent)
+        return apply(INDEPENDENT, full(source.shape, constant(0, source.dtype)))
+    return conj(cotangent if cotangent.shape == source.shape else full(source.shape, cotangent))

@@ -402,5 +402,6 @@ RULES: dict[str, BatchingRule] = {
     "checkpoint": _marked,
     "recompute": _marked,
     "gradient": _marked,
+    "independent": _marked,
 }
 """The batching rule of each operation that is not element-wise."""

@@ -98,6 +98,10 @@ NAMESPACE: Final[Mapping[str, str]] = {
     "distributed": "mm.init(workers=n)",
     "utils": "mm.data.Loader for batches, mm.remat for checkpointing",
     "DataLoader": "mm.data.Loader",
+    "custom_vjp": "mm.stop_gradient: y + mm.stop_gradient(f(x) - y) has the value f(x) and the "
+    "gradient of y",
+    "custom_gradient": "mm.stop_gradient: y + mm.stop_gradient(f(x) - y) has the value f(x) and "
+    "the gradient of y",
     "Module": "mm.nn.Module",
     "functional": "mm.nn.functional",
     # NumPy before version 2
@@ -118,6 +122,21 @@ NAMESPACE: Final[Mapping[str, str]] = {
     "infty": "mm.inf",
 }
 """Names that are missing in `mm`."""
+
+_CTC = "a loss of your own; there is no CTC loss, whose sums over time are mm.scan and mm.logaddexp"
+_TRIPLET = (
+    "mm.mean(mm.relu(near - far + margin)), with distances such as "
+    "near = mm.linalg.vector_norm(anchor - positive, axis=1)"
+)
+_WEIGHT_NORM = (
+    "g * v / mm.linalg.vector_norm(v, axis=0, keepdims=True), the weight, in the __call__ of a "
+    "module with the parameters g and v"
+)
+_SPECTRAL_NORM = "w / mm.linalg.norm(w, 2), the weight, in the __call__ of a module"
+_PACKED = (
+    "the padded sequences x, and leave out what follows their ends: outputs[i, lengths - 1], "
+    "key_mask= of attention, or a mask in the loss"
+)
 
 LAYERS: Final[Mapping[str, str]] = {
     "softmax": "mm.softmax(x), or the layer mm.nn.Softmax()",
@@ -170,6 +189,14 @@ LAYERS: Final[Mapping[str, str]] = {
     "CosineSimilarity": "mm.vecdot(x, y) of vectors divided by their mm.linalg.vector_norm",
     "init": "mm.nn.initializers",
     "utils": "clip_norm= and clip_value= of an optimizer, such as mm.optim.Adam",
+    "CTCLoss": _CTC,
+    "TripletMarginLoss": _TRIPLET,
+    "ctc_loss": _CTC,
+    "triplet_margin_loss": _TRIPLET,
+    "weight_norm": _WEIGHT_NORM,
+    "spectral_norm": _SPECTRAL_NORM,
+    "pack_padded_sequence": _PACKED,
+    "pad_packed_sequence": _PACKED,
 }
 """Names that are missing in `mm.nn`."""
 
@@ -190,6 +217,9 @@ FUNCTIONS: Final[Mapping[str, str]] = {
     "cosine_similarity": "mm.vecdot(x, y) of vectors divided by their mm.linalg.vector_norm",
     "normalize": "x / mm.linalg.vector_norm(x, axis=1, keepdims=True)",
     "upsample": "mm.nn.functional.interpolate(x)",
+    "ctc_loss": _CTC,
+    "triplet_margin_loss": _TRIPLET,
+    "embedding_bag": "mm.mean(mm.nn.functional.embedding(x, weight), axis=1)",
 }
 """Names that are missing in `mm.nn.functional`."""
 
@@ -208,9 +238,36 @@ OPTIMIZERS: Final[Mapping[str, str]] = {
     "of an optimizer",
     "NAdam": "mm.optim.Adam(learning_rate), which is similar",
     "RAdam": "mm.optim.Adam(learning_rate), which is similar",
+    "LBFGS": "scipy.optimize.minimize(f, x, jac=True), where f returns the numbers of "
+    "mm.value_and_grad, or mm.optim.Adam(learning_rate)",
     "Adamax": "mm.optim.Adam(learning_rate), which is similar",
 }
 """Names that are missing in `mm.optim`."""
+
+RANDOM: Final[Mapping[str, str]] = {
+    "categorical": "mm.random.choice(n, size, p=p), or for scores "
+    "mm.argmax(scores + mm.random.gumbel(size=scores.shape), axis=-1)",
+    "bernoulli": "mm.random.uniform(size=p.shape) < p, or mm.random.binomial(1, p)",
+    "manual_seed": "mm.random.seed(value)",
+    "PRNGKey": "mm.random.Generator(seed)",
+    "key": "mm.random.Generator(seed)",
+    "split": "mm.random.Generator(seed).spawn(n)",
+    "get_rng_state": "mm.random.get_state()",
+    "set_rng_state": "mm.random.set_state(state)",
+}
+"""Names that are missing in `mm.random`."""
+
+DATA: Final[Mapping[str, str]] = {
+    "DataLoader": "mm.data.Loader((x, y), batch_size)",
+    "TensorDataset": "mm.data.Loader((x, y)), or fit(x, y)",
+    "random_split": "order = np.random.default_rng(seed).permutation(len(x)), then x[order[:n]] "
+    "and x[order[n:]], or validation_split= of fit",
+    "WeightedRandomSampler": "np.random.default_rng(seed).choice(len(x), n, p=weights), the "
+    "indices of an epoch, or class_weight= and sample_weight= of fit",
+    "Subset": "x[indices]",
+    "ConcatDataset": "np.concatenate([x, y])",
+}
+"""Names that are missing in `mm.data`."""
 
 METHODS: Final[Mapping[str, str]] = {
     "backward": "mm.grad(loss, parameters), which returns the gradients",
@@ -352,6 +409,25 @@ KEYWORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "embedding_dim": ("features",),
     "elementwise_affine": ("affine",),
     "num_groups": ("groups",),
+    "track_running_stats": ("running_moments",),
+    "num_layers": ("layers",),
+    "hidden_size": ("units",),
+    "input_size": (_FIRST_CALL,),
+    "batch_first": ("arrays are (N, length, features), as with batch_first=True",),
+    "bias": ("affine", "the layer has no switch for its bias"),
+    "nonlinearity": ("activation",),
+    "embed_dim": ("features",),
+    "d_model": ("features",),
+    "num_heads": ("heads",),
+    "nhead": ("heads",),
+    "dim_feedforward": ("feedforward",),
+    "layer_norm_eps": ("epsilon",),
+    "kdim": (_FIRST_CALL,),
+    "vdim": (_FIRST_CALL,),
+    "attn_mask": ("mask",),
+    "is_causal": ("causal",),
+    "dropout_p": ("mm.nn.functional.dropout(attention_weights(…), rate) @ value applies dropout",),
+    "padding_mode": ("mm.nn.CircularPad2d, ReflectionPad2d and ReplicationPad2d pad before it",),
     "p": ("rate",),
     "inplace": (_IN_PLACE,),
     # training and data

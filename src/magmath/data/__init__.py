@@ -9,6 +9,9 @@ the way to get it.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NoReturn
+
+from magmath.core.foreign_names import DATA, hint, missing_attribute
 from magmath.data.csv import read_csv
 from magmath.data.dataset import Dataset
 from magmath.data.datasets import load
@@ -35,3 +38,9 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return __all__
+
+
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
+
+    def __getattr__(name: str) -> NoReturn:
+        raise missing_attribute("module 'magmath.data'", name, hint(DATA, name))

@@ -46,6 +46,14 @@ class StreamState:
             )
         self.seed, self.next = seed, self.first
 
+    def resume(self, seed: int, number: int) -> None:
+        """Continue with the stream of this number, from `next` of an earlier state.
+
+        Raises TracingError as `restart` does.
+        """
+        self.restart(seed)
+        self.next = number
+
     def skip(self, count: int) -> int:
         """Reserve the next `count` streams; return the number of the first."""
         number = self.next

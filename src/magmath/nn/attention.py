@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from magmath.api.activations import softmax
+from magmath.api.activations import softmax, softmax_or_zero
 from magmath.api.creation import ones, tril
 from magmath.api.manipulation import swapaxes
 from magmath.api.products import matmul
 from magmath.api.searching import where
 from magmath.arrays.array import Array, as_array
 from magmath.core.dtypes import bool_
+from magmath.core.keyword_hints import keyword_hints
 from magmath.core.shapes import Shape, can_broadcast_to
 from magmath.errors import DTypeError, ShapeError
 
@@ -32,8 +33,9 @@ def attention_weights(
     causal  if True, query i attends to the keys 0 … i only
     scale   by default 1/√features
 
-    A query without any key has the weights nan, as in PyTorch. Raises DTypeError for a mask of
-    integers, ShapeError for one that does not broadcast.
+    A query without any key has weights and gradients 0, as in PyTorch's
+    `scaled_dot_product_attention`. Raises DTypeError for a mask of integers, ShapeError for one
+    that does not broadcast.
     """
     if query.shape[-1] != key.shape[-1]:
         raise ShapeError(
@@ -46,10 +48,11 @@ def attention_weights(
     if causal:
         before = tril(ones(scores.shape[-2:], dtype=bool_))
         scores = where(before, scores, -float("inf"))
-    if mask is not None:
-        taken = _checked_mask(mask, scores.shape)
-        scores = where(taken, scores, -float("inf")) if taken.dtype is bool_ else scores + taken
-    return softmax(scores, axis=-1)
+    if mask is None:  # each query has a key
+        return softmax(scores, axis=-1)
+    taken = _checked_mask(mask, scores.shape)
+    scores = where(taken, scores, -float("inf")) if taken.dtype is bool_ else scores + taken
+    return softmax_or_zero(scores, axis=-1)
 
 
 def _checked_mask(mask: Any, shape: Shape) -> Array:
@@ -68,6 +71,7 @@ def _checked_mask(mask: Any, shape: Shape) -> Array:
     return taken
 
 
+@keyword_hints
 def scaled_dot_product_attention(
     query: Array,
     key: Array,

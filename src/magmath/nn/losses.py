@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from magmath.api import elementwise, statistics
-from magmath.api.activations import log_softmax, relu
+from magmath.api.activations import log_softmax, relu, stop_gradient
 from magmath.api.creation import ones
-from magmath.api.data_types import astype
+from magmath.api.data_types import astype, finfo
 from magmath.api.manipulation import reshape
 from magmath.api.searching import where
 from magmath.arrays.array import Array, as_array, as_arrays
@@ -28,6 +28,8 @@ from magmath.ops.leaves import constant
 Reduction = Literal["mean", "sum", "none"]
 MIN_LOG = -100.0
 """The value that `binary_cross_entropy` uses for the logarithm of 0, as in PyTorch."""
+MIN_PRODUCT = 1e-12
+"""The least value of p · (1 - p) in the derivative of `binary_cross_entropy`, as in PyTorch."""
 
 
 def cross_entropy(
@@ -64,7 +66,7 @@ def cross_entropy(
         )
     log_probability = log_softmax(outputs, axis=1)
     factors = None if weight is None else _class_factors(weight, outputs)
-    if targets.ndim == outputs.ndim:
+    if targets.ndim == outputs.ndim and not _is_column_of_labels(outputs, targets):
         _check_shapes("cross_entropy", outputs, targets)
         share = astype(targets, outputs.dtype, copy=False)
         if label_smoothing:
@@ -111,12 +113,23 @@ def binary_cross_entropy(
 ) -> Array:
     """Return -t · log(p) - (1 - t) · log(1 - p) for probabilities p, element by element.
 
-    Logarithms are at least -100. For scores use `binary_cross_entropy_with_logits`, which is more
-    exact. `weight` is a factor for each element, and broadcasts.
+    Logarithms are at least -100, and the derivative (p - t) / (p · (1 - p)) is at most 1e12. For
+    scores use `binary_cross_entropy_with_logits`, which is more exact. `weight` is a factor for
+    each element, and broadcasts.
     """
     outputs, targets = _in_one_type("binary_cross_entropy", outputs, targets)
-    one = targets * _log(outputs) + (1.0 - targets) * _log(1.0 - outputs)
-    return _reduced(elementwise.negative(one if weight is None else one * weight), reduction)
+    least = max(MIN_PRODUCT, finfo(outputs.dtype).smallest_normal)
+    is_end = outputs * (1.0 - outputs) < least
+    inner, end = where(is_end, 0.5, outputs), stop_gradient(outputs)
+    slope = stop_gradient(outputs - targets) * (1.0 / least)  # (outputs - end) is 0
+    at_end = _cross_entropy_of_bits(_log(end), _log(1.0 - end), targets) + (outputs - end) * slope
+    within = _cross_entropy_of_bits(elementwise.log(inner), elementwise.log(1.0 - inner), targets)
+    losses = where(is_end, at_end, within)
+    return _reduced(losses if weight is None else losses * weight, reduction)
+
+
+def _cross_entropy_of_bits(log_one: Array, log_zero: Array, targets: Array) -> Array:
+    return elementwise.negative(targets * log_one + (1.0 - targets) * log_zero)
 
 
 def binary_cross_entropy_with_logits(
@@ -187,7 +200,7 @@ def hinge(
     Source: Crammer and Singer (2001).
     """
     outputs, targets = as_array("hinge", outputs), as_array("hinge", targets)
-    if targets.ndim == outputs.ndim:
+    if targets.ndim == outputs.ndim and not _is_column_of_labels(outputs, targets):
         outputs, targets = _in_one_type("hinge", outputs, targets)
         return _reduced(_to_power(relu(margin - targets * outputs), power), reduction)
     if outputs.ndim != 2:
@@ -333,6 +346,12 @@ def _check_labels(name: str, outputs: Array, labels: Array) -> None:
             f"{name}: outputs {outputs.shape} have the classes along axis 1 and need labels "
             f"{fitting}, was given {labels.shape}{_axis_hint(outputs.shape, labels.shape)}"
         )
+
+
+def _is_column_of_labels(outputs: Array, targets: Array) -> bool:
+    """Return True for labels (N, 1, …) of several classes, which lack the squeeze."""
+    column = (*outputs.shape[:1], 1, *outputs.shape[2:])
+    return targets.dtype.is_integer and targets.shape == column != outputs.shape
 
 
 def _axis_hint(outputs: Shape, labels: Shape) -> str:

@@ -19,6 +19,7 @@ from magmath.arrays.array import Array
 from magmath.arrays.lazy_array import evaluate
 from magmath.arrays.variable import Variable, assign
 from magmath.arrays.variable_list import checked_variables
+from magmath.autodiff import is_independent
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.dtypes import compute_dtype, float64
 from magmath.core.foreign_names import UPDATES, check_assigned_name, hint
@@ -245,6 +246,10 @@ class Optimizer(metaclass=KeywordHints):
     ) -> None:
         """Take a step: assign each variable its next value, computed from its gradient.
 
+        A variable on which the loss does not depend at all keeps its value and its states, as in
+        PyTorch: the zeros that `grad` returns for it tell. A gradient that is computed as zero
+        counts: momentum, moments and weight decay change the variable.
+
         The gradients are evaluated together, and a compiled function of them computes the step;
         within a compiled function the step is part of its program. With a loss scale the step is
         skipped unless all gradients, which are unscaled (`LossScale.value_and_grad`), are finite,
@@ -252,10 +257,11 @@ class Optimizer(metaclass=KeywordHints):
         variable, OptionError without any gradient.
         """
         gradients = checked_gradients(gradients)
-        if tracing.current() is None and not keeps_expressions():
-            values = [*gradients.values()]
+        used = {v: g for v, g in gradients.items() if not is_independent(g.node)}
+        if used and tracing.current() is None and not keeps_expressions():
+            values = [*used.values()]
             evaluate(*values)
-            self._compiled_update(tuple(gradients), loss_scale)(*values)
+            self._compiled_update(tuple(used), loss_scale)(*values)
         else:
             self._assign_next_values(gradients, loss_scale)
 
@@ -296,12 +302,18 @@ class Optimizer(metaclass=KeywordHints):
         loss_scale: LossScale | None = None,
         others: Mapping[Variable, Node] = MappingProxyType({}),
     ) -> None:
-        """Assign variables and states their next values.
+        """Assign variables and states their next values, except those on which the loss does not
+        depend.
 
         With a loss scale, the step is skipped unless all gradients are finite. Then the variables
         `others`, which were assigned before, have their former values, the given nodes, again.
         """
-        entries = self.variable_states.of(variables)
+        given = zip(variables, gradients, strict=True)
+        used = [(v, gradient) for v, gradient in given if not is_independent(gradient)]
+        if not used:
+            return
+        entries = self.variable_states.of([v for v, _ in used])
+        gradients = [gradient for _, gradient in used]
         owners = [v for entry in entries for v in entry.variables()]
         read = {v.node: v for v in owners}
         parameters = [entry.nodes(lambda v: v.node) for entry in entries]

@@ -17,7 +17,7 @@ from weakref import WeakSet, ref
 from magmath.api.creation import variable
 from magmath.arrays.array import Array
 from magmath.arrays.variable import Variable, overwrite, restored_on_failure
-from magmath.autodiff import gradients
+from magmath.autodiff import gradients, is_independent
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.dtypes import DType, compute_dtype, int64
 from magmath.core.promotion import promote
@@ -27,7 +27,7 @@ from magmath.engine.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.result_records import provenance_of_pending
 from magmath.engine.run_numbers import rollback_on_failure
-from magmath.errors import NonFiniteLoss
+from magmath.errors import MagmathError, NonFiniteLoss
 from magmath.graph import Graph, Node, Provenance, RecordedOperand, set_provenance, set_value
 from magmath.graph.recorded_operands import VersionOperand
 from magmath.ops.leaves import input_leaf, scalar
@@ -64,6 +64,8 @@ class Minimizer:
     def __init__(self, optimizer: Updating) -> None:
         self._owner = ref(optimizer)
         self._programs: RecentlyUsed[Hashable, _Program] = RecentlyUsed(KEPT_PROGRAMS)
+        self._used: RecentlyUsed[Hashable, list[int]] = RecentlyUsed(KEPT_PROGRAMS)
+        """The positions of the variables on which expressions of a structure depend."""
         self._minimized: WeakSet[Node] = WeakSet()
         self._function: FunctionOfVariables | None = None
         self._recent: _Recent | None = None
@@ -111,10 +113,13 @@ class Minimizer:
         return values
 
     def _program(self, function: FunctionOfVariables, variables: Sequence[Variable]) -> _Program:
-        engine = session.engine()
-        entries = self._optimizer.variable_states.of(variables)
+        engine, recent = session.engine(), self._recent
+        if recent is None or recent.function is not function:
+            used = self._positions_of_used(function, variables)
+        else:
+            used = recent.used
+        entries = self._optimizer.variable_states.of([variables[i] for i in used])
         owned = [id(v) for entry in entries for v in entry.variables()]
-        recent = self._recent
         if recent is not None and recent.is_for(engine, function, owned):
             return recent.program  # without hashing the structure of the expression
         key = (id(engine), function.key, *owned)
@@ -122,8 +127,26 @@ class Minimizer:
         if program is None:
             program = _Program(engine, self._optimizer, function, entries)
             self._programs.store(key, program)
-        self._recent = _Recent(engine, function, owned, program)
+        self._recent = _Recent(engine, function, used, owned, program)
         return program
+
+    def _positions_of_used(
+        self, function: FunctionOfVariables, variables: Sequence[Variable]
+    ) -> list[int]:
+        """Return the positions of the variables on which the expression depends; the others keep
+        their values."""
+        key = function.key, *map(id, variables)
+        used = self._used.find(key)
+        if used is None:
+            found = gradients(function.output, [v.leaf for v in variables])
+            used = [i for i, gradient in enumerate(found) if not is_independent(gradient)]
+            self._used.store(key, used)
+        if not used:
+            raise MagmathError(
+                "minimize: the expression has no gradient by the variables: it depends on them "
+                "through mm.stop_gradient, integers or comparisons only"
+            )
+        return used
 
     @property
     def last(self) -> _Program | None:
@@ -138,6 +161,7 @@ class _Recent:
 
     engine: Engine
     function: FunctionOfVariables
+    used: list[int]
     owned: list[int]
     program: _Program
 

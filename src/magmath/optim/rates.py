@@ -108,6 +108,7 @@ class EpochRates:
         rates = optimizer.rates(optimizer.steps, 0)
         self._numbers = [scalar(rate, dtype) for rate in rates]
         self._table: Variable | None = None
+        self._rows: list[list[float]] = []
         if counts_steps(optimizer.learning_rates):
             self._table = variable("rates", np.zeros((steps, len(rates))), dtype=dtype)
 
@@ -118,14 +119,15 @@ class EpochRates:
         row = window(self._table.leaf, 0, step, 1)
         return [reshape(slice_along(row, 1, i, i + 1), ()) for i in range(len(self._numbers))]
 
-    def begin(self, epoch: int) -> None:
-        """Set the rates for the epoch with this number."""
+    def set(self, epoch: int, done: int = 0) -> None:
+        """Set the rates of the steps after the first `done` of the epoch with this number."""
         first = self._optimizer.steps
+        rates = self._optimizer.rates(first + done, epoch)
         if self._table is None:
-            for number, rate in zip(
-                self._numbers, self._optimizer.rates(first, epoch), strict=True
-            ):
+            for number, rate in zip(self._numbers, rates, strict=True):
                 set_value(number, rate)
             return
-        rows = [self._optimizer.rates(first + i, epoch) for i in range(self._steps)]
-        self._table.assign(np.array(rows, dtype=self._table.dtype.name))
+        if not done or self._rows[done : done + 1] not in ([], [rates]):  # others than before
+            rows = [self._optimizer.rates(first + i, epoch) for i in range(done, self._steps)]
+            self._rows[done:] = rows
+            self._table.assign(np.array(self._rows, dtype=self._table.dtype.name))

@@ -137,6 +137,14 @@ class Cosine(Formula):
     restarts: bool = False
     growth: int = 1
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.restarts, bool):
+            raise OptionError(
+                f"Cosine: restarts must be True or False, was given {self.restarts!r}; for periods "
+                f"that grow by the factor 2 write restarts=True, growth=2"
+            )
+
     def __call__(self, step: int) -> float:
         period = self.steps
         while self.restarts and step >= period:

@@ -18,6 +18,7 @@ from magmath.api.statistics import mean
 from magmath.arrays.array import Array
 from magmath.arrays.tree import flatten, unflatten
 from magmath.arrays.variable import Variable
+from magmath.autodiff import is_independent
 from magmath.core.integers import require_integer
 from magmath.engine import session
 from magmath.graph import Graph, Node
@@ -54,7 +55,7 @@ class Averaging(Strategy):
     @abstractmethod
     def copies(self, training: Training) -> Mapping[Node, Node]:
         """Return what the forward and the backward pass read in place of parameters; called while a
-        step is traced."""
+        step is traced, with the training of the parameters that it updates."""
 
     @abstractmethod
     def own_layouts(
@@ -112,11 +113,15 @@ class Averaging(Strategy):
         accumulated = partial(self._accumulated, training, forward)
         nodes = [x.node for x in leaves]
         traced = trace_function(type(self).__name__, accumulated, (tuple, (tree,)), nodes)
-        results, assigned = traced.applied(self.copies(training))
+        *_, gradients = traced.unflattened([Array(node) for node in traced.results])
+        used = [i for i, x in enumerate(gradients) if not is_independent(x.node)]
+        updated = training.restricted(used)
+        results, assigned = traced.applied(self.copies(updated))
         assign_all(assigned)
         loss, outputs, gradients = traced.unflattened([Array(node) for node in results])
         former = {v: v.node for v in self.state(training).values()}
-        training.update(self.exchange(training, gradients), former)
+        if used:
+            updated.update(self.exchange(updated, [gradients[i] for i in used]), former)
         self.note_update(training)
         return loss, outputs
 

@@ -20,6 +20,7 @@ from magmath.api.statistics import all, mean
 from magmath.arrays.array import Array
 from magmath.arrays.tree import flatten, unflatten
 from magmath.arrays.variable import Variable, assign
+from magmath.autodiff import is_independent
 from magmath.batching import BatchOperand, batched
 from magmath.core.integers import require_integer
 from magmath.engine import session
@@ -156,10 +157,10 @@ class Replicas(Strategy):
         placeholders = [placeholder(x.shape[1:], x.dtype) for x in parts]
         given = {leaf: x.node for leaf, x in zip(placeholders, parts, strict=True)}
         given |= {v.node: self.weights(v).node for v in _owned(training)}
-        states = self._states(training)
-        given |= {leaf: v.node for v, leaf in states.items() if leaf is not v.node}
+        states: dict[Variable, Node] = {}
         replica = partial(self._replica, training, forward, states)
         traced = trace_function(type(self).__name__, replica, (tuple, (tree,)), placeholders)
+        given |= {leaf: v.node for v, leaf in states.items() if leaf is not v.node}
         nodes = [*traced.results, *traced.assigned.values()]
         found = batched(nodes, given, traced.drawn, self.replicas)
         count = len(traced.results)
@@ -199,20 +200,23 @@ class Replicas(Strategy):
         return found
 
     def _replica(
-        self, training: Training, forward: Forward, states: Mapping[Variable, Node], batch: Any
+        self, training: Training, forward: Forward, states: dict[Variable, Node], batch: Any
     ) -> tuple[Array, Any, list[Array], list[Array]]:
         """Compute a step of one replica: loss, outputs, next values of parameters and states, and
-        with a loss scale whether the gradients are finite."""
+        with a loss scale whether the gradients are finite.
+
+        Stores the variables that the optimizer reads and assigns in `states`, each with its node.
+        """
         loss, outputs = forward(batch)
-        gradients = training.gradients(loss)
-        updated = self.updated(training)
-        parameters = [
-            entry.nodes(states.__getitem__)
-            for entry in training.optimizer.variable_states.of(updated)
-        ]
+        gradients = [gradient.node for gradient in training.gradients(loss)]
+        used = [i for i, gradient in enumerate(gradients) if not is_independent(gradient)]
+        updated, nodes = self.updated(training), [gradients[i] for i in used]
+        entries = training.optimizer.variable_states.of([updated[i] for i in used])
+        states |= self._states(training)
+        parameters = [entry.nodes(states.__getitem__) for entry in entries]
         rates = training.rates(updated)
-        nodes = [gradient.node for gradient in gradients]
-        following = dict(training.optimizer.next_values(parameters, nodes, rates))
+        following = {node: node for node in states.values()}
+        following |= training.optimizer.next_values(parameters, nodes, rates)
         flags = [] if training.loss_scale is None else [Array(is_finite(nodes))]
         return loss, outputs, [Array(following[node]) for node in states.values()], flags
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, final
 
 from magmath.arrays.array import Array
@@ -90,6 +90,10 @@ class Training:
             return list(grad(loss, list(self.parameters)))
         scaled = grad(self.loss_scale.scaled(loss), list(self.parameters))
         return self.loss_scale.unscaled(scaled)
+
+    def restricted(self, positions: Sequence[int]) -> Training:
+        """Return the training of the parameters at some positions."""
+        return replace(self, parameters=[self.parameters[i] for i in positions])
 
     def update(self, gradients: Sequence[Array], others: Mapping[Variable, Node]) -> None:
         """Take a step of the optimizer: assign the parameters and states their next values.

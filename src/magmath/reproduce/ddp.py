@@ -73,7 +73,7 @@ def train_by_ddp(
 
 def _write(file: Path, network: mm.nn.NeuralNetwork, data: Dataset, epochs: int) -> None:
     """Write the data, the orders of the samples and the initial weights for the processes."""
-    network.build(data.train_images.shape[1:])
+    network.build((1, *data.train_images.shape[1:]))
     count, seed = len(data.train_labels), network.seed or 0
     orders = [np.asarray(mm.train.sample_order(count, epoch=i, seed=seed)) for i in range(epochs)]
     weights = [np.asarray(parameter) for parameter in network.parameters.values()]

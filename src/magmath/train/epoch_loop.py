@@ -166,6 +166,8 @@ class EpochLoop:
                         if self._reports_each_step:
                             step.collect()
                         progress(1, found)
+                        if self._reports_each_step:
+                            step.set_rates(trainer.epochs_done, before + 1)
                     values += found
                     weights += [batch] * steps
                     before += steps

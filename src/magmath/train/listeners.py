@@ -29,7 +29,8 @@ class Listener(Generic[Owner]):
 
         It is called after each step, when the variables of the module have their new values. If no
         callback has this method, the workers run the steps of an epoch without the controller;
-        otherwise each step is a message of its own. Asynchronous training always runs without it,
+        otherwise each step is a message of its own, and a learning rate that it assigns is that of
+        the next step. Asynchronous training always runs without it,
         and calls the method after some steps each.
         """
 

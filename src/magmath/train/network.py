@@ -6,16 +6,16 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, NoReturn, final
 
-from magmath.api.creation import asarray
+from magmath.api.creation import DTypeLike, asarray
 from magmath.arrays.array import Array
 from magmath.core.dtypes import DType
+from magmath.core.foreign_names import MODULES, hint, missing_attribute
 from magmath.data.loader import Loader
 from magmath.engine import session
 from magmath.errors import MagmathError, OptionError, ShapeError, WeightsError
 from magmath.graph import Shape
-from magmath.nn.abstract import AbstractArray
 from magmath.nn.layers import Sequential
 from magmath.nn.module import Module, check_module
 from magmath.nn.state_file import load_arrays, read, write
@@ -27,6 +27,7 @@ from magmath.train.feeds import EXAMPLE_ROWS
 from magmath.train.history import History
 from magmath.train.listeners import Reporting
 from magmath.train.reporter import Reporter
+from magmath.train.resident_data import check_no_batches
 from magmath.train.trainer import Loss, Metrics, Trainer
 
 if TYPE_CHECKING:
@@ -68,6 +69,14 @@ class NeuralNetwork:
         inside = repr(self.module).replace("\n", "\n  ")
         built = "" if self.input_shape is None else f" built for samples of {self.input_shape}"
         return f"<NeuralNetwork{built}:\n  {inside}>"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        missing = f"{type(self).__name__!r} object"
+        for part, kind in (("module", Module), ("trainer", Trainer)):
+            if hasattr(kind, name):
+                call = "(…)" if callable(getattr(kind, name)) else ""
+                raise missing_attribute(missing, name, f"; write net.{part}.{name}{call}")
+        raise missing_attribute(missing, name, hint(MODULES, name))
 
     @property
     def layers(self) -> tuple[Module, ...]:
@@ -115,24 +124,39 @@ class NeuralNetwork:
 
     # building ---------------------------------------------------------------------------------
 
-    def build(self, input_shape: Shape) -> None:
-        """Make the parameters for samples of this shape; `fit` and `predict` call it if needed.
+    def build(self, *shapes: Any, dtype: DTypeLike = None) -> NeuralNetwork:
+        """Make the parameters for inputs of these shapes, batch included, as `Module.build` does;
+        return the network. `fit` and `predict` make them if needed.
 
-        Raises ShapeError, naming the layer that does not fit, or if it was built for another shape.
+        dtype: the type of the inputs, by default that of the parameters. Raises ShapeError, naming
+        the layer that does not fit, or if it was built for samples of another shape.
         """
-        shape = tuple(input_shape)
-        if self.input_shape is not None:
-            if shape != self.input_shape:
-                raise ShapeError(
-                    f"build: the network takes samples of shape {self.input_shape}, was given "
-                    f"{shape}; reshape the samples, or make another network for them"
-                )
-            return
-        self.trainer.trace(AbstractArray((EXAMPLE_ROWS, *shape), self.dtype), training=True)
-        self.input_shape = shape
+        kind = self.dtype if dtype is None else dtype
+        inputs = self.module._abstract_inputs("build", shapes, kind)
+        sample = inputs[0].shape[1:] if len(inputs) == 1 else None
+        if self.input_shape is None:
+            self.trainer.trace(inputs, training=True)
+            self.input_shape = sample
+        elif sample is not None:
+            self._check_shape("build", sample)
+        return self
+
+    def _check_shape(self, operation: str, sample: Shape) -> None:
+        """Raise ShapeError for samples of another shape than that of the network."""
+        if sample != self.input_shape:
+            raise ShapeError(
+                f"{operation}: the network takes samples of shape {self.input_shape}, was given "
+                f"{sample}; reshape the samples, or make another network for them (build takes the "
+                f"shape of an input, batch included)"
+            )
+
+    @property
+    def is_built(self) -> bool:
+        """True if all layers have their parameters."""
+        return self.module.is_built
 
     @contextmanager
-    def _noting_shape(self, x: Any) -> Iterator[Any]:
+    def _noting_shape(self, operation: str, x: Any) -> Iterator[Any]:
         """Yield the samples, and record their shape if the network is built within the block.
 
         Raises ShapeError if the network was built for another shape. The shape is recorded even if
@@ -141,10 +165,11 @@ class NeuralNetwork:
         if isinstance(x, (tuple, dict)):
             yield x
             return
+        check_no_batches(operation, x)
         samples = x if isinstance(x, Loader) or hasattr(x, "shape") else asarray(x)
         shape = x.sample_shape if isinstance(x, Loader) else tuple(samples.shape[1:])
         if self.input_shape is not None and (isinstance(x, Loader) or samples.shape):
-            self.build(shape)
+            self._check_shape(operation, shape)
         try:
             yield samples
         finally:
@@ -189,7 +214,7 @@ class NeuralNetwork:
         """
         self.trainer.strategy, self.trainer.metrics = strategy, metrics
         reporting = [Reporting(reporter)] if reporter is not None else []
-        with self._noting_shape(x) as samples:
+        with self._noting_shape("fit", x) as samples:
             return self.trainer.fit(
                 samples,
                 y,
@@ -211,21 +236,19 @@ class NeuralNetwork:
     def predict(self, x: Any, *, batch_size: int | None = None) -> Any:
         """Return the outputs for samples x (N, …). `batch_size` bounds the memory of a call; see
         `Trainer.predict`."""
-        with self._noting_shape(x) as samples:
+        with self._noting_shape("predict", x) as samples:
             return self.trainer.predict(samples, batch_size=batch_size)
 
     def evaluate(self, x: Any, y: Any = None, *, batch_size: int | None = None) -> dict[str, Any]:
         """Return the loss, and for classifiers the accuracy, over samples x and targets y, or over
         a loader. `batch_size` as in `predict`."""
-        with self._noting_shape(x) as samples:
+        with self._noting_shape("evaluate", x) as samples:
             return self.trainer.evaluate(samples, y, batch_size=batch_size)
 
     def summary(self) -> str:
         """Return the layers with their output shapes and parameter counts, as text."""
         if self.input_shape is None:
-            raise MagmathError(
-                "summary: the network is not built; call net.build(sample_shape) or fit"
-            )
+            raise MagmathError("summary: the network is not built; call net.build(shape) or fit")
         return self.module.summary((1, *self.input_shape), dtype=self.dtype)
 
     def explain(self, strategy: StrategyLike | None = None) -> Explanation:
@@ -257,10 +280,10 @@ class NeuralNetwork:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state of the module to a safetensors file, atomically."""
-        if self.input_shape is None:
+        if not self.is_built:
             raise MagmathError(
                 "save: the network has no parameters yet, because it is not built; first call fit, "
-                "predict, or build with the shape of a sample"
+                "predict, or build with the shape of an input, batch included"
             )
         metadata = {
             "aliases": json.dumps(self.module.aliases()),
@@ -276,8 +299,8 @@ class NeuralNetwork:
         """
         tensors, metadata = read(path)
         session.engine()
-        if self.input_shape is None:
-            self.build(_sample_shape(path, metadata))
+        if not self.is_built:
+            self.build((EXAMPLE_ROWS, *_sample_shape(path, metadata)))
         load_arrays(self.module, path, tensors, metadata)
 
 
@@ -295,6 +318,5 @@ def _sample_shape(path: str | os.PathLike[str], metadata: dict[str, str]) -> tup
         return tuple(int(n) for n in json.loads(metadata["input_shape"]))
     except (KeyError, ValueError, TypeError):
         raise WeightsError(
-            f"load: {path} does not contain the shape of samples; call net.build(sample_shape) "
-            "first"
+            f"load: {path} does not contain the shape of samples; call net.build(shape) first"
         ) from None

@@ -6,7 +6,7 @@ and losses of several targets; the first axis of all arrays numbers the samples.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any, final
 
 from magmath.api import elementwise, statistics
@@ -189,4 +189,19 @@ def check_labels(operation: str, classes: int, labels: Array) -> None:
             f"{operation}: labels must be in 0 … {classes - 1} (the network has {classes} "
             f"outputs), was given labels from {low} to {high}; correct the labels, or give the "
             f"last layer more units"
+        )
+
+
+def check_no_batches(operation: str, x: Any) -> None:
+    """Raise DataError for batches (x, y) in a list, an iterator or PyTorch's DataLoader, in place
+    of samples."""
+    is_list = isinstance(x, list) and bool(x) and isinstance(x[0], (tuple, list))
+    has_pairs = is_list and len(x[0]) == 2 and all(hasattr(part, "shape") for part in x[0])
+    is_loader = hasattr(x, "dataset") and hasattr(x, "batch_size")
+    if has_pairs or is_loader or isinstance(x, Iterator):
+        raise DataError(
+            f"{operation}: needs arrays of all samples and targets, fit(x, y, batch_size=n), or "
+            f"mm.data.Loader((x, y), n), was given batches in a {type(x).__name__}; join them: "
+            f"x = np.concatenate([x for x, _ in batches]), or take the steps in a loop of your own "
+            f"with mm.parallel.CompiledStep"
         )

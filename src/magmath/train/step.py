@@ -298,10 +298,15 @@ class TrainingStep:
     def begin_epoch(self, epoch: int) -> None:
         """Set the learning rates of the epoch with this number."""
         self.is_whole = False
-        self._rates.begin(epoch)
+        self._rates.set(epoch)
         if self.strategy.is_asynchronous:
             for metric in self.metrics.values():
                 metric.begin()
+
+    def set_rates(self, epoch: int, done: int) -> None:
+        """Set the learning rates of the steps after the first `done` of an epoch, which a callback
+        may have changed."""
+        self._rates.set(epoch, done)
 
     def end_epoch(self) -> None:
         """Note that all steps of the epoch were run."""

@@ -43,7 +43,7 @@ from magmath.train.history import History
 from magmath.train.inference import Inference
 from magmath.train.listeners import reports_each_step
 from magmath.train.metric_choice import MetricFunction, chosen_metrics, metric_functions
-from magmath.train.resident_data import ResidentData
+from magmath.train.resident_data import ResidentData, check_no_batches
 from magmath.train.restarts import restarted_on_loss
 from magmath.train.step import StepSettings, TrainingStep
 from magmath.train.weighted_loss import ClassWeights
@@ -213,12 +213,8 @@ class Trainer(metaclass=KeywordHints):
         """Return the feed of a loader or of arrays, for steps that are run alone or in one run."""
         if not isinstance(x, Loader):
             if y is None:
-                hint = ""
-                if hasattr(x, "dataset") and hasattr(x, "batch_size"):  # a DataLoader of PyTorch
-                    hint = "; in place of PyTorch's DataLoader pass mm.data.Loader((x, y))"
-                raise DataError(
-                    f"{operation}: needs targets y for its samples, was given none{hint}"
-                )
+                check_no_batches(operation, x)
+                raise DataError(f"{operation}: needs targets y for its samples, was given none")
             return ResidentFeed(
                 self._data_set(operation, x, y, weights), batch_size, shuffle, reads_order=alone
             )

@@ -76,6 +76,35 @@ class Causal(nn.Module):
         return self.head(self.mix(x + y.transpose(1, 2).contiguous().view(x.shape)))
 
 
+class Bags(nn.Module):
+    """Bags of equal length, and ranges of indices, one of them empty."""
+
+    def __init__(self, mode: str, padding_idx: int | None = None) -> None:
+        super().__init__()
+        self.words = nn.EmbeddingBag(9, 4, mode=mode, padding_idx=padding_idx)
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, words: torch.Tensor, offsets: torch.Tensor) -> Any:
+        return self.head(self.words(words)), self.words(words.reshape(-1), offsets)
+
+
+class Masked(nn.Module):
+    """Attention in which the first query of the first sample has no key."""
+
+    def __init__(self, added: bool) -> None:
+        super().__init__()
+        self.added = added
+        self.project = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mask = torch.ones(2, 3, 3, dtype=torch.bool)
+        mask[0, 0] = False
+        if self.added:
+            mask = torch.zeros(2, 3, 3).masked_fill(~mask, -torch.inf)
+        y = self.project(x)
+        return F.scaled_dot_product_attention(y, y, y, mask)
+
+
 class Mixed(nn.Module):
     """Many functions of arrays, a counter that is updated in place, and nested outputs."""
 
@@ -175,6 +204,22 @@ CASES: dict[str, Callable[[], tuple[nn.Module, tuple[torch.Tensor, ...]]]] = {
     "attention": lambda: (
         nn.MultiheadAttention(8, 2, batch_first=True),
         (torch.randn(3, 5, 8), torch.randn(3, 7, 8), torch.randn(3, 7, 8)),
+    ),
+    "masked": lambda: (Masked(False), (torch.randn(2, 3, 4),)),
+    "masked by addition": lambda: (Masked(True), (torch.randn(2, 3, 4),)),
+    "weight norm": lambda: (
+        nn.Sequential(
+            nn.utils.parametrizations.weight_norm(nn.Conv1d(3, 4, 2)),
+            nn.Flatten(),
+            nn.utils.parametrizations.weight_norm(nn.Linear(16, 2), dim=1),
+        ),
+        (torch.randn(2, 3, 5),),
+    ),
+    "bags": lambda: (Bags("mean"), (words(9, 3, 4), torch.tensor([0, 2, 7]))),
+    "sums of bags": lambda: (Bags("sum", padding_idx=2), (words(9, 3, 4), torch.tensor([0, 5, 7]))),
+    "maxima of bags": lambda: (
+        Bags("max", padding_idx=2),
+        (words(9, 3, 4), torch.tensor([0, 1, 7])),
     ),
     "decoder": lambda: (Causal(), (words(20, 3, 8),)),
     "LSTM": lambda: (Recurrent("LSTM", num_layers=2), (words(11, 3, 5),)),

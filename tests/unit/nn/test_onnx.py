@@ -215,6 +215,7 @@ CASES: dict[str, tuple[Callable[[], Any], tuple[tuple[int, ...], ...], Any, int]
     "two inputs": (lambda: lambda x, y: x @ y.T, ((2, 3), (2, 3)), np.float32, 1),
     "statistics": (lambda: lambda x: (x - mm.mean(x)) / mm.std(x, axis=1, keepdims=True), ((4, 3),), np.float32, 2),
     "causal": (lambda: lambda x: f.scaled_dot_product_attention(x, x, x, causal=True), ((2, 3, 5, 4),), np.float32, 3),
+    "masked": (lambda: lambda x: f.scaled_dot_product_attention(x, x, x, x @ mm.matrix_transpose(x) > 5), ((2, 3, 5, 4),), np.float32, 3),
     "lenet": (nn.zoo.lenet5, ((2, 1, 28, 28),), np.float32, 1),
     "residual": (nn.zoo.resnet20, ((2, 3, 32, 32),), np.float32, 1),
     "local response": (lambda: nn.LocalResponseNorm(5), ((2, 7, 4, 4),), np.float32, 1),
@@ -444,6 +445,42 @@ def test_gradients_at_ties_are_those_of_pytorch() -> None:
     np.testing.assert_array_equal(mm.grad(mm.sum(module(v)), v), t.grad)
 
 
+class Scores(nn.Module):
+    """Words and two numbers for each sample."""
+
+    def __init__(self) -> None:
+        self.words, self.head = nn.Embedding(9, 4), nn.Dense(3)
+
+    def __call__(self, tokens: Any, features: Any) -> Any:
+        return self.head(mm.concat([mm.mean(self.words(tokens), axis=1), features], axis=1))
+
+
+@pytest.mark.parametrize("names", [None, ["tokens", "numbers"]])
+def test_variable_axes_of_each_input(names: Any, tmp_path: Path) -> None:
+    random, module = np.random.default_rng(0), Scores()
+
+    def inputs(samples: int, words: int) -> tuple[Any, Any]:
+        tokens = random.integers(0, 9, (samples, words))
+        return tokens, random.normal(size=(samples, 2)).astype(np.float32)
+
+    model = to_onnx(
+        module, tmp_path / "x.onnx", *inputs(3, 5), variable_axes={"tokens": 2}, input_names=names
+    )
+    shapes = [
+        [d.dim_param or d.dim_value for d in x.type.tensor_type.shape.dim]
+        for x in model.graph.input
+    ]
+    assert [x.name for x in model.graph.input] == (names or ["tokens", "features"])
+    assert shapes == [["batch", "extent_1"], ["batch", 2]]
+    given = inputs(4, 11)
+    np.testing.assert_allclose(from_onnx(model)(*given), module(*given), rtol=1e-5)
+    with pytest.raises(OptionError, match=r"'words', which is no input; the inputs are tokens, "):
+        to_onnx(
+            module, tmp_path / "x.onnx", *inputs(3, 5), variable_axes={"words": 2},
+            input_names=names,
+        )  # fmt: skip
+
+
 def test_names_of_inputs_differ_from_paths(tmp_path: Path) -> None:
     class Named(nn.Module):
         def __init__(self) -> None:
@@ -506,7 +543,8 @@ def test_written_operations_have_types_that_onnx_has_or_are_refused(
         if model is None:
             assert "element types" in message or "no equal" in message, (i, message)
             continue
-        (found,) = ReferenceEvaluator(model).run(None, {"input": x, "input_1": y})
+        names = [one.name for one in model.graph.input]
+        (found,) = ReferenceEvaluator(model).run(None, dict(zip(names, (x, y), strict=True)))
         assert found.dtype == wanted.dtype, i
         np.testing.assert_allclose(found, wanted, rtol=2e-3, err_msg=str(i))
         written += 1

@@ -240,6 +240,67 @@ def test_attention_function(kind: str, workers: int, causal: bool) -> None:
         np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
+def _masks(form: str) -> Any:
+    """A mask in which some queries have no key, and the same for PyTorch."""
+    allowed = np.random.default_rng(5).random((2, 1, 5, 5)) < 0.6
+    allowed[0, 0, 1] = allowed[1, 0, 4] = False
+    if form == "bool":
+        return allowed
+    return np.where(allowed, np.random.default_rng(6).normal(size=allowed.shape), -np.inf)
+
+
+@pytest.mark.parametrize("form", ["bool", "added"])
+@pytest.mark.parametrize("way", ["eager", "compiled"])
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+def test_queries_without_keys(kind: str, workers: int, way: str, form: str) -> None:
+    """Outputs, first and second gradients equal those of PyTorch, which are 0 and finite."""
+    draw = np.random.default_rng(3)
+    given = [draw.normal(size=(2, 3, 5, 4)) for _ in range(3)]
+    mask, target = _masks(form), draw.normal(size=(2, 3, 5, 4))
+
+    tensors = [torch.from_numpy(x).requires_grad_() for x in given]
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        outputs = torch.nn.functional.scaled_dot_product_attention(
+            *tensors, attn_mask=torch.from_numpy(mask)
+        )
+    loss = (outputs - torch.from_numpy(target)).square().sum()
+    first = torch.autograd.grad(loss, tensors, create_graph=True)
+    second = torch.autograd.grad(sum(g.square().sum() for g in first), tensors)
+
+    def derivatives(*arrays: mm.Array) -> Any:
+        def loss(*xs: mm.Array) -> mm.Array:
+            return mm.sum((F.scaled_dot_product_attention(*xs, mask) - target) ** 2)
+
+        def norm(*xs: mm.Array) -> mm.Array:
+            return sum(mm.sum(g**2) for g in mm.grad(loss, argnums=(0, 1, 2))(*xs))
+
+        found = F.scaled_dot_product_attention(*arrays, mask)
+        numbers = {"argnums": (0, 1, 2)}
+        return found, mm.grad(loss, **numbers)(*arrays), mm.grad(norm, **numbers)(*arrays)
+
+    with current(kind, workers):
+        run = mm.compile(derivatives) if way == "compiled" else derivatives
+        y, once, twice = run(*map(mm.asarray, given))
+        assert float(mm.sum(mm.abs(y[0, :, 1]))) == 0.0
+        np.testing.assert_allclose(y, outputs.detach(), atol=1e-12)
+        for ours, theirs in zip([*once, *twice], [*first, *second], strict=True):
+            np.testing.assert_allclose(ours, theirs.detach(), atol=1e-10)
+
+
+def test_padding_alone_does_not_spoil_gradients() -> None:
+    """A sequence of padding only, whose outputs are discarded."""
+    with current("inline", 1):
+        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0)
+        kept = np.ones((6, 7), bool)
+        kept[2] = False
+        x = mm.asarray(X)
+        layer.build(x.shape)
+        gradients = mm.grad(lambda: mm.sum(layer(x, key_mask=kept)[:2] ** 2), layer.trainable())
+        expected = mm.grad(lambda: mm.sum(layer(x[:2]) ** 2), layer.trainable())
+        for v, gradient in gradients.items():
+            np.testing.assert_allclose(gradient, expected[v], atol=1e-12)
+
+
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("way", ["eager", "compiled"])
 @pytest.mark.parametrize(("kind", "workers"), POOLS)

@@ -50,7 +50,7 @@ class MagmathMlp(Contestant):
             loss="cross_entropy",
             optimizer=mm.optim.GradientDescent(self._problem.learning_rate),
         )
-        self._network.build((INPUTS,))
+        self._network.build((1, INPUTS))
         self._reset()
         first, steady = self._settle(SETTLE_SECONDS if device == "cpu" else GPU_SECONDS)
         self._reset()

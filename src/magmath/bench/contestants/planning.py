@@ -71,7 +71,7 @@ class PlanningContestant(Contestant):
         network = mm.nn.NeuralNetwork([*hidden, mm.nn.Dense(10)])
         samples = np.ones((_BATCH, _WIDTH), dtype=np.float32)
         data = mm.asarray(samples), mm.asarray(np.zeros(_BATCH, dtype=np.int64))
-        network.build((_WIDTH,))
+        network.build((1, _WIDTH))
         chosen = _WITH_SETTINGS[strategy]() if strategy in _WITH_SETTINGS else strategy
         options: dict[str, Any] = {"batch_size": _BATCH, "strategy": chosen, "metrics": []}
         with recording() as times:

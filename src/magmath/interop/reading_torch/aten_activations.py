@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 import magmath as mm
+from magmath.api.activations import softmax_or_zero
 from magmath.interop.reading_torch.aten_types import Operator, in_type
 from magmath.nn import functional as f
 
@@ -64,6 +65,7 @@ ACTIVATIONS: dict[str, Operator] = {
     "_prelu_kernel": _prelu,
     "softmax": _softmax(mm.softmax),
     "_softmax": _softmax(mm.softmax),
+    "_safe_softmax": _softmax(softmax_or_zero),
     "log_softmax": _softmax(mm.log_softmax),
     "_log_softmax": _softmax(mm.log_softmax),
 }

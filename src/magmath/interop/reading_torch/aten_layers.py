@@ -58,6 +58,51 @@ def _embedding(
     return f.embedding(indices, weight, None if padding_idx < 0 else padding_idx)
 
 
+def _embedding_bag(
+    weight: mm.Array,
+    indices: mm.Array,
+    offsets: mm.Array,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: mm.Array | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> tuple[Any, ...]:
+    """Return the sum (mode 0), mean (1) or maximum (2) of the rows of each bag, which is a range of
+    the indices that begins at its offset."""
+    if scale_grad_by_freq:
+        raise MagmathError(
+            "from_torch: EmbeddingBag(scale_grad_by_freq=True) is not available; train without it"
+        )
+    count, features = offsets.shape[0] - include_last_offset, weight.shape[1]
+    places = mm.arange(indices.shape[0], dtype=offsets.dtype)
+    bags = mm.searchsorted(offsets[:count], places, side="right") - 1
+    padding_idx = -1 if padding_idx is None else padding_idx
+    rows = f.embedding(indices, weight, None if padding_idx < 0 else padding_idx)
+    kept = mm.expand_dims(indices != padding_idx, axis=1)
+    numbers = mm.zeros((count, 1), dtype=weight.dtype)
+    mm.add.at(numbers, bags, mm.astype(kept, weight.dtype))
+    if mode == 2:
+        results = mm.full((count, features), -mm.inf, dtype=weight.dtype)
+        mm.maximum.at(results, bags, mm.where(kept, rows, -mm.inf))
+        return mm.where(numbers > 0, results, 0.0), None, None, None
+    if per_sample_weights is not None:
+        rows = rows * mm.expand_dims(per_sample_weights, axis=1)
+    results = mm.zeros((count, features), dtype=weight.dtype)
+    mm.add.at(results, bags, mm.where(kept, rows, 0.0))
+    if mode == 1:
+        results = results / mm.maximum(numbers, 1.0)
+    return results, None, None, None
+
+
+def _weight_norm(v: mm.Array, g: mm.Array, axis: int = 0) -> tuple[mm.Array, mm.Array]:
+    """Return g · v / |v| and |v|, with norms over all axes but one, or over all for -1."""
+    others = tuple([i for i in range(v.ndim) if axis < 0 or i != axis])
+    norms = mm.sqrt(mm.sum(v * v, axis=others, keepdims=True))
+    return v * (g / norms), norms
+
+
 def _attention(
     query: mm.Array,
     key: mm.Array,
@@ -72,15 +117,6 @@ def _attention(
     if enable_gqa:
         shared = query.shape[-3] // key.shape[-3]
         key, value = (mm.repeat(x, shared, axis=-3) for x in (key, value))
-    if mask is not None and mask.dtype != mm.bool:  # added to the scores
-        factor = query.shape[-1] ** -0.5 if scale is None else scale
-        scores = query @ mm.matrix_transpose(key) * factor + mask
-        if causal:
-            below = mm.tril(mm.ones(scores.shape[-2:], dtype=mm.bool))
-            scores = mm.where(below, scores, -mm.inf)
-        return f.dropout(mm.softmax(scores, axis=-1), dropout) @ value
-    if not dropout:
-        return f.scaled_dot_product_attention(query, key, value, mask, causal=causal, scale=scale)
     weights = f.attention_weights(query, key, mask, causal=causal, scale=scale)
     return f.dropout(weights, dropout) @ value
 
@@ -115,6 +151,9 @@ LAYERS: dict[str, Operator] = {
     "feature_dropout": _feature_dropout,
     "native_dropout": _native_dropout,
     "embedding": _embedding,
+    "_embedding_bag": _embedding_bag,
+    "embedding_bag": _embedding_bag,
+    "_weight_norm_interface": _weight_norm,
     "_trilinear": _trilinear,
     "scaled_dot_product_attention": _attention,
     "lstm": recurrent("lstm"),

@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 import magmath as mm
 from magmath.errors import MagmathError, OptionError
 from magmath.interop.named_parts import NamedParts, add_variables
+from magmath.interop.reading_torch.average_moments import average_moments_of_tensors
 from magmath.interop.reading_torch.torch_program import TorchProgram, silent
 from magmath.nn import Buffer, Parameter
 
@@ -84,7 +85,7 @@ def from_torch(
         )
     was_training = {part: part.training for part in module.modules()}
     try:
-        with silent():
+        with silent(), average_moments_of_tensors(module):
             programs = {
                 mode: _exported(module, mode, args, kwargs, variable_axes) for mode in (True, False)
             }

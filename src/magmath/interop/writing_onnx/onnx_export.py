@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def to_onnx(
     module: Callable[..., Any] | Trainer | NeuralNetwork,
     path: str | os.PathLike[str],
     *example: Any,
-    variable_axes: int | Sequence[int] = 1,
+    variable_axes: int | Sequence[int] | Mapping[str, int | Sequence[int]] = 1,
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
 ) -> onnx.ModelProto:
@@ -52,8 +53,10 @@ def to_onnx(
     example        an example of the arguments: arrays
     variable_axes  the number of first axes of each input whose extents may differ from those of
                    the example, or a list of such axes: 1 for samples, 2 for samples and words,
-                   (0, 2, 3) for images of any size
-    input_names    the names of the inputs, by default "input", "input_1", …
+                   (0, 2, 3) for images of any size. A dictionary has either by the name of the
+                   input, as {"tokens": 2, "features": 1}; an input that it lacks has 1
+    input_names    the names of the inputs, by default "input" for one, and for several the names of
+                   the arguments of the module's `__call__`, or "input", "input_1", …
     output_names   the names of the outputs, by default "output", "output_1", …, or the keys of a
                    dictionary that the module returns
 
@@ -70,15 +73,18 @@ def to_onnx(
             "to_onnx: needs an example of the arguments after the path, such as mm.zeros((1, 784))"
         )
     function = module.module if isinstance(module, Trainer | NeuralNetwork) else module
-    axes = _axes(variable_axes)
     examples = [as_array("to_onnx", x) for x in example]
+    inputs = input_names or _argument_names(function, len(examples))
+    axes = _axes_of_inputs(variable_axes, inputs or _numbered("input", len(examples)))
     mode = function.mode(False) if isinstance(function, Module) else nullcontext()
     with mode:
         if isinstance(function, Module) and not function.is_built:
             trace_call(function, tuple([AbstractArray(x.shape, x.dtype) for x in examples]))
         traced = OnnxTraced(function, examples, axes)
         paths = _paths(function)
-        inputs = _names("input", input_names, len(traced.inputs), paths.values())
+        if inputs is not input_names and not set(paths.values()).isdisjoint(inputs or ()):
+            inputs = None
+        inputs = _names("input", inputs, len(traced.inputs), paths.values())
         keys = list(traced.nested) if isinstance(traced.nested, dict) else None
         keys = keys if keys is not None and len(keys) == len(traced.outputs) else None
         others = [*paths.values(), *inputs]
@@ -94,6 +100,36 @@ def to_onnx(
         _check_values(function, model, examples)
     _save(model, path)
     return model
+
+
+def _argument_names(function: Callable[..., Any], count: int) -> list[str] | None:
+    """Return the names of the arguments of a module or a function with several inputs; None if they
+    have no names of their own."""
+    if count == 1:
+        return None
+    called = type(function._first_called()).__call__ if isinstance(function, Module) else function
+    try:
+        arguments = list(signature(called).parameters.values())[isinstance(function, Module) :]
+    except ValueError:
+        return None
+    named = arguments[:count]
+    positional = all(x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD) for x in named)
+    return [x.name for x in named] if positional and len(named) == count else None
+
+
+def _axes_of_inputs(
+    given: int | Sequence[int] | Mapping[str, int | Sequence[int]], names: Sequence[str]
+) -> list[list[int]]:
+    """Return the variable axes of each input."""
+    if not isinstance(given, Mapping):
+        return [_axes(given)] * len(names)
+    unknown = [name for name in given if name not in names]
+    if unknown:
+        raise OptionError(
+            f"to_onnx: variable_axes has {unknown[0]!r}, which is no input; the inputs are "
+            f"{', '.join(names)}; input_names= gives them other names"
+        )
+    return [_axes(given.get(name, 1)) for name in names]
 
 
 def _axes(given: int | Sequence[int]) -> list[int]:
@@ -152,7 +188,7 @@ def _names(
 ) -> list[str]:
     """Return the names of inputs or outputs, which differ from all other names."""
     if given is None:
-        made = [kind if i == 0 else f"{kind}_{i}" for i in range(count)]
+        made = _numbered(kind, count)
         while not set(others).isdisjoint(made):
             made = [f"{name}_" for name in made]
         return made
@@ -162,6 +198,10 @@ def _names(
             f"parameters, was given {list(given)}"
         )
     return list(given)
+
+
+def _numbered(kind: str, count: int) -> list[str]:
+    return [kind if i == 0 else f"{kind}_{i}" for i in range(count)]
 
 
 def _graph(

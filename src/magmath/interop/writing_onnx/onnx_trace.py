@@ -110,7 +110,7 @@ class OnnxTraced:
         self,
         module: Callable[..., Any],
         examples: Sequence[mm.Array],
-        variable_axes: Sequence[int],
+        variable_axes: Sequence[Sequence[int]],
     ) -> None:
         named = _named_extents(examples, variable_axes)
         variants = _variants(named, examples)
@@ -172,13 +172,13 @@ def _has_same_values(node: Node, other: Node) -> bool:
 
 
 def _named_extents(
-    examples: Sequence[mm.Array], axes: Sequence[int]
+    examples: Sequence[mm.Array], axes: Sequence[Sequence[int]]
 ) -> dict[str, list[tuple[int, int]]]:
     """Return the inputs and axes of each named extent: equal extents of one axis are the same."""
     found: dict[str, list[tuple[int, int]]] = {}
     names: dict[tuple[int, int], str] = {}
     for index, x in enumerate(examples):
-        for axis in [axis for axis in axes if axis < x.ndim]:
+        for axis in [axis for axis in axes[index] if axis < x.ndim]:
             key = (axis, x.shape[axis])
             if key not in names:
                 others = sum(1 for other, _ in names if other == axis)

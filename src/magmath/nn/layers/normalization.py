@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import final
+from typing import Any, final
 
 from magmath.api.activations import stop_gradient
 from magmath.api.data_types import astype
 from magmath.arrays.array import Array
+from magmath.core.dtypes import int64
 from magmath.core.integers import require_integer
 from magmath.errors import OptionError, ShapeError
 from magmath.nn.abstract import is_abstract_call
@@ -92,19 +93,21 @@ def _as_tuple(shape: int | Sequence[int] | None) -> tuple[int, ...] | None:
 class BatchNorm(Module):
     """Normalizes each channel to mean 0 and variance 1 over the batch; times weight, plus bias.
 
-    momentum   the share of the batch in the running mean and variance, or None for a layer without
-               them
-    epsilon    added to the variance
-    affine     if True, the layer has weight and bias
-    axis       the axis of the channels
+    momentum         the share of the batch in the running mean and variance; None for the averages
+                     of all batches, which `num_batches_tracked` counts
+    epsilon          added to the variance
+    affine           if True, the layer has weight and bias
+    axis             the axis of the channels
+    running_moments  if False, the layer has no running moments
 
     In training mode the moments are those of the whole batch, however it is distributed, and
     `running_mean` and `running_variance` (unbiased) move towards them by `momentum`. In evaluation
-    mode the running moments are used. Raises ShapeError for a batch with a single value of each
-    channel in training mode. Source: Ioffe and Szegedy (2015).
+    mode the running moments are used, or without them those of the batch. Raises ShapeError for a
+    batch with a single value of each channel in training mode. Source: Ioffe and Szegedy (2015).
     """
 
     keeps_float32 = True
+    num_batches_tracked: Buffer | None = None
 
     def __init__(
         self,
@@ -112,6 +115,7 @@ class BatchNorm(Module):
         epsilon: float = 1e-5,
         affine: bool = True,
         axis: int = 1,
+        running_moments: bool = True,
     ) -> None:
         if momentum is not None and not 0.0 <= momentum <= 1.0:
             raise OptionError(
@@ -123,9 +127,10 @@ class BatchNorm(Module):
         self.axis = axis
         self.weight: Parameter | None = deferred(ones) if affine else None
         self.bias: Parameter | None = deferred(zeros) if affine else None
-        kept = momentum is not None
-        self.running_mean: Buffer | None = deferred(zeros, Buffer) if kept else None
-        self.running_variance: Buffer | None = deferred(ones, Buffer) if kept else None
+        self.running_mean: Buffer | None = deferred(zeros, Buffer) if running_moments else None
+        self.running_variance: Buffer | None = deferred(ones, Buffer) if running_moments else None
+        if running_moments and momentum is None:
+            self.num_batches_tracked = Buffer(0, dtype=int64)
 
     def __call__(self, x: Array) -> Array:
         """(N, channels, …) → the same shape."""
@@ -162,7 +167,12 @@ class BatchNorm(Module):
         """Move the running moments towards those of the batch."""
         if self.running_mean is None or self.running_variance is None or not self.training:
             return
-        share, unbiased = self.momentum or 0.0, count / max(count - 1, 1)
+        unbiased = count / max(count - 1, 1)
+        share: Any = self.momentum
+        if self.num_batches_tracked is not None:
+            batches = self.num_batches_tracked + 1
+            self.num_batches_tracked.assign(batches)
+            share = 1.0 / astype(batches, mean.dtype)
         for running, value in (
             (self.running_mean, mean), (self.running_variance, variance * unbiased)
         ):  # fmt: skip
