@@ -21,6 +21,7 @@ from magmath.transform.call_arguments import (
     argument_signature,
     argument_value,
     first_occurrences,
+    number_of_run,
     with_arrays,
     with_known_numbers,
     write_back,
@@ -135,7 +136,7 @@ class _CompiledFunction:
         found, values = self._specialization_for(engine, tree, same, values)
         self._last_undivided = found if isinstance(found, Specialization) else None
         self._last_used = found
-        result = found.run(values, leaves)
+        result = found.run([*map(number_of_run, values)], leaves)
         for i in found.updated:
             write_back(leaves[i], originals[i])
         return result
