@@ -15,6 +15,7 @@ from magmath.core.precision_state import PRECISION
 from magmath.core.promotion import DEFAULT
 from magmath.engine import session, tracing
 from magmath.engine.engine import Engine
+from magmath.engine.user_line import warn_user
 from magmath.errors import MagmathError
 from magmath.passes.subgraphs import contains_loop
 from magmath.transform.call_arguments import (
@@ -28,6 +29,7 @@ from magmath.transform.call_arguments import (
 )
 from magmath.transform.divided_specialization import DividedSpecialization
 from magmath.transform.function_argument import require_function
+from magmath.transform.python_effects import uncompared
 from magmath.transform.specialization import Specialization
 from magmath.transform.traced_call import TracedCall
 
@@ -76,6 +78,7 @@ class _CompiledFunction:
         """By the structure of the arguments, the positions of numbers that tracing needs."""
         self._known_numbers = 0  # traces for values of such numbers
         self._rebound = 0  # traces after a name was bound to another object
+        self._has_uncompared = False
         self._last_undivided: Specialization | None = None
         self._last_used: Specialization | DividedSpecialization | None = None
         self._methods: dict[int, _CompiledFunction] = {}  # by the instances' identities
@@ -163,6 +166,7 @@ class _CompiledFunction:
             if call.needed:
                 self._needed.setdefault(tree, set()).update(call.needed)
                 continue
+            self._note_uncompared(call.uncompared)
             if tree in self._needed:
                 self._note_known_number()
             if contains_loop(call.outputs):
@@ -197,6 +201,12 @@ class _CompiledFunction:
                 f"calls, which takes a trace each time; pass it as an argument",
                 stacklevel=4,
             )
+
+    def _note_uncompared(self, label: str | None) -> None:
+        """Warn once of an object that is too large to be compared at each call."""
+        if label is not None and not self._has_uncompared:
+            self._has_uncompared = True
+            warn_user(uncompared(f"compile: {self._function!r}", label))
 
     def explain(self) -> Explanation:
         """Return the explanation of the program for arguments like those of the last call.
