@@ -119,7 +119,7 @@ class CompiledStep:
     def _step(self, exchanges: bool) -> Callable[..., Array]:
         """Return the function of a batch that is compiled, which reads what the loss reads."""
 
-        @wraps(self._loss)
+        @wraps(self._loss, updated=())  # the attributes of a module are its own
         def step(*batch: Any) -> Array:
             return self._traced(exchanges, *batch)
 

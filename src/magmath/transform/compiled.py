@@ -54,7 +54,10 @@ def compile(function: Callable[..., Any]) -> Callable[..., Any]:
     As without compilation, variables that it reads have their values at the time of the call,
     variables that it assigns (`v.assign(x)`, `v += x`) are assigned by the call, and each call
     draws new random numbers. An array that it reads, other than an argument, has the value that it
-    has during tracing; after an in-place update (`a += 1`) the function is traced again.
+    has during tracing; after an in-place update (`a += 1`) the function is traced again, and so it
+    is after a change of any other object that it reads from outside, such as a dictionary. Raises
+    TracingError for a function that reads an array from an object and binds another one there,
+    such as `self.h = self.h + x`: make it a variable or a buffer.
     """
     require_function("compile: needs a function of arrays", function)
     return _CompiledFunction(function)
