@@ -55,7 +55,7 @@ class NumberNeeded(TracingError):
 
     def __init__(self, text: str, numbers: Iterable[Any]) -> None:
         super().__init__(text)
-        nodes = [x.node for x in numbers if isinstance(x, TracedScalar)]
+        nodes = [x.node for x in numbers if isinstance(x, (TracedScalar, TypedScalar))]
         self.leaves = {x for x in topological(nodes) if x.is_leaf and x.value is None}
 
 
@@ -89,6 +89,9 @@ class TracedScalar(Array):
     def __len__(self) -> int:
         raise NumberNeeded(str(no_value_error()), [self])  # it was passed as a shape or as axes
 
+    def __hash__(self) -> int:
+        raise NumberNeeded(str(no_value_error()), [self])  # it is looked up in a dictionary
+
     def __pos__(self) -> Array:
         return TracedScalar(self.node, +self.sample)
 
@@ -109,6 +112,45 @@ class TracedScalar(Array):
 
     def _updated(self, node: Node) -> Array:
         return Array(node)
+
+
+class TypedScalar(Array):
+    """A scalar of NumPy that becomes known when a compiled function is called.
+
+    It has an element type, as an array does. Python's operators on such scalars and numbers return
+    scalars again, whose values can be asked for.
+    """
+
+    __slots__ = ()
+
+    def evaluated(self) -> Node:
+        """Raise NumberNeeded."""
+        raise NumberNeeded(str(no_value_error()), [self])
+
+    def __len__(self) -> int:
+        raise NumberNeeded(str(no_value_error()), [self])
+
+    def __hash__(self) -> int:
+        raise NumberNeeded(str(no_value_error()), [self])
+
+    def _unary(self, operation: str) -> Array:
+        return TypedScalar(super()._unary(operation).node)
+
+    def _binary(self, operation: str, other: Any) -> Array:
+        return _typed(super()._binary(operation, other), other)
+
+    def _reflected(self, operation: str, other: Any) -> Array:
+        return _typed(super()._reflected(operation, other), other)
+
+    def _update(self, operation: str, other: Any) -> Array:
+        return self._binary(operation, other)
+
+
+def _typed(result: Array, other: Any) -> Array:
+    """Return the result of an operator on a scalar and an operand: a scalar if both are."""
+    if isinstance(other, (TracedScalar, TypedScalar)) or is_number(other):
+        return TypedScalar(result.node)
+    return result
 
 
 def of_numbers(operation: str, *values: Any) -> TracedScalar:

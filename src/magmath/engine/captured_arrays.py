@@ -49,7 +49,10 @@ class Captured:
         """True if nothing that the function reads was updated."""
         if self.is_stale or not self._observed_states:
             return not self.is_stale
-        return all(state.is_unchanged() for state in self._observed_states)
+        for state in self._observed_states:  # noqa: SIM110  `all` takes longer
+            if not state.is_unchanged():
+                return False
+        return True
 
     def changed_name(self) -> str | None:
         """Return a name that the function reads and that is bound to another object, if one is."""

@@ -135,8 +135,9 @@ def no_value_error() -> TracingError:
     if tracing.current() is None:
         return TracingError(
             "a value was requested of an array that was made while mm.compile traced a function "
-            "(or mm.vmap, mm.cond, mm.scan, mm.remat), and was stored outside of the function: it "
-            "never has a value; return it from the function instead"
+            "(or fit, build, mm.vmap, mm.cond, mm.scan, mm.remat), and was stored outside of the "
+            "function: it never has a value; return it from the function instead, or make it an "
+            "mm.nn.Buffer"
         )
     return TracingError(
         "a value was requested while mm.compile traces a function (or mm.vmap, mm.cond, mm.scan, "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from types import CodeType, FrameType
 
 from magmath.core.bounded_memo import store_bounded
@@ -34,6 +35,12 @@ def user_line(inside: int = 1) -> Line:
             _OWN_FILES.add(file)
         frame = frame.f_back
     return None
+
+
+def warn_user(message: str) -> None:
+    """Warn at the innermost line outside magmath."""
+    file, number = user_line(2) or (__file__, 1)
+    warnings.warn_explicit(message, UserWarning, file, number)
 
 
 def _is_library(file: str) -> bool:

@@ -6,16 +6,19 @@ Such a call makes the parameters of a module and determines the shapes of its ou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, final
 
 from magmath.arrays.array import Array
 from magmath.arrays.tree import flatten, unflatten
+from magmath.arrays.variable import Variable
 from magmath.core.dtypes import DType, as_dtype
 from magmath.core.promotion import get_default_dtype
 from magmath.engine import session, tracing
 from magmath.engine.tracing import Trace
 from magmath.errors import ShapeError
+from magmath.graph import topological
 from magmath.ops.leaves import input_leaf
 
 if TYPE_CHECKING:
@@ -85,7 +88,7 @@ def _traced(module: Callable[..., Any], inputs: Any) -> tuple[list[Array], list[
     global _depth
     environment = session.engine().environment
     leaves, tree = flatten(inputs)
-    with tracing.tracing(Trace()):
+    with tracing.tracing(Trace()), _attributes_restored(module):
         given = [
             Array(input_leaf(x.shape, x.dtype, environment.whole(x.shape), None)) for x in leaves
         ]
@@ -95,3 +98,50 @@ def _traced(module: Callable[..., Any], inputs: Any) -> tuple[list[Array], list[
         finally:
             _depth -= 1
     return given, outputs, nested
+
+
+@contextmanager
+def _attributes_restored(module: Any) -> Iterator[None]:
+    """Restore after this block the attributes, and the lists and dictionaries in attributes, in
+    which the module and its parts have kept arrays: states, and what has no value, such as their
+    last output."""
+    former = {id(one): (one, dict(vars(one)), _contents(one)) for one in _parts(module)}
+    try:
+        yield
+    finally:
+        for part in _parts(module):
+            _, before, contents = former.get(id(part), (part, {}, []))
+            for name, value in [*vars(part).items()]:
+                was_array = _is_array(value) and _is_array(before.get(name))
+                if value is not before.get(name) and (was_array or _has_traced(value)):
+                    vars(part).pop(name)
+                    vars(part).update({name: before[name]} if name in before else {})
+            for container, items in contents:
+                if _has_traced(container):
+                    container.clear()
+                    (container.update if isinstance(container, dict) else container.extend)(items)
+
+
+def _parts(module: Any) -> list[Any]:
+    """Return a module and the modules in it; none for other functions."""
+    return module.modules() if hasattr(type(module), "named_parameters") else []
+
+
+def _contents(module: Any) -> list[tuple[Any, Any]]:
+    """Return the lists and dictionaries in a module's attributes, with copies of them."""
+    found = [value for value in vars(module).values() if type(value) in (list, dict)]
+    return [(value, value.copy()) for value in found]
+
+
+def _has_traced(value: Any) -> bool:
+    """Return True for an array that is no variable and was made while a function was traced, and
+    for lists, tuples and dictionaries that have such ones."""
+    return any(
+        _is_array(one)
+        and any(x.is_leaf and x.value is None for x in topological((one.node,), cut=True))
+        for one in flatten(value)[0]
+    )
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, Array) and not isinstance(value, Variable)

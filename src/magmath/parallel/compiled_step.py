@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, final
 
 from magmath.arrays.array import Array, as_array
@@ -11,6 +11,7 @@ from magmath.arrays.tree import flatten, unflatten
 from magmath.core.identity import are_identical
 from magmath.diagnostics.explain import explain
 from magmath.engine import session, tracing
+from magmath.engine.captured_arrays import note_update
 from magmath.engine.retained_expressions import keeping_expressions
 from magmath.engine.tracing import Trace
 from magmath.errors import MagmathError
@@ -72,8 +73,7 @@ class CompiledStep:
         self._loss, self._module, self._optimizer = loss, module, optimizer
         self._training: Training | None = None
         self._engine: object = None
-        self._programs = {exchanges: compile(partial(self._traced, exchanges))
-                          for exchanges in (True, False)}  # fmt: skip
+        self._programs = {exchanges: compile(self._step(exchanges)) for exchanges in (True, False)}
         self._last = self._programs[True]
 
     def __call__(self, *batch: Any) -> Array:
@@ -102,20 +102,35 @@ class CompiledStep:
         engine, former = session.engine(), self._training
         training = Training.of(self._module, self._optimizer, self.loss_scale)
         check_parameters("CompiledStep", self.precision, self._module.named_parameters())
+        is_same = False
+        if former is not None and engine is self._engine:
+            is_same = are_identical(former.parameters, training.parameters)
+            if not is_same:
+                self.strategy.prepare(former, engine.environment)  # with what was assigned since
+                self.strategy.collect(former)
         self.strategy.prepare(training, engine.environment)
-        if (
-            engine is self._engine
-            and former is not None
-            and are_identical(former.parameters, training.parameters)
-        ):
+        if is_same:
             return
+        note_update(former)  # the programs update other parameters
         self._training, self._engine = training, engine
         graph = partial(self._graph, tree, leaves)
         for v, layout in self.strategy.choose(training, engine.environment, graph).layouts.items():
             v.move(layout)
 
+    def _step(self, exchanges: bool) -> Callable[..., Array]:
+        """Return the function of a batch that is compiled, which reads what the loss reads."""
+
+        @wraps(self._loss, updated=())  # the attributes of a module are its own
+        def step(*batch: Any) -> Array:
+            return self._traced(exchanges, *batch)
+
+        return step
+
     def _traced(self, exchanges: bool, *batch: Any) -> Array:
+        trace = tracing.current()
         assert self._training is not None
+        assert trace is not None
+        trace.note_state(self._training)
         value, _ = self.strategy.step(self._training, self._forward, batch, exchanges)
         return value
 

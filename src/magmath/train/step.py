@@ -34,6 +34,7 @@ from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.retained_expressions import keeping_expressions
 from magmath.engine.stream_state import StreamState
 from magmath.engine.tracing import Trace
+from magmath.engine.user_line import warn_user
 from magmath.graph import Graph, Node
 from magmath.nn.abstract import call
 from magmath.nn.mixed_precision import in_compute_type, precision
@@ -51,7 +52,7 @@ from magmath.train.feeds import Feed
 from magmath.train.metric_choice import MetricFunction
 from magmath.train.resident_data import Batch
 from magmath.train.weighted_loss import ClassWeights, WeightedLoss
-from magmath.transform.read_names import ReadNames
+from magmath.transform.python_effects import PythonEffects, uncompared
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
@@ -114,7 +115,7 @@ class TrainingStep:
         stream: StreamState | None,
     ) -> None:
         self.engine = session.engine()
-        self._loss = _weighted(loss, settings.class_weight, feed)
+        self._given_loss, self._loss = loss, _weighted(loss, settings.class_weight, feed)
         self._module, self._optimizer = module, optimizer
         self._feed, self.settings, self._stream = feed, settings, stream
         self.parameters = trainable_parameters("fit", module)
@@ -138,7 +139,6 @@ class TrainingStep:
         self._updated = self._updated_variables()
         self._leaves = self._leaves_of_module()
         self._captured = Captured(self.full.graph, self.full.placeholders, moves=False)
-        self.full.trace.note_observed_state(ReadNames(loss, module, *settings.metrics.values()))
         self._captured.add_state(self.full.trace)
         self._compile_programs()
         del self._feed  # the data are operands of each run
@@ -207,6 +207,8 @@ class TrainingStep:
         """Return the graph of a step with a batch of `batch` samples."""
         placeholders = self._feed.placeholders(batch)
         counter = self._counter.leaf
+        read = self._given_loss, self._module, *self.settings.metrics.values()
+        effects = PythonEffects("fit", "the loss or the module", *read)
         with self._module.mode(True), _drawing_from(self._stream):
             with tracing.tracing(Trace(step=counter)) as trace:
                 emitted = self._emitted(placeholders, batch, exchanges)
@@ -215,6 +217,9 @@ class TrainingStep:
         if batch == self.batch_size:
             pairs[counter] = e.add(counter, constant(1, int64))
         graph = Graph(tuple(pairs.values()), tuple(pairs), emitted)
+        label = effects.note(trace, set(graph.nodes))
+        if label is not None and not self._programs:
+            warn_user(uncompared("fit: the loss or the module", label))
         division = self.strategy.asynchronous_division(self.training, self._counter)
         return _TracedStep(placeholders, trace, graph, division)
 

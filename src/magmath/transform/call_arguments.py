@@ -11,16 +11,25 @@ import numpy as np
 
 from magmath.api.creation import asarray
 from magmath.arrays.array import Array
-from magmath.arrays.traced_scalar import TracedScalar
+from magmath.arrays.traced_scalar import TracedScalar, TypedScalar
 from magmath.arrays.variable import Variable
-from magmath.core.dtypes import DTYPE_OF_PYTHON, DType, convert_number, int64
+from magmath.core.dtypes import (
+    DTYPE_OF_PYTHON,
+    PYTHON_NUMBERS,
+    DType,
+    as_dtype,
+    convert_number,
+    int64,
+)
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
 from magmath.ops.leaves import input_leaf, scalar
 
-_NUMBERS = (bool, int, float, complex)
+_SCALARS = (np.number, np.bool_)
+"""NumPy's numbers, which have element types."""
+_NUMBERS = (bool, int, float, complex, *_SCALARS)
 
 
 @final
@@ -32,7 +41,7 @@ class KnownNumber:
     """
 
     text: str
-    value: bool | int | float | complex = field(compare=False)
+    value: bool | int | float | complex | np.number[Any] | np.bool_ = field(compare=False)
 
 
 def with_arrays(arguments: Sequence[Any]) -> list[Any]:
@@ -41,8 +50,7 @@ def with_arrays(arguments: Sequence[Any]) -> list[Any]:
     made: dict[int, Array] = {}
     found = []
     for x in arguments:
-        foreign = isinstance(x, np.generic) or hasattr(x, "__dlpack__")
-        if foreign and not isinstance(x, Array):
+        if hasattr(x, "__dlpack__") and not isinstance(x, Array):
             x = made[id(x)] if id(x) in made else made.setdefault(id(x), asarray(x))
         found.append(x)
     return found
@@ -106,6 +114,8 @@ def placeholder_of(value: Any) -> Node | None:
     """Return a leaf without a value for an array or number argument, None for other arguments."""
     if isinstance(value, RemoteArray):
         return input_leaf(value.shape, value.dtype, value.layout, None)
+    if isinstance(value, _SCALARS):
+        return scalar(None, as_dtype(value.dtype))
     if isinstance(value, _NUMBERS):
         return scalar(None, DTYPE_OF_PYTHON[type(value)])
     return None
@@ -124,12 +134,19 @@ def _traced_argument(placeholder: Node | None, value: Any) -> Any:
         return value.value if isinstance(value, KnownNumber) else value
     if isinstance(value, RemoteArray):
         return Array(placeholder)
+    if isinstance(value, _SCALARS):
+        return TypedScalar(placeholder)
     return TracedScalar(placeholder, value)
+
+
+def number_of_run(value: Any) -> Any:
+    """Return an argument for a run, with a Python number in place of a NumPy scalar."""
+    return value.item() if isinstance(value, _SCALARS) else value
 
 
 def is_array_or_number(value: Any) -> bool:
     """Return True for the data of an array, and for a Python number."""
-    return type(value) in (RemoteArray, KnownNumber, *_NUMBERS)
+    return type(value) in (RemoteArray, KnownNumber, *PYTHON_NUMBERS)
 
 
 def required_properties(value: Any) -> tuple[type, DType | str | None, Layout | None]:

@@ -15,18 +15,21 @@ from magmath.core.precision_state import PRECISION
 from magmath.core.promotion import DEFAULT
 from magmath.engine import session, tracing
 from magmath.engine.engine import Engine
+from magmath.engine.user_line import warn_user
 from magmath.errors import MagmathError
 from magmath.passes.subgraphs import contains_loop
 from magmath.transform.call_arguments import (
     argument_signature,
     argument_value,
     first_occurrences,
+    number_of_run,
     with_arrays,
     with_known_numbers,
     write_back,
 )
 from magmath.transform.divided_specialization import DividedSpecialization
 from magmath.transform.function_argument import require_function
+from magmath.transform.python_effects import uncompared
 from magmath.transform.specialization import Specialization
 from magmath.transform.traced_call import TracedCall
 
@@ -51,7 +54,10 @@ def compile(function: Callable[..., Any]) -> Callable[..., Any]:
     As without compilation, variables that it reads have their values at the time of the call,
     variables that it assigns (`v.assign(x)`, `v += x`) are assigned by the call, and each call
     draws new random numbers. An array that it reads, other than an argument, has the value that it
-    has during tracing; after an in-place update (`a += 1`) the function is traced again.
+    has during tracing; after an in-place update (`a += 1`) the function is traced again, and so it
+    is after a change of any other object that it reads from outside, such as a dictionary. Raises
+    TracingError for a function that reads an array from an object and binds another one there,
+    such as `self.h = self.h + x`: make it a variable or a buffer.
     """
     require_function("compile: needs a function of arrays", function)
     return _CompiledFunction(function)
@@ -76,6 +82,7 @@ class _CompiledFunction:
         """By the structure of the arguments, the positions of numbers that tracing needs."""
         self._known_numbers = 0  # traces for values of such numbers
         self._rebound = 0  # traces after a name was bound to another object
+        self._has_uncompared = False
         self._last_undivided: Specialization | None = None
         self._last_used: Specialization | DividedSpecialization | None = None
         self._methods: dict[int, _CompiledFunction] = {}  # by the instances' identities
@@ -136,7 +143,7 @@ class _CompiledFunction:
         found, values = self._specialization_for(engine, tree, same, values)
         self._last_undivided = found if isinstance(found, Specialization) else None
         self._last_used = found
-        result = found.run(values, leaves)
+        result = found.run([*map(number_of_run, values)], leaves)
         for i in found.updated:
             write_back(leaves[i], originals[i])
         return result
@@ -163,6 +170,7 @@ class _CompiledFunction:
             if call.needed:
                 self._needed.setdefault(tree, set()).update(call.needed)
                 continue
+            self._note_uncompared(call.uncompared)
             if tree in self._needed:
                 self._note_known_number()
             if contains_loop(call.outputs):
@@ -197,6 +205,12 @@ class _CompiledFunction:
                 f"calls, which takes a trace each time; pass it as an argument",
                 stacklevel=4,
             )
+
+    def _note_uncompared(self, label: str | None) -> None:
+        """Warn once of an object that is too large to be compared at each call."""
+        if label is not None and not self._has_uncompared:
+            self._has_uncompared = True
+            warn_user(uncompared(f"compile: {self._function!r}", label))
 
     def explain(self) -> Explanation:
         """Return the explanation of the program for arguments like those of the last call.

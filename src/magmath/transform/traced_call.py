@@ -18,7 +18,7 @@ from magmath.errors import MagmathError
 from magmath.graph import Graph, Node, apply, recording_nodes, topological
 from magmath.ops import elementwise as e
 from magmath.transform.call_arguments import placeholder_of, traced_arguments
-from magmath.transform.read_names import ReadNames
+from magmath.transform.python_effects import PythonEffects
 
 
 @final
@@ -33,6 +33,7 @@ class TracedCall:
     tree           the nesting of the results
     needed         the positions of number arguments whose values the function needs to be traced;
                    then tracing has ended there, and there are no results
+    uncompared     what it reads that is too large to be compared at each call; None if nothing is
     outside        the pending nodes that it reads from outside, other than arguments. The
                    provenance refers to these nodes themselves: rebuilt copies would not be
                    connected to the array that the user differentiates by
@@ -49,7 +50,9 @@ class TracedCall:
         self.position = {leaf: i for i, leaf in enumerate(self.placeholders) if leaf}
         self.trace = Trace(can_loop=True)
         self.needed: set[int] = set()
-        names = ReadNames(function)
+        others = zip(self.placeholders, values, strict=True)
+        objects = tuple([value for leaf, value in others if leaf is None])
+        effects = PythonEffects("compile", _name_of(function), function, arguments=objects)
         try:
             with tracing.tracing(self.trace), recording_nodes() as made:
                 given = traced_arguments(self.placeholders, values, same)
@@ -62,7 +65,8 @@ class TracedCall:
         del given
         self.nodes, self.tree, self.updated = found
         self.trace.check_updates("compile")
-        self.trace.note_observed_state(ReadNames(function).since(names))
+        nodes = set(topological(self.outputs, cut=True))
+        self.uncompared = effects.note(self.trace, nodes)
         self.outside = _outside(self.outputs, made)
 
     @property
@@ -99,6 +103,11 @@ def _outside(outputs: Sequence[Node], made: Collection[Node]) -> set[Node]:
             without_value.add(node)
     pending = [node for node in order if node.inputs and node.value is None]
     return {node for node in pending if node not in made and node not in without_value}
+
+
+def _name_of(function: Any) -> str:
+    """Return how messages name a function."""
+    return str(getattr(function, "__qualname__", type(function).__name__))
 
 
 def _result(function: Callable[..., Any], value: Any) -> Array:

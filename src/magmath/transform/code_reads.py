@@ -1,0 +1,177 @@
+"""What the code of a Python function reads by name: globals, attributes and items of dictionaries.
+
+The names are found in the bytecode, so a function is examined without being called.
+"""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from types import CodeType
+
+ANY_KEY = None
+"""The keys of a dictionary that is not only read at constants."""
+_GLOBALS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
+_VARIABLES = {"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"}
+_ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM"}
+_STORES = {"STORE_ATTR", "STORE_GLOBAL", "STORE_DEREF"}
+_CONSTANTS = {"LOAD_CONST", "LOAD_SMALL_INT"}
+_ITEM_CHANGES = ("STORE_SUBSCR", "DELETE_SUBSCR")
+_UPDATES = ("+=", "-=", "*=", "/=", "//=", "%=", "**=")
+_BY_TEXT = {"getattr", "hasattr", "attrgetter"}
+"""Functions that read attributes whose names are texts in the code."""
+_READ_ALL = {"vars", "__dict__", "asdict", "astuple", "__getattribute__"}
+"""Names by which code reads all attributes of an object."""
+
+
+@dataclass(frozen=True)
+class CodeReads:
+    """What a function reads by name, with the functions that are defined in it.
+
+    names        of globals
+    attributes   of any object
+    modules      that it imports
+    keys         by the name of a dictionary, the constants at which it is read; ANY_KEY if it is
+                 read in another way too
+    stored       names of attributes and variables that it binds
+    rebound      names, and keys (in a tuple of one element), that it reads and afterwards binds
+    initialized  those that it binds before it reads them
+    used         those that it reads for more than a count (`self.n += 1`)
+    reads_all    True if it reads attributes whose names are not in the code
+    """
+
+    names: frozenset[str]
+    attributes: frozenset[str]
+    modules: frozenset[str]
+    keys: Mapping[str, frozenset[Hashable] | None]
+    stored: frozenset[str]
+    rebound: frozenset[Hashable]
+    initialized: frozenset[Hashable]
+    used: frozenset[Hashable]
+    reads_all: bool
+
+
+@lru_cache(maxsize=4096)
+def reads_of(code: CodeType) -> CodeReads:
+    """Return what this code reads by name."""
+    names, attributes, modules, stored = set[str](), set[str](), set[str](), set[str]()
+    rebound, initialized, used = set[Hashable](), set[Hashable](), set[Hashable]()
+    keys: dict[str, frozenset[Hashable] | None] = {}
+    for one in _codes(code):
+        found = [x for x in dis.get_instructions(one) if x.opname not in ("CACHE", "EXTENDED_ARG")]
+        order = _Order()
+        for i, x in enumerate(found):
+            following = found[i + 1 : i + 3]
+            if x.opname in _GLOBALS:
+                names.add(x.argval)
+            elif x.opname in _ATTRIBUTES:
+                attributes.add(x.argval)
+            elif x.opname == "IMPORT_NAME":
+                modules.add(x.argval)
+            if x.opname in _GLOBALS | _VARIABLES | _ATTRIBUTES:
+                order.read(x.argval)
+                merge_keys(keys, {x.argval: _keys_in(following)})
+            elif x.opname in _STORES:
+                stored.add(x.argval)
+                order.bind(x.argval, counts=_is_update(found[max(i - 2, 0) : i]))
+            elif x.opname in _CONSTANTS and following:
+                order.note_item((x.argval,), following[0])
+        rebound |= order.rebound
+        initialized |= order.initialized
+        used |= order.used
+        if names & _BY_TEXT or attributes & _BY_TEXT:
+            texts = {text for text in one.co_consts if isinstance(text, str)}
+            attributes |= texts
+            merge_keys(keys, dict.fromkeys(texts, ANY_KEY))
+    return CodeReads(
+        frozenset(names),
+        frozenset(attributes),
+        frozenset(modules),
+        keys,
+        frozenset(stored),
+        frozenset(rebound),
+        frozenset(initialized),
+        frozenset(used),
+        not _READ_ALL.isdisjoint(names | attributes),
+    )
+
+
+def merge_keys(
+    keys: dict[str, frozenset[Hashable] | None], others: Mapping[str, frozenset[Hashable] | None]
+) -> None:
+    """Add the keys at which another function reads dictionaries."""
+    for name, found in others.items():
+        former = keys.get(name, frozenset())
+        keys[name] = ANY_KEY if former is ANY_KEY or found is ANY_KEY else former | found
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """Yield the code of a function and of the functions in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+def _keys_in(following: list[dis.Instruction]) -> frozenset[Hashable] | None:
+    """Return the constant at which the object before these instructions is read; ANY_KEY for other
+    uses."""
+    is_item = len(following) == 2 and following[0].opname in _CONSTANTS
+    if is_item and (_reads_item(following[1]) or following[1].opname in _ITEM_CHANGES):
+        return frozenset([following[0].argval])
+    return ANY_KEY
+
+
+def _reads_item(x: dis.Instruction) -> bool:
+    """Return True for `d[k]` and the beginning of `d[k] += v`."""
+    is_item = x.opname == "BINARY_OP" and x.argrepr == "[]"
+    return is_item or x.opname == "BINARY_SUBSCR" or (x.opname == "COPY" and x.arg == 2)
+
+
+def _is_update(before: list[dis.Instruction]) -> bool:
+    """Return True if a binding after these instructions is that of `n += v`."""
+    operations = [x for x in before if x.opname != "SWAP"]
+    return bool(operations) and operations[-1].argrepr in _UPDATES
+
+
+class _Order:
+    """The order in which code reads and binds names and keys."""
+
+    def __init__(self) -> None:
+        self._reads: dict[Hashable, int] = {}
+        self._bound_first: set[Hashable] = set()
+        self.rebound: set[Hashable] = set()
+
+    @property
+    def initialized(self) -> set[Hashable]:
+        """What is bound before it is read."""
+        return self._bound_first
+
+    @property
+    def used(self) -> set[Hashable]:
+        """What is read for more than a count."""
+        return {name for name, count in self._reads.items() if count > 0}
+
+    def read(self, name: Hashable) -> None:
+        self._reads[name] = self._reads.get(name, 0) + 1
+
+    def bind(self, name: Hashable, counts: bool) -> None:
+        """Note a binding; `counts`: it is that of `n += v`, which has read the name."""
+        if name in self._reads:
+            self.rebound.add(name)
+            self._reads[name] -= counts
+        else:
+            self._bound_first.add(name)
+
+    def note_item(self, key: Hashable, following: dis.Instruction) -> None:
+        """Note a constant that may be a key."""
+        if _reads_item(following):
+            self.read(key)
+        if following.opname in ("STORE_SUBSCR", "COPY") and _is_key(following):
+            self.bind(key, counts=following.opname == "COPY")
+
+
+def _is_key(following: dis.Instruction) -> bool:
+    return following.opname == "STORE_SUBSCR" or following.arg == 2

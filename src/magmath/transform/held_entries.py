@@ -1,0 +1,249 @@
+"""The entries of a Python object, such as the items of a list or some attributes of an object, as
+they were, and a fast comparison with what they are.
+
+Objects are compared by identity; equal numbers and texts are the same. Objects with weak references
+are not kept alive: the table of all entries hears of their deaths.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import repeat
+from operator import attrgetter
+from types import CellType
+from typing import Any, final
+from weakref import ref
+
+import numpy as np
+
+MISSING: Any = object()
+"""The value of an entry that does not exist."""
+MAX_BYTES = 1 << 12
+"""Size up to which the content of NumPy's arrays is compared at each call."""
+_ALWAYS_MISSING = repeat(MISSING)
+_WEAK = object()
+"""Stands for an object that is held weakly."""
+COMPARED = (bool, int, float, complex, str, bytes, np.generic)
+"""Types of which equal values are the same."""
+
+Label = Callable[[Any], str]
+
+
+@final
+class HeldEntries:
+    """Entries of an object.
+
+    read     a function that returns their present values
+    keys     their names
+    order    the present keys of a dictionary, which are compared too; None if there are none
+    label    how messages name an entry with a given key
+    write    a function that sets an entry; None if it cannot be set
+    select   a function that returns the entries with given keys alone; None if there is none
+    is_whole True for all items of a container
+    """
+
+    __slots__ = (
+        "_strong",
+        "identities",
+        "is_whole",
+        "keys",
+        "label",
+        "order",
+        "owner",
+        "read",
+        "select",
+        "write",
+    )
+
+    def __init__(
+        self,
+        owner: object,
+        read: Callable[[], Iterable[Any]],
+        keys: Sequence[Hashable],
+        label: Label,
+        write: Callable[[Any, Any], object] | None = None,
+        select: Callable[[Sequence[Any]], HeldEntries] | None = None,
+        is_whole: bool = False,
+        order: Iterable[Hashable] | None = None,
+    ) -> None:
+        self.owner, self.read, self.keys = id(owner), read, keys
+        self.label, self.write, self.select = label, write, select
+        self.is_whole, self.order = is_whole, order
+        self.identities: list[int] = []
+        self._strong: list[Any] = []
+
+    def hold(self, note_death: Callable[[Any], object]) -> list[ref[Any]]:
+        """Hold the present values; return weak references that note the deaths of those that can
+        have one."""
+        values = [*self.read()]
+        references = []
+        self._strong = []
+        for value in values:
+            try:
+                references.append(ref(value, note_death))
+                self._strong.append(_WEAK)
+            except TypeError:
+                self._strong.append(value)
+        self.identities[:] = map(id, values)
+        return references
+
+    def is_unchanged(self) -> bool:
+        """Return True if the values are the same, or numbers and texts that are equal, which it
+        then holds."""
+        try:
+            values = [*self.read()]
+        except (ValueError, RuntimeError):  # a variable was deleted, or a container changes
+            return False
+        if self._differing(values):
+            return False
+        for i, value in enumerate(values):
+            if self._strong[i] is not _WEAK:
+                self._strong[i] = value
+        self.identities[:] = map(id, values)
+        return True
+
+    def _differing(self, values: list[Any]) -> list[int]:
+        """Return the positions at which these values are others; -1 if there are more or less."""
+        if len(values) != len(self.identities):
+            return [-1]
+        if self.order is not None and [*self.order] != self.keys:
+            return [-1]
+        return [
+            i
+            for i, (value, former) in enumerate(zip(values, self.identities, strict=True))
+            if id(value) != former and not is_same(self._strong[i], value)
+        ]
+
+    def changed_name(self) -> str | None:
+        """Return how a message names an entry with another value; None if there is none."""
+        try:
+            differing = self._differing([*self.read()])
+        except (ValueError, RuntimeError):
+            return self.label(MISSING)
+        if not differing:
+            return None
+        return self.label(MISSING if differing[0] < 0 else self.keys[differing[0]])
+
+
+@final
+class HeldBuffer:
+    """The shape, type and elements of an array of NumPy."""
+
+    __slots__ = ("_array", "_content", "label", "owner")
+
+    def __init__(self, array: np.ndarray[Any, Any], label: str) -> None:
+        self._array, self.owner, self.label = ref(array), id(array), label
+        self._content = _content_of(array)
+
+    def is_unchanged(self) -> bool:
+        """Return True if the content is the same."""
+        array = self._array()
+        return array is not None and _content_of(array) == self._content
+
+    def changed_name(self) -> str | None:
+        """Return the array's label if its content has changed, otherwise None."""
+        return None if self.is_unchanged() else self.label
+
+
+def is_same(former: Any, now: Any) -> bool:
+    """Return True for one object, and for equal numbers or texts of one type."""
+    if former is now:
+        return True
+    return type(former) is type(now) and isinstance(now, COMPARED) and repr(former) == repr(now)
+
+
+def attributes_of(owner: Any, mapping: Any, names: Sequence[str], label: Label) -> HeldEntries:
+    """Return the entries with these names of a namespace or dictionary, which need not have all of
+    them; `owner` is the class whose namespace it is, otherwise the dictionary."""
+    get = partial(dict.get, mapping) if isinstance(mapping, dict) else mapping.get
+    if type(mapping) is dict:
+        get = mapping.get
+    return HeldEntries(
+        owner,
+        partial(map, get, names, _ALWAYS_MISSING),
+        names,
+        label,
+        partial(_write_item if isinstance(mapping, dict) else _write_attribute, owner),
+        lambda chosen: attributes_of(owner, mapping, chosen, label),
+    )
+
+
+def slots_of(owner: Any, names: Sequence[str], label: Label) -> HeldEntries:
+    """Return the attributes with these names, which the class has as `__slots__`."""
+    return HeldEntries(
+        owner,
+        partial(map, partial(_slot, owner), names),
+        names,
+        label,
+        partial(_write_attribute, owner),
+        lambda chosen: slots_of(owner, chosen, label),
+    )
+
+
+def cells_of(cells: Mapping[str, CellType], owner: object, label: Label) -> HeldEntries:
+    """Return the contents of variables of an enclosing function."""
+
+    def write(name: str, value: Any) -> None:
+        cells[name].cell_contents = value
+
+    return HeldEntries(
+        owner,
+        partial(map, _CONTENTS, [*cells.values()]),
+        [*cells],
+        label,
+        write,
+        lambda chosen: cells_of({name: cells[name] for name in chosen}, owner, label),
+    )
+
+
+def items_of(container: Any, label: Label) -> HeldEntries:
+    """Return all items of a list, tuple, set, deque or dictionary."""
+    if isinstance(container, dict):
+        return HeldEntries(
+            container,
+            container.values if type(container) is dict else partial(dict.values, container),
+            [*dict.keys(container)],
+            label,
+            partial(_write_item, container),
+            lambda chosen: attributes_of(container, container, chosen, label),
+            is_whole=True,
+            order=dict.keys(container),
+        )
+    kind = next(kind for kind in CONTAINERS if isinstance(container, kind))
+    write = container.__setitem__ if isinstance(container, (list, deque)) else None
+    read = partial(kind.__iter__, container)
+    return HeldEntries(container, read, range(len(container)), label, write, is_whole=True)
+
+
+CONTAINERS: tuple[Any, ...] = (dict, list, tuple, deque, set, frozenset)
+"""Types whose items are compared."""
+
+
+_CONTENTS = attrgetter("cell_contents")
+
+
+def _content_of(array: np.ndarray[Any, Any]) -> tuple[Any, ...]:
+    return array.shape, array.dtype, array.tobytes()
+
+
+def _slot(owner: Any, name: str) -> Any:
+    try:
+        return object.__getattribute__(owner, name)
+    except AttributeError:
+        return MISSING
+
+
+def _write_item(mapping: dict[Any, Any], key: Any, value: Any) -> None:
+    if value is MISSING:
+        dict.pop(mapping, key, None)
+    else:
+        dict.__setitem__(mapping, key, value)
+
+
+def _write_attribute(owner: Any, name: str, value: Any) -> None:
+    if value is MISSING:
+        delattr(owner, name)
+    else:
+        setattr(owner, name, value)
