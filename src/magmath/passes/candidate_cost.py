@@ -193,6 +193,9 @@ class CandidateCosts:
         if limit is not None and limit < self._most_memory():
             fitting = [c for c in found if self._memory(c.candidate) <= limit]
             found = fitting or found
+        if self.environment.is_frugal:
+            needs = [self._memory(c.candidate) for c in found]
+            found = [c for c, nbytes in zip(found, needs, strict=True) if nbytes == min(needs)]
         if self.node.operation.collective is not None:
             found = self._with_little_memory(found)
         costs = [round(self._seconds(c) / RESOLUTION) for c in found]

@@ -153,6 +153,7 @@ class TrainingStep:
                 training=True,
                 division=traced.division,
                 in_range=[self._counter.leaf],
+                later=feed.later(traced.placeholders),
             )
         del self._feed  # the data are operands of each run
 
