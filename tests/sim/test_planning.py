@@ -12,6 +12,7 @@ import pytest
 
 import magmath as mm
 from engines import current
+from magmath.core.byte_sizes import ALIGNMENT
 from magmath.core.dtypes import uint8
 from magmath.core.stage_times import StageTimes, count, recording, stage
 from magmath.cost import GemmRate, Link, Machine, current_machine, keep_machine
@@ -28,7 +29,7 @@ from magmath.passes.node_cost import node_seconds
 from magmath.passes.parameter_layouts import ChosenOptions, LayerOptions, clear_option_caches
 from magmath.passes.place import placed
 from magmath.passes.simplify import simplify
-from magmath.program.arena import ALIGNMENT, arrange
+from magmath.program.arena import arrange
 from magmath.program.instructions import Program, Slot
 
 

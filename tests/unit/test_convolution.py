@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from magmath.kernels.conv import depthwise, winograd
 from magmath.kernels.conv.convolution import bind_convolution, candidates_for
 from magmath.kernels.conv.convolution_candidates import CANDIDATES
 from magmath.kernels.conv.convolution_problem import PASSES, ConvolutionProblem, key
+from magmath.kernels.conv.frozen_filters import FrozenFilters
 from magmath.kernels.conv.winograd import ERROR_BOUND, Method
 from magmath.kernels.conv.winograd_transforms import ALGORITHMS, TAPS, WinogradAlgorithm
 from magmath.kernels.dispatch.measurements import ROUNDS
@@ -120,6 +122,7 @@ def _problem(
     images, channels, outputs, rows, columns, pad = shape
     generator = torch.Generator().manual_seed(len(direction))
     reach = dilation * (kernel - 1)
+    pad = max(pad, (reach + 2 - min(rows, columns)) // 2)  # the filter fits into the padded image
     space = [(n + 2 * pad - reach - 1) // stride + 1 for n in (rows, columns)]
 
     def random(*extents: int) -> torch.Tensor:
@@ -153,6 +156,8 @@ def _expected(problem: ConvolutionProblem) -> torch.Tensor:
 
 def _error(problem: ConvolutionProblem, expected: torch.Tensor) -> float:
     """Return the maximum error relative to the root mean square of the result."""
+    if not expected.numel():
+        return 0.0
     size = expected.square().mean().sqrt().clamp_min(1e-30)
     return float((problem.out.double() - expected).abs().max() / size)
 
@@ -202,8 +207,8 @@ problems = st.builds(
     _problem,
     st.sampled_from(PASSES),
     st.tuples(
-        st.integers(1, 3), st.integers(1, 40), st.integers(1, 40), st.integers(5, 12),
-        st.integers(5, 12), st.integers(0, 3),
+        st.integers(0, 3), st.integers(1, 40), st.integers(1, 40), st.integers(1, 12),
+        st.integers(1, 12), st.integers(0, 3),
     ),
     groups=st.integers(1, 2),
     last=st.booleans(),
@@ -241,14 +246,48 @@ def test_dot_products_of_vectors(
 
 
 @given(problems)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_all_candidates_agree(problem: ConvolutionProblem) -> None:
+    """With filters that change in each call and, in forward passes, with frozen ones."""
     expected = _expected(problem)
-    for candidate in CANDIDATES.values():
-        if candidate.can_bind(problem):
-            problem.out.fill_(torch.nan)
-            candidate.bind(problem, _product)()
-            assert _error(problem, expected) < 1e-4, candidate.name
+    problems = [problem]
+    if problem.direction == "forward":
+        problems.append(replace(problem, version=torch.tensor(7)))
+    for candidate, posed in product(CANDIDATES.values(), problems):
+        if candidate.can_bind(posed):
+            posed.out.fill_(torch.nan)
+            candidate.bind(posed, _product)()
+            assert _error(posed, expected) < 1e-4, candidate.name
+
+
+@pytest.mark.parametrize("name", ["packed", "winograd 4×4", "winograd 2×2"])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_frozen_filters_are_converted_once_for_each_version(
+    name: str, groups: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by several bindings to different images."""
+    converted: list[int] = []
+    update = FrozenFilters.update
+
+    def counted(self: FrozenFilters, version: torch.Tensor, convert: Any) -> torch.Tensor:
+        return update(self, version, lambda: converted.append(1) or convert())
+
+    monkeypatch.setattr(FrozenFilters, "update", counted)
+    version = torch.tensor(1)
+    first = _problem("forward", (1, 32, 32, 16, 16, 1), groups=groups)
+    first = replace(first, version=version)
+    second = replace(first, x=torch.randn_like(first.x), y=first.y.clone())
+    calls = [CANDIDATES[name].bind(problem, _product) for problem in (first, second)]
+    times = groups if name != "packed" else 1
+    for changes in range(1, 4):
+        for _ in range(3):
+            for problem, call in zip((first, second), calls, strict=True):
+                problem.y.fill_(torch.nan)
+                call()
+                assert _error(problem, _expected(problem)) < 1e-4
+        assert len(converted) == changes * times
+        first.w.mul_(-2).add_(0.1)
+        version.add_(1)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

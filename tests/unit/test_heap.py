@@ -171,6 +171,70 @@ def test_the_limit_gives_idle_chunks_back_first() -> None:
     assert heap.allocate(100_000).nbytes == 100_000
 
 
+@given(
+    st.lists(st.tuples(st.integers(1, 40_000), st.integers(0, 100)), max_size=60),
+    st.sampled_from([1000, 4096, 1 << 16]),
+    st.booleans(),
+)
+def test_what_the_limit_allows_fits(
+    steps: list[tuple[int, int]], chunk_bytes: int, is_shared: bool
+) -> None:
+    """Wherever the free ranges are, and with contents that stay."""
+    limit = 100_032
+    source = WindowSource(LocalGroup(1).communicator(0)) if is_shared else PrivateSource(CPU)
+    heap = Heap(source, chunk_bytes=chunk_bytes, limit=limit)
+    held: list[Block] = []
+    for number, (size, freed) in enumerate(steps):
+        if held and freed < 50:
+            heap.free(held.pop(freed % len(held)))
+        before = heap.in_use
+        try:
+            held.append(heap.allocate(size))
+        except MemoryLimitError:
+            assert before + (size + 63) // 64 * 64 > limit
+            assert heap.in_use == before
+            continue
+        assert heap.in_use <= heap.reserved <= limit
+        heap.local(held[-1]).fill_(number)
+    for block in held:
+        assert len(set(heap.local(block).tolist())) == 1
+    assert len({heap.local(block)[0].item() for block in held}) == len(held)
+    for block in held:
+        heap.free(block)
+    heap.trim()
+    assert (heap.in_use, heap.reserved, heap.chunks) == (0, 0, 0)
+
+
+def test_free_ranges_are_returned_to_the_system() -> None:
+    """Of windows and of private memory; so the limit holds for what the process has."""
+    for source in (PrivateSource(CPU), WindowSource(LocalGroup(1).communicator(0))):
+        heap = Heap(source, chunk_bytes=1 << 22, limit=1 << 22)
+        blocks = [heap.allocate(1 << 20) for _ in range(4)]
+        for block in blocks:
+            heap.local(block).fill_(7)
+        kept = heap.local(blocks[0]), heap.local(blocks[1])[4096:-4096]
+        heap.free(blocks[1])
+        heap.free(blocks[3])
+        large = heap.allocate(1 << 21)
+        assert kept[0].min() == 7
+        assert kept[1].max() == 0, "the system has these pages"
+        assert heap.reserved == 1 << 22
+        heap.free(large)
+        assert heap.local(heap.allocate(1 << 20)).nbytes == 1 << 20
+
+
+def test_reclaimers_free_blocks_before_an_error() -> None:
+    heap = Heap(PrivateSource(CPU), chunk_bytes=4096, limit=1 << 20)
+    idle = [heap.allocate(1 << 19)]
+    heap.reclaimers.append(lambda: heap.free(idle.pop()) if idle else None)
+    heap.allocate(1 << 18)
+    assert idle
+    heap.allocate(3 << 18)
+    assert not idle
+    with pytest.raises(MemoryLimitError):
+        heap.allocate(1)
+
+
 def test_private_memory_has_no_peers() -> None:
     heap = Heap(PrivateSource(CPU, rank=1, size=3))
     block = heap.allocate(8)

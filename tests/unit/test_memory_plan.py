@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import magmath as mm
 from engines import start
@@ -77,6 +79,54 @@ def test_a_step_over_the_limit_of_several_workers_is_refused() -> None:
         with pytest.raises(MemoryLimitError, match=r"the program needs .* reduce the batch from"):
             step(x, y)
         assert float(mm.sum(mm.ones((30, 30)))) == 900
+
+
+def _fit(
+    workers: int, limit: int, batch: int, *, streams: bool, validates: bool = True
+) -> str | None:
+    """Train, validate and predict under a memory limit; return the error if it does not fit."""
+    images = np.random.default_rng(0).normal(size=(BATCH, 3, 16, 16)).astype("float32")
+    labels = np.arange(BATCH) % 10
+    launcher = "threads" if workers else "mpiexec"
+    with mm.init(workers=workers, launcher=launcher, device="cpu", memory_limit=limit):
+        conv, norm, relu = mm.nn.Conv2d, mm.nn.BatchNorm, mm.nn.ReLU
+        layers = [[conv(16, 3, padding="same"), norm(), relu()] for _ in range(5)]
+        head = [mm.nn.MaxPool2d(2), mm.nn.Flatten(), mm.nn.Dense(64), mm.nn.Dense(10)]
+        module = mm.nn.Sequential(*[x for block in layers for x in block], *head)
+        trainer = mm.train.Trainer(module, optimizer=mm.optim.Momentum(0.01), seed=0)
+        given: tuple[Any, ...] = (images, labels)
+        if streams:
+            given = (mm.data.Loader((images, labels), batch_size=batch),)
+        sizes = {} if streams else {"batch_size": batch}
+        try:
+            if validates:
+                trainer.fit(*given, epochs=2, validation=(images[:40], labels[:40]), **sizes)
+                assert trainer.predict(images[:batch]).shape == (batch, 10)
+            else:
+                trainer.fit(*given, epochs=2, **sizes)
+        except MemoryLimitError as error:
+            return str(error)
+    return None
+
+
+BATCH = 64
+
+
+@settings(max_examples=6)
+@given(st.integers(1_500_000, 14_000_000), st.sampled_from([0, 2]), st.booleans())
+def test_training_within_a_limit_runs_or_is_refused_with_a_batch_that_runs(
+    limit: int, workers: int, streams: bool
+) -> None:
+    """The free memory of the heap is in pieces when the training step is defined."""
+    said = _fit(workers, limit, BATCH, streams=streams)
+    if said is None:
+        return
+    assert said.startswith("the program needs"), said
+    assert "largest arrays: " in said
+    found = re.search(rf"reduce the batch from {BATCH} to about (\d+)", said)
+    if found:
+        batch = int(found[1])
+        assert _fit(workers, limit, batch, streams=streams, validates=False) is None
 
 
 def test_without_a_batch_no_smaller_one_is_proposed() -> None:

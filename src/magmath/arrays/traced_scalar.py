@@ -114,6 +114,7 @@ class TracedScalar(Array):
         return Array(node)
 
 
+@final
 class TypedScalar(Array):
     """A scalar of NumPy that becomes known when a compiled function is called.
 

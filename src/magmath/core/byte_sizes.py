@@ -1,6 +1,16 @@
-"""Numbers of bytes in messages."""
+"""Numbers of bytes: in messages, and of blocks of memory."""
 
 from __future__ import annotations
+
+from typing import Final
+
+ALIGNMENT: Final = 64
+"""Bytes to which arrays and temporaries are aligned."""
+
+
+def block_bytes(nbytes: int) -> int:
+    """Return the bytes of the block of memory of an array of `nbytes`."""
+    return (nbytes + ALIGNMENT - 1) & -ALIGNMENT
 
 
 def format_bytes(nbytes: float) -> str:

@@ -105,7 +105,8 @@ class Engine:
         self.max_eager_bytes = MAX_EAGER_BYTES if pool.is_inline else MAX_REPLICATED_BYTES
         self.stream_state = StreamState(pool.seed)
         self.initial_stream_state = StreamState(pool.seed, INITIAL_STREAMS)
-        self._programs = ProgramTable(pool)
+        self.copies = RedistributionCache(pool.workers, pool.memory_limit)
+        self._programs = ProgramTable(pool, self.copies)
         self._found: RecentlyUsed[Hashable, FoundProgram] = RecentlyUsed(MAX_STRUCTURES)
         self._recipes: RecipeMemo = RecentlyUsed(MAX_STRUCTURES)
         self._intermediates = IntermediateCache(pool)
@@ -114,7 +115,6 @@ class Engine:
         self._last: RunHandle | None = None
         self._last_fallible_run: RunHandle | None = None  # the last run that can fail for some data
         self.profiler: Callable[[RunHandle], object] | None = None  # receives runs to profile
-        self.copies = RedistributionCache(pool.workers, pool.memory_limit)
         self._needed_copies = NeededCopies()
 
     @property
@@ -136,14 +136,21 @@ class Engine:
         training: bool = False,
         division: AsynchronousDivision | None = None,
         in_range: Collection[Node] = (),
+        later: Collection[Node] = (),
     ) -> Compiled:
         """Return the program of a graph whose leaves all have layouts; builds it on a miss.
 
         `training`: the program is a training step (`Program.training`). `division`: each worker
-        runs it on its own. `in_range`: leaves whose values are in range as indices.
+        runs it on its own. `in_range`: leaves whose values are in range as indices. `later`: leaves
+        whose arrays are not on the workers yet.
         """
         return self._programs.program_of(
-            graph, self.environment, training=training, division=division, in_range=in_range
+            graph,
+            self.environment,
+            training=training,
+            division=division,
+            in_range=in_range,
+            later=later,
         )
 
     def forget_programs(self) -> None:
@@ -184,7 +191,7 @@ class Engine:
     ) -> tuple[list[RemoteArray], RunHandle]:
         """Like `run`, with the program's input arrays and scalars in order."""
         if self.pool.memory_limit is not None:
-            self.copies.make_room(self.pool.array_bytes)
+            self.copies.make_room(self.pool.array_bytes, compiled.new_bytes)
         timed = self.profiler is not None
         run = self.pool.run(
             compiled.identifier,

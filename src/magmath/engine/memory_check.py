@@ -9,17 +9,22 @@ dimension of most arrays.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import final
 
+import numpy as np
+import numpy.typing as npt
+
 from magmath.core.byte_sizes import format_bytes
 from magmath.errors import MemoryLimitError
-from magmath.program.arena import arrange
-from magmath.program.instructions import Call, Program, Slot
+from magmath.program.arena import arrange, bytes_of
+from magmath.program.instructions import Call, Program
 
 _MAX_SHOWN = 5
-GAP_SHARE = 0.05  # the part of the room that is left for gaps between the blocks of the heap
+# The part of the room that is left for arrays that are created later.
+RESERVED_SHARE = 0.05
+FloatArray = npt.NDArray[np.float64]
 
 
 @final
@@ -27,68 +32,87 @@ GAP_SHARE = 0.05  # the part of the room that is left for gaps between the block
 class Need:
     """The bytes that a program needs on the worker that needs most.
 
-    nbytes     all of them
-    largest    the slots that are alive at the peak, the largest first
+    nbytes       all of them
+    new_bytes    those of temporaries and new outputs
+    largest      the slots that are alive at the peak, the largest first
     """
 
     nbytes: int
+    new_bytes: int
     largest: Sequence[int]
 
 
 def need_of(program: Program) -> Need:
     """Return the need of a program, without workspaces of kernels."""
-    slots = program.slots
-    held = {
-        *program.inputs,
-        *[x for i, x in enumerate(program.outputs) if i not in program.donated],
-    }
-    own = [i for i, x in enumerate(slots) if x.kind == "temporary" and x.alias is None]
-    changes: Counter[int] = Counter()
-    for i in own:
-        changes[slots[i].first] += _bytes(slots[i])
-        changes[slots[i].last + 1] -= _bytes(slots[i])
-    peak, peak_bytes, now = 0, -1, 0
-    for position in sorted(changes):
-        now += changes[position]
-        if now > peak_bytes:
-            peak, peak_bytes = position, now
+    slots, own = program.slots, _temporaries(program)
+    inputs, outputs = set(program.inputs), set(_new_outputs(program))
+    peak = int(np.argmax(_occupied(program, own)))
     alive = {i for i in own if slots[i].first <= peak <= slots[i].last}
-    largest = sorted(alive | held, key=lambda i: -_bytes(slots[i]))
-    return Need(arrange(program).nbytes + sum(_bytes(slots[i]) for i in held), largest)
+    largest = sorted(alive | inputs | outputs, key=lambda i: -bytes_of(slots[i]))
+    new = arrange(program).nbytes + total_bytes(program, outputs - inputs)
+    return Need(total_bytes(program, inputs) + new, new, largest)
 
 
 def could_exceed(program: Program, limit: int) -> bool:
     """Return False for a program whose arrays fit into `limit` bytes even if none shares memory."""
-    return sum([_bytes(slot) for slot in program.slots]) > limit
+    return sum([bytes_of(slot) for slot in program.slots]) > limit
 
 
-def check_memory(program: Program, limit: int | None, held: int) -> None:
-    """Raise MemoryLimitError if a program needs more than `limit` bytes of a worker.
+def check_memory(
+    program: Program, limit: int | None, others: int, unlimited: Callable[[], Program]
+) -> None:
+    """Raise MemoryLimitError if a program and the other arrays need more than `limit` bytes of a
+    worker.
 
-    `held`: the bytes of all arrays, the inputs of the program among them. The error names the
-    largest arrays, the batch that fits if there is one, and the user's line of the largest array.
+    others      the bytes of the arrays that are no inputs of the program
+    unlimited   returns the program without second computations
+
+    The error names the largest arrays, the batch that fits if there is one, and the user's line of
+    the largest array.
     """
-    if limit is None or not could_exceed(program, limit):
+    if limit is None:
+        return
+    room = limit - others
+    if not could_exceed(program, room):
         return
     need = need_of(program)
-    if need.nbytes <= limit:
+    if need.nbytes <= room:
         return
     named = [_described(program, i) for i in need.largest[:_MAX_SHOWN]]
-    left = limit - max(0, held - sum(_bytes(program.slots[i]) for i in program.inputs))
-    smaller = _smaller_batch(program, need, left)
+    smaller = _smaller_batch(unlimited(), room)
     writer = program.writer(need.largest[0])
     line = getattr(writer, "line", None)
     where = f" [{line[0]}:{line[1]}]" if line else ""
+    beside = f", and other arrays take {format_bytes(others)}" if others else ""
     raise MemoryLimitError(
-        f"the program needs {format_bytes(need.nbytes)} on a worker{_recomputing(program)}; the "
-        f"limit is {format_bytes(limit)}; largest arrays: {', '.join(named)}; {smaller}compute "
-        f"parts of the function with mm.remat, divide the arrays over workers on more hosts, or "
-        f"raise memory_limit{where}"
+        f"the program needs {format_bytes(need.nbytes)} on a worker{_recomputing(program)}"
+        f"{beside}; the limit is {format_bytes(limit)}; largest arrays: {', '.join(named)}; "
+        f"{smaller}compute parts of the function with mm.remat, divide the arrays over workers on "
+        f"more hosts, or raise memory_limit{where}"
     )
 
 
-def _bytes(slot: Slot) -> int:
-    return slot.layout.max_local_size * slot.dtype.itemsize
+def _temporaries(program: Program) -> list[int]:
+    """Return the slots of the temporaries that own memory."""
+    return [i for i, x in enumerate(program.slots) if x.kind == "temporary" and x.alias is None]
+
+
+def _new_outputs(program: Program) -> list[int]:
+    return [x for i, x in enumerate(program.outputs) if i not in program.donated]
+
+
+def total_bytes(program: Program, slots: Collection[int]) -> int:
+    """Return the bytes of slots on the worker that needs most."""
+    return sum([bytes_of(program.slots[i]) for i in slots])
+
+
+def _occupied(program: Program, temporaries: Collection[int]) -> FloatArray:
+    """Return the bytes of temporaries that are alive at each position of the program."""
+    changes = np.zeros(len(program.instructions) + 2)
+    for slot in [program.slots[i] for i in temporaries]:
+        changes[slot.first] += bytes_of(slot)
+        changes[slot.last + 1] -= bytes_of(slot)
+    return np.cumsum(changes)
 
 
 def _recomputing(program: Program) -> str:
@@ -102,19 +126,46 @@ def _described(program: Program, index: int) -> str:
     line = getattr(writer, "line", None)
     where = f" at {line[0]}:{line[1]}" if line else ""
     name = getattr(writer, "operation", slot.kind)
-    return f"{name} {slot.dtype} {slot.shape} ({format_bytes(_bytes(slot))}){where}"
+    return f"{name} {slot.dtype} {slot.shape} ({format_bytes(bytes_of(slot))}){where}"
 
 
-def _smaller_batch(program: Program, need: Need, limit: int) -> str:
-    """Return the remedy of a smaller batch, or an empty string if none fits."""
+def _smaller_batch(program: Program, room: int) -> str:
+    """Return the remedy of a smaller batch, or an empty string if none fits.
+
+    The memory of second computations is not proportional to the batch, so `program` has none.
+    """
     extents: Counter[int] = Counter()
-    for i in need.largest:
+    for i in need_of(program).largest:
         slot = program.slots[i]
         if slot.shape and slot.shape[0] > 1:
-            extents[slot.shape[0]] += _bytes(slot)
+            extents[slot.shape[0]] += bytes_of(slot)
     if not extents:
         return ""
-    ((batch, nbytes),) = extents.most_common(1)
-    room = int((1 - GAP_SHARE) * limit)
-    fitting = (room - (need.nbytes - nbytes)) * batch // nbytes
+    ((batch, _),) = extents.most_common(1)
+    # An input of this extent may be a data set, which does not shrink with the batch.
+    fitting = _fitting_batch(program, batch, room, shrinks=_new_outputs(program))
+    if fitting < 1:
+        shrinks = [*program.inputs, *_new_outputs(program)]
+        fitting = _fitting_batch(program, batch, room, shrinks=shrinks)
     return f"reduce the batch from {batch} to about {fitting}, " if 1 <= fitting < batch else ""
+
+
+def _fitting_batch(program: Program, batch: int, room: int, shrinks: Collection[int]) -> int:
+    """Return the largest batch whose arrays fit at every position of the program, and 0 or less if
+    there is none.
+
+    `shrinks`: inputs and outputs that are proportional to the batch if that is their first extent,
+    as temporaries are.
+    """
+    own = _temporaries(program)
+    parts = {i for i in (*own, *shrinks) if program.slots[i].shape[:1] == (batch,)}
+    occupied = _occupied(program, own)
+    gaps = arrange(program).nbytes / max(1.0, occupied.max())
+    moving = _occupied(program, parts.intersection(own))
+    held = {*program.inputs, *_new_outputs(program)}
+    fixed = gaps * (occupied - moving) + total_bytes(program, held - parts)
+    slope = (gaps * moving + total_bytes(program, held & parts)) / batch
+    positions = slope > 0
+    rest = (1 - RESERVED_SHARE) * room - fixed
+    fitting = int(np.min(rest[positions] / slope[positions], initial=batch))
+    return fitting - fitting % program.workers if fitting > program.workers else fitting

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
-from magmath.engine.memory_check import GAP_SHARE, could_exceed, need_of
+from magmath.engine.memory_check import RESERVED_SHARE, could_exceed, need_of
 from magmath.passes import pipeline
 from magmath.passes.environment import Environment
 from magmath.passes.node_cost import node_seconds
@@ -49,7 +49,7 @@ def fit_memory(
     attempts = [_Attempt(program, need_of(program).nbytes, 0.0)]
     if attempts[0].nbytes <= room:
         return program
-    aim = int(room * (1 - GAP_SHARE))
+    aim = int(room * (1 - RESERVED_SHARE))
     excess = attempts[0].nbytes - aim
     while excess > 0 and len(attempts) <= ROUNDS:
         plan = pipeline.rematerialized(planned, environment, excess)
@@ -57,7 +57,7 @@ def fit_memory(
         seconds = sum([node_seconds(node, environment) for node in plan.originals])
         attempts.append(_Attempt(made, need_of(made).nbytes, seconds))
         missing = attempts[-1].nbytes - aim
-        is_close = -GAP_SHARE * room <= missing <= 0
+        is_close = -RESERVED_SHARE * room <= missing <= 0
         if is_close or (missing > 0 and attempts[-1].nbytes >= attempts[-2].nbytes):
             break
         excess += missing

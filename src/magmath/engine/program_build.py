@@ -12,7 +12,7 @@ import msgspec
 from magmath.core.dtypes import DType
 from magmath.core.stage_times import stage
 from magmath.cost import ETHERNET, Level, Link, Machine, Network, current_machine
-from magmath.engine.memory_check import need_of
+from magmath.engine.memory_check import could_exceed, need_of
 from magmath.engine.memory_fit import fit_memory
 from magmath.executor.bias_tuner import fastest_gradients
 from magmath.graph import Graph, Node, Shape
@@ -60,6 +60,11 @@ class Compiled:
         """The bytes of all outputs on a worker."""
         return sum([x.max_local_size * dtype.itemsize for _, dtype, x in self.results])
 
+    @cached_property
+    def new_bytes(self) -> int:
+        """The bytes that the program needs on a worker in addition to its inputs."""
+        return need_of(self.program).new_bytes
+
 
 def build_program(
     graph: Graph, environment: Environment, device: str, room: int | None = None
@@ -70,11 +75,23 @@ def build_program(
     intermediates a second time, as far as that helps.
     """
     single = lowered(graph, environment, room=room)
+    if room is not None and environment.workers > 1 and could_exceed(single.program, room):
+        single = _frugal(graph, single, environment, room)
     with stage("team"):
         team = _team_program(graph, single, environment, device)
         if team is not None and room is not None and room < _bytes_with_team(single.program, team):
             team = None
     return replace(single, program=msgspec.structs.replace(single.program, team=team))
+
+
+def _frugal(graph: Graph, usual: Compiled, environment: Environment, room: int) -> Compiled:
+    """Return a program that needs less memory than the usual one, if that exceeds the room: workers
+    repeat computations on small arrays where that is faster than an exchange."""
+    need = need_of(usual.program).nbytes
+    if need <= room:
+        return usual
+    frugal = lowered(graph, replace(environment, is_frugal=True), room=room)
+    return frugal if need_of(frugal.program).nbytes < need else usual
 
 
 def environment_of(pool: Pool) -> Environment:

@@ -17,8 +17,9 @@ from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import count, stage
 from magmath.engine.asynchronous_build import AsynchronousDivision, build_asynchronous
 from magmath.engine.data_failures import is_fallible_program
-from magmath.engine.memory_check import check_memory
-from magmath.engine.program_build import Compiled, build_program
+from magmath.engine.memory_check import check_memory, total_bytes
+from magmath.engine.program_build import Compiled, build_program, lowered
+from magmath.engine.redistribution_cache import RedistributionCache
 from magmath.graph import Graph, Node
 from magmath.passes.environment import Environment
 from magmath.passes.lifetimes import nbytes_of
@@ -33,8 +34,9 @@ MAX_PROGRAMS = 512
 class ProgramTable:
     """Builds the programs of one pool and keeps the `MAX_PROGRAMS` most recently used."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, copies: RedistributionCache) -> None:
         self._pool = pool
+        self._copies = copies
         self._programs: OrderedDict[Hashable, Compiled] = OrderedDict()
         self._spared: set[int] = set()
         self.built = 0
@@ -52,6 +54,7 @@ class ProgramTable:
         training: bool = False,
         division: AsynchronousDivision | None = None,
         in_range: Collection[Node] = (),
+        later: Collection[Node] = (),
     ) -> Compiled:
         """Return the program of a graph whose leaves all have layouts; build it on a miss.
 
@@ -63,7 +66,7 @@ class ProgramTable:
             self._programs.move_to_end(key)
             return compiled
         compiled = self._programs[key] = self._build(
-            graph, environment, training, division, in_range
+            graph, environment, training, division, in_range, set(later)
         )
         if len(self._programs) > MAX_PROGRAMS:
             self._forget_oldest()
@@ -108,6 +111,7 @@ class ProgramTable:
         training: bool,
         division: AsynchronousDivision | None,
         in_range: Collection[Node],
+        later: Collection[Node],
     ) -> Compiled:
         pool = self._pool
         self.built += 1
@@ -115,23 +119,37 @@ class ProgramTable:
         count("nodes", len(graph.nodes))
         with paused_gc():
             built = (
-                build_program(graph, environment, pool.topology.device, self._room_for(graph))
+                build_program(
+                    graph, environment, pool.topology.device, self._room_for(graph, later)
+                )
                 if division is None
                 else build_asynchronous(graph, division, environment)
             )
             program = msgspec.structs.replace(built.program, training=training)
-            check_memory(program, pool.memory_bound, pool.array_bytes)
+            if pool.memory_limit is not None:
+                self._copies.make_room(pool.array_bytes, built.new_bytes)
+            leaves = [graph.leaves[position] for position in built.inputs]
+            stored = [x for x, y in zip(program.inputs, leaves, strict=True) if y not in later]
+            check_memory(
+                program,
+                pool.memory_bound,
+                pool.array_bytes - total_bytes(program, stored),
+                lambda: lowered(graph, environment).program,
+            )
             with stage("send"):
                 identifier = pool.define(program)
         fails = is_fallible_program(graph, in_range)
         return replace(built, program=program, identifier=identifier, is_fallible=fails)
 
-    def _room_for(self, graph: Graph) -> int | None:
+    def _room_for(self, graph: Graph, later: Collection[Node]) -> int | None:
         """Return the bytes of a worker that the program of a graph may need: the limit without the
-        arrays that are no leaves of the graph."""
+        arrays that are no leaves of the graph.
+
+        The arrays of the leaves `later` do not exist yet.
+        """
         bound = self._pool.memory_bound
         if bound is None:
             return None
-        leaves = [leaf for leaf in graph.leaves if leaf.layout is not None]
+        leaves = [leaf for leaf in graph.leaves if leaf.layout is not None and leaf not in later]
         others = self._pool.array_bytes - sum(map(nbytes_of, leaves))
         return bound - max(0, others)

@@ -98,9 +98,11 @@ class RedistributionCache:
         self._recent[data.number, layout] = ref(data)
         self._evict(self.budget)
 
-    def make_room(self, held: int) -> None:
-        """Release all copies if memory is short."""
-        if self._recent and self._is_short(held):
+    def make_room(self, held: int, temporaries: int) -> None:
+        """Release all copies if memory is short for a program that needs these temporaries."""
+        if not self._recent or self.limit is None:
+            return
+        if self._is_short(held) or held + temporaries > self.limit:
             self._evict(0)
 
     def _is_short(self, held: int) -> bool:

@@ -36,7 +36,7 @@ from magmath.executor.tiers import Tiers
 from magmath.executor.user_line import attach_user_line
 from magmath.memory.heap import Block
 from magmath.memory.local_array import LocalArray
-from magmath.memory.temporaries import MIN_SHARED, Temporaries
+from magmath.memory.temporaries import Temporaries
 from magmath.memory.torch_dtypes import NUMPY, from_torch, to_torch
 from magmath.program.arena import arrange
 from magmath.program.instructions import Program
@@ -66,8 +66,10 @@ class Executable:
         self._arena = arrange(program)
         self._synchronizes = program.reads_peers
         self._shared: Temporaries | None = None
-        if self._arena.nbytes >= MIN_SHARED:
+        self._is_running = False  # many steps
+        if context.temporaries is not None and self._arena.nbytes >= context.temporaries.least:
             self._shared = context.temporaries
+        self._can_move = self._shared is not None
         self._block = self._reserved()
         self._scalars = {
             slot: torch.zeros((), dtype=to_torch(program.slots[slot].dtype), device=context.device)
@@ -94,7 +96,7 @@ class Executable:
         temporary."""
         try:
             if self._shared is None:
-                return self.context.heap.allocate(self._arena.nbytes, "a program's workspace")
+                return self.context.heap.allocate(self._arena.nbytes, "the workspace of a program")
             self._shared.reserve(self._arena.nbytes)
             return self._shared.block
         except MemoryLimitError as error:
@@ -105,9 +107,21 @@ class Executable:
         """Give the program a block of its own: between the steps of a run of many, callbacks of the
         user may run other programs."""
         assert self._shared is not None
-        own = self._shared.take(self._arena.nbytes)
+        own = self._shared.take(self._arena.nbytes, self)
         self._forget_bindings()
         self._shared, self._block = None, own
+
+    def free_idle_memory(self) -> None:
+        """Use the memory that programs share again, instead of a block of its own, unless the
+        program is running."""
+        shared = self.context.temporaries
+        if self._is_running or shared is None:
+            return
+        del shared.owners[self]
+        self._forget_bindings()
+        self._close_lanes()
+        self.context.heap.free(self._block)
+        self._shared, self._block = shared, self.context.heap.allocate(0)
 
     def run(
         self,
@@ -144,7 +158,11 @@ class Executable:
         if steps == 1:
             values = without_fp_warnings(self._tiers.run, binding)
         else:
-            values = self._loop(self._selector(key, binding, inputs, outputs), steps, poll)
+            self._is_running = True
+            try:
+                values = self._loop(self._selector(key, binding, inputs, outputs), steps, poll)
+            finally:
+                self._is_running = False
         self._synchronize()
         self._raise_failures()
         return values
@@ -213,7 +231,7 @@ class Executable:
         call at a time.
         """
         key = _blocks_of(inputs, outputs)
-        fixed = self._bound(key, inputs, outputs) if self._shared is None else None
+        fixed = None if self._can_move else self._bound(key, inputs, outputs)
         run, heap, within = self._tiers.run, self.context.heap, silent()
         kept = {stored.block for stored in inputs}
         new = [stored.block for stored in outputs if stored.block not in kept] if heap.fills else []
@@ -382,9 +400,7 @@ class Executable:
         self._forget_bindings()
         self._tiers.close()
         self._forms.close()
-        if self._lanes is not None:
-            self._lanes.close()
-            self._lanes = None
+        self._close_lanes()
         if self._on_progress_thread is not None:
             self._on_progress_thread.close()
             self._on_progress_thread = None
@@ -392,6 +408,13 @@ class Executable:
             self._asynchronous.close()
         if self._shared is None:
             self.context.heap.free(self._block)
+            if self.context.temporaries is not None:
+                self.context.temporaries.owners.pop(self, None)
+
+    def _close_lanes(self) -> None:
+        if self._lanes is not None:
+            self._lanes.close()
+            self._lanes = None
 
     def _forget_bindings(self) -> None:
         self._bindings.clear()

@@ -104,7 +104,7 @@ def _binding(program: Program, rank: int, shares_memory: bool) -> Binding:
         for position, slot in enumerate(program.outputs)
     ]
     arena = arrange(program)
-    block = heap.allocate(arena.nbytes, "a program's workspace")
+    block = heap.allocate(arena.nbytes, "the workspace of a program")
     dtypes = {slot: program.slots[slot].dtype for slot in program.scalars}
     scalars = {
         slot: torch.tensor(NUMBER if dtype.is_floating else 0, dtype=to_torch(dtype))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar, final
@@ -23,7 +24,7 @@ import torch
 
 from magmath.comm.local_group import LocalGroup
 from magmath.core.resources import usable_memory
-from magmath.errors import WorkerLost
+from magmath.errors import MemoryLimitError, WorkerLost
 from magmath.executor.bind import Binding, bind
 from magmath.executor.context import Context, no_progress_thread
 from magmath.executor.native_forms import NativeForms
@@ -78,7 +79,8 @@ class Lanes:
         self.block: Block | None = None
         """The temporaries of all lanes; None if they are too large."""
         if nbytes <= usable_memory() // MEMORY_SHARE:
-            self.block = context.heap.allocate(nbytes, "a team's temporaries")
+            with suppress(MemoryLimitError):
+                self.block = context.heap.allocate(nbytes, "the workspace of a team")
         _all_lanes.add(self)
 
     def forked(self) -> None:

@@ -5,13 +5,18 @@ the same chunk and offset on every worker, and in shared windows a worker finds 
 without communication. Freed blocks are merged with their neighbours and reused, best fit first;
 small blocks are kept for the next allocation of their size until memory is short. In a steady
 state, the heap makes no system calls.
+
+If memory is short on a host, the pages of the free ranges are returned to the system, and only
+their addresses stay reserved. So every block fits whose bytes the limit allows in addition to those
+in use, wherever the free ranges are.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any, NamedTuple, final
 
@@ -21,16 +26,19 @@ from torch import Tensor
 
 from magmath.comm import Communicator
 from magmath.core.bounded_memo import store_bounded
-from magmath.core.byte_sizes import format_bytes
+from magmath.core.byte_sizes import ALIGNMENT, format_bytes
 from magmath.core.debugging import FILL_BYTE
 from magmath.core.dtypes import DType
 from magmath.errors import DeviceError, MagmathError, MemoryLimitError
+from magmath.memory.holes import Holes
+from magmath.memory.pages import return_pages
 from magmath.memory.torch_dtypes import NUMPY, to_torch
 
 _MAX_HOLDERS_SHOWN = 5  # number of holders that an out-of-memory error names
 # Bytes up to which freed blocks are kept for the next allocation of their size.
 _SMALL_BYTES = 64 << 10
 _MAX_VIEWS = 1024
+CHUNK_BYTES = 64 << 20
 
 
 class ChunkSource(ABC):
@@ -44,6 +52,14 @@ class ChunkSource(ABC):
     def chunk(self, nbytes: int) -> tuple[Tensor | None, ...]:
         """Allocate a chunk: for each worker its uint8 tensor of `nbytes`, or None if not
         accessible."""
+
+    def return_unused(self, memory: Tensor) -> bool:
+        """Return the memory of a part of this worker's chunk to the system; False if only whole
+        chunks can be returned."""
+        if self.device.type != "cpu":
+            return False
+        return_pages(memory)
+        return True
 
 
 @final
@@ -112,27 +128,25 @@ class View:
         return self._tensor
 
 
-_Hole = tuple[int, int, int]  # bytes, chunk, offset: sorted, the best fit comes first
-
-
 @final
 class Heap:
     """A heap over the chunks of `source`.
 
     alignment     bytes to which blocks are aligned, a power of two
     chunk_bytes   usual size of a chunk; a larger block gets a chunk of its own
-    limit         maximum bytes of all chunks in total, or None
+    limit         maximum of `reserved`, or None
     fills         fill what is allocated with FILL_BYTE (`core/debugging.py`)
 
     Counters: `allocations` (calls), `chunks` (allocated), and in bytes `in_use`, `peak` (the
-    largest that `in_use` has been) and `reserved` (in chunks).
+    largest that `in_use` has been) and `reserved` (in chunks, without what is returned).
+    `reclaimers` are called if memory is short, to free blocks that can be allocated again later.
     """
 
     def __init__(
         self,
         source: ChunkSource,
-        alignment: int = 64,
-        chunk_bytes: int = 64 << 20,
+        alignment: int = ALIGNMENT,
+        chunk_bytes: int = CHUNK_BYTES,
         limit: int | None = None,
         fills: bool = False,
     ) -> None:
@@ -143,9 +157,9 @@ class Heap:
         self._limit = limit
         self._chunks: list[tuple[Tensor | None, ...] | None] = []
         self._lengths: dict[int, int] = {}
-        self._holes: list[_Hole] = []
-        self._begins: dict[tuple[int, int], int] = {}  # (chunk, begin) of a hole: its bytes
-        self._ends: dict[tuple[int, int], int] = {}  # (chunk, end) of a hole: its bytes
+        self._holes = Holes()
+        self._returned = Holes()  # ranges whose pages the system has
+        self.reclaimers: list[Callable[[], None]] = []
         self._free_small: dict[int, list[tuple[int, int]]] = {}  # by size: (chunk, begin), a heap
         self._views: dict[tuple[int, int, DType, tuple[int, ...]], View] = {}
         self._bytes: dict[int, np.ndarray[Any, Any]] = {}  # this worker's chunks, as NumPy's arrays
@@ -197,18 +211,11 @@ class Heap:
 
     def _take_best_fit(self, size: int, holder: object) -> tuple[int, int]:
         """Allocate at the beginning of the smallest sufficient hole."""
-        if not self._fits(size):
+        if not self._holes.fit(size):
             self._merge_small()
-        if not self._fits(size):
+        if not self._holes.fit(size):
             self._grow(size, holder)
-        length, chunk, offset = self._holes[bisect_left(self._holes, (size, -1, -1))]
-        self._remove_hole(chunk, offset, length)
-        if length > size:
-            self._add_hole(chunk, offset + size, length - size)
-        return chunk, offset
-
-    def _fits(self, size: int) -> bool:
-        return bool(self._holes) and self._holes[-1][0] >= size
+        return self._holes.take(size)
 
     def free(self, block: Block) -> None:
         """Free a block. Raises MagmathError if it is not allocated."""
@@ -221,27 +228,14 @@ class Heap:
         if length <= _SMALL_BYTES:
             heappush(self._free_small.setdefault(length, []), (chunk, begin))
         else:
-            self._merge(chunk, begin, length)
+            self._holes.merge(chunk, begin, length)
 
     def _merge_small(self) -> None:
         """Convert the free small blocks to ordinary holes."""
         waiting, self._free_small = self._free_small, {}
         for length, holes in waiting.items():
             for chunk, begin in holes:
-                self._merge(chunk, begin, length)
-
-    def _merge(self, chunk: int, begin: int, length: int) -> None:
-        """Add a hole, merged with adjacent holes."""
-        before = self._ends.get((chunk, begin))
-        if before is not None:
-            begin -= before
-            self._remove_hole(chunk, begin, before)
-            length += before
-        after = self._begins.get((chunk, begin + length))
-        if after is not None:
-            self._remove_hole(chunk, begin + length, after)
-            length += after
-        self._add_hole(chunk, begin, length)
+                self._holes.merge(chunk, begin, length)
 
     def local(self, block: Block) -> Tensor:
         """Return this worker's memory of a block: a uint8 tensor of its `nbytes`."""
@@ -293,38 +287,71 @@ class Heap:
         self._merge_small()
         self._views.clear()
         self._bytes.clear()
-        for chunk, length in list(self._lengths.items()):
-            if self._begins.get((chunk, 0)) == length:
-                self._remove_hole(chunk, 0, length)
+        unused: Counter[int] = Counter()
+        for length, chunk, _ in (*self._holes, *self._returned):
+            unused[chunk] += length
+        for chunk, length in unused.items():
+            if length == self._lengths[chunk]:
+                self.reserved -= self._holes.remove_chunk(chunk)
+                self._returned.remove_chunk(chunk)
                 del self._lengths[chunk]
                 self._chunks[chunk] = None
-                self.reserved -= length
 
     def close(self) -> None:
         """Return all memory to the system, including allocated blocks."""
         self._chunks.clear()
-        tables = (self._lengths, self._begins, self._ends, self._holders)
-        for table in (*tables, self._free_small, self._views, self._bytes):
+        tables = (self._lengths, self._holders, self._free_small, self._views, self._bytes)
+        for table in (*tables, self._holes, self._returned):
             table.clear()
-        self._holes.clear()
         self.in_use = self.reserved = 0
 
     def _rounded(self, nbytes: int) -> int:
         return (nbytes + self._alignment - 1) & -self._alignment
 
     def _grow(self, size: int, holder: object) -> None:
+        """Provide a hole of `size` bytes."""
         length = max(size, self._rounded(self._chunk_bytes))
         if self._exceeds(length):
             self.trim()
             length = size if self._exceeds(length) else length
-            if self._exceeds(length):
-                raise self._too_large(size, holder)
+        if self._exceeds(size):
+            self._make_room(size, holder)
+        if self._holes.fit(size):
+            return
+        if self._returned.fit(size):
+            self._holes.merge(*self._returned.take(size), size)
+            self.reserved += size
+            return
         memory = self._source.chunk(length)
         number = self._free_number()
         self._chunks[number] = memory
         self._lengths[number] = length
         self.reserved += length
-        self._add_hole(number, 0, length)
+        self._holes.add(number, 0, length)
+
+    def _make_room(self, size: int, holder: object) -> None:
+        """Free blocks that others can do without, and return unused pages, until `size` bytes can
+        be reserved or a hole has them. Raises MemoryLimitError if that is impossible."""
+        assert self._limit is not None
+        if self.in_use + size > self._limit:
+            for reclaim in self.reclaimers:
+                reclaim()
+            self.trim()
+        if self._holes.fit(size):
+            return
+        if self._exceeds(size) and self.in_use + size <= self._limit:
+            self._return_holes()
+        if self._exceeds(size):
+            raise self._too_large(size, holder)
+
+    def _return_holes(self) -> None:
+        """Return the pages of all holes to the system, if it takes parts of chunks."""
+        for length, chunk, begin in list(self._holes):
+            if not self._source.return_unused(self.local(Block(chunk, begin, length))):
+                return
+            self._holes.remove(chunk, begin, length)
+            self._returned.merge(chunk, begin, length)
+            self.reserved -= length
 
     def _exceeds(self, length: int) -> bool:
         return self._limit is not None and self.reserved + length > self._limit
@@ -346,13 +373,3 @@ class Heap:
             f"reserved); largest holders: {held or 'none'}; free arrays, divide them over workers "
             f"on more hosts, or raise memory_limit"
         )
-
-    def _add_hole(self, chunk: int, begin: int, length: int) -> None:
-        insort(self._holes, (length, chunk, begin))
-        self._begins[chunk, begin] = length
-        self._ends[chunk, begin + length] = length
-
-    def _remove_hole(self, chunk: int, begin: int, length: int) -> None:
-        del self._holes[bisect_left(self._holes, (length, chunk, begin))]
-        del self._begins[chunk, begin]
-        del self._ends[chunk, begin + length]

@@ -4,17 +4,25 @@ A worker runs one program at a time, and no program reads temporaries of an earl
 use one block, as large as the largest of them needs. Otherwise a Python loop in which each step
 evaluates an expression of another form holds the temporaries of all these forms. Programs that run
 many steps at once have blocks of their own, since callbacks of the user may run others in between.
+If memory is short, programs that do not run lose their memory until their next run.
 """
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import Final, Protocol, final
 
 from magmath.errors import MemoryLimitError
 from magmath.memory.heap import Block, Heap
 
 MIN_SHARED: Final = 64 << 10
 """Programs whose temporaries take fewer bytes have blocks of their own, at fixed addresses."""
+
+
+class Owner(Protocol):
+    """A program with a block of its own."""
+
+    def free_idle_memory(self) -> None:
+        """Free the block, unless the program is running."""
 
 
 @final
@@ -24,30 +32,48 @@ class Temporaries:
     Every worker must reserve the same sizes in the same order. A larger reservation replaces
     `block` by another object. Before each run a program checks whether its calls use this object,
     and otherwise binds them again.
+
+    least    bytes from which on a program uses this block
+    owners   the programs that have taken a block, in this order
     """
 
-    def __init__(self, heap: Heap) -> None:
+    def __init__(self, heap: Heap, least: int = MIN_SHARED) -> None:
         self._heap = heap
+        self.least = least
+        self.owners: dict[Owner, None] = {}
         self.block = heap.allocate(0)
+        heap.reclaimers.append(self._free_idle_memory)
 
     def reserve(self, nbytes: int) -> None:
         """Make the block at least this large. Raises MemoryLimitError, and keeps the size then."""
         before = self.block.nbytes
         if nbytes <= before:
             return
-        self._heap.free(self.block)
+        self._free()
         try:
             self.block = self._allocated(nbytes)
         except MemoryLimitError:
             self.block = self._allocated(before)
             raise
 
-    def take(self, nbytes: int) -> Block:
+    def take(self, nbytes: int, owner: Owner) -> Block:
         """Return a block that the caller owns: this one, if it has a fitting size."""
-        if not nbytes <= self.block.nbytes <= 2 * nbytes:
-            return self._allocated(nbytes)
-        taken, self.block = self.block, self._heap.allocate(0)
+        taken = self.block
+        if nbytes <= taken.nbytes <= 2 * nbytes:
+            self.block = self._heap.allocate(0)
+        else:
+            taken = self._allocated(nbytes)
+        self.owners[owner] = None
         return taken
 
     def _allocated(self, nbytes: int) -> Block:
-        return self._heap.allocate(nbytes, "the temporaries of programs")
+        return self._heap.allocate(nbytes, "a workspace of programs")
+
+    def _free(self) -> None:
+        freed, self.block = self.block, self._heap.allocate(0)
+        self._heap.free(freed)
+
+    def _free_idle_memory(self) -> None:
+        self._free()
+        for owner in list(self.owners):
+            owner.free_idle_memory()

@@ -201,6 +201,10 @@ class CandidateCosts:
         if limit is not None and limit < self._max_memory():
             fitting = [c for c in candidates if self._memory(c.candidate) <= limit]
             candidates = fitting or candidates
+        if self.environment.is_frugal:
+            needs = [self._memory(c.candidate) for c in candidates]
+            least = min(needs)
+            candidates = [c for c, n in zip(candidates, needs, strict=True) if n == least]
         if self.node.operation.collective is not None:
             candidates = self._with_little_memory(candidates)
         costs = [round(self._seconds(c) / RESOLUTION) for c in candidates]

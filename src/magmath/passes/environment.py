@@ -23,6 +23,8 @@ class Environment:
     memory_limit   memory limit of a worker in bytes, as the user has set it, or None
     memory_bound   maximum bytes of a worker in any case, or None; plans that fit comfortably do not
                    depend on it
+    is_frugal      operations are computed by the candidates that need least memory, for programs
+                   that exceed the memory limit otherwise
     workspace      bytes of moved operands that an operation should need on a worker at a time, if
                    it can be computed in parts; with messages, as much again may be in transfer for
                    later operations
@@ -43,6 +45,7 @@ class Environment:
     deterministic: bool = False
     memory_limit: int | None = None
     memory_bound: int | None = None
+    is_frugal: bool = False
     workspace: int = PANEL_BYTES + PANEL_BYTES // 8  # panels must save at least an eighth
     lapack_memory: int = 1 << 29
     overlap_min_bytes: int = 1 << 16

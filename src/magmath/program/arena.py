@@ -12,9 +12,9 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
+from magmath.core.byte_sizes import block_bytes
 from magmath.program.instructions import Program, Slot
 
-ALIGNMENT = 64
 IntArray = npt.NDArray[np.int64]
 
 
@@ -33,7 +33,7 @@ def arrange(program: Program) -> Arena:
     Each temporary is compared with all temporaries placed before by one vector operation.
     """
     own = [
-        (_nbytes(slot), i)
+        (bytes_of(slot), i)
         for i, slot in enumerate(program.slots)
         if slot.kind == "temporary" and slot.alias is None
     ]
@@ -54,9 +54,9 @@ def arrange(program: Program) -> Arena:
     return Arena(offsets, total)
 
 
-def _nbytes(slot: Slot) -> int:
-    nbytes = slot.layout.max_local_size * slot.dtype.itemsize
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+def bytes_of(slot: Slot) -> int:
+    """Return the bytes of the memory of a slot on the worker that needs most."""
+    return block_bytes(slot.layout.max_local_size * slot.dtype.itemsize)
 
 
 def _lowest_gap(start: IntArray, stop: IntArray, nbytes: int) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, final
 from weakref import ref
 
+from magmath.core.byte_sizes import block_bytes
 from magmath.core.dtypes import DType
 from magmath.errors import WorkerError
 from magmath.layout import Layout
@@ -44,7 +45,8 @@ class ArrayRecords:
     @property
     def nbytes(self) -> int:
         """The maximal bytes that the arrays use on a worker."""
-        return sum([x.max_local_size * dtype.itemsize for x, dtype in list(self.known.values())])
+        known = list(self.known.values())
+        return sum([block_bytes(x.max_local_size * dtype.itemsize) for x, dtype in known])
 
     def require(self, operation: str, array: int) -> tuple[Layout, DType]:
         """Return the layout and type of an array. Raises WorkerError for an unknown one, and the

@@ -25,9 +25,9 @@ from magmath.core.resources import memory_share
 from magmath.core.type_aliases import Number
 from magmath.errors import WorkerError
 from magmath.layout import Layout
-from magmath.memory.heap import Heap, PrivateSource, View, WindowSource
+from magmath.memory.heap import CHUNK_BYTES, Heap, PrivateSource, View, WindowSource
 from magmath.memory.local_array import LocalArray, TileSpec, tile_spec
-from magmath.memory.temporaries import Temporaries
+from magmath.memory.temporaries import MIN_SHARED, Temporaries
 from magmath.program.instructions import Program, decode
 from magmath.runtime import messages
 from magmath.runtime.array_file import ArrayFile, transfer_tile
@@ -42,6 +42,8 @@ from magmath.runtime.tiles import Frame, fill_tensor
 from magmath.runtime.transport_interface import Expression, Payload, WorkerOptions
 
 _UNBOUNDED = 1 << 62
+_CHUNKS = 64
+"""The least number of chunks of a heap whose limit the user has set."""
 
 Answer = tuple[Reply, Frame | None]
 Compute = Callable[[Sequence[Any], Sequence[Any], dict[Any, View]], list[LocalArray]]
@@ -81,8 +83,14 @@ class Worker:
         windows = self.device.type == "cpu" and comm.shares_memory and comm.size > 1
         source = WindowSource(comm) if windows else PrivateSource(self.device, self.rank, comm.size)
         self.memory_bound = self._common_memory_bound()
-        self.heap = Heap(source, limit=self.memory_bound, fills=switches.fill)
-        self.temporaries = Temporaries(self.heap)
+        own = options.memory_limit
+        self.heap = Heap(
+            source,
+            chunk_bytes=CHUNK_BYTES if own is None else min(CHUNK_BYTES, own // _CHUNKS),
+            limit=self.memory_bound,
+            fills=switches.fill,
+        )
+        self.temporaries = Temporaries(self.heap, MIN_SHARED if own is None else 1)
         self.arrays = ArrayTable(
             comm,
             self.heap,

@@ -57,6 +57,9 @@ class Feed(Protocol):
     def placeholders(self, batch: int) -> list[Node]:
         """Return new leaves for the operands of a step with a batch of `batch` samples."""
 
+    def later(self, placeholders: Sequence[Node]) -> Sequence[Node]:
+        """Return those of the leaves whose arrays are not on the workers before a run."""
+
     def batch(
         self, placeholders: Sequence[Node], batch: int, number: Node, epoch: Node, seed: Node
     ) -> Batch:
@@ -118,6 +121,10 @@ class ResidentFeed:
         if self._reads_order:
             found.append(input_leaf((self.count,), int64, self._layout_of_order(), None))
         return found
+
+    def later(self, placeholders: Sequence[Node]) -> Sequence[Node]:
+        """Return the leaf of the order if it is read."""
+        return placeholders[-1:] if self._reads_order else ()
 
     def batch(
         self, placeholders: Sequence[Node], batch: int, number: Node, epoch: Node, seed: Node
@@ -184,6 +191,10 @@ class StreamFeed:
         return [
             input_leaf(shape, dtype, whole(shape, shared=True), None) for shape, dtype in shapes
         ]
+
+    def later(self, placeholders: Sequence[Node]) -> Sequence[Node]:
+        """Return all leaves."""
+        return placeholders
 
     def batch(
         self, placeholders: Sequence[Node], batch: int, number: Node, epoch: Node, seed: Node

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, final
 
+import numpy as np
+
 from magmath.api import elementwise, statistics
 from magmath.api.creation import asarray
 from magmath.arrays.array import Array
@@ -129,10 +131,14 @@ def _is_number_row(values: tuple[Any, ...]) -> bool:
 
 
 def _on_workers(values: Any, dtype: DType) -> Array:
-    array = asarray(values)
+    whole = session.engine().environment.whole
+    if isinstance(values, np.ndarray):  # without a copy in another layout
+        array = asarray(values, layout=whole(values.shape, shared=True))
+    else:
+        array = asarray(values)
     if array.dtype.is_floating:
         array = asarray(array, dtype=dtype)
-    return array.redistribute(session.engine().environment.whole(array.shape, shared=True))
+    return array.redistribute(whole(array.shape, shared=True))
 
 
 def _values_of(*trees: Any) -> list[Any] | None:

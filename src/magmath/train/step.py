@@ -192,6 +192,7 @@ class TrainingStep:
                 training=True,
                 division=traced.division,
                 in_range=[self._counter.leaf],
+                later=self._feed.later(traced.placeholders),
             )
 
     def _program(self, batch: int, exchanges: bool) -> _TracedStep:

@@ -10,6 +10,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType
+from typing import final
 
 ANY_KEY = None
 """The keys of a dictionary that is not only read at constants."""
@@ -26,6 +27,7 @@ _READ_ALL = {"vars", "__dict__", "asdict", "astuple", "__getattribute__"}
 """Names by which code reads all attributes of an object."""
 
 
+@final
 @dataclass(frozen=True)
 class CodeReads:
     """What a function reads by name, with the functions that are defined in it.
@@ -136,6 +138,7 @@ def _is_update(before: list[dis.Instruction]) -> bool:
     return bool(operations) and operations[-1].argrepr in _UPDATES
 
 
+@final
 class _Order:
     """The order in which code reads and binds names and keys."""
 

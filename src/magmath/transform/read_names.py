@@ -141,6 +141,7 @@ class ReadNames:
         return next((name for name in found if name is not None), None)
 
 
+@final
 class _Reads:
     """The names that functions read, all together."""
 
@@ -171,6 +172,7 @@ class _Reads:
         return sorted(self.attributes.intersection(names))
 
 
+@final
 class _Walk:
     """A walk over the objects that functions read by name, given the names of attributes.
 

@@ -267,15 +267,21 @@ def test_a_search_leaves_arrays_of_other_threads_alone(monkeypatch: pytest.Monke
     assert not wrong
 
 
+class Owner:
+    """A program that always runs."""
+
+    def free_idle_memory(self) -> None: ...
+
+
 def test_a_small_program_of_many_steps_does_not_take_over_a_large_block() -> None:
     heap = Heap(PrivateSource(torch.device("cpu")))
     temporaries = Temporaries(heap)
     temporaries.reserve(1 << 20)
     large = temporaries.block
-    own = temporaries.take(1 << 10)
+    own = temporaries.take(1 << 10, Owner())
     assert own.nbytes == 1 << 10
     assert temporaries.block is large
-    assert temporaries.take(1 << 20) is large
+    assert temporaries.take(1 << 20, Owner()) is large
     assert heap.in_use == (1 << 20) + (1 << 10)
     temporaries.reserve(1 << 12)
     assert temporaries.block.nbytes == 1 << 12
@@ -285,7 +291,7 @@ def test_a_reservation_over_the_limit_keeps_the_size() -> None:
     heap = Heap(PrivateSource(torch.device("cpu")), limit=1 << 20, chunk_bytes=1 << 16)
     temporaries = Temporaries(heap)
     temporaries.reserve(1 << 17)
-    with pytest.raises(mm.errors.MemoryLimitError, match="the temporaries of programs"):
+    with pytest.raises(mm.errors.MemoryLimitError, match="a workspace of programs"):
         temporaries.reserve(1 << 21)
     assert temporaries.block.nbytes == 1 << 17
     assert heap.in_use == 1 << 17

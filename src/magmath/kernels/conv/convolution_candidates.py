@@ -139,7 +139,10 @@ def _bind_filter(problem: ConvolutionProblem, convert: Callable[..., torch.Tenso
         )[1]  # fmt: skip
         return part
 
-    first, *others = [(around.tensor[i], y[i]) for i in _parts(problem)]
+    parts = [(around.tensor[i], y[i]) for i in _parts(problem)]
+    if not parts:
+        return w.zero_
+    first, *others = parts
 
     def run() -> None:
         w.copy_(_bilinear(contributed, *first))

@@ -77,8 +77,9 @@ class ConvolutionProblem:
             )
         )
         return ConvolutionProblem(
-            self.direction, x, w, y, self.offset, self.stride, self.dilation, 1
-        )
+            self.direction, x, w, y, self.offset, self.stride, self.dilation, 1,
+            version=self.version,
+        )  # fmt: skip
 
 
 def order(tensor: torch.Tensor) -> str:
@@ -96,7 +97,9 @@ def order(tensor: torch.Tensor) -> str:
 def _added(problem: ConvolutionProblem) -> list[str]:
     """Return the epilogue in words, and whether w is the same in most calls."""
     epilogue = problem.epilogue
-    words = ["frozen"] * (problem.version is not None) + ["bias"] * (epilogue.bias is not None)
+    words = ["frozen filters"] * (problem.version is not None) + ["bias"] * (
+        epilogue.bias is not None
+    )
     if epilogue.residual is not None:
         words.append("accumulated" if epilogue.accumulates(problem.y) else "residual")
     return words + [epilogue.activation] * (epilogue.activation != "none")

@@ -10,32 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final, final
-from weakref import WeakValueDictionary
+from typing import Any, Final
 
 import torch
 
 from magmath.core.type_aliases import ReadyCall
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem, key
+from magmath.kernels.conv.frozen_filters import frozen_filters
 from magmath.kernels.conv.padded_input import PaddedInput
 from magmath.kernels.epilogue import NO_EPILOGUE, blocks, finish
 
 _ACTIVATIONS: Final = {"none": "none", "relu": "relu"}
-
-
-@final
-class _Filters:
-    """Reordered filters, and the version of the values from which they were made."""
-
-    __slots__ = ("__weakref__", "tensor", "version")
-
-    def __init__(self) -> None:
-        self.version: int | None = None
-        self.tensor: Any = None
-
-
-_filters: WeakValueDictionary[tuple[int, str], _Filters] = WeakValueDictionary()
-"""Shared by the bindings of a program to different images."""
 
 
 def can_bind(problem: ConvolutionProblem) -> bool:
@@ -54,21 +39,20 @@ def bind(problem: ConvolutionProblem, inner: object) -> ReadyCall:
     """Return a ready call."""
     around, version, w = PaddedInput(problem), problem.version, problem.w
     assert version is not None
-    place = w.data_ptr(), key(problem)
-    filters = _filters.setdefault(place, _Filters())
+    filters = frozen_filters(w, ("packed", key(problem)))
     shape = around.padding, problem.stride, problem.dilation, problem.groups
     compute = _computation(problem, around, shape)
 
+    def reordered() -> torch.Tensor:
+        size = list(around.tensor.shape)
+        made: torch.Tensor = torch.ops.mkldnn._reorder_convolution_weight(
+            w.contiguous(), *shape, size
+        )
+        return made
+
     def run() -> None:
         around.fill()
-        current = int(version.item())
-        if filters.version != current:
-            size = list(around.tensor.shape)
-            filters.tensor = torch.ops.mkldnn._reorder_convolution_weight(
-                w.contiguous(), *shape, size
-            )
-            filters.version = current
-        compute(filters.tensor)
+        compute(filters.update(version, reordered))
 
     return run
 
