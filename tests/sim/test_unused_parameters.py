@@ -88,6 +88,7 @@ class Loop:
     def __init__(self, ours: Heads, optimizer: Optimizer) -> None:
         self.ours, self.optimizer = ours, optimizer
         self.compiled = mm.compile(self.update)
+        self.gradients = mm.compile(lambda: mm.grad(self.loss(), ours.trainable()))
 
     def loss(self, rows: slice = slice(None)) -> mm.Array:
         return nn.mean_squared_error(self.ours(X[rows]), Y[rows])
@@ -106,6 +107,12 @@ class Loop:
         assert float(loss) > 0
         assert all(np.isfinite(g.numpy()).all() for g in gradients.values())
         self.optimizer.update(gradients)
+
+    def returned(self) -> None:
+        """A compiled function returns the gradients."""
+        variables = self.ours.trainable()
+        gradients = self.gradients()
+        self.optimizer.update(dict(zip(variables, gradients, strict=True)))
 
     def accumulated(self) -> None:
         """Gradients are added, evaluated and divided."""
@@ -129,6 +136,7 @@ def run(loop: Loop, way: str, heads: str = HEADS) -> None:
     [
         *[(way, *pool) for way in ("update", "compiled", "minimize") for pool in POOLS[:2]],
         ("evaluated", "inline", 1), ("accumulated", "inline", 1), ("evaluated", "shared", 2),
+        ("returned", "inline", 1), ("returned", "shared", 2),
     ],
 )  # fmt: skip
 def test_unused_parameters_are_skipped(name: str, way: str, kind: str, workers: int) -> None:
