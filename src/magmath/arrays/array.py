@@ -47,6 +47,7 @@ from magmath.arrays.views import (
     ComplexPart,
     Permuted,
     Reshaped,
+    as_memory,
     base_of,
     link,
     prepare_shared_write,
@@ -90,6 +91,8 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
     Attributes: `shape`, `dtype`, `ndim`, `size`, `layout` (evaluates), `T`, `mT`, `device`,
     and NumPy's `real`, `imag`, `nbytes`, `itemsize`, `flat` and the methods in `methods.py`.
     Values are immutable; `a += b` makes `a` a handle on another value, of the same shape and type.
+    A 0-d array is a number, as NumPy's scalars are: `a += b` binds the name to another array. Only
+    views, variables and those that creation functions make (`views.as_memory`) are updated.
     """
 
     __slots__ = ()
@@ -454,6 +457,8 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         node = self._combined(operation, other)
         if not isinstance(node, Node):
             return node  # type: ignore[no-any-return]
+        if not self._node.shape and self.view_of is None and not self.is_variable:
+            return Array(node)  # a number, which binds the name to another one
         return self._updated(self._in_own_type(node))
 
     def _combined(self, operation: str, other: Any) -> Any:
@@ -509,10 +514,12 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
 
 
 def copy_of(array: Array, layout: Layout | None = None) -> Array:
-    """Return a new array with the same values and its own memory, in `layout` if one is given."""
-    return redistributed(
+    """Return a new array with the same values and its own memory, in `layout` if one is given; of a
+    number another number."""
+    made = redistributed(
         Array(apply(e.ASTYPE, array.node, dtype=array.dtype, line=user_line())), layout
     )
+    return made if array.view_of is None else as_memory(made)
 
 
 def rearranged(array: Array, step: ViewStep) -> Array:
