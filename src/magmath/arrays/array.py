@@ -470,9 +470,10 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
             if operation in _OF_STRANGERS and (other is None or isinstance(other, (str, bytes))):
                 return self._compared_to_non_number(operation == "not_equal")
             return NotImplemented
-        if operation == "power" and type(other) is int and other == 2 and self.dtype is not bool_:
+        if operation == "power" and type(other) is int and other == 2:
             square = e.OPERATIONS["square"]  # rounded exactly
-            return elementwise(square, (self._node,), user_line(4))
+            node = e.astype(self._node, int8) if self.dtype is bool_ else self._node
+            return elementwise(square, (node,), user_line(4))
         return combined(operation, operands(operation, self, other), user_line(4))
 
     def _reflected(self, operation: str, other: Any) -> Array:
