@@ -19,16 +19,19 @@ from magmath.arrays.number_list import is_number
 from magmath.arrays.operands import OPERANDS
 from magmath.arrays.output import masked, stored
 from magmath.arrays.traced_scalar import TracedScalar, of_numbers
-from magmath.arrays.ufunc_methods import BinaryFunction, attach_ufunc_methods
+from magmath.arrays.ufunc_methods import (
+    BinaryFunction,
+    UnaryFunction,
+    as_ufunc,
+    attach_ufunc_methods,
+    attach_unary_methods,
+)
 from magmath.core.dtypes import PYTHON_NUMBERS, as_dtype, bool_, int8, side_of_range
 from magmath.core.integers import require_integer
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
 
 _NUMBER_CLASSES = frozenset((*PYTHON_NUMBERS, TracedScalar))
-
-
-UnaryFunction = Callable[..., Array]
 
 
 def _unary(name: str, operation: str | None = None, text: str = "") -> UnaryFunction:
@@ -39,10 +42,10 @@ def _unary(name: str, operation: str | None = None, text: str = "") -> UnaryFunc
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = text or f"Element-wise {name} of x."
-    return function
+    return attach_unary_methods(name, function)
 
 
-def _part(name: str, text: str) -> UnaryFunction:
+def _part(name: str, text: str) -> Callable[..., Array]:
     """Return a function for the parts of complex numbers, which are views, as the attributes."""
     computed = _unary(name, text=text)
 
@@ -229,6 +232,7 @@ def polygamma(n: int, x: Array, /) -> Array:
     return multiply(series, (-1.0) ** (order + 1) * float(factorial(order)))
 
 
+@as_ufunc(1)
 @takes_selected
 def logical_not(x: Array, /, out: Any = None, *, where: Any = True) -> Array:
     """Return True where x is false or zero."""
@@ -239,6 +243,7 @@ def logical_not(x: Array, /, out: Any = None, *, where: Any = True) -> Array:
 _inverse = _unary("reciprocal")
 
 
+@as_ufunc(1)
 @takes_selected
 def reciprocal(x: Array, /, out: Any = None, *, where: Any = True, dtype: Any = None) -> Array:
     """Return 1 / x; of integers that of 1 and -1, and otherwise 0, as NumPy."""
@@ -277,6 +282,7 @@ def round(x: Array, /, decimals: int = 0, out: Any = None) -> Array:
     return stored("round", multiply(_rint(divide(array, scale)), scale), out)
 
 
+@as_ufunc(1)
 @takes_selected
 def positive(x: Array, /, out: Any = None) -> Array:
     """Return the elements of x as they are."""
