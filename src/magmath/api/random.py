@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import final
+from typing import TYPE_CHECKING, NoReturn, final
 
 from numpy import uint64
 from numpy.random import SeedSequence
@@ -19,6 +19,7 @@ from magmath.api.creation import DTypeLike
 from magmath.api.distributions import Distributions
 from magmath.api.random_draw import Parameter, Size, State
 from magmath.arrays.array import Array
+from magmath.core.foreign_names import RANDOM, hint, missing_attribute
 from magmath.core.integers import require_integer
 from magmath.engine import session
 from magmath.engine.rng_state import RngState
@@ -38,6 +39,12 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return __all__
+
+
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
+
+    def __getattr__(name: str) -> NoReturn:
+        raise missing_attribute("module 'magmath.random'", name, hint(RANDOM, name))
 
 
 OWN_STREAMS = 1 << 44

@@ -177,7 +177,14 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         return int(self._scalar("index", references))
 
     def __format__(self, specification: str) -> str:
-        return format(self.item(), specification) if specification else str(self)
+        if not specification:
+            return str(self)
+        if self.size != 1:
+            raise ScalarError(
+                f"format: {specification!r} is for one number, this array has shape {self.shape}; "
+                f"write f'{{x[0]:{specification}}}', or round all of them: mm.round(x, 2)"
+            )
+        return format(self.item(), specification)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         return call_ufunc(ufunc, method, inputs, options)
@@ -237,6 +244,10 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
     def tobytes(self) -> bytes:
         """Return the values as bytes, in C order."""
         return self.numpy().tobytes()
+
+    def tofile(self, fid: Any, sep: str = "", format: str = "%s") -> None:
+        """Write the values, fetched to this process, as bytes or text to a file, as NumPy does."""
+        self.numpy().tofile(fid, sep, format)
 
     @property
     def itemsize(self) -> int:

@@ -377,6 +377,21 @@ KEYWORDS: Final[Mapping[str, tuple[str, ...]]] = {
 """Names of parameters, with magmath's. The first entry that is a parameter of the function is
 suggested; an entry with spaces is a hint in words."""
 
+_GENERATOR = "mm.random.default_rng(seed), whose sequence is magmath's own"
+RANDOM = {
+    **dict.fromkeys(
+        ("RandomState", "BitGenerator", "PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"),
+        _GENERATOR,
+    ),
+    **dict.fromkeys(
+        ("get_state", "set_state", "get_bit_generator", "set_bit_generator", "mtrand"),
+        "mm.random.seed(seed) to restart the sequence, or mm.random.default_rng(seed) for another",
+    ),
+    "random_integers": "mm.random.randint(low, high + 1)",
+    "tomaxint": "mm.random.integers(0, 2**63 - 1)",
+}
+"""Names of numpy.random, and what to write."""
+
 
 def hint(table: Mapping[str, str], name: str) -> str:
     """Return the end of a message about a missing name: what to write, if that is known."""
