@@ -515,3 +515,23 @@ def test_random_numbers_are_stored() -> None:
 def test_refusals_name_the_remedy(call: Any, words: str) -> None:
     with pytest.raises((AttributeError, ValueError, TypeError), match=words):
         call(mm.ones((2, 3)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize("stack", [(), (3,), (2, 0)])
+@pytest.mark.parametrize("kind", ["inline", "planned"])
+def test_small_systems(kind: str, stack: tuple[int, ...], dtype: str) -> None:
+    random = np.random.default_rng(0)
+    a = (random.normal(size=(*stack, 4, 4)) + 3 * np.eye(4)).astype(dtype)
+    b = random.normal(size=(*stack, 4, 2)).astype(dtype)
+    with current(kind):
+        x, y = mm.asarray(a), mm.asarray(b)
+        found = mm.linalg.solve(x, y)
+        assert found.dtype == dtype
+        np.testing.assert_allclose(found.numpy(), np.linalg.solve(a, b), rtol=2e-4)
+        slope = mm.grad(lambda y: mm.sum(mm.real(mm.linalg.solve(x, y))))(y)
+        expected = np.linalg.solve(np.conj(np.swapaxes(a, -1, -2)), np.ones_like(b))
+        np.testing.assert_allclose(slope.numpy(), expected, rtol=2e-4)
+        if x.size:
+            with pytest.raises(np.linalg.LinAlgError, match="solve: the matrix is singular"):
+                mm.evaluate(mm.linalg.solve(0 * x, y), wait=True)
