@@ -103,7 +103,7 @@ np.insert(v, 3, 9.0); np.insert(v, [1, 4], [7., 8.]); np.insert(m, 1, v[:5], axi
 np.repeat(v, 3); np.repeat(m, 2, 1); np.repeat(i, k); np.tile(v, 2); np.tile(m, (2, 3)); np.squeeze(m[None, :, None]); np.squeeze(m[None], 0); np.expand_dims(m, 1); np.expand_dims(m, (0, 3))
 np.broadcast_to(v, (3, 11)); np.broadcast_to(z, 4); np.broadcast_arrays(v, z); np.broadcast_shapes((3, 1), 4); np.trim_zeros(np.array([0, 0, 1, 2, 0])); np.trim_zeros(np.array([0, 0, 1, 2, 0]), 'f')
 np.pad(v, 2); np.pad(m, ((1, 2), (0, 3))); np.pad(m, 1, mode='edge'); np.pad(v, 4, mode='reflect'); np.pad(m, 3, mode='symmetric'); np.pad(v, (2, 14), mode='wrap'); np.pad(m, 2, constant_values=7)
-np.pad(m, 2, mode='maximum'); np.pad(m, 2, mode='minimum', stat_length=2); np.pad(m, 2, mode='mean'); np.pad(v, 3, mode='median'); np.pad(v, 3, mode='linear_ramp', end_values=5); np.pad(i, 3, 'linear_ramp'); np.pad(v, 30, 'reflect')
+np.pad(m, 2, mode='maximum'); np.pad(m, 2, mode='minimum', stat_length=2); np.pad(m, 2, mode='mean'); np.pad(v, 3, mode='median'); np.pad(v, 3, mode='linear_ramp', end_values=5); np.pad(i, 3, 'linear_ramp'); np.pad(v, 30, 'reflect'); np.pad(m, ((3, 9), (8, 2)), 'reflect', reflect_type='odd'); np.pad(i, 13, 'symmetric', reflect_type='odd')
 np.pad(i, 2, mode='mean'); np.pad(m, ((2, 0), (0, 1)), 'constant', constant_values=((1, 2), (3, 4))); np.meshgrid(v, w); np.meshgrid(v, w, indexing='ij'); np.meshgrid(v, w, sparse=True)
 np.shape(m); np.ndim(t); np.size(m); np.size(m, 1); np.unstack(m); np.permute_dims(t, (2, 0, 1)); np.permute_dims(t); np.matrix_transpose(t)
 """

@@ -19,7 +19,7 @@ from magmath.graph import Node, apply
 from magmath.layout import Layout
 from magmath.memory.torch_dtypes import from_torch
 from magmath.ops import OPERATIONS
-from magmath.ops.elementwise import multiply
+from magmath.ops.elementwise import astype, multiply, real
 from magmath.ops.leaves import input_leaf
 from magmath.ops.redistribute import redistribute
 from magmath.ops.sums import sum_
@@ -156,6 +156,23 @@ def slopes_of(
     operands = [leaf(engine, x, layout) for x, layout in zip(case.operands, at, strict=True)]
     node = apply(OPERATIONS[name], *operands, **case.attributes)
     return gradients(weighted(engine, node, 1), [operands[i] for i in by])
+
+
+def check_integers_have_no_gradient(engine: Engine, name: str, case: Case) -> None:
+    """No gradient passes through integers and truth values, operands or results."""
+    exact = [not (x.is_floating_point() or x.is_complex()) for x in case.operands]
+    given = [x.double() if i else x for x, i in zip(case.operands, exact, strict=True)]
+    sources = [leaf(engine, x) for x in given]
+    operands = [
+        astype(source, from_torch(x.dtype))
+        for source, x in zip(sources, case.operands, strict=True)
+    ]
+    node = apply(OPERATIONS[name], *operands, **case.attributes)
+    ends = node.dtype.kind not in ("float", "complex")
+    stopped = [x for x, i in zip(sources, exact, strict=True) if i or ends]
+    total = weighted(engine, astype(real(node), float64), 1)
+    for slope in values(engine, *gradients(total, stopped)):
+        assert not slope.any(), name
 
 
 STEP = 1e-6

@@ -30,7 +30,8 @@ _NAMES = {
     "magmath.transform.grad": "grad value_and_grad",
     "magmath.transform.jacobian": "hessian jacobian jvp vjp",
     "magmath.transform.vmap": "vmap",
-    "magmath.api.input_output": "load save savez",
+    "magmath.api.input_output": "load save savez savez_compressed",
+    "magmath.transform.vectorize": "vectorize",
     "magmath.diagnostics.explain": "explain profile",
     "magmath.api.creation": (
         "asarray zeros ones empty full zeros_like ones_like full_like arange eye "
@@ -140,7 +141,7 @@ _NAMES = {
         "base_repr binary_repr errstate format_float_positional format_float_scientific "
         "get_printoptions geterr index_exp ndindex printoptions s_ set_printoptions seterr "
         "complexfloating floating generic inexact integer iterable number signedinteger "
-        "unsignedinteger"
+        "unsignedinteger True_ False_"
     ),
 }
 _HOME: dict[str, tuple[str, str]] = {
@@ -274,12 +275,15 @@ if TYPE_CHECKING:
         prod as prod, std as std, sum as sum, var as var,
     )  # fmt: skip
     from magmath.diagnostics.explain import explain as explain, profile as profile
-    from magmath.api.input_output import load as load, save as save, savez as savez
+    from magmath.api.input_output import (
+        load as load, save as save, savez as savez, savez_compressed as savez_compressed,
+    )  # fmt: skip
     from magmath.transform.compiled import compile as compile
     from magmath.transform.grad import grad as grad, value_and_grad as value_and_grad
     from magmath.transform.jacobian import (
         hessian as hessian, jacobian as jacobian, jvp as jvp, vjp as vjp,
     )  # fmt: skip
+    from magmath.transform.vectorize import vectorize as vectorize
     from magmath.transform.vmap import vmap as vmap
     from magmath.api.data_types import (
         astype as astype, can_cast as can_cast, common_type as common_type, finfo as finfo,
@@ -403,6 +407,7 @@ if TYPE_CHECKING:
         kaiser as kaiser,
     )  # fmt: skip
     from numpy import (
+        False_ as False_, True_ as True_,
         base_repr as base_repr, binary_repr as binary_repr, complexfloating as complexfloating,
         errstate as errstate, floating as floating,
         format_float_positional as format_float_positional,

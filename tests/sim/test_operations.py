@@ -210,6 +210,14 @@ def test_gradient_agrees_with_differences(name: str, data: st.DataObject) -> Non
     bodies.check_first_gradient(engine_of("inline"), name, case, SMOOTH[name].slopes)
 
 
+@pytest.mark.parametrize("name", ROWS)
+@given(data=st.data())
+@few
+def test_integers_have_no_gradient(name: str, data: st.DataObject) -> None:
+    case = data.draw(cases(ROWS[name]))
+    bodies.check_integers_have_no_gradient(engine_of("inline"), name, case)
+
+
 @pytest.mark.parametrize("name", SMOOTH)
 @given(data=st.data())
 @some

@@ -476,3 +476,61 @@ def test_seeds_of_generators() -> None:
     assert mm.random.default_rng(rng) is rng
     first, second = (mm.random.default_rng([1, 2]).random(3).tolist() for _ in range(2))
     assert first == second != mm.random.default_rng([2, 1]).random(3).tolist()
+
+
+def test_lists_of_texts_are_shuffled_and_drawn() -> None:
+    names = ["a", "b", "c", "d"]
+    rng = mm.random.default_rng(3)
+    order = names.copy()
+    rng.shuffle(order)
+    assert sorted(order) == names
+    assert sorted(rng.permutation(names).tolist()) == names
+    drawn = rng.choice(names, (200, 2), p=[0.5, 0.5, 0, 0])
+    assert drawn.shape == (200, 2)
+    assert set(drawn.ravel().tolist()) == {"a", "b"}
+    assert rng.choice(names) in names
+    assert sorted(rng.choice(names, 4, replace=False).tolist()) == names
+
+
+def test_random_numbers_are_stored() -> None:
+    rng, out = mm.random.default_rng(3), mm.zeros((2, 3))
+    other = out
+    assert rng.random(out=out) is out
+    expected = mm.random.default_rng(3).random((2, 3))
+    np.testing.assert_array_equal(other.numpy(), expected.numpy())
+    rng.standard_normal(out=out)
+    assert not np.array_equal(other.numpy(), expected.numpy())
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda x: mm.random.RandomState(0), r"write mm\.random\.default_rng\(seed\)"),
+        (lambda x: setattr(x, "shape", (3, 2)), r"write x = x\.reshape\(\(3, 2\)\)"),
+        (lambda x: f"{x:.2f}", r"format: '\.2f' is for one number"),
+        (lambda x: mm.r_["0,2", x, x], r"r_: takes arrays.* mm\.stack"),
+    ],
+)
+def test_refusals_name_the_remedy(call: Any, words: str) -> None:
+    with pytest.raises((AttributeError, ValueError, TypeError), match=words):
+        call(mm.ones((2, 3)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize("stack", [(), (3,), (2, 0)])
+@pytest.mark.parametrize("kind", ["inline", "planned"])
+def test_small_systems(kind: str, stack: tuple[int, ...], dtype: str) -> None:
+    random = np.random.default_rng(0)
+    a = (random.normal(size=(*stack, 4, 4)) + 3 * np.eye(4)).astype(dtype)
+    b = random.normal(size=(*stack, 4, 2)).astype(dtype)
+    with current(kind):
+        x, y = mm.asarray(a), mm.asarray(b)
+        found = mm.linalg.solve(x, y)
+        assert found.dtype == dtype
+        np.testing.assert_allclose(found.numpy(), np.linalg.solve(a, b), rtol=2e-4)
+        slope = mm.grad(lambda y: mm.sum(mm.real(mm.linalg.solve(x, y))))(y)
+        expected = np.linalg.solve(np.conj(np.swapaxes(a, -1, -2)), np.ones_like(b))
+        np.testing.assert_allclose(slope.numpy(), expected, rtol=2e-4)
+        if x.size:
+            with pytest.raises(np.linalg.LinAlgError, match="solve: the matrix is singular"):
+                mm.evaluate(mm.linalg.solve(0 * x, y), wait=True)

@@ -4,6 +4,7 @@ one worker and on several."""
 from __future__ import annotations
 
 import inspect
+import io
 import random
 import re
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ import magmath as mm
 import numpy_calls
 from engines import current
 from magmath.core.missing_numpy_names import EXCLUDED, EXCLUDED_OBJECTS
-from magmath.errors import MagmathError
+from magmath.errors import DataError, DTypeError, MagmathError
 
 KINDS = [("inline", 1), ("shared", 2), ("messages", 3)]
 FAMILIES = ("ELEMENTWISE", "REDUCTIONS", "SHAPES", "INDEXING", "PRODUCTS", "CREATION", "METHODS")
@@ -124,7 +125,16 @@ def test_each_function_is_called_above() -> None:
 
 
 OWN_TESTS = {
-    *("fromfile", "loadtxt", "genfromtxt", "savetxt", "load", "save", "savez"),  # files
+    *(
+        "fromfile",
+        "loadtxt",
+        "genfromtxt",
+        "savetxt",
+        "load",
+        "save",
+        "savez",
+        "savez_compressed",
+    ),  # files
     *("astype", "from_dlpack", "isdtype"),  # the standard's
     *("unique_all", "unique_counts", "unique_inverse", "unique_values"),  # unit/test_sets.py
     *("get_printoptions", "set_printoptions", "printoptions", "geterr", "seterr"),  # NumPy's own
@@ -166,6 +176,24 @@ def test_parameters_have_numpys_names() -> None:
     assert wrong == ["save(arr=)"]
 
 
+def test_compressed_files(tmp_path: Path) -> None:
+    values = np.zeros((50, 40))
+    with current("shared", 2):
+        x, file = mm.asarray(values), io.BytesIO()
+        mm.savez_compressed(tmp_path / "a", x, half=mm.ones(3, dtype=mm.float16))
+        mm.savez_compressed(file, x + 1)
+        file.seek(0)
+        np.testing.assert_array_equal(np.load(file)["arr_0"], values + 1)
+        assert (tmp_path / "a.npz").stat().st_size < values.nbytes / 4
+        loaded = mm.load(tmp_path / "a.npz")
+        assert loaded["half"].dtype == mm.float16
+        np.testing.assert_array_equal(loaded["arr_0"], values)
+        with pytest.raises(DTypeError, match="no bfloat16"):
+            mm.savez_compressed(file, mm.ones(3, dtype=mm.bfloat16))
+        with pytest.raises(DataError, match="savez_compressed: arr_0 would be in the file twice"):
+            mm.savez_compressed(file, x, arr_0=x)
+
+
 def test_text_files(tmp_path: Path) -> None:
     values = np.arange(12.0).reshape(4, 3) / 7
     with current("shared", 2):
@@ -174,7 +202,7 @@ def test_text_files(tmp_path: Path) -> None:
         np.testing.assert_array_equal(np.loadtxt(tmp_path / "a.txt", delimiter=","), values)
         assert mm.array_equal(mm.loadtxt(tmp_path / "a.txt", delimiter=","), x)
         assert mm.array_equal(mm.genfromtxt(tmp_path / "a.txt", delimiter=","), x)
-        values.tofile(tmp_path / "a.bin")
+        x.tofile(tmp_path / "a.bin")
         assert mm.array_equal(mm.fromfile(tmp_path / "a.bin"), x.ravel())
 
 

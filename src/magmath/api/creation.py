@@ -16,7 +16,7 @@ from magmath.arrays.number_list import holds, is_number
 from magmath.arrays.operands import joined
 from magmath.arrays.traced_scalar import NumberNeeded, TracedScalar
 from magmath.arrays.variable import Variable
-from magmath.arrays.views import Reshaped, Stretched
+from magmath.arrays.views import Reshaped, Stretched, as_memory
 from magmath.core.dtypes import (
     DType,
     as_dtype,
@@ -80,7 +80,8 @@ def asarray(
             f"asarray: copy=False, but the values of a {type(obj).__name__} must be copied to the "
             f"workers; leave `copy` out"
         )
-    return Array(leaf_of_values(obj, None if dtype is None else as_dtype(dtype), layout))
+    made = Array(leaf_of_values(obj, None if dtype is None else as_dtype(dtype), layout))
+    return as_memory(made)
 
 
 def _converted(array: Array, dtype: DTypeLike, layout: LayoutLike, copy: bool | None) -> Array:
@@ -95,7 +96,9 @@ def _converted(array: Array, dtype: DTypeLike, layout: LayoutLike, copy: bool | 
         raise ValueError(
             f"asarray: copy=False, but to make {array.dtype} {dtype} is a copy; leave `copy` out"
         )
-    return copy_of(array) if copy and result is array else result
+    if copy and result is array:
+        result = copy_of(array)
+    return as_memory(result) if copy else result
 
 
 def variable(
@@ -162,8 +165,8 @@ def made_array(node: Node, layout: LayoutLike = None, device: object = None) -> 
 def _divided(node: Node, layout: LayoutLike, device: object) -> Array:
     check_device(node.name, device)
     if layout is None:
-        return Array(node)
-    return Array(redistribute(node, bind_layout(node.name, layout, node.shape)))
+        return as_memory(Array(node))
+    return as_memory(Array(redistribute(node, bind_layout(node.name, layout, node.shape))))
 
 
 def normal_shape(operation: str, shape: int | Sequence[int]) -> Shape:

@@ -15,7 +15,7 @@ from magmath.api.searching import nonzero, where
 from magmath.api.statistics import cumulative_prod
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.output import stored, target
-from magmath.core.dtypes import bool_, int64
+from magmath.core.dtypes import bool_, int64, uint64
 from magmath.core.promotion import get_default_dtype
 from magmath.errors import ShapeError
 
@@ -155,8 +155,11 @@ def identity(n: int, dtype: DTypeLike = None, *, layout: Any = None) -> Array:
 
 
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
-    """Return the powers of a vector as columns: N of them, falling unless `increasing`."""
+    """Return the powers of a vector as columns: N of them, falling unless `increasing`. Those of
+    narrow integers are int64."""
     v = as_array("vander", x)
+    if v.dtype is bool_ or (v.dtype.is_integer and v.dtype is not uint64):
+        v = astype(v, int64)
     if v.ndim != 1:
         raise ShapeError(
             f"vander: needs a 1-D array, was given shape {v.shape}"

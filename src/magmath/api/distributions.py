@@ -15,6 +15,7 @@ from magmath.api.creation import DTypeLike
 from magmath.api.random_draw import DistributionParameter, Draw, Size, gamma_numbers
 from magmath.arrays.array import Array, Operand
 from magmath.arrays.conversion import LayoutLike
+from magmath.arrays.output import stored
 from magmath.core.dtypes import float64, int64, uint8
 from magmath.core.integers import require_integer
 from magmath.graph import Node
@@ -72,13 +73,15 @@ class Distributions(CountDistributions):
         draw.check("std", 0)
         return draw.result(_affine(draw, creation.NORMAL, "mean", "std"), layout)
 
-    def random(self, size: Size = None, *, dtype: DTypeLike = None) -> Array:
+    def random(self, size: Size = None, dtype: DTypeLike = None, out: Any = None) -> Array:
         """Return numbers drawn evenly from [0, 1)."""
-        return self.uniform(size=size, dtype=dtype)
+        made = self.uniform(size=_size(size, out), dtype=dtype)
+        return stored("random.random", made, out)
 
-    def standard_normal(self, size: Size = None, *, dtype: DTypeLike = None) -> Array:
+    def standard_normal(self, size: Size = None, dtype: DTypeLike = None, out: Any = None) -> Array:
         """Return numbers from the normal distribution with mean 0 and standard deviation 1."""
-        return self.normal(size=size, dtype=dtype)
+        made = self.normal(size=_size(size, out), dtype=dtype)
+        return stored("random.standard_normal", made, out)
 
     def lognormal(
         self,
@@ -472,6 +475,11 @@ class Distributions(CountDistributions):
     def shuffle(self, x: Array, axis: int = 0) -> None:
         """Bring the entries of an array along `axis` into random order, in place."""
         random_order.shuffle(self._state, x, axis)
+
+
+def _size(size: Size, out: Any) -> Size:
+    """Return the size of an output for none."""
+    return out.shape if size is None and isinstance(out, Array) else size
 
 
 def _shape(shape: Size, size: Size) -> Size:

@@ -19,15 +19,19 @@ from magmath.arrays.number_list import is_number
 from magmath.arrays.operands import OPERANDS
 from magmath.arrays.output import masked, stored
 from magmath.arrays.traced_scalar import TracedScalar, of_numbers
-from magmath.arrays.ufunc_methods import BinaryFunction, attach_ufunc_methods
-from magmath.core.dtypes import PYTHON_NUMBERS, as_dtype, bool_, side_of_range
+from magmath.arrays.ufunc_methods import (
+    BinaryFunction,
+    UnaryFunction,
+    as_ufunc,
+    attach_ufunc_methods,
+    attach_unary_methods,
+)
+from magmath.core.dtypes import PYTHON_NUMBERS, as_dtype, bool_, int8, side_of_range
 from magmath.core.integers import require_integer
 from magmath.ops import elementwise as e
+from magmath.ops.leaves import constant
 
 _NUMBER_CLASSES = frozenset((*PYTHON_NUMBERS, TracedScalar))
-
-
-UnaryFunction = Callable[..., Array]
 
 
 def _unary(name: str, operation: str | None = None, text: str = "") -> UnaryFunction:
@@ -38,10 +42,10 @@ def _unary(name: str, operation: str | None = None, text: str = "") -> UnaryFunc
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = text or f"Element-wise {name} of x."
-    return function
+    return attach_unary_methods(name, function)
 
 
-def _part(name: str, text: str) -> UnaryFunction:
+def _part(name: str, text: str) -> Callable[..., Array]:
     """Return a function for the parts of complex numbers, which are views, as the attributes."""
     computed = _unary(name, text=text)
 
@@ -170,7 +174,6 @@ log1p = _unary("log1p")
 log2 = _unary("log2")
 negative = _unary("negative")
 real = _part("real", text="The real part of each element.")
-reciprocal = _unary("reciprocal")
 sign = _unary("sign")
 signbit = _unary("signbit", text="True for each element with a minus sign, also -0.0.")
 sin = _unary("sin")
@@ -229,11 +232,29 @@ def polygamma(n: int, x: Array, /) -> Array:
     return multiply(series, (-1.0) ** (order + 1) * float(factorial(order)))
 
 
+@as_ufunc(1)
 @takes_selected
 def logical_not(x: Array, /, out: Any = None, *, where: Any = True) -> Array:
     """Return True where x is false or zero."""
     given = x if is_number(x) else _truth("logical_not", x)
     return _with_options("logical_not", (given,), out, where, None)
+
+
+_inverse = _unary("reciprocal")
+
+
+@as_ufunc(1)
+@takes_selected
+def reciprocal(x: Array, /, out: Any = None, *, where: Any = True, dtype: Any = None) -> Array:
+    """Return 1 / x; of integers that of 1 and -1, and otherwise 0, as NumPy."""
+    if dtype is None and type(x) not in _NUMBER_CLASSES:
+        array = as_array("reciprocal", x)
+        if array.dtype is bool_ or array.dtype.is_integer:
+            node = e.astype(array.node, int8) if array.dtype is bool_ else array.node
+            is_unit = equal(abs(Array(node)), 1)
+            result = Array(e.where(is_unit.node, node, constant(0, node.dtype)))
+            return stored("reciprocal", masked("reciprocal", result, where, out), out)
+    return _inverse(x, out, where=where, dtype=dtype)
 
 
 _rint = _unary("round")
@@ -242,12 +263,14 @@ _rint = _unary("round")
 @takes_selected
 def round(x: Array, /, decimals: int = 0, out: Any = None) -> Array:
     """Return each element rounded to the nearest multiple of 10**-decimals, ties to even."""
-    if decimals == 0:
+    if decimals == 0 and not (isinstance(x, Array) and x.dtype is bool_):
         return _rint(x, out)
     if is_number(x):
         number: Any = np.round(x, decimals)
         return number.item()  # type: ignore[no-any-return]
     array = as_array("round", x)
+    if array.dtype is bool_:
+        return stored("round", floating("round", array), out)
     scale = 10.0 ** builtins.abs(decimals)
     if array.dtype.is_integer:
         if decimals > 0:
@@ -259,6 +282,7 @@ def round(x: Array, /, decimals: int = 0, out: Any = None) -> Array:
     return stored("round", multiply(_rint(divide(array, scale)), scale), out)
 
 
+@as_ufunc(1)
 @takes_selected
 def positive(x: Array, /, out: Any = None) -> Array:
     """Return the elements of x as they are."""

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from zipfile import BadZipFile
+from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
 
 import numpy as np
 
 from magmath.api.creation import DTypeLike, asarray
-from magmath.arrays.array import Array
+from magmath.arrays.array import Array, Operand, as_array
 from magmath.arrays.conversion import LayoutLike
 from magmath.core.dtypes import bfloat16
 from magmath.errors import DataError, DTypeError
@@ -42,14 +42,27 @@ def load_object(file: Any, name: str | None, dtype: DTypeLike, layout: LayoutLik
 def save_object(file: Any, array: Array | Mapping[str, Array]) -> None:
     """Write an array as .npy, or several by name as .npz, to a file object."""
     named = dict(array) if isinstance(array, Mapping) else {"": array}
-    for x in named.values():
-        if x.dtype is bfloat16:
-            raise DTypeError(
-                "save: NumPy's formats have no bfloat16; convert the array with "
-                "mm.astype(x, mm.float32), or give a path that ends in .safetensors"
-            )
-    contents = {name: x.numpy() for name, x in named.items()}
+    contents = {name: _values(x) for name, x in named.items()}
     if isinstance(array, Mapping):
         np.savez(file, **contents)  # type: ignore[arg-type]
     else:
         np.save(file, contents[""], allow_pickle=False)
+
+
+def write_compressed(file: Any, arrays: Mapping[str, Operand]) -> None:
+    """Write arrays to a compressed .npz file, each one fetched when it is written."""
+    with ZipFile(file, "w", ZIP_DEFLATED) as archive:
+        for name, x in arrays.items():
+            values = _values(as_array("savez_compressed", x))
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, values, allow_pickle=False)
+
+
+def _values(x: Array) -> np.ndarray[Any, Any]:
+    """Return the values of an array in a type that NumPy's formats have."""
+    if x.dtype is bfloat16:
+        raise DTypeError(
+            "save: NumPy's formats have no bfloat16; convert the array with "
+            "mm.astype(x, mm.float32), or give a path that ends in .safetensors"
+        )
+    return x.numpy()

@@ -47,7 +47,8 @@ from magmath.arrays.array import Array, as_array, as_arrays, floating
 from magmath.arrays.masked_elements import takes_selected
 from magmath.arrays.number_list import is_number
 from magmath.arrays.operands import promoted_nodes
-from magmath.arrays.output import takes_out
+from magmath.arrays.output import takes_out, takes_two_outs
+from magmath.arrays.ufunc_methods import as_ufunc
 from magmath.core.dtypes import complex128, float64, int32, int64
 from magmath.core.shapes import normalize_axis
 from magmath.errors import DTypeError
@@ -56,30 +57,35 @@ LOG_2 = math.log(2.0)
 DEGREE = math.pi / 180
 
 
+@as_ufunc(1)
 @takes_out
 def deg2rad(x: Any, /) -> Array:
     """Return degrees as radians."""
     return multiply(x, DEGREE)
 
 
+@as_ufunc(1)
 @takes_out
 def rad2deg(x: Any, /) -> Array:
     """Return radians as degrees."""
     return multiply(x, 1 / DEGREE)
 
 
+@as_ufunc(1)
 @takes_out
 def exp2(x: Any, /) -> Array:
     """2 to the power x."""
     return pow(2.0, x if is_number(x) else floating("exp2", x))
 
 
+@as_ufunc(1)
 @takes_out
 def fabs(x: Any, /) -> Array:
     """Return the absolute value as a floating point number."""
     return abs(floating("fabs", x))
 
 
+@as_ufunc(1)
 @takes_out
 def rint(x: Any, /) -> Array:
     """Return the nearest whole number, of two equally near ones the even one, as a floating point
@@ -94,6 +100,7 @@ def _pair(name: str, x1: Any, x2: Any) -> tuple[Array, Array]:
     return a, b
 
 
+@as_ufunc(2)
 @takes_out
 def fmax(x1: Any, x2: Any, /) -> Array:
     """Return the larger of two elements, or the one that is not nan.
@@ -106,6 +113,7 @@ def fmax(x1: Any, x2: Any, /) -> Array:
     return where(logical_or(greater_equal(a, b), isnan(b)), a, b)
 
 
+@as_ufunc(2)
 @takes_out
 def fmin(x1: Any, x2: Any, /) -> Array:
     """Return the smaller of two elements, or the one that is not nan.
@@ -118,11 +126,13 @@ def fmin(x1: Any, x2: Any, /) -> Array:
     return where(logical_or(less_equal(a, b), isnan(b)), a, b)
 
 
+@takes_two_outs(2)
 def divmod(x1: Any, x2: Any, /) -> tuple[Array, Array]:
     """Return the quotient rounded down, and the remainder."""
     return floor_divide(x1, x2), remainder(x1, x2)
 
 
+@as_ufunc(2)
 @takes_out
 def float_power(x1: Any, x2: Any, /) -> Array:
     """Return x1 to the power x2 as float64 or complex128."""
@@ -131,6 +141,7 @@ def float_power(x1: Any, x2: Any, /) -> Array:
     return pow(asarray(x1, dtype=element), asarray(x2, dtype=element))
 
 
+@as_ufunc(2)
 @takes_out
 def heaviside(x1: Any, x2: Any, /) -> Array:
     """0 for negative x1, 1 for positive, x2 at 0."""
@@ -158,6 +169,7 @@ def isposinf(x: Any, /) -> Array:
     return logical_and(isinf(x), less(0, x))
 
 
+@as_ufunc(2)
 @takes_out
 def logaddexp2(x1: Any, x2: Any, /) -> Array:
     """log2(2**x1 + 2**x2)."""
@@ -174,6 +186,7 @@ def sinc(x: Any, /) -> Array:
     return where(equal(x, 0), series, divide(sin(safe), safe))
 
 
+@as_ufunc(1)
 @takes_out
 def spacing(x: Any, /) -> Array:
     """Return the distance from each number to the next one of larger size."""
@@ -183,6 +196,7 @@ def spacing(x: Any, /) -> Array:
     return where(isfinite(x), copysign(distance, x), math.nan)
 
 
+@as_ufunc(2)
 @takes_out
 def ldexp(x1: Any, x2: Any, /) -> Array:
     """Return x1 · 2**x2, for integers or truth values x2."""
@@ -205,6 +219,7 @@ def _scaled(x: Array, power: Array) -> Array:
     return x
 
 
+@takes_two_outs(1)
 def frexp(x: Any, /) -> tuple[Array, Array]:
     """Return a mantissa m with 0.5 ≤ |m| < 1 and an exponent e, with x = m · 2**e."""
     x = floating("frexp", x)
@@ -218,6 +233,7 @@ def frexp(x: Any, /) -> tuple[Array, Array]:
     return where(usable, copysign(mantissa, x), x), astype(where(usable, power, 0), int32)
 
 
+@takes_two_outs(1)
 def modf(x: Any, /) -> tuple[Array, Array]:
     """Return the fractional and the integral part, both with the sign of x."""
     x = floating("modf", x)

@@ -9,6 +9,7 @@ from magmath.api.index_functions import ix_
 from magmath.api.manipulation import broadcast_to, concat, reshape, stack
 from magmath.api.spaced_numbers import linspace
 from magmath.arrays.array import Array, as_arrays
+from magmath.errors import OptionError
 
 
 def _line(part: slice) -> Array:
@@ -48,6 +49,12 @@ class Joined:
 
     def __getitem__(self, key: Any) -> Array:
         given = key if isinstance(key, tuple) else (key,)
+        if isinstance(given[0], str):
+            raise OptionError(
+                f"r_: takes arrays, numbers and slices, was given {given[0]!r} first; write "
+                f"mm.stack((a, b)) for arrays joined along a new axis, mm.concat((a, b), axis) "
+                f"for another one"
+            )
         parts = as_arrays(
             "r_", *[_line(part) if isinstance(part, slice) else part for part in given]
         )

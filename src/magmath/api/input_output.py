@@ -8,14 +8,14 @@ unpickled.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import IO, Any, Final, overload
 
 import numpy as np
 
 from magmath.api.creation import DTypeLike
 from magmath.api.data_types import astype
-from magmath.api.file_objects import load_object, save_object
+from magmath.api.file_objects import load_object, save_object, write_compressed
 from magmath.arrays.array import Array, Operand, as_array
 from magmath.arrays.conversion import LayoutLike, bind_layout, default_layout
 from magmath.core.atomic_replace import atomic_replace
@@ -226,14 +226,43 @@ def savez(path: Path | IO[bytes], /, *arrays: Operand, **named: Operand) -> None
 
     Adds the suffix if it is missing. Raises as `save`.
     """
+    save(_npz_target("savez", path), _named("savez", arrays, named))
+
+
+def savez_compressed(path: Path | IO[bytes], /, *arrays: Operand, **named: Operand) -> None:
+    """Write several arrays to a compressed .npz file; see `savez`.
+
+    The controller fetches and compresses one array at a time.
+    """
+    contents = _named("savez_compressed", arrays, named)
+    target = _npz_target("savez_compressed", path)
+    if not isinstance(target, str):
+        write_compressed(target, contents)
+        return
+    _check_target(target)
+    with atomic_replace(target) as draft, open(draft, "wb") as file:
+        write_compressed(file, contents)
+
+
+def _named(
+    operation: str, arrays: Sequence[Operand], named: Mapping[str, Operand]
+) -> dict[str, Operand]:
+    """Return arrays by name; those without one are numbered."""
     numbered = {f"arr_{i}": array for i, array in enumerate(arrays)}
     twice = sorted(numbered.keys() & named.keys())
     if twice:
-        raise DataError(f"savez: {', '.join(twice)} would be in the file twice; choose other names")
+        raise DataError(
+            f"{operation}: {', '.join(twice)} would be in the file twice; choose other names"
+        )
+    return {**numbered, **named}
+
+
+def _npz_target(operation: str, path: Path | IO[bytes]) -> Any:
+    """Return a file object, or the absolute path with the suffix .npz."""
     if hasattr(path, "write"):
-        return save(path, {**numbered, **named})
-    location = absolute("savez", path)
-    save(location if location.endswith(".npz") else f"{location}.npz", {**numbered, **named})
+        return path
+    location = absolute(operation, path)
+    return location if location.endswith(".npz") else f"{location}.npz"
 
 
 def read_table(

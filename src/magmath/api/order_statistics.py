@@ -26,13 +26,13 @@ from magmath.api.elementwise import (
     subtract,
 )
 from magmath.api.indexing import take, take_along_axis
-from magmath.api.manipulation import broadcast_to, moveaxis, reshape
+from magmath.api.manipulation import broadcast_to, concat, moveaxis, reshape
 from magmath.api.searching import where
 from magmath.api.sorting import argsort, sort
-from magmath.api.statistics import max, min, sum, warn_empty
+from magmath.api.statistics import cumulative_sum, max, min, sum, warn_empty
 from magmath.arrays.array import Array, as_array, floating
 from magmath.arrays.output import stored
-from magmath.core.dtypes import int64
+from magmath.core.dtypes import bool_, float64, int64, uint8
 from magmath.core.shapes import Axis, normalize_axes, normalize_axis, size_of
 from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, RangeError, ShapeError
@@ -49,6 +49,8 @@ CONTINUOUS = {  # position n·q + α + q·(1 - α - β) - 1: Hyndman and Fan (19
 }
 OTHERS = ("lower", "higher", "midpoint", "nearest", "inverted_cdf", "averaged_inverted_cdf",
           "closest_observation")  # fmt: skip
+SELECTING = ("lower", "higher", "nearest", "inverted_cdf", "closest_observation")
+"""The methods that return elements, in their type."""
 
 
 def quantile(
@@ -66,7 +68,8 @@ def quantile(
     nan.
 
     q: a number, or an array whose axes come first in the result; its values are computed. method:
-    the rule for a value between two elements, as in NumPy; `weights` are not supported.
+    the rule for a value between two elements, as in NumPy; weights: numbers of at least 0, in the
+    shape of `a` or along `axis`, for the method "inverted_cdf".
     """
     return stored("quantile", _quantile("quantile", a, q, axis, method, keepdims, weights), out)
 
@@ -169,15 +172,19 @@ def _quantile(
     weights: Any,
     counts_nan: bool = True,
 ) -> Array:
-    if weights is not None:
-        raise OptionError(f"{name}: weights are not supported; repeat elements with mm.repeat")
     parts = _parts(name, q)
     if parts.size and not (parts.min() >= 0 and parts.max() <= 1):
         raise RangeError(
             f"{name}: quantiles are from 0 to 1 (percentiles to 100), was given {q!r}"
             "; divide percentages by 100 for quantiles"
         )
-    x = floating(name, a)
+    x = as_array(name, a)
+    own = x.dtype
+    if own.kind in ("float", "complex") or method not in SELECTING or not x.size:
+        x = floating(name, x)
+        own = x.dtype
+    elif own is bool_:
+        x = astype(x, uint8)
     axes = normalize_axes(name, axis, x.ndim)
     rest = tuple(n for d, n in enumerate(x.shape) if d not in axes)
     if not x.size:
@@ -187,7 +194,11 @@ def _quantile(
         return full((*parts.shape, *kept), math.nan, dtype=x.dtype)
     behind = moveaxis(x, axes, range(x.ndim - len(axes), x.ndim))
     lines = reshape(behind, (*rest, -1))
-    if counts_nan:
+    if weights is not None:
+        given = _weights(name, weights, x, axes, method)
+        behind = moveaxis(given, axes, range(x.ndim - len(axes), x.ndim))
+        values = _at_weighted(lines, reshape(behind, lines.shape), parts.ravel(), counts_nan)
+    elif counts_nan or x.dtype.is_integer:
         values = _at(lines, parts.ravel(), method, name)
     else:
         ordered = sort(lines)
@@ -195,7 +206,45 @@ def _quantile(
         values = _at_counted(ordered, parts.ravel(), counts, method, name)
         values = where(counts == 0, math.nan, values)
     shape = tuple(1 if d in axes else n for d, n in enumerate(x.shape)) if keepdims else rest
-    return reshape(moveaxis(values, -1, 0), (*parts.shape, *shape))
+    return reshape(moveaxis(astype(values, own, copy=False), -1, 0), (*parts.shape, *shape))
+
+
+def _weights(name: str, weights: Any, x: Array, axes: tuple[int, ...], method: str) -> Array:
+    """Return the weights of the elements in the shape of x. Their signs and sums are not tested."""
+    if method != "inverted_cdf":
+        raise OptionError(
+            f'{name}: weights need method="inverted_cdf", was given {method!r}; give that method'
+        )
+    given = astype(as_array(name, weights), float64)
+    if given.shape != x.shape:
+        if len(axes) != 1 or given.shape != (x.shape[axes[0]],):
+            raise ShapeError(
+                f"{name}: weights have the shape of the array, {x.shape}, or the extent of the "
+                f"axis, was given {given.shape}"
+            )
+        extents = [1] * x.ndim
+        extents[axes[0]] = given.size
+        given = broadcast_to(reshape(given, extents), x.shape)
+    return given
+
+
+def _at_weighted(lines: Array, weights: Array, parts: Any, counts_nan: bool) -> Array:
+    """Return the first elements along the last axis up to which the elements have these shares of
+    all weights."""
+    if lines.dtype.is_integer:
+        counts_nan = True
+    elif not counts_nan:
+        weights = where(isnan(lines), 0.0, weights)
+    order = argsort(lines)
+    ordered = take_along_axis(lines, order)
+    sums = cumulative_sum(take_along_axis(weights, order), axis=-1)
+    shares = where(sums == 0, -1.0, sums / sums[..., -1:])  # the part 0 has the first weight
+    n = lines.shape[-1]
+    places = [minimum(sum(shares < part, -1, keepdims=True), n - 1) for part in parts.tolist()]
+    values = take_along_axis(ordered, concat(places, axis=-1))
+    if counts_nan and not lines.dtype.is_integer:
+        values = where(isnan(ordered[..., -1:]), math.nan, values)
+    return values
 
 
 def _at(lines: Array, parts: Any, method: str, name: str) -> Array:
@@ -221,7 +270,7 @@ def _at(lines: Array, parts: Any, method: str, name: str) -> Array:
     if np.any(share):
         upper = _picked(found, needed, above)
         values = _between(values, upper, np.asarray(share, lines.dtype.name))
-    return where(isnan(found[..., -1:]), math.nan, values)
+    return values if lines.dtype.is_integer else where(isnan(found[..., -1:]), math.nan, values)
 
 
 def _picked(found: Array, positions: list[int], wanted: Any) -> Array:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from magmath.api.creation import arange
+from magmath.api.creation import arange, asarray
 from magmath.api.data_types import astype
 from magmath.api.elementwise import floor, round
 from magmath.api.indexing import take
@@ -18,6 +18,7 @@ from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.errors import OptionError, ShapeError
 
 Pair = tuple[Any, Any]
+REFLECTED = ("reflect", "symmetric")
 
 STATISTICS: dict[str, Callable[..., Array]] = {
     "maximum": max, "minimum": min, "mean": mean, "median": median
@@ -29,7 +30,7 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", **options: Any) -> A
 
     mode: "constant" (with `constant_values`), "edge", "linear_ramp" (to `end_values`), "maximum",
     "minimum", "mean" and "median" (of `stat_length` elements at the edge), "reflect" and
-    "symmetric", "wrap", "empty" (zeros).
+    "symmetric" (with `reflect_type` "even", or "odd": 2·edge - reflected), "wrap", "empty" (zeros).
     """
     x = as_array("pad", array)
     widths = _widths(pad_width, x.ndim)
@@ -40,8 +41,9 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", **options: Any) -> A
         "linear_ramp": "end_values",
     }.get(mode)
     given = _pairs(values, options.pop(values, 0), x.ndim) if values else [(0, 0)] * x.ndim
-    if options.pop("reflect_type", "even") != "even":
-        raise OptionError('pad: reflect_type must be "even"; write 2·edge - reflected for "odd"')
+    reflect_type = options.pop("reflect_type", "even") if mode in REFLECTED else "even"
+    if reflect_type not in ("even", "odd"):
+        raise OptionError(f'pad: reflect_type is "even" or "odd", was given {reflect_type!r}')
     if options:
         raise OptionError(
             f"pad: mode {mode!r} has no options {', '.join(options)}"
@@ -56,7 +58,7 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", **options: Any) -> A
             elif mode in STATISTICS:
                 parts = _statistics(x, d, (before, behind), lengths[d], mode)
             else:
-                parts = _copies(x, d, (before, behind), mode)
+                parts = _copies(x, d, (before, behind), mode, reflect_type == "odd")
             x = concat([parts[0], x, parts[1]], d)
     return Array(x.node) if x is array else x
 
@@ -143,7 +145,7 @@ def _statistics(x: Array, d: int, widths: Pair, lengths: Pair, mode: str) -> lis
     return parts
 
 
-def _copies(x: Array, d: int, widths: Pair, mode: str) -> list[Array]:
+def _copies(x: Array, d: int, widths: Pair, mode: str, is_odd: bool) -> list[Array]:
     """Return elements of the array itself, at positions that continue those of the axis."""
     n = x.shape[d]
     before, behind = widths
@@ -152,22 +154,37 @@ def _copies(x: Array, d: int, widths: Pair, mode: str) -> list[Array]:
             f'pad: mode {mode!r} cannot extend axis {d}, which has no elements; use mode="constant"'
         )
     indices = [np.arange(-before, 0), np.arange(n, n + behind)]
-    return [_copied(x, d, index, mode) for index in indices]
+    return [_copied(x, d, index, mode, is_odd) for index in indices]
 
 
-def _copied(x: Array, d: int, index: Any, mode: str) -> Array:
+def _copied(x: Array, d: int, index: Any, mode: str, is_odd: bool) -> Array:
     n = x.shape[d]
     if mode == "edge":
         return _elements(x, d, np.clip(index, 0, n - 1))
     if mode == "wrap":
         return _elements(x, d, index % n)
-    if mode not in ("reflect", "symmetric"):
+    if mode not in REFLECTED:
         raise OptionError(f"pad: mode {mode!r} is not known; mm.pad.__doc__ lists the modes")
     period = 2 * n if mode == "symmetric" else 2 * (n - 1) or 1
     within = index % period
     mirrored = (period - 1 if mode == "symmetric" else period) - within
     source = np.where(within < n, within, mirrored) if n > 1 or mode == "symmetric" else 0 * index
-    return _elements(x, d, source)
+    found = _elements(x, d, source)
+    return _turned(x, d, found, index // period, within >= n) if is_odd and n > 1 else found
+
+
+def _turned(x: Array, d: int, found: Array, periods: Any, is_mirrored: Any) -> Array:
+    """Return reflected elements turned about the edges: each period adds twice the difference of
+    the last and the first element, and mirrored elements are turned about the last one."""
+    column = (-1,) + (1,) * (x.ndim - d - 1)
+
+    def numbers(values: Any) -> Array:
+        return astype(reshape(asarray(values), column), x.dtype)
+
+    first, last = _at(x, d, None, 1), _at(x, d, -1, None)
+    steps = numbers(2 * periods) * (last - first)
+    signs = numbers(np.where(is_mirrored, -1, 1))
+    return signs * found + numbers(2 * is_mirrored) * last + steps
 
 
 def _elements(x: Array, d: int, source: Any) -> Array:

@@ -42,6 +42,12 @@ def __dir__() -> list[str]:
     return __all__
 
 
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
+
+    def __getattr__(name: str) -> NoReturn:
+        raise missing_attribute("module 'magmath.random'", name, hint(RANDOM, name))
+
+
 OWN_STREAMS = 1 << 44
 """The first stream of user generators, which differ from the pool's generator of the same seed."""
 
@@ -216,9 +222,3 @@ def rand(*shape: int) -> Array:
 def randn(*shape: int) -> Array:
     """Return `standard_normal` with the extents as arguments."""
     return normal(size=shape)
-
-
-if not TYPE_CHECKING:  # otherwise type checkers would accept any name
-
-    def __getattr__(name: str) -> NoReturn:
-        raise missing_attribute("module 'magmath.random'", name, hint(RANDOM, name))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import MutableSequence, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,9 +26,13 @@ from magmath.ops import creation
 
 
 def permutation(state: DrawState, x: Any, axis: int) -> Array:
-    """Return 0 … x-1, or the entries of an array along an axis, in random order."""
+    """Return 0 … x-1, or the entries of an array along an axis, in random order; those of a list of
+    texts as an array of NumPy."""
     if isinstance(x, (int, np.integer)):
         return _order(state, int(x), int(x))
+    if (entries := _objects(x)) is not None:
+        order: Any = _order(state, len(entries), len(entries)).numpy()
+        return entries[order]  # type: ignore[no-any-return]
     x = as_array("random.permutation", x)
     axis = normalize_axis("random.permutation", axis, x.ndim)
     return take(x, _order(state, x.shape[axis], x.shape[axis]), axis=axis)
@@ -52,7 +56,11 @@ def permuted(state: DrawState, x: Any, axis: int | None) -> Array:
 
 
 def shuffle(state: DrawState, x: Any, axis: int) -> None:
-    """Bring the entries of an array along an axis into random order, in place."""
+    """Bring the entries of an array along an axis, or those of a list, into random order, in
+    place."""
+    if isinstance(x, MutableSequence):
+        x[:] = [x[i] for i in _order(state, len(x), len(x)).tolist()]
+        return
     if not isinstance(x, Array):
         raise TypeError(
             f"random.shuffle: changes arrays of magmath in place, was given {type(x).__name__}; "
@@ -62,7 +70,11 @@ def shuffle(state: DrawState, x: Any, axis: int) -> None:
 
 
 def choice(state: DrawState, a: Any, size: Size, replace: bool, p: Any, axis: int) -> Array:
-    """Return entries of an array along an axis, or integers below `a`."""
+    """Return entries of an array along an axis, or integers below `a`; entries of a list of texts
+    as an array of NumPy, or a text."""
+    if (entries := _objects(a)) is not None:
+        positions: Any = choice(state, len(entries), size, replace, p, 0).numpy()
+        return entries[positions]  # type: ignore[no-any-return]
     values = None if isinstance(a, (int, np.integer)) else asarray(a)
     if values is not None:
         axis = normalize_axis("random.choice", axis, values.ndim)
@@ -95,6 +107,17 @@ def choice(state: DrawState, a: Any, size: Size, replace: bool, p: Any, axis: in
         order = argsort(log(p) + noise, descending=True)
         positions = reshape(order[:count], shape)
     return positions if values is None else take(values, positions, axis=axis)
+
+
+def _objects(values: Any) -> np.ndarray[Any, Any] | None:
+    """Return a list of texts or other objects, which the workers cannot store, as an array of
+    NumPy; None for numbers."""
+    if isinstance(values, (list, tuple)):
+        if all(hasattr(x, "__float__") or isinstance(x, (list, tuple, complex)) for x in values):
+            return None
+        values = np.asarray(values)
+    is_foreign = isinstance(values, np.ndarray) and values.dtype.kind not in "biufc"
+    return values if is_foreign and values.ndim else None
 
 
 def _probabilities(p: Any, extent: int) -> Array:

@@ -47,6 +47,7 @@ from magmath.arrays.views import (
     ComplexPart,
     Permuted,
     Reshaped,
+    as_memory,
     base_of,
     link,
     prepare_shared_write,
@@ -94,6 +95,8 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
     Attributes: `shape`, `dtype`, `ndim`, `size`, `layout` (evaluates), `T`, `mT`, `device`,
     and NumPy's `real`, `imag`, `nbytes`, `itemsize`, `flat` and the methods in `methods.py`.
     Values are immutable; `a += b` makes `a` a handle on another value, of the same shape and type.
+    A 0-d array is a number, as NumPy's scalars are: `a += b` binds the name to another array. Only
+    views, variables and those that creation functions make (`views.as_memory`) are updated.
     """
 
     __slots__ = ()
@@ -178,7 +181,14 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         return int(self._scalar("index", references))
 
     def __format__(self, specification: str) -> str:
-        return format(self.item(), specification) if specification else str(self)
+        if not specification:
+            return str(self)
+        if self.size != 1:
+            raise ScalarError(
+                f"format: {specification!r} is for one number, this array has shape {self.shape}; "
+                f"write f'{{x[0]:{specification}}}', or round all of them: mm.round(x, 2)"
+            )
+        return format(self.item(), specification)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         return call_ufunc(ufunc, method, inputs, options)
@@ -238,6 +248,10 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
     def tobytes(self) -> bytes:
         """Return the values as bytes, in C order."""
         return self.numpy().tobytes()
+
+    def tofile(self, fid: Any, sep: str = "", format: str = "%s") -> None:
+        """Write the values, fetched to this process, as bytes or text to a file, as NumPy does."""
+        self.numpy().tofile(fid, sep, format)
 
     @property
     def itemsize(self) -> int:
@@ -458,6 +472,8 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         node = self._combined(operation, other)
         if not isinstance(node, Node):
             return node  # type: ignore[no-any-return]
+        if not self._node.shape and self.view_of is None and not self.is_variable:
+            return Array(node)  # a number, which binds the name to another one
         return self._updated(self._in_own_type(node))
 
     def _combined(self, operation: str, other: Any) -> Any:
@@ -471,9 +487,10 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
             ):
                 return self._compared_to_non_number(operation == "not_equal")
             return NotImplemented
-        if operation == "power" and type(other) is int and other == 2 and self.dtype is not bool_:
+        if operation == "power" and type(other) is int and other == 2:
             square = e.OPERATIONS["square"]  # rounded exactly
-            return elementwise(square, (self._node,), user_line(BINARY_FRAMES))
+            node = e.astype(self._node, int8) if self.dtype is bool_ else self._node
+            return elementwise(square, (node,), user_line(BINARY_FRAMES))
         return combined(operation, promoted_nodes(operation, self, other), user_line(BINARY_FRAMES))
 
     def _reflected(self, operation: str, other: Any) -> Array:
@@ -515,10 +532,12 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
 
 
 def copy_of(array: Array, layout: Layout | None = None) -> Array:
-    """Return a new array with the same values and its own memory, in `layout` if one is given."""
-    return redistributed(
+    """Return a new array with the same values and its own memory, in `layout` if one is given; of a
+    number another number."""
+    made = redistributed(
         Array(apply(e.ASTYPE, array.node, dtype=array.dtype, line=user_line())), layout
     )
+    return made if array.view_of is None else as_memory(made)
 
 
 def rearranged(array: Array, step: ViewStep) -> Array:

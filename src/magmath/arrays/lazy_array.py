@@ -128,6 +128,13 @@ class LazyArray(ArrayHandle):
         """The extent of each dimension."""
         return self._node.shape
 
+    @shape.setter
+    def shape(self, shape: Any) -> None:
+        """Raise AttributeError: an array keeps its shape."""
+        raise AttributeError(
+            f"x.shape = {shape}: an array keeps its shape; write x = x.reshape({shape})"
+        )
+
     @property
     def dtype(self) -> DType:
         """The element type."""

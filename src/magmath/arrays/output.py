@@ -100,3 +100,35 @@ def takes_out(function: Callable[..., Array]) -> Callable[..., Array]:
         return stored(function.__name__, masked(function.__name__, array, where, out), out)
 
     return with_options
+
+
+def takes_two_outs(operands: int) -> Callable[[Callable[..., Any]], Any]:
+    """Return the decorator of a function with two results that accepts `out` and `where`.
+
+    Arrays for the results may follow the operands, or be the tuple `out`, as in NumPy.
+    """
+
+    def decorated(function: Callable[..., tuple[Array, Array]]) -> Any:
+        name: str = function.__name__
+
+        @wraps(function)
+        def with_options(*given: Any, out: Any = None, where: Any = True) -> tuple[Array, Array]:
+            outs = tuple(given[operands:]) or out or ()
+            if not isinstance(outs, tuple) or len(outs) > 2:
+                raise TypeError(f"{name}: out is a tuple of two arrays, was given {out!r}")
+            first, second = (*outs, None, None)[:2]
+            results = function(*given[:operands])
+            if first is None and second is None and where is True:
+                return results
+            arrays = [as_array(name, x) for x in results]
+            pairs = zip(arrays, (first, second), strict=True)
+            masked_results = [(masked(name, x, where, one), one) for x, one in pairs]
+            one, other = [stored(name, x, target) for x, target in masked_results]
+            return one, other
+
+        described: Any = with_options
+        described.nin, described.nout, described.nargs = operands, 2, operands + 2
+        described.identity = None
+        return described
+
+    return decorated

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, TypeVar, final
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from magmath.ops import elementwise as e
 from magmath.ops.linalg import matrix_algebra
 from magmath.ops.manipulation import permute, reshape
 from magmath.ops.sums import broadcast_to
+
+AnyArray = TypeVar("AnyArray", bound=LazyArray)
 
 
 @final
@@ -152,9 +154,19 @@ def _view_of(array: LazyArray) -> ArrayView:
     return array.view_of
 
 
+def as_memory(array: AnyArray) -> AnyArray:
+    """Return an array; without dimensions it becomes one that updates in place change, not a
+    number, which they replace: NumPy's creation functions make such arrays."""
+    if array.view_of is None and not array.shape:
+        ElementStorage(array)
+    return array
+
+
 def link(base: LazyArray, view: LazyArray, step: ViewStep) -> None:
-    """Record that `view` is cut from `base` by a step."""
+    """Record that `view` is cut from `base` by a step; a number shares nothing."""
     own = base.view_of
+    if own is None and not base.shape and not base.is_variable:
+        return
     if own is None:
         ElementStorage(base).add(view, (step,))
     else:
@@ -181,7 +193,7 @@ def prepare_shared_write(written: LazyArray) -> Callable[[], None] | None:
         raise _read_only(written.shape)
     arrays = view.storage.arrays()
     if len(arrays) == 1:
-        if view.is_contiguous:  # otherwise `reshape` must know that NumPy would copy
+        if view.is_contiguous and written.shape:  # `reshape` must know that NumPy would copy
             written.view_of = None
         return None
     base = view.storage.base_of(arrays)

@@ -28,11 +28,15 @@ from magmath.ops.creation import full
 from magmath.ops.elementwise import conj, where
 from magmath.ops.gradient_results import INDEPENDENT
 from magmath.ops.leaves import constant
-from magmath.ops.predication import BRANCH_RESULT, branch, branch_result
+from magmath.ops.predication import BRANCH, BRANCH_RESULT, branch, branch_result
 from magmath.ops.recomputation import CHECKPOINT, recompute
 from magmath.ops.sums import sum_to
+from magmath.ops.while_loops import WHILE
 
 CotangentKey = TypeVar("CotangentKey", Node, int)
+
+_OF_SEVERAL_VALUES = (SCAN, WHILE, BRANCH)
+"""Operations whose nodes stand for several values of any types."""
 
 
 @paused_gc()
@@ -448,11 +452,22 @@ def _ancestors(node: Node) -> set[Node]:
 def _depending_on(
     order: Sequence[Node], sources: Sequence[Node], closed: Collection[Node]
 ) -> set[Node]:
-    useful = set(sources)
+    """Return the nodes through which cotangents pass from the last nodes to the sources."""
+    useful = {source for source in sources if _has_derivatives(source)}
     for node in order:
-        if node not in closed and any(source in useful for source in node.inputs):
+        if (
+            node not in closed
+            and any(source in useful for source in node.inputs)
+            and _has_derivatives(node)
+        ):
             useful.add(node)
     return useful
+
+
+def _has_derivatives(node: Node) -> bool:
+    """Return False for integers and truth values, which are constant between their steps."""
+    kind = node.dtype.kind
+    return kind == "float" or kind == "complex" or node.operation in _OF_SEVERAL_VALUES
 
 
 def _gradient_of(cotangent: Node | None, source: Node) -> Node:

@@ -244,7 +244,19 @@ OPTIMIZERS: Final[Mapping[str, str]] = {
 }
 """Names that are missing in `mm.optim`."""
 
+_GENERATOR = "mm.random.default_rng(seed), whose sequence is magmath's own"
+
 RANDOM: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        ("RandomState", "BitGenerator", "PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"),
+        _GENERATOR,
+    ),
+    **dict.fromkeys(
+        ("get_bit_generator", "set_bit_generator", "mtrand"),
+        "mm.random.seed(seed) to restart the sequence, or mm.random.default_rng(seed) for another",
+    ),
+    "random_integers": "mm.random.randint(low, high + 1)",
+    "tomaxint": "mm.random.integers(0, 2**63 - 1)",
     "categorical": "mm.random.choice(n, size, p=p), or for scores "
     "mm.argmax(scores + mm.random.gumbel(size=scores.shape), axis=-1)",
     "bernoulli": "mm.random.uniform(size=p.shape) < p, or mm.random.binomial(1, p)",

@@ -28,7 +28,6 @@ EXCLUDED = {
     "mintypecode": "types have names, such as mm.float32; see mm.result_type",
     "nested_iters": _PYTHON,
     "require": _MEMORY,
-    "savez_compressed": "mm.savez writes the same format without compression",
     "setbufsize": _BUILD,
     "seterrcall": "workers report no floating point errors; test with mm.isfinite(x)",
     "show_config": _BUILD,
@@ -39,7 +38,7 @@ EXCLUDED = {
 """Public functions of NumPy without a counterpart."""
 
 EXCLUDED_OBJECTS = {
-    **dict.fromkeys(("vectorize", "nditer", "flatiter", "ndenumerate"), _PYTHON),
+    **dict.fromkeys(("nditer", "flatiter", "ndenumerate"), _PYTHON),
     **dict.fromkeys(("matrix",), _MATRIX),
     **dict.fromkeys(("datetime64", "timedelta64", "busdaycalendar"), _DATES),
     **dict.fromkeys(
@@ -59,7 +58,7 @@ EXCLUDED_OBJECTS = {
     "ufunc": "functions such as mm.add have reduce, accumulate, outer and at",
     **dict.fromkeys(
         ("testing", "exceptions", "typing", "ctypeslib", "f2py", "ScalarType", "typecodes",
-         "sctypeDict", "little_endian", "dtypes", "True_", "False_"),
+         "sctypeDict", "little_endian", "dtypes"),
         "it does not concern arrays of magmath; import it from numpy",
     ),
 }  # fmt: skip
@@ -72,7 +71,6 @@ EXCLUDED_METHODS = {
     ),
     **dict.fromkeys(("dump", "dumps"), "write pickle.dumps(x)"),
     "resize": "an array keeps its shape; write x = mm.resize(x, shape)",
-    "tofile": "write mm.save(path, x)",
     "view": "write x.reshape(shape)",
 }  # fmt: skip
 """Attributes of NumPy's arrays without a counterpart."""

@@ -274,7 +274,7 @@ class EagerArrays:
         assert signature is not None
         if operation is GRADIENT:
             values = operands[0].copy()
-        elif operation.lower_to is None:
+        elif operation.lower_to is None or self._kernels.has_function(node):
             values = self._kernels.value_of(node, operands)
         else:
             lowered = self._known(expand(Graph((node,))).outputs[0], attempt or _Attempt())

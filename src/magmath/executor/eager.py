@@ -89,6 +89,12 @@ class EagerKernels:
             raise
         return out
 
+    def has_function(self, node: Node) -> bool:
+        """Return True if NumPy's function computes a node."""
+        signature = node.signature
+        step = (signature.eager_step if signature is not None else None) or _prepared(node)
+        return step.function is not None
+
     def value_by_numpy(
         self, signature: Signature, operands: Sequence[np.ndarray[Any, Any]]
     ) -> np.ndarray[Any, Any] | None:

@@ -393,7 +393,7 @@ class Operation:
     elementwise       computes each element from the corresponding elements of its operands
     is_leaf           gets its value from a run: an input, a variable or a scalar
     lower_to          node → the same in simpler operations, by which the passes replace it; such a
-                      record exists for its gradient and has no kernel
+                      record exists for its gradient and has no kernel, but perhaps NumPy's code
     numpy_ufunc       NumPy's function of the same meaning, if it is faster for short arrays
     numpy_function    node → NumPy's code for the operation, a function of whole operands and of the
                       result that is faster than the kernel for short arrays, or None

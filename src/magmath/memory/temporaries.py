@@ -18,7 +18,7 @@ MIN_SHARED: Final = 64 << 10
 """Programs whose temporaries take fewer bytes have blocks of their own, at fixed addresses."""
 
 
-class Owner(Protocol):
+class MemoryOwner(Protocol):
     """A program with a block of its own."""
 
     def free_idle_memory(self) -> None:
@@ -40,7 +40,7 @@ class Temporaries:
     def __init__(self, heap: Heap, least: int = MIN_SHARED) -> None:
         self._heap = heap
         self.least = least
-        self.owners: dict[Owner, None] = {}
+        self.owners: dict[MemoryOwner, None] = {}
         self.block = heap.allocate(0)
         heap.reclaimers.append(self._free_idle_memory)
 
@@ -56,7 +56,7 @@ class Temporaries:
             self.block = self._allocated(before)
             raise
 
-    def take(self, nbytes: int, owner: Owner) -> Block:
+    def take(self, nbytes: int, owner: MemoryOwner) -> Block:
         """Return a block that the caller owns: this one, if it has a fitting size."""
         taken = self.block
         if nbytes <= taken.nbytes <= 2 * nbytes:

@@ -10,20 +10,20 @@ from magmath.errors import OptionError
 from magmath.train.history import EpochRecord
 from magmath.train.reporter import Reporter
 
-Owner = TypeVar("Owner", contravariant=True)
+TrainerType = TypeVar("TrainerType", contravariant=True)
 
 
-class Listener(Generic[Owner]):
-    """Receives the events of a trainer of the class `Owner`; the methods of this class do
+class Listener(Generic[TrainerType]):
+    """Receives the events of a trainer of the class `TrainerType`; the methods of this class do
     nothing."""
 
-    def on_train_begin(self, trainer: Owner, epochs: int, steps: int) -> None:
+    def on_train_begin(self, trainer: TrainerType, epochs: int, steps: int) -> None:
         """`fit` begins to train for `epochs` epochs of `steps` steps each."""
 
-    def on_epoch_begin(self, trainer: Owner, epoch: int) -> None:
+    def on_epoch_begin(self, trainer: TrainerType, epoch: int) -> None:
         """An epoch begins; `epoch` counts all epochs of this trainer, from 0."""
 
-    def on_step_end(self, trainer: Owner, done: int, loss: float, speed: float) -> None:
+    def on_step_end(self, trainer: TrainerType, done: int, loss: float, speed: float) -> None:
         """`done` steps of this epoch are complete; `loss` is that of the last one, `speed` the
         number of samples per second.
 
@@ -34,11 +34,11 @@ class Listener(Generic[Owner]):
         and calls the method after some steps each.
         """
 
-    def on_epoch_end(self, trainer: Owner, record: EpochRecord) -> None:
+    def on_epoch_end(self, trainer: TrainerType, record: EpochRecord) -> None:
         """An epoch has ended, validation included. `trainer.stop()` makes it the last
         one."""
 
-    def on_train_end(self, trainer: Owner, finished: bool) -> None:
+    def on_train_end(self, trainer: TrainerType, finished: bool) -> None:
         """`fit` ends; `finished` is False if an exception, such as Ctrl-C, ended it."""
 
     def state_dict(self) -> dict[str, Any]:

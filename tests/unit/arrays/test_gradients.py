@@ -179,6 +179,30 @@ def test_gradients_through_loops() -> None:
     check(mm.grad(mm.sum(y * x), y), x.numpy())
 
 
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda x: mm.astype(x, mm.int32) * 1.0, [0, 0, 0]),
+        (lambda x: mm.astype(x, mm.bool) * 1.0, [0, 0, 0]),
+        (lambda x: mm.astype(x, mm.int8) * x, [1, 2, 3]),
+        (lambda x: mm.where(x > 2, mm.astype(x, mm.int16), 0) * 2.0, [0, 0, 0]),
+        (lambda x: mm.remat(lambda y: mm.astype(y, mm.int8))(x) * x, [1, 2, 3]),
+        (lambda x: mm.cond(x[0] > 0, lambda y: mm.astype(y, mm.int8) * 1.0, lambda y: y, x), 0),
+        (lambda x: mm.scan(_summed, mm.asarray(2, dtype=mm.int8), x)[1], [2, 3, 5]),
+        (lambda x: mm.scan(_summed, mm.asarray(2, dtype=mm.int8), x)[0] * 1.0, [0, 0, 0]),
+    ],
+)
+def test_integers_have_no_gradients(function: Callable[[Any], Any], expected: Any) -> None:
+    slope = mm.grad(lambda x: mm.sum(function(x)))
+    x = mm.asarray([1.5, 2.5, 3.5])
+    for found in slope(x), mm.compile(slope)(x), mm.vmap(slope)(mm.stack([x, x]))[1]:
+        check(found, np.broadcast_to(expected, 3).astype(np.float32))
+
+
+def _summed(total: Any, x: Any) -> Any:
+    return total + mm.astype(x, mm.int8), x * total
+
+
 def test_gradients_through_compiled_functions() -> None:
     x, w = mm.asarray([1.0, 2.0, 3.0]), mm.variable("w", [2.0, 0.5, 1.0])
     function = mm.compile(lambda z, k: (z * w * k, z + 1))

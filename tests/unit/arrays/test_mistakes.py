@@ -37,7 +37,7 @@ def _minimized_by_array(x: mm.Array) -> object:
     return mm.optim.GradientDescent(0.1).minimize(mm.sum(x), [x])  # type: ignore[list-item]
 
 
-ACCEPTING = ("savez", "can_cast", "savetxt", "isscalar", "loadtxt", "genfromtxt", "fromfile",
+ACCEPTING = ("savez", "savez_compressed", "can_cast", "savetxt", "isscalar", "loadtxt", "genfromtxt", "fromfile",
              "fromiter", "frombuffer", "fromstring", "einsum_path", "may_share_memory",
              "shares_memory")  # fmt: skip
 """Functions that take texts or any objects, or leave what they are given to NumPy."""

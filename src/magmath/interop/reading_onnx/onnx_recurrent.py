@@ -100,7 +100,7 @@ def _rnn(
     call: OnnxCall, r: mm.Array, bias: mm.Array, peepholes: Any, direction: int
 ) -> RecurrentStep:
     names = call.get("activations") or ["Tanh"]
-    functions = {"Tanh": mm.tanh, "Relu": mm.relu, "Sigmoid": mm.sigmoid}
+    functions: dict[str, Any] = {"Tanh": mm.tanh, "Relu": mm.relu, "Sigmoid": mm.sigmoid}
     name = names[direction % len(names)].capitalize()
     if name not in functions:
         raise call.unsupported(f"with the activation {name} is not available; use Tanh or Relu")

@@ -361,10 +361,15 @@ def not_definite(order: int) -> LinAlgError:
 
 def _check_pivots(name: str, singular: bool) -> None:
     if singular:
-        raise LinAlgError(
-            f"{name}: the matrix is singular: a pivot is exactly zero"
-            "; solve in the sense of least squares with mm.linalg.lstsq or pinv"
-        )
+        raise singular_matrix(name)
+
+
+def singular_matrix(name: str) -> LinAlgError:
+    """Return the error for a system without a unique solution."""
+    return LinAlgError(
+        f"{name}: the matrix is singular: a pivot is exactly zero"
+        "; solve in the sense of least squares with mm.linalg.lstsq or pinv"
+    )
 
 
 def check_diagonal(name: str, triangles: Tensor) -> None:

@@ -7,7 +7,7 @@ solution and its gradient, is computed once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,6 +65,21 @@ def _solve_reference(a: Any, b: Any, *, transpose: bool) -> Any:
     return np.linalg.solve(np.swapaxes(a, -1, -2) if transpose else a, b)
 
 
+def _numpy_solve(node: Node) -> Callable[..., object]:
+    """Return LAPACK's solution of small systems, by NumPy."""
+    transposed = node.attributes["transpose"]
+
+    def solve_into(a: Any, b: Any, out: Any) -> None:
+        try:
+            out[...] = np.linalg.solve(np.swapaxes(a, -1, -2) if transposed else a, b)
+        except np.linalg.LinAlgError:
+            from magmath.kernels.linalg.lapack import singular_matrix
+
+            raise singular_matrix("solve") from None
+
+    return solve_into
+
+
 SOLVE = Operation(
     name="solve",
     infer=_solve_infer,
@@ -75,6 +90,7 @@ SOLVE = Operation(
     native=None,
     reference=_solve_reference,
     flops=lambda node: 0.0,
+    numpy_function=_numpy_solve,
     lower_to=lambda node: lu_solve(
         lu(node.inputs[0]), node.inputs[1], transpose=node.attributes["transpose"]
     ),

@@ -1,0 +1,90 @@
+"""`vectorize`: NumPy's class that applies a Python function of numbers to each element of arrays.
+
+A function that computes with its arguments only is traced once, and the workers apply it to all
+elements, as by `vmap`. Any other one is called for each element, on a copy in this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, final
+
+import numpy as np
+
+from magmath.api.creation import asarray
+from magmath.arrays.array import Array, as_array
+from magmath.arrays.tree import flatten, unflatten
+from magmath.core.dtypes import as_dtype
+from magmath.core.shapes import broadcast
+from magmath.graph import Node
+from magmath.ops.elementwise import astype
+from magmath.ops.manipulation import reshape
+from magmath.ops.sums import broadcast_to
+from magmath.transform.vmap import vmap
+
+
+@final
+class vectorize:
+    """A function of arrays, made of a function of numbers, with the parameters of NumPy's class.
+
+    With `signature`, `excluded` or keywords, the function is called by NumPy, on copies.
+    """
+
+    def __init__(
+        self,
+        pyfunc: Callable[..., Any],
+        otypes: Any = None,
+        doc: str | None = None,
+        excluded: Iterable[Any] | None = None,
+        cache: bool = False,
+        signature: str | None = None,
+    ) -> None:
+        self.pyfunc, self.signature = pyfunc, signature
+        self._types = None if otypes is None else [as_dtype(one) for one in otypes]
+        self._excluded = set(excluded or ())
+        names = None if self._types is None else [np.dtype(one.name) for one in self._types]
+        self._of_numpy = np.vectorize(pyfunc, names, doc, self._excluded, cache, signature)
+        self.__doc__ = doc or getattr(pyfunc, "__doc__", None)
+        self.__name__ = getattr(pyfunc, "__name__", "vectorize")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the results of the function for all elements of the arguments, which broadcast."""
+        plain = args and not (kwargs or self._excluded or self.signature)
+        found = self._traced(args) if plain else None
+        return self._called(args, kwargs) if found is None else found
+
+    def _traced(self, args: tuple[Any, ...]) -> Any:
+        """Return the results computed by the workers, None if the function has to be called with
+        numbers."""
+        arrays = [as_array("vectorize", x).node for x in args]
+        shape = broadcast("vectorize", *[x.shape for x in arrays])
+        flat = [Array(_flat(x, shape)) for x in arrays]
+        if not flat[0].size:
+            return None
+        try:
+            results = vmap(self.pyfunc)(*flat)
+        except Exception:  # of any class: the function is not made for arrays
+            return None
+        leaves, tree = flatten(results)
+        if any(not isinstance(x, Array) or x.shape != (flat[0].size,) for x in leaves):
+            return None
+        types = self._types or [x.dtype for x in leaves]
+        if len(types) != len(leaves):
+            return None
+        shaped = [
+            Array(astype(reshape(x.node, shape), dtype))
+            for x, dtype in zip(leaves, types, strict=True)
+        ]
+        return unflatten(tree, shaped)
+
+    def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        given = [x.numpy() if isinstance(x, Array) else x for x in args]
+        named = {name: x.numpy() if isinstance(x, Array) else x for name, x in kwargs.items()}
+        results = self._of_numpy(*given, **named)
+        return tuple(map(asarray, results)) if isinstance(results, tuple) else asarray(results)
+
+
+def _flat(x: Node, shape: tuple[int, ...]) -> Node:
+    """Return the elements of an array, broadcast to a shape, in one dimension."""
+    wide = broadcast_to(x, shape)
+    return reshape(wide, (wide.size,))

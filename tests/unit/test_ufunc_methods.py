@@ -1,0 +1,179 @@
+"""The methods and attributes of universal functions against NumPy's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import magmath as mm
+from engines import current
+
+KINDS = [("inline", 1), ("shared", 2)]
+BOTH = [
+    "add", "multiply", "maximum", "minimum", "logaddexp", "logaddexp2", "hypot", "fmax", "fmin",
+    "subtract", "divide", "logical_and", "logical_or", "logical_xor",
+]  # fmt: skip
+INTEGERS = ["bitwise_and", "bitwise_or", "bitwise_xor", "gcd", "lcm", "floor_divide", "remainder"]
+UNARY = ["negative", "square", "sqrt", "exp2", "positive", "fabs", "reciprocal"]
+TWO_RESULTS = ["divmod", "frexp", "modf"]
+
+
+@pytest.fixture(autouse=True)
+def default_type() -> Iterator[None]:
+    mm.set_default_dtype(mm.float64)
+    yield
+    mm.set_default_dtype(mm.float32)
+
+
+@st.composite
+def arrays(draw: st.DrawFn, name: str, least: int = 0) -> Any:
+    shape = draw(st.lists(st.integers(least, 6), min_size=1, max_size=3))
+    random = numpy.random.default_rng(draw(st.integers(0, 1000)))
+    if name in INTEGERS or draw(st.booleans()):
+        return random.integers(1, 9, shape).astype(draw(st.sampled_from(["int64", "uint8"])))
+    return random.uniform(0.5, 2, shape)
+
+
+def check(found: Any, expected: Any) -> None:
+    assert found.dtype == numpy.asarray(expected).dtype
+    assert found.shape == numpy.shape(expected)
+    numpy.testing.assert_allclose(found.numpy(), expected, rtol=1e-10)
+
+
+few = settings(max_examples=5, deadline=None)
+
+
+@pytest.mark.parametrize("name", BOTH + INTEGERS)
+@pytest.mark.parametrize(("kind", "workers"), KINDS)
+@few
+@given(data=st.data())
+def test_segments(name: str, kind: str, workers: int, data: st.DataObject) -> None:
+    x = data.draw(arrays(name, 1))
+    axis = data.draw(st.integers(-x.ndim, x.ndim - 1))
+    starts = data.draw(st.lists(st.integers(0, x.shape[axis] - 1), min_size=1, max_size=8))
+    if not _is_taken(name, x):
+        return
+    expected = getattr(numpy, name).reduceat(x, starts, axis)
+    with current(kind, workers):
+        check(getattr(mm, name).reduceat(mm.asarray(x), starts, axis), expected)
+
+
+@pytest.mark.parametrize("name", BOTH + INTEGERS)
+@few
+@given(data=st.data())
+def test_reductions(name: str, data: st.DataObject) -> None:
+    x = data.draw(arrays(name))
+    axis = data.draw(st.integers(-x.ndim, x.ndim - 1))
+    options: dict[str, Any] = {"keepdims": data.draw(st.booleans())}
+    if data.draw(st.booleans()):
+        options["initial"] = data.draw(st.integers(1, 3))
+    if data.draw(st.booleans()):
+        options["where"] = numpy.random.default_rng(1).random(x.shape) < 0.6
+    if not _is_taken(name, x):
+        return
+    with current("inline"):
+        given = mm.asarray(x)
+        _alike(name, "reduce", x, given, (axis,), options)
+        _alike(name, "accumulate", x, given, (axis,), {})
+
+
+def _is_taken(name: str, x: Any) -> bool:
+    """Narrow integers become float16 in NumPy, and do not overflow."""
+    floating = ("logaddexp", "logaddexp2", "hypot", "divide")
+    return not (name in (*floating, "lcm") and x.dtype == numpy.uint8)
+
+
+def _alike(name: str, method: str, x: Any, given: Any, arguments: Any, options: Any) -> None:
+    try:
+        expected = getattr(getattr(numpy, name), method)(x, *arguments, **options)
+    except (ValueError, TypeError):
+        with pytest.raises((ValueError, TypeError)):
+            getattr(getattr(mm, name), method)(given, *arguments, **options).evaluated()
+        return
+    check(getattr(getattr(mm, name), method)(given, *arguments, **options), expected)
+
+
+@pytest.mark.parametrize("name", BOTH + INTEGERS)
+@pytest.mark.parametrize(("kind", "workers"), KINDS)
+@few
+@given(data=st.data())
+def test_updates_at_positions(name: str, kind: str, workers: int, data: st.DataObject) -> None:
+    x = data.draw(arrays(name, 1))
+    if x.dtype.kind != "f" and name not in ("add", "multiply", "maximum", "subtract", *INTEGERS):
+        x = x.astype(float)  # the type must not change
+    key = data.draw(st.lists(st.integers(0, x.shape[0] - 1), max_size=8))
+    index: Any = numpy.asarray(key, dtype=int)
+    if x.ndim > 1 and data.draw(st.booleans()):
+        index = index, slice(None, None, -1)
+    values = numpy.random.default_rng(len(key)).integers(1, 3, x[index].shape).astype(x.dtype)
+    expected = x.copy()
+    getattr(numpy, name).at(expected, index, values)
+    with current(kind, workers):
+        found = mm.asarray(x, copy=True)
+        getattr(mm, name).at(found, index, values)
+        check(found, expected)
+
+
+@pytest.mark.parametrize("name", UNARY)
+@pytest.mark.parametrize("index", [[0, 2], [1, 1, 0], [2, 2, 2], (slice(None), [0, 0])])
+def test_functions_of_one_operand_at_positions(name: str, index: Any) -> None:
+    x = numpy.random.default_rng(0).uniform(0.5, 2, (3, 4))
+    expected = x.copy()
+    getattr(numpy, name).at(expected, index)
+    with current("inline"):
+        found = mm.asarray(x)
+        getattr(mm, name).at(found, index)
+        check(found, expected)
+
+
+@pytest.mark.parametrize("name", BOTH + INTEGERS + UNARY + TWO_RESULTS)
+def test_attributes(name: str) -> None:
+    for attribute in ("nin", "nout", "nargs"):
+        assert getattr(getattr(mm, name), attribute) == getattr(getattr(numpy, name), attribute)
+    if name not in ("logaddexp2",):
+        assert getattr(mm, name).identity == getattr(numpy, name).identity
+
+
+@pytest.mark.parametrize("name", TWO_RESULTS)
+def test_two_results_are_stored(name: str) -> None:
+    x = numpy.asarray([1.5, -2.25, 7.0])
+    given = (x, numpy.asarray([2.0, 3.0, -4.0])) if name == "divmod" else (x,)
+    second = numpy.int32 if name == "frexp" else numpy.float64
+    mask = numpy.asarray([True, False, True])
+    for options in {}, {"where": mask}:
+        wanted = numpy.full(3, 9.0), numpy.full(3, 9, dtype=second)
+        getattr(numpy, name)(*given, out=wanted, **options)
+        with current("inline"):
+            outs = mm.full(3, 9.0), mm.full(3, 9, dtype=second)
+            getattr(mm, name)(*map(mm.asarray, given), out=outs, **options)
+            others = mm.full(3, 9.0), mm.full(3, 9, dtype=second)
+            getattr(mm, name)(*map(mm.asarray, given), *others, **options)
+            for found, again, expected in zip(outs, others, wanted, strict=True):
+                check(found, expected)
+                check(again, expected)
+
+
+def test_positions_out_of_range_are_refused() -> None:
+    with current("inline"):
+        for starts in [3], [-1]:
+            with pytest.raises(IndexError, match=r"add\.reduceat: an index is out of range"):
+                mm.add.reduceat(mm.ones(3), starts)
+        with pytest.raises(ValueError, match=r"reduceat: indices are 1-D integers"):
+            mm.add.reduceat(mm.ones(3), [0.5])
+
+
+def test_sums_of_segments_have_gradients() -> None:
+    with current("inline"):
+        x = mm.asarray([1.0, 2.0, 3.0, 4.0])
+        total = lambda x: mm.sum(mm.multiply.reduceat(x, [0, 2, 1]) ** 2)  # noqa: E731
+        step = 1e-6
+        slopes = [
+            float(total(x + step * mm.eye(4)[i]) - total(x - step * mm.eye(4)[i])) / (2 * step)
+            for i in range(4)
+        ]
+        numpy.testing.assert_allclose(mm.grad(total)(x), slopes, rtol=1e-4)
