@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial, reduce
+from functools import cache, partial, reduce
 from itertools import pairwise
 from typing import Any, final
 
@@ -23,8 +23,9 @@ from magmath.engine import session
 from magmath.graph import Graph, Node
 from magmath.layout import Layout, even_cuts
 from magmath.ops.redistribute import redistribute
-from magmath.parallel.layer_layouts import parameter_layout, state_layout
+from magmath.parallel.layer_layouts import WHOLE, parameter_layout, state_layout
 from magmath.parallel.strategy import Forward, LayoutChoice, Strategy, Training
+from magmath.parallel.unit_axes import DIVIDING_OPTIONS, LayerAxes
 from magmath.passes.environment import Environment
 from magmath.transform.traced_function import assign_all, trace_function
 
@@ -83,21 +84,25 @@ class Averaging(Strategy):
 
         Buffers are replicated; states of other shapes than their parameter keep their layouts.
         """
+        trace = cache(trace)
         layers, seconds = self.options(training, environment, trace)
         if environment.workers == 1:
             layers = dict.fromkeys(layers, "data")
+        axes = LayerAxes(training, trace)
         owner_of = {id(v): owner for owner, v in training.named_parameters()}
         layouts: dict[Variable, Layout] = {}
         for owner, v in training.named_parameters():
-            layouts[v] = parameter_layout(layers[owner], v.shape, environment)
+            own = axes.of(v) if layers[owner] in DIVIDING_OPTIONS else WHOLE
+            layouts[v] = parameter_layout(layers[owner], v.shape, environment, own)
         for _, v in training.module.named_buffers():
             layouts[v] = environment.whole(v.shape, shared=True)
         for entry in training.variable_states():
             parameter, *states = entry.variables()
             option = layers[owner_of[id(parameter)]]
+            own = axes.of(parameter) if option in DIVIDING_OPTIONS else WHOLE
             for v in states:
                 alike = v.shape == parameter.shape
-                layouts[v] = state_layout(option, v.shape, environment) if alike else v.layout
+                layouts[v] = state_layout(option, v.shape, environment, own) if alike else v.layout
         return LayoutChoice(
             layouts | dict(self.own_layouts(training, environment)), layers, seconds
         )

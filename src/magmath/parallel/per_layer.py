@@ -1,4 +1,4 @@
-"""Strategies that choose the division of each layer: by samples, by columns, or by rows."""
+"""Strategies that choose the division of each layer: by samples, by units, or by inputs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from magmath.graph import Graph, Node
 from magmath.layout import Layout
 from magmath.optim.states import VariableStates
 from magmath.parallel.averaging import Averaging
-from magmath.parallel.layer_layouts import COMPARED_OPTIONS, SPLIT_DIMENSION, layer_options
+from magmath.parallel.layer_layouts import COMPARED_OPTIONS, layer_options
 from magmath.parallel.strategy import Training
+from magmath.parallel.unit_axes import LayerAxes
 from magmath.passes.environment import Environment
 from magmath.passes.parameter_layouts import choose_options
 
@@ -74,10 +75,13 @@ class PerLayer(Averaging):
 class ModelParallel(PerLayer):
     """Split the parameters of every layer, and exchange activations instead of gradients.
 
-    split        "columns": each worker computes some units of a layer; "rows": some summands of all
+    split        "columns": each worker computes some units (output channels) of a layer; "rows":
+                 some summands of all, from its share of the inputs (input channels)
     accumulate   the number of parts of a batch whose gradients are added
 
-    Layers with fewer units than workers are replicated. Raises MagmathError if all layers are.
+    Layers with fewer units, or inputs, than workers are replicated, which the history reports as
+    "data"; so are those that have no such axis, such as convolutions in groups. Raises MagmathError
+    if all layers are.
     """
 
     def __init__(self, split: str = "columns", *, accumulate: int = 1) -> None:
@@ -96,13 +100,17 @@ class ModelParallel(PerLayer):
         self, training: Training, environment: Environment, trace: Callable[[], Graph]
     ) -> tuple[Mapping[str, str], Mapping[str, float]]:
         option, workers = _SPLITS[self.split], environment.workers
-        if not any(_units(training, layer, option) >= workers for layer in training.layers):
-            most = max(_units(training, layer, option) for layer in training.layers)
+        if workers == 1:
+            return dict.fromkeys(training.layers, "data"), {}
+        axes = LayerAxes(training, trace)
+        found = {layer: axes.possible(layer, option, workers) for layer in training.layers}
+        if option not in found.values():
+            most = max(axes.units(layer, option) for layer in training.layers)
             raise MagmathError(
                 f"ModelParallel: {workers} workers divide the {self.split} of layers, but no layer "
                 f"has more than {most}; use fewer workers, or DataParallel"
             )
-        return dict.fromkeys(training.layers, option), {}
+        return found, {}
 
 
 _SPLITS = {"columns": "model", "rows": "rows"}
@@ -110,14 +118,15 @@ _SPLITS = {"columns": "model", "rows": "rows"}
 
 @final
 class Hybrid(PerLayer):
-    """Choose an option for each layer: "data", "model" (columns) or "rows".
+    """Choose an option for each layer: "data", "model" (units) or "rows" (inputs).
 
     layers       options by the path of a layer, such as {"features.*": "data", "classifier.*":
                  "model"}; * matches any characters, and the first pattern that matches is used. A
                  layer that no pattern matches has the option "data"
     accumulate   the number of parts of a batch whose gradients are added
 
-    Raises OptionError for a pattern without a layer, and if a layer has fewer units than workers.
+    Raises OptionError for a pattern without a layer, and if a layer has fewer units or inputs than
+    workers.
     Source: Krizhevsky (2014), One weird trick for parallelizing convolutional neural networks.
     """
 
@@ -146,11 +155,12 @@ class Hybrid(PerLayer):
                     f"{', '.join(paths)}"
                 )
         found = {path: self._option(path) for path in paths}
+        workers, axes = environment.workers, LayerAxes(training, trace)
         for path, option in found.items():
-            units = _units(training, path, option) if option != "data" else environment.workers
-            if units < environment.workers:
+            if workers > 1 and axes.possible(path, option, workers) != option:
+                units = axes.units(path, option)
                 raise OptionError(
-                    f"Hybrid: layer {path!r} has {units} units for {environment.workers} workers "
+                    f"Hybrid: layer {path!r} has {units} units for {workers} workers "
                     f"with the option {option!r}; choose the option 'data' for it, or fewer workers"
                 )
         return found, {}
@@ -186,15 +196,10 @@ class Auto(PerLayer):
         states_of: dict[str, list[VariableStates]] = {}
         for parameter, entry in zip(training.parameters, training.variable_states(), strict=True):
             states_of.setdefault(owner_of[id(parameter)], []).append(entry)
-        found = choose_options(trace(), layer_options(states_of, environment), environment)
+        found = choose_options(
+            trace(), layer_options(states_of, LayerAxes(training, trace), environment), environment
+        )
         return every | dict(zip(states_of, found.options, strict=True)), dict(found.seconds)
-
-
-def _units(training: Training, layer: str, option: str) -> int:
-    """Return the length of the dimension of a layer's parameters that an option splits."""
-    dim = SPLIT_DIMENSION[option]
-    shapes = [v.shape for owner, v in training.named_parameters() if owner == layer]
-    return max([shape[dim] for shape in shapes if len(shape) > (option == "rows")], default=0)
 
 
 def _differing(settings: Mapping[str, tuple[Any, Any]]) -> dict[str, Any]:
