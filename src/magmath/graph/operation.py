@@ -382,6 +382,7 @@ class Operation:
                       order, and is overwritten there
     overwrites_first  is its first operand with a part overwritten: may be computed in its storage
     elementwise       computes each element from the corresponding elements of its operands
+    additive          is the sum of its operands: pending sums may be added before they are reduced
     leaf              gets its value from a run: an input, a variable or a parameter
     lower_to          node → the same in simpler operations, by which the passes replace it; such a
                       record exists for its gradient and has no kernel
@@ -423,6 +424,7 @@ class Operation:
     grows_operand: bool = False
     overwrites_first: bool = False
     elementwise: bool = False
+    additive: bool = False
     leaf: bool = False
     lower_to: Callable[[Node], Node] | None = None
     numpy_ufunc: NumpyUfunc | None = None

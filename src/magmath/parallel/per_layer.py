@@ -7,13 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, final
 
+from magmath.api.statistics import sum
 from magmath.arrays.array import Array
 from magmath.arrays.variable import Variable
+from magmath.arrays.variable_map import VariableMap
+from magmath.engine import session
 from magmath.errors import MagmathError, OptionError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
 from magmath.optim.states import VariableStates
 from magmath.parallel.averaging import Averaging
+from magmath.parallel.gradient_messages import divided_batch, parts_of
 from magmath.parallel.layer_layouts import COMPARED_OPTIONS, layer_options
 from magmath.parallel.strategy import Training
 from magmath.parallel.unit_axes import LayerAxes
@@ -23,6 +27,10 @@ from magmath.passes.parameter_layouts import choose_options
 
 class PerLayer(Averaging):
     """The base class of strategies that have an option for each layer and no other state."""
+
+    def __init__(self, accumulate: int) -> None:
+        super().__init__(accumulate)
+        self._is_whole: VariableMap[bool] = VariableMap()
 
     @final
     def copies(self, training: Training) -> Mapping[Node, Node]:
@@ -42,13 +50,30 @@ class PerLayer(Averaging):
     ) -> Mapping[Variable, Layout]:
         return {}
 
-    @final
     def share(self, x: Array) -> Array:
-        return x
+        """Return the samples; divided over the workers if a batch has several parts, since the
+        planner might divide small parts otherwise."""
+        return x if self.accumulate == 1 else divided_batch(x, session.engine().environment)
+
+    @final
+    def note_layouts(self, training: Training, layouts: Mapping[Variable, Layout]) -> bool:
+        """Note which parameters every worker has whole: the parts of a batch make an array of the
+        workers' summands of their gradients, which is reduced when it is complete."""
+        for v in training.parameters:
+            whole = v in layouts and layouts[v].is_replicated and layouts[v].mesh.size > 1
+            self._is_whole[v] = whole and self.accumulate > 1
+        return any(self._is_whole[v] for v in training.parameters)
+
+    @final
+    def summand(self, parameter: Variable, gradient: Array) -> Array:
+        if not self._is_whole.find(parameter):
+            return gradient
+        return parts_of(gradient, session.engine().environment)
 
     @final
     def exchange(self, training: Training, gradients: Sequence[Array]) -> Sequence[Array]:
-        return gradients
+        pairs = zip(training.parameters, gradients, strict=True)
+        return [sum(x, axis=0) if self._is_whole.find(v) else x for v, x in pairs]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PerLayer) and repr(other) == repr(self)
