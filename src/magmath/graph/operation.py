@@ -391,6 +391,7 @@ class Operation:
     is_view           its result may be stored in the memory of its first operand, as a view
     is_move           its elements are those of its first operand, maybe in another layout
     elementwise       computes each element from the corresponding elements of its operands
+    additive          is the sum of its operands: pending sums may be added before they are reduced
     is_leaf           gets its value from a run: an input, a variable or a scalar
     lower_to          node → the same in simpler operations, by which the passes replace it; such a
                       record exists for its gradient and has no kernel, but perhaps NumPy's code
@@ -434,6 +435,7 @@ class Operation:
     is_view: bool = False
     is_move: bool = False
     elementwise: bool = False
+    additive: bool = False
     is_leaf: bool = False
     lower_to: Callable[[Node], Node] | None = None
     numpy_ufunc: NumpyUfunc | None = None

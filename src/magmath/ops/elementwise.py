@@ -134,6 +134,7 @@ def _row(
         flops=flops_per_element(flops),
         same_bits=bits,
         elementwise=True,
+        additive=name == "add",
         numpy_ufunc=NumpyUfunc(
             _into(reference), _most_by_numpy(flops), name in VECTORIZED, of_integers
         )

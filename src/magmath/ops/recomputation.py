@@ -4,7 +4,8 @@
 recomputed; only `autodiff` reads them, and the passes replace the node by the value. The gradient
 contains the function again, applied to `recompute` of its inputs: the same arrays as nodes that
 equal no others, so that the second computation is not merged with the first. The recomputation
-starts after the cotangent that needs it is known.
+starts after the cotangent that needs it is known. In the same way a part of a batch starts after
+the gradients of the part before it.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ def checkpoint(value: Node, recomputed: tuple[Node, ...], kept: tuple[Node, ...]
     return apply(CHECKPOINT, value, *recomputed, *kept, recomputed=len(recomputed))
 
 
-def _recompute_infer(x: Node, after: Node) -> tuple[Shape, DType]:
+def _recompute_infer(x: Node, *after: Node) -> tuple[Shape, DType]:
     return x.shape, x.dtype
 
 
 def _recompute_vjp(node: Node, cotangent: Node) -> Gradients:
-    return cotangent, None
+    return cotangent, *[None] * (len(node.inputs) - 1)
 
 
 def _recompute_kernel(call: KernelCall) -> ReadyCall:
@@ -52,22 +53,23 @@ RECOMPUTE = Operation(  # a view of x if the passes see the whole graph; `after`
     name="recompute",
     infer=_recompute_infer,
     axes=lambda node: (
-        f"{LETTERS[: node.ndim]},{whole_letters(node.inputs[1].ndim)}->{LETTERS[: node.ndim]}"
+        ",".join([LETTERS[: node.ndim], *[whole_letters(x.ndim) for x in node.inputs[1:]]])
+        + f"->{LETTERS[: node.ndim]}"
     ),
     reduction=None,
     vjp=_recompute_vjp,
     kernel=_recompute_kernel,
     native=None,
-    reference=lambda x, after: x,
+    reference=lambda x, *after: x,
     flops=lambda node: 0.0,
     is_view=True,
     is_move=True,
 )
 
 
-def recompute(x: Node, after: Node) -> Node:
-    """Return x as an input of a recomputation that starts after `after` is known."""
-    return apply(RECOMPUTE, x, after)
+def recompute(x: Node, *after: Node) -> Node:
+    """Return x as an input of a computation that starts after all of `after` are known."""
+    return apply(RECOMPUTE, x, *after)
 
 
 OPERATIONS = {record.name: record for record in (CHECKPOINT, RECOMPUTE)}

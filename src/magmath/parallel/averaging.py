@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial, reduce
+from functools import cache, partial, reduce
 from itertools import pairwise
 from typing import Any, final
 
@@ -21,11 +21,14 @@ from magmath.arrays.variable import Variable
 from magmath.autodiff import is_independent
 from magmath.core.integers import require_integer
 from magmath.engine import session
-from magmath.graph import Graph, Node
+from magmath.graph import Graph, Node, applied
 from magmath.layout import Layout, even_cuts
+from magmath.ops.recomputation import recompute
 from magmath.ops.redistribute import redistribute
-from magmath.parallel.layer_layouts import parameter_layout, state_layout
+from magmath.ops.slicing import slice_along
+from magmath.parallel.layer_layouts import WHOLE, parameter_layout, state_layout
 from magmath.parallel.strategy import Forward, LayoutChoice, Strategy, Training
+from magmath.parallel.unit_axes import DIVIDING_OPTIONS, LayerAxes
 from magmath.passes.environment import Environment
 from magmath.transform.traced_function import assign_all, trace_function
 
@@ -33,8 +36,10 @@ from magmath.transform.traced_function import assign_all, trace_function
 class Averaging(Strategy):
     """The base class of strategies with one copy of the parameters.
 
-    accumulate   the number of consecutive parts into which a batch is cut (at most its samples).
-                 Their gradients are added, weighted by their samples
+    accumulate   the number of consecutive parts into which a batch is cut, at most half of its
+                 samples: each part has two or more, for running statistics. Their gradients are
+                 added, weighted by their samples, and exchanged once. A part starts after the
+                 gradients of the one before, so only one needs memory for its activations
 
     A derived class defines the abstract methods below, and `label`, `prepare` and `state`
     (`Strategy`).
@@ -67,9 +72,19 @@ class Averaging(Strategy):
     def share(self, x: Array) -> Array:
         """Return an array of samples of which every worker has its share."""
 
+    def summand(self, parameter: Variable, gradient: Array) -> Array:
+        """Return the gradient of a part of a batch in the form in which parts are added."""
+        return gradient
+
+    def note_layouts(self, training: Training, layouts: Mapping[Variable, Layout]) -> bool:
+        """Note the layouts that were chosen for the parameters; none before the choice. Return True
+        if steps that are traced from now on differ from those before."""
+        return False
+
     @abstractmethod
     def exchange(self, training: Training, gradients: Sequence[Array]) -> Sequence[Array]:
-        """Return the gradients by which the parameters are updated, from those of the workers."""
+        """Return the gradients by which the parameters are updated, from the sums of what `summand`
+        returns."""
 
     def note_update(self, training: Training) -> None:
         """Assign variables of the strategy that depend on the updated parameters."""
@@ -84,23 +99,31 @@ class Averaging(Strategy):
 
         Buffers are replicated; states of other shapes than their parameter keep their layouts.
         """
+        trace = cache(trace)
+        self.note_layouts(training, {})
         layers, seconds = self.options(training, environment, trace)
         if environment.workers == 1:
             layers = dict.fromkeys(layers, "data")
+        axes = LayerAxes(training, trace)
         owner_of = {id(v): owner for owner, v in training.named_parameters()}
         layouts: dict[Variable, Layout] = {}
         for owner, v in training.named_parameters():
-            layouts[v] = parameter_layout(layers[owner], v.shape, environment)
+            own = axes.of(v) if layers[owner] in DIVIDING_OPTIONS else WHOLE
+            layouts[v] = parameter_layout(layers[owner], v.shape, environment, own)
         for _, v in training.module.named_buffers():
             layouts[v] = environment.whole(v.shape, shared=True)
         for entry in training.variable_states():
             parameter, *states = entry.variables()
             option = layers[owner_of[id(parameter)]]
+            own = axes.of(parameter) if option in DIVIDING_OPTIONS else WHOLE
             for v in states:
                 alike = v.shape == parameter.shape
-                layouts[v] = state_layout(option, v.shape, environment) if alike else v.layout
+                layouts[v] = state_layout(option, v.shape, environment, own) if alike else v.layout
         return LayoutChoice(
-            layouts | dict(self.own_layouts(training, environment)), layers, seconds
+            layouts | dict(self.own_layouts(training, environment)),
+            layers,
+            seconds,
+            changes_step=self.note_layouts(training, layouts),
         )
 
     # the step ---------------------------------------------------------------------------------
@@ -131,21 +154,26 @@ class Averaging(Strategy):
         """Return the loss, the outputs and the gradients of a batch, computed part by part."""
         leaves, tree = flatten(batch)
         samples = leaves[0].shape[0]
-        cuts = even_cuts(samples, min(self.accumulate, samples))
-        losses, results, gradients = [], [], []
+        cuts = even_cuts(samples, max(1, min(self.accumulate, samples // 2)))
+        losses, results = [], []
+        gradients: list[Array] = []
         for start, stop in pairwise(cuts):
-            part = leaves if len(cuts) == 2 else [x[start:stop] for x in leaves]
-            part = [self.share(x) for x in part]
+            part = [self.share(x) for x in leaves]
+            if len(cuts) > 2:
+                part = [self.share(_rows(x, start, stop)) for x in leaves]
+                part = [_after(x, gradients) for x in part]
             loss, outputs = forward(unflatten(tree, part))
-            weight = (stop - start) / samples
-            found = [loss, *training.gradients(loss)]
-            scaled = found if len(cuts) == 2 else [x * weight for x in found]
-            losses.append(scaled[0])
-            gradients.append(scaled[1:])
+            if len(cuts) > 2:
+                loss = loss * ((stop - start) / samples)
+            scaled = zip(training.parameters, training.scaled_gradients(loss), strict=True)
+            found = [self.summand(v, gradient) for v, gradient in scaled]
+            pairs = zip(gradients, found, strict=True) if gradients else ()
+            gradients = [a + b for a, b in pairs] or found
+            losses.append(loss)
             results.append(flatten(outputs))
         joined = [_joined(parts) for parts in zip(*[leaves for leaves, _ in results], strict=True)]
         outputs = unflatten(results[0][1], joined)
-        return _sum(losses), outputs, [_sum(parts) for parts in zip(*gradients, strict=True)]
+        return reduce(add, losses), outputs, training.unscaled(gradients)
 
     # what other strategies need -----------------------------------------------------------------
 
@@ -169,9 +197,21 @@ def whole_copies(training: Training) -> dict[Node, Node]:
     return {x: copy for x, copy in copies.items() if copy is not x}
 
 
-def _sum(parts: Sequence[Array]) -> Array:
-    """Return the sum of arrays, added in order."""
-    return reduce(add, parts)
+def _rows(x: Array, start: int, stop: int) -> Array:
+    """Return some samples of a batch. Of samples that are taken by their numbers, these alone are
+    taken, so that no worker receives others."""
+    node = x.node
+    if node.name == "take" and node.attributes["at"] == 0 and node.attributes["axes"] == (0,):
+        source, numbers = node.inputs
+        if numbers.ndim == 1:
+            rows = slice_along(numbers, 0, start, stop)
+            return Array(applied(node.operation, (source, rows), node.line, node.attributes))
+    return x[start:stop]
+
+
+def _after(x: Array, others: Sequence[Array]) -> Array:
+    """Return an array that is read after the others have been computed."""
+    return Array(recompute(x.node, *[other.node for other in others]))
 
 
 def _joined(parts: Sequence[Array]) -> Array:

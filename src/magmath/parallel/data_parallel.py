@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import final
+from typing import Any, final
 
 from magmath.api.creation import variable, zeros
 from magmath.api.manipulation import reshape
@@ -105,6 +105,11 @@ class DataParallel(Averaging):
     def share(self, x: Array) -> Array:
         return x if self._is_planned else divided_batch(x, session.engine().environment)
 
+    def summand(self, parameter: Variable, gradient: Array) -> Array:
+        """Return the parts of a gradient that the workers have, which move only when all parts of
+        the batch are added."""
+        return gradient if self._is_planned else parts_of(gradient, session.engine().environment)
+
     # layouts and variables --------------------------------------------------------------------
 
     def copies(self, training: Training) -> Mapping[Node, Node]:
@@ -135,6 +140,25 @@ class DataParallel(Averaging):
             if v in self._residuals
         }
 
+    def fitted_state(
+        self, training: Training, saved: Mapping[str, Any], prefix: str
+    ) -> Mapping[str, Any]:
+        """Return the saved residuals for the current number of workers.
+
+        Their sum over the workers is what has not been sent: rows of workers that are no more are
+        added to others, and new workers begin with 0.
+        """
+        own = {prefix + name: v for name, v in self.state(training).items()}
+        found = dict(saved)
+        for name, value in saved.items():
+            v = own.get(name)
+            if v is not None and value.ndim == 2 and value.shape[1] == v.shape[1]:
+                rows = value.new_zeros(v.shape)
+                for i in range(v.shape[0]):
+                    rows[i] = value[i :: v.shape[0]].sum(0)
+                found[name] = rows
+        return found
+
     def own_layouts(
         self, training: Training, environment: Environment
     ) -> Mapping[Variable, Layout]:
@@ -153,17 +177,16 @@ class DataParallel(Averaging):
             return gradients
         scale = training.loss_scale if self.messages == "float16" else None
         if scale is not None:  # against underflow in the messages too
-            gradients = [scale.scaled(gradient) for gradient in gradients]
+            gradients = [scale.scaled(parts) for parts in gradients]
         pairs = zip(training.parameters, gradients, strict=True)
-        found = [self._exchanged(v, gradient, environment) for v, gradient in pairs]
+        found = [self._exchanged(v, parts, environment) for v, parts in pairs]
         return found if scale is None else scale.unscaled(found)
 
-    def _exchanged(self, v: Variable, gradient: Array, environment: Environment) -> Array:
-        parts = parts_of(gradient, environment)
+    def _exchanged(self, v: Variable, parts: Array, environment: Environment) -> Array:
         if self.messages == ONE_BIT:
             return self._by_bits(v, parts)
-        dtype = _message_type(self.messages, gradient.dtype)
-        if dtype is gradient.dtype and self.exchange_name in ("allreduce", "sharded"):
+        dtype = _message_type(self.messages, parts.dtype)
+        if dtype is parts.dtype and self.exchange_name in ("allreduce", "sharded"):
             return sum(parts, axis=0)  # pending again: one exchange for all parts of the batch
         if (
             self.exchange_name in ALGORITHMS

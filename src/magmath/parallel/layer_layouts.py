@@ -3,8 +3,8 @@
 | option | parameters | optimizer states |
 |---|---|---|
 | data | on every worker; one copy per host if memory is shared | like the parameters |
-| model | split by columns | like the parameters |
-| rows | split by rows | like the parameters |
+| model | split along the axis of units | like the parameters |
+| rows | split along the axis of inputs | like the parameters |
 | sharded | as `data` with shared memory; otherwise each worker stores its chunk | chunks |
 | server | on the first worker | on the first worker |
 
@@ -18,32 +18,38 @@ from collections.abc import Mapping, Sequence
 from magmath.graph import Shape
 from magmath.layout import Layout
 from magmath.optim.states import VariableStates
+from magmath.parallel.unit_axes import LayerAxes, ParameterAxes
 from magmath.passes.environment import Environment
 from magmath.passes.parameter_layouts import LayerOptions
 
 COMPARED_OPTIONS = ("data", "model", "rows")
 """The options that planning by cost compares."""
-SPLIT_DIMENSION = {"model": -1, "rows": 0}
+WHOLE = ParameterAxes()
 
 
-def parameter_layout(option: str, shape: Shape, environment: Environment) -> Layout:
+def parameter_layout(
+    option: str, shape: Shape, environment: Environment, axes: ParameterAxes = WHOLE
+) -> Layout:
     """Return the layout of a parameter under an option.
 
-    A split by columns also splits the bias; a split by rows replicates it.
+    A split of the units also splits the bias; a split of the inputs replicates it.
     """
     if option == "server":
         return Layout.whole(shape, environment.first_worker)
     if option == "sharded" and not environment.shares_memory:
         return state_layout(option, shape, environment)
-    if option not in SPLIT_DIMENSION or len(shape) < (2 if option == "rows" else 1):
+    dim = axes.dimension(option)
+    if dim is None:
         return environment.whole(shape, shared=True)
-    return _split(shape, SPLIT_DIMENSION[option] % len(shape), environment)
+    return _split(shape, dim, environment)
 
 
-def state_layout(option: str, shape: Shape, environment: Environment) -> Layout:
+def state_layout(
+    option: str, shape: Shape, environment: Environment, axes: ParameterAxes = WHOLE
+) -> Layout:
     """Return the layout of an optimizer state of a parameter's shape under an option."""
     if option != "sharded":
-        return parameter_layout(option, shape, environment)
+        return parameter_layout(option, shape, environment, axes)
     long = (d for d, extent in enumerate(shape) if extent >= environment.workers)
     return _split(shape, next(long, 0), environment) if shape else environment.whole(shape)
 
@@ -57,17 +63,26 @@ def _split(shape: Shape, dim: int, environment: Environment) -> Layout:
 
 
 def layer_options(
-    layers: Mapping[str, Sequence[VariableStates]], environment: Environment
+    layers: Mapping[str, Sequence[VariableStates]], axes: LayerAxes, environment: Environment
 ) -> list[LayerOptions]:
     """Return the parameters of each layer with their optimizer states, under every option."""
-    return [_options_of(layer, environment) for layer in layers.values()]
+    return [_options_of(name, layer, axes, environment) for name, layer in layers.items()]
 
 
-def _options_of(layer: Sequence[VariableStates], environment: Environment) -> LayerOptions:
-    pairs = [(v, entry) for entry in layer for v in entry.variables()]
-    alike = [v for v, entry in pairs if v.shape == entry.shape]
+def _options_of(
+    name: str, layer: Sequence[VariableStates], axes: LayerAxes, environment: Environment
+) -> LayerOptions:
+    alike = []
+    for entry in layer:
+        parameter, *states = entry.variables()
+        own = axes.of(parameter)
+        alike += [(v, own) for v in (parameter, *states) if v.shape == entry.shape]
     options = {
-        name: tuple([parameter_layout(name, v.shape, environment) for v in alike])
-        for name in COMPARED_OPTIONS
-    }
-    return LayerOptions(tuple([v.leaf for v in alike]), options)
+        option: tuple([
+            parameter_layout(axes.possible(name, option, environment.workers), v.shape, environment,
+                             own)
+            for v, own in alike
+        ])
+        for option in COMPARED_OPTIONS
+    }  # fmt: skip
+    return LayerOptions(tuple([v.leaf for v, _ in alike]), options)

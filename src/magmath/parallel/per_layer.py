@@ -1,4 +1,4 @@
-"""Strategies that choose the division of each layer: by samples, by columns, or by rows."""
+"""Strategies that choose the division of each layer: by samples, by units, or by inputs."""
 
 from __future__ import annotations
 
@@ -7,21 +7,30 @@ from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, final
 
+from magmath.api.statistics import sum
 from magmath.arrays.array import Array
 from magmath.arrays.variable import Variable
+from magmath.arrays.variable_map import VariableMap
+from magmath.engine import session
 from magmath.errors import MagmathError, OptionError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
 from magmath.optim.states import VariableStates
 from magmath.parallel.averaging import Averaging
-from magmath.parallel.layer_layouts import COMPARED_OPTIONS, SPLIT_DIMENSION, layer_options
+from magmath.parallel.gradient_messages import divided_batch, parts_of
+from magmath.parallel.layer_layouts import COMPARED_OPTIONS, layer_options
 from magmath.parallel.strategy import Training
+from magmath.parallel.unit_axes import LayerAxes
 from magmath.passes.environment import Environment
 from magmath.passes.parameter_layouts import choose_options
 
 
 class PerLayer(Averaging):
     """The base class of strategies that have an option for each layer and no other state."""
+
+    def __init__(self, accumulate: int) -> None:
+        super().__init__(accumulate)
+        self._is_whole: VariableMap[bool] = VariableMap()
 
     @final
     def copies(self, training: Training) -> Mapping[Node, Node]:
@@ -41,13 +50,30 @@ class PerLayer(Averaging):
     ) -> Mapping[Variable, Layout]:
         return {}
 
-    @final
     def share(self, x: Array) -> Array:
-        return x
+        """Return the samples; divided over the workers if a batch has several parts, since the
+        planner might divide small parts otherwise."""
+        return x if self.accumulate == 1 else divided_batch(x, session.engine().environment)
+
+    @final
+    def note_layouts(self, training: Training, layouts: Mapping[Variable, Layout]) -> bool:
+        """Note which parameters every worker has whole: the parts of a batch make an array of the
+        workers' summands of their gradients, which is reduced when it is complete."""
+        for v in training.parameters:
+            whole = v in layouts and layouts[v].is_replicated and layouts[v].mesh.size > 1
+            self._is_whole[v] = whole and self.accumulate > 1
+        return any(self._is_whole[v] for v in training.parameters)
+
+    @final
+    def summand(self, parameter: Variable, gradient: Array) -> Array:
+        if not self._is_whole.find(parameter):
+            return gradient
+        return parts_of(gradient, session.engine().environment)
 
     @final
     def exchange(self, training: Training, gradients: Sequence[Array]) -> Sequence[Array]:
-        return gradients
+        pairs = zip(training.parameters, gradients, strict=True)
+        return [sum(x, axis=0) if self._is_whole.find(v) else x for v, x in pairs]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PerLayer) and repr(other) == repr(self)
@@ -74,10 +100,13 @@ class PerLayer(Averaging):
 class ModelParallel(PerLayer):
     """Split the parameters of every layer, and exchange activations instead of gradients.
 
-    split        "columns": each worker computes some units of a layer; "rows": some summands of all
+    split        "columns": each worker computes some units (output channels) of a layer; "rows":
+                 some summands of all, from its share of the inputs (input channels)
     accumulate   the number of parts of a batch whose gradients are added
 
-    Layers with fewer units than workers are replicated. Raises MagmathError if all layers are.
+    Layers with fewer units, or inputs, than workers are replicated, which the history reports as
+    "data"; so are those that have no such axis, such as convolutions in groups. Raises MagmathError
+    if all layers are.
     """
 
     def __init__(self, split: str = "columns", *, accumulate: int = 1) -> None:
@@ -96,13 +125,17 @@ class ModelParallel(PerLayer):
         self, training: Training, environment: Environment, trace: Callable[[], Graph]
     ) -> tuple[Mapping[str, str], Mapping[str, float]]:
         option, workers = _SPLITS[self.split], environment.workers
-        if not any(_units(training, layer, option) >= workers for layer in training.layers):
-            max_parts = max(_units(training, layer, option) for layer in training.layers)
+        if workers == 1:
+            return dict.fromkeys(training.layers, "data"), {}
+        axes = LayerAxes(training, trace)
+        found = {layer: axes.possible(layer, option, workers) for layer in training.layers}
+        if option not in found.values():
+            max_parts = max(axes.units(layer, option) for layer in training.layers)
             raise MagmathError(
                 f"ModelParallel: {workers} workers divide the {self.split} of layers, but no layer "
                 f"has more than {max_parts}; use fewer workers, or DataParallel"
             )
-        return dict.fromkeys(training.layers, option), {}
+        return found, {}
 
 
 _SPLITS = {"columns": "model", "rows": "rows"}
@@ -110,14 +143,15 @@ _SPLITS = {"columns": "model", "rows": "rows"}
 
 @final
 class Hybrid(PerLayer):
-    """Choose an option for each layer: "data", "model" (columns) or "rows".
+    """Choose an option for each layer: "data", "model" (units) or "rows" (inputs).
 
     layers       options by the path of a layer, such as {"features.*": "data", "classifier.*":
                  "model"}; * matches any characters, and the first pattern that matches is used. A
                  layer that no pattern matches has the option "data"
     accumulate   the number of parts of a batch whose gradients are added
 
-    Raises OptionError for a pattern without a layer, and if a layer has fewer units than workers.
+    Raises OptionError for a pattern without a layer, and if a layer has fewer units or inputs than
+    workers.
     Source: Krizhevsky (2014), One weird trick for parallelizing convolutional neural networks.
     """
 
@@ -146,11 +180,12 @@ class Hybrid(PerLayer):
                     f"{', '.join(paths)}"
                 )
         found = {path: self._option(path) for path in paths}
+        workers, axes = environment.workers, LayerAxes(training, trace)
         for path, option in found.items():
-            units = _units(training, path, option) if option != "data" else environment.workers
-            if units < environment.workers:
+            if workers > 1 and axes.possible(path, option, workers) != option:
+                units = axes.units(path, option)
                 raise OptionError(
-                    f"Hybrid: layer {path!r} has {units} units for {environment.workers} workers "
+                    f"Hybrid: layer {path!r} has {units} units for {workers} workers "
                     f"with the option {option!r}; choose the option 'data' for it, or fewer workers"
                 )
         return found, {}
@@ -186,15 +221,10 @@ class Auto(PerLayer):
         states_of: dict[str, list[VariableStates]] = {}
         for parameter, entry in zip(training.parameters, training.variable_states(), strict=True):
             states_of.setdefault(owner_of[id(parameter)], []).append(entry)
-        found = choose_options(trace(), layer_options(states_of, environment), environment)
+        found = choose_options(
+            trace(), layer_options(states_of, LayerAxes(training, trace), environment), environment
+        )
         return every | dict(zip(states_of, found.options, strict=True)), dict(found.seconds)
-
-
-def _units(training: Training, layer: str, option: str) -> int:
-    """Return the length of the dimension of a layer's parameters that an option splits."""
-    dim = SPLIT_DIMENSION[option]
-    shapes = [v.shape for owner, v in training.named_parameters() if owner == layer]
-    return max([shape[dim] for shape in shapes if len(shape) > (option == "rows")], default=0)
 
 
 def _differing(settings: Mapping[str, tuple[Any, Any]]) -> dict[str, Any]:

@@ -86,10 +86,16 @@ class Training:
     def gradients(self, loss: Array) -> list[Array]:
         """Return the gradients of the loss by the parameters; a loss scale does not change them,
         but those that overflow are not finite."""
-        if self.loss_scale is None:
-            return list(grad(loss, list(self.parameters)))
-        scaled = grad(self.loss_scale.scaled(loss), list(self.parameters))
-        return self.loss_scale.unscaled(scaled)
+        return self.unscaled(self.scaled_gradients(loss))
+
+    def scaled_gradients(self, loss: Array) -> list[Array]:
+        """Return the gradients of the loss times the loss scale, which may be added to others."""
+        scaled = loss if self.loss_scale is None else self.loss_scale.scaled(loss)
+        return list(grad(scaled, list(self.parameters)))
+
+    def unscaled(self, gradients: Sequence[Array]) -> list[Array]:
+        """Return the gradients from those of the scaled loss, or from their parts."""
+        return list(gradients) if self.loss_scale is None else self.loss_scale.unscaled(gradients)
 
     def restricted(self, positions: Sequence[int]) -> Training:
         """Return the training of the parameters at some positions."""
@@ -110,14 +116,16 @@ class Training:
 class LayoutChoice:
     """The result of a rule of layouts.
 
-    layouts   the layouts of the variables that the strategy places
-    layers    the name of the option of each layer, by the path of its module
-    seconds   predicted seconds per step of the compared options, if several were compared
+    layouts        the layouts of the variables that the strategy places
+    layers         the name of the option of each layer, by the path of its module
+    seconds        predicted seconds per step of the compared options, if several were compared
+    changes_step   True if a step must be traced again, since its exchanges depend on the choice
     """
 
     layouts: Mapping[Variable, Layout]
     layers: Mapping[str, str]
     seconds: Mapping[str, float] = field(default_factory=dict)
+    changes_step: bool = False
 
 
 class Strategy(ABC):
@@ -184,6 +192,13 @@ class Strategy(ABC):
     @abstractmethod
     def state(self, training: Training) -> Mapping[str, Variable]:
         """Return the variables of the strategy by name, which checkpoints include."""
+
+    def fitted_state(
+        self, training: Training, saved: Mapping[str, Any], prefix: str
+    ) -> Mapping[str, Any]:
+        """Return the saved values of `state`, tensors by prefix and name, for the workers of the
+        current pool, whose number may differ from that of the pool that has saved them."""
+        return saved
 
     @abstractmethod
     def collect(self, training: Training) -> None:

@@ -57,6 +57,8 @@ def layout_candidates(
                     yield candidate
     if environment.workers == 1:
         return
+    if node.operation.additive and operands[0].is_partial and len(set(operands)) == 1:
+        yield LayoutCandidate(operands, operands[0])
     if is_contraction(notation) and not environment.deterministic:
         yield from _on_grids(node, notation, environment)
     collective = node.operation.collective

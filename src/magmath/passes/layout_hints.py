@@ -4,10 +4,14 @@ An output with a target ends in the target's layout, and so do the element-wise 
 only it reads, such as the terms of an optimizer's update. An operation with prescribed layouts
 reads its operands in these, such as the summands of a pending sum. An array that is computed from
 no stored data and then redistributed is created in the target layout: every worker computes its
-elements from their indices.
+elements from their indices. Samples that were divided over the workers, to be read as a part of a
+batch (`recompute` of a redistribution), stay divided: so do the values that have one element or row
+for each sample, since a division that is cheaper for one operation moves values back and forth.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from magmath.graph import Graph, Node, users_of
 from magmath.layout import Layout, Mesh
@@ -37,6 +41,8 @@ def hint_sources(graph: Graph, mesh: Mesh) -> dict[Node, HintSource]:
     hints: dict[Node, HintSource] = {node: t for node, t in pairs if t is not None}
     _set_hints_of_terms(graph, hints)
     made: set[Node] = set()
+    if mesh.size > 1:
+        _set_hints_of_samples(graph, mesh, hints)
     for node in graph.nodes:
         if _is_made(node, made):
             made.add(node)
@@ -59,6 +65,33 @@ def _set_hints_of_terms(graph: Graph, hints: dict[Node, HintSource]) -> None:
             term = x.operation.elementwise or x.name == "reshape"
             if term and x.shape == node.shape and users[x] == [node]:
                 hints.setdefault(x, hints[node])
+
+
+def _set_hints_of_samples(graph: Graph, mesh: Mesh, hints: dict[Node, HintSource]) -> None:
+    """Set the hints of the values that are computed from divided samples, where one of their
+    dimensions is that of the samples."""
+    dimension: dict[Node, int] = {}
+    for node in graph.nodes:
+        if node.name == "recompute" and node.inputs[0].name == "redistribute":
+            layout = node.inputs[0].layout
+            assert layout is not None
+            split = [d for d, one in enumerate(layout.splits) if one is not None]
+            dimension |= {node: split[0]} if len(split) == 1 else {}
+        elif any(x in dimension for x in node.inputs):
+            found = _dimension_of_samples(node, dimension)
+            if found is not None and node.shape[found] >= mesh.size:
+                dimension[node] = found
+                hints.setdefault(node, Layout.even(node.shape, mesh.flattened(), found))
+
+
+def _dimension_of_samples(node: Node, dimension: Mapping[Node, int]) -> int | None:
+    """Return the dimension of a result that is that of the samples in its operands, or None."""
+    notation = node.index_notation
+    for letters, x in zip(notation.inputs, node.inputs, strict=True):
+        letter = letters[dimension[x]] if x in dimension else "."
+        if letter.islower() and letter in notation.output:
+            return notation.output.index(letter)
+    return None
 
 
 def _is_made(node: Node, made: set[Node]) -> bool:

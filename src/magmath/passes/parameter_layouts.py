@@ -39,7 +39,7 @@ WORTH = 0.999
 """A mixture of options must be cheaper than the best single option by this factor."""
 BORDERS = ("rows", "columns", "whole")
 """Layouts of the values that pass from one layer to the next: split along the first dimension (for
-activations, the samples of the batch), split along the last one, or whole on every worker."""
+activations, the samples of the batch), along the units or channels, or whole on every worker."""
 
 
 @final
@@ -228,10 +228,16 @@ class _Block:
         """Return the layout of an array at a border; replicated if the array is too short to
         split."""
         mesh = self.environment.mesh
-        dim = {"rows": 0, "columns": len(shape) - 1}.get(border)
+        dim = {"rows": 0, "columns": _channel_dimension(len(shape))}.get(border)
         if dim is None or shape[dim] < mesh.size or (border == "columns" and dim == 0):
             return self.environment.whole(shape, shared=True)
         return Layout.even(shape, mesh, dim)
+
+
+def _channel_dimension(ndim: int) -> int:
+    """Return the dimension of the channels or units of activations: images (N, channels, *space),
+    others (N, …, units)."""
+    return 1 if ndim > 3 else ndim - 1
 
 
 _block_seconds: dict[Hashable, dict[Hashable, float]] = {}

@@ -131,9 +131,9 @@ class _Placing:
             assert node.layout is not None
             self.new[node] = self.moved(self.new[node.inputs[0]], node.layout, self._line_of(node))
         elif node.name == "recompute":
-            x, after = (self.new[source] for source in node.inputs)
+            x, *after = (self.new[source] for source in node.inputs)
             x = self.resolved(x)
-            self.new[node] = node.replace((x, after), x.layout, self._line_of(node))
+            self.new[node] = node.replace((x, *after), x.layout, self._line_of(node))
         else:
             self._place_cheapest(node)
 

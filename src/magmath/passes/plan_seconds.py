@@ -156,8 +156,8 @@ class _Plan:
         if node.name == "redistribute":
             assert node.layout is not None
             return self.moved(inputs[0], node.layout)
-        x, after = self._resolved(inputs[0]), inputs[1]
-        layouts = [x.state.layout, after.state.layout]
+        x = self._resolved(inputs[0])
+        layouts = [x.state.layout, *[after.state.layout for after in inputs[1:]]]
         environment = self._decisions.environment
         self.seconds += call_seconds(node, layouts, x.state.layout, environment)
         return _Value(self._decisions.state(x.state.layout, node.dtype.itemsize, True))

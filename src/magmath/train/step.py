@@ -269,6 +269,8 @@ class TrainingStep:
         found = self.strategy.choose(self.training, environment, self._full_graph)
         self.choice, self._layouts = found.layers, found.layouts
         self.predicted_seconds = found.seconds
+        if found.changes_step:
+            self._programs.clear()
         self._move_variables()
 
     def _share_assigned(self) -> None:

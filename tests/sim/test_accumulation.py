@@ -1,0 +1,123 @@
+"""Accumulated gradients: memory of one part, one exchange, and the weights of the whole batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import magmath as mm
+from engines import current
+from magmath import nn
+from magmath.parallel import Auto, DataParallel, Hybrid, ModelParallel
+
+DRAW = np.random.default_rng(3)
+SAMPLES = 8192
+X = DRAW.normal(size=(SAMPLES, 64)).astype(np.float32)
+Y = DRAW.integers(0, 5, SAMPLES)
+FORMS = {
+    "data": DataParallel,
+    "sharded": lambda accumulate: DataParallel("sharded", accumulate=accumulate),
+    "ring": lambda accumulate: DataParallel("ring", accumulate=accumulate),
+    "server": lambda accumulate: DataParallel("parameter-server", accumulate=accumulate),
+    "auto": Auto,
+    "hybrid": lambda accumulate: Hybrid({"0": "data"}, accumulate=accumulate),
+}  # strategies whose parameters every worker has whole, by the number of parts
+
+
+def of(name: str, parts: int) -> Any:
+    return FORMS[name](accumulate=parts)
+
+
+def explained(strategy: Any) -> Any:
+    layers = [nn.Dense(64, activation="relu"), nn.Dense(64, activation="relu"), nn.Dense(5)]
+    net = nn.NeuralNetwork(layers, optimizer="sgd", seed=1)
+    net.fit(X, Y, batch_size=SAMPLES, epochs=0, strategy=strategy, metrics=[])
+    return net.explain()
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2), ("shared", 3)])
+def test_parts_need_the_memory_of_one_part_and_one_exchange(
+    kind: str, workers: int, name: str
+) -> None:
+    parameters = 4 * (2 * (64 * 64 + 64) + 64 * 5 + 5)
+    with current(kind, workers):
+        whole = explained(of(name, 1))
+        moved = sum(step.nbytes for step in whole.steps)
+        for parts in (4, 16):
+            found = explained(of(name, parts))
+            fixed = 6 * parameters + 24 * SAMPLES  # gradients, their sums, messages; random order
+            assert found.temporaries <= 1.3 * whole.temporaries / parts + fixed, parts
+            total = sum(step.nbytes for step in found.steps)
+            numbers = 8 * SAMPLES + 4 * workers * parts  # of the samples; the sums of the losses
+            assert total <= max(moved, 2 * (workers - 1) * parameters) + numbers, parts
+
+
+def trained(strategy: Any, make: Any, samples: int, batch: int) -> Any:
+    net = nn.NeuralNetwork(make(), optimizer=mm.optim.Momentum(0.1), seed=1)
+    net.fit(X[:samples], Y[:samples], batch_size=batch, epochs=2, strategy=strategy)
+    return net
+
+
+def plain() -> list[nn.Module]:
+    return [nn.Dense(16, activation="tanh"), nn.Dense(5)]
+
+
+@given(data=st.data())
+@settings(max_examples=12, deadline=None)
+def test_parts_train_as_the_whole_batch_does(data: st.DataObject) -> None:
+    parts = data.draw(st.integers(2, 9), "parts")
+    workers = data.draw(st.integers(1, 4), "workers")
+    kind = "inline" if workers == 1 else data.draw(st.sampled_from(["shared", "messages"]))
+    forms = [
+        *[of(name, parts) for name in FORMS],
+        ModelParallel(accumulate=parts), ModelParallel("rows", accumulate=parts),
+        Hybrid({"0": "model", "1": "rows"}, accumulate=parts),
+    ]  # fmt: skip
+    strategy = data.draw(st.sampled_from(forms), "strategy")
+    with current("inline"):
+        one = trained("data", plain, 50, 20)
+        expected = {name: v.numpy() for name, v in one.parameters.items()}
+    with current(kind, workers):
+        net = trained(strategy, plain, 50, 20)
+        np.testing.assert_allclose(net.history.step_losses, one.history.step_losses, rtol=1e-4)
+        for name, v in net.parameters.items():
+            np.testing.assert_allclose(v.numpy(), expected[name], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
+@pytest.mark.parametrize("last", range(2, 8))
+def test_small_last_batches_have_fewer_parts(kind: str, workers: int, last: int) -> None:
+    """Batch normalization needs two samples, so the parts of a batch have two or more."""
+
+    def make() -> list[nn.Module]:
+        return [nn.Dense(8), nn.BatchNorm(), nn.Dense(5)]
+
+    with current(kind, workers):
+        net = trained(DataParallel(accumulate=3), make, 24 + last, 24)
+        assert np.isfinite(net.history.step_losses).all()
+
+
+@pytest.mark.parametrize("strategy", [DataParallel, Auto])
+def test_dynamic_loss_scales_are_those_of_the_whole_batch(strategy: Any) -> None:
+    """A part's loss is weighted before it is scaled, so its cotangents overflow where those of the
+    batch do. Gradients of weights are small here: their sums would overflow later, in parts."""
+    found = {}
+    for parts in (1, 4):
+        with current("shared", 2):
+            scale = mm.optim.LossScale(2.0**24, growth_interval=2)
+            layers = [nn.Dense(16, activation="relu", bias=False), nn.Dense(5, bias=False)]
+            trainer = mm.train.Trainer(
+                nn.Sequential(*layers), optimizer=mm.optim.GradientDescent(0.1), seed=1,
+                precision="mixed-float16", loss_scale=scale, strategy=strategy(accumulate=parts),
+            )  # fmt: skip
+            history = trainer.fit(X[:128] * 0.01, Y[:128], batch_size=32, epochs=3, shuffle=False)
+            state = {name: float(v) for name, v in scale.state().items()}
+            found[parts] = (state, history.step_losses)
+    assert found[1][0] == found[4][0]
+    assert found[1][0]["skipped"] > 0
+    np.testing.assert_allclose(found[1][1], found[4][1], rtol=2e-2)
