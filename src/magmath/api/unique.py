@@ -7,7 +7,7 @@ from every number, including NaN.
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial, reduce
 from typing import NamedTuple, final
 
 from magmath.arrays.array import Array, as_array
@@ -27,6 +27,8 @@ from magmath.ops.scans import CUMULATIVE_SUM
 from magmath.ops.slicing import slice_along
 from magmath.ops.sort.sorting import ARGSORT, SEARCHSORTED, SORT
 
+FEW = 8
+"""Number of elements with which all others are compared, which takes less time than a search."""
 MAX_PACKED = 1 << 31
 """Number of elements below which two positions are packed into one int64."""
 
@@ -182,8 +184,18 @@ def isin(
     if not others.size:
         return Array(full(x.shape, constant(invert, bool_)))
     test = reshape(others, (others.size,))
-    found = (_among_groups if x.dtype.kind == "complex" else _among_sorted)(x, test)
+    if test.size <= FEW:
+        search = _among_few
+    else:
+        search = _among_groups if x.dtype.kind == "complex" else _among_sorted
+    found = search(x, test)
     return Array(e.call("logical_not", found) if invert else found)
+
+
+def _among_few(x: Node, test: Node) -> Node:
+    """Return whether each element of x equals one of `test`, by comparisons with each."""
+    one_by_one = [reshape(slice_along(test, 0, i, i + 1), ()) for i in range(test.size)]
+    return reduce(partial(e.call, "logical_or"), [e.call("equal", x, one) for one in one_by_one])
 
 
 def _among_sorted(x: Node, test: Node) -> Node:
