@@ -11,6 +11,7 @@ from weakref import ref
 
 import numpy as np
 
+from magmath.core.dtypes import DType
 from magmath.graph import Node, Shape
 
 MIN_KEPT_REFERENCES = 8
@@ -34,7 +35,7 @@ class ViewStep(Protocol):
 
     @property
     def is_writable(self) -> bool:
-        """False if such views are only read, and `write` raises ReadOnlyError."""
+        """False if such views are only read."""
 
     def strided(self, x: np.ndarray[Any, Any], /) -> np.ndarray[Any, Any]:
         """Return the view of a NumPy array that the step selects. Raises ValueError if NumPy would
@@ -44,10 +45,31 @@ class ViewStep(Protocol):
 Path = tuple[ViewStep, ...]
 
 
+def read(x: Node, path: Path) -> Node:
+    """Return the elements of x at a path."""
+    for step in path:
+        x = step.read(x)
+    return x
+
+
+def written(x: Node, path: Path, values: Node) -> Node:
+    """Return x with the elements at a path replaced; without steps these are all."""
+    if not path:  # another name of the same view
+        return values
+    step, *rest = path
+    if rest:
+        values = written(step.read(x), tuple(rest), values)
+    return step.write(x, values)
+
+
 class SharingArray(Protocol):
     """The attributes of an array that a storage uses."""
 
     view_of: ArrayView | None
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
 
     @property
     def shape(self) -> Shape:
@@ -98,6 +120,11 @@ class ArrayView:
             found = step.strided(found)
         return found
 
+    def path_from(self, base: SharingArray) -> Path:
+        """Return the steps that cut this array from another one of its storage."""
+        assert base.view_of is not None
+        return self.path[len(base.view_of.path) :]
+
     def overlaps(self, other: ArrayView) -> bool:
         """Return True if another array of the same storage may have elements of this one."""
         try:
@@ -118,10 +145,10 @@ class ElementStorage:
     begins all the others takes its place.
     """
 
-    __slots__ = ("_max_references", "_references", "shape")
+    __slots__ = ("_max_references", "_references", "dtype", "shape")
 
     def __init__(self, first: SharingArray) -> None:
-        self.shape = first.shape
+        self.shape, self.dtype = first.shape, first.dtype
         self._references: list[ref[SharingArray]] = [ref(first)]
         self._max_references = MIN_KEPT_REFERENCES
         first.view_of = ArrayView(self, ())

@@ -14,6 +14,12 @@ from weakref import ref
 import numpy as np
 
 from magmath.arrays.element_storage import ArrayView
+from magmath.arrays.failed_updates import (
+    Replaced,
+    ViewWrite,
+    record_of,
+    undo_failed_updates,
+)
 from magmath.arrays.retained_operands import keep
 from magmath.core.dtypes import DType
 from magmath.core.shapes import size_of
@@ -26,7 +32,6 @@ from magmath.engine.pending_arrays import MAX_HELD
 from magmath.engine.pending_readers import note_reader
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.retained_expressions import keep_expression
-from magmath.errors import TracingError, WorkerLost
 from magmath.graph import Node, Shape, provenance_of, set_user_array, set_value, topological
 from magmath.graph.record_chains import nodes_before
 from magmath.layout import Layout
@@ -48,7 +53,7 @@ MIN_HELD = 1 << 17
 class LazyArray(ArrayHandle):
     """A handle on a node and, once it is computed, on its value; the base class of `Array`."""
 
-    __slots__ = ("__weakref__", "_leaf", "_node", "_previous_nodes", "_values", "view_of")
+    __slots__ = ("__weakref__", "_leaf", "_node", "_values", "replaced", "view_of")
     is_weak = False
     """True for a weakly typed number, which takes the element type of arrays."""
     is_variable = False
@@ -59,7 +64,7 @@ class LazyArray(ArrayHandle):
     none."""
 
     def __init__(self, node: Node) -> None:
-        self._previous_nodes: list[ref[Node] | None] | None = None
+        self.replaced: Replaced | None = None
         self.view_of = None
         if node.operation is leaves.INPUT:
             self._node, self._leaf = node, node
@@ -183,25 +188,7 @@ class LazyArray(ArrayHandle):
 
     def fetched(self) -> torch.Tensor:
         """Return the whole array as a new PyTorch tensor on the CPU."""
-        asked = self._node
-        leaf = self.evaluated()
-        data = remote_array_of(leaf)
-        if data.pool.any_failed:
-            session.engine().restore([data])
-        try:
-            return data.fetch()
-        except WorkerLost:
-            raise
-        except Exception:
-            if asked is not leaf and self._previous_nodes:  # it was a pending in-place update
-                set_value(asked, None)
-                self._node = asked
-                self.undo()
-            provenance = provenance_of(leaf)
-            if provenance is not None:
-                session.engine().forget_failed()
-                _undo_updates(nodes_before(provenance))
-            raise
+        return fetched(self.evaluated())
 
     def is_known(self) -> bool:
         """Return True if the value has been computed."""
@@ -226,7 +213,7 @@ class LazyArray(ArrayHandle):
     def set_known(self, leaf: Node) -> None:
         """Set `leaf` as this array's value and drop the expression."""
         node = self._node
-        self._leaf = leaf
+        self._leaf, self.replaced = leaf, None
         if node is leaf:
             return
         if node.reads_version:
@@ -255,19 +242,14 @@ class LazyArray(ArrayHandle):
         if not hasattr(self, "_operands"):
             keep(self, [x.known for x in topological(nodes, cut=True) if _is_array(x)])
 
-    def _replaced(self, node: Node, new: Node) -> None:
-        """Record that an in-place update replaces a node, for `undo`.
+    def refer_to_updated(
+        self, node: Node, *, write: ViewWrite | None = None, source: Replaced | None = None
+    ) -> None:
+        """Refer to the node of another value, after an update in place.
 
-        The update's expression keeps the node alive while it is pending. If the update fails, the
-        node becomes the array's value again.
+        write   what the update repeats, if it was made through a view
+        source  the record of a view that is read again
         """
-        previous = self._previous_nodes
-        if previous is None or self._leaf is self._node:
-            previous = self._previous_nodes = []
-        previous.append(None if new.inputs and new.inputs[0] is node else ref(node))
-
-    def refer_to_updated(self, node: Node) -> None:
-        """Refer to the node of another value, after an update in place."""
         leaf = session.eager_leaf(node)  # which may raise: nothing has changed
         old = self._node
         trace = tracing.current()
@@ -275,28 +257,23 @@ class LazyArray(ArrayHandle):
             trace.note_update(self, old)
         else:
             note_update(old)
-        self._replaced(old, node)
+        if leaf is not None:
+            self.replaced = None
+        elif source is not None:
+            self.replaced = source
+        else:
+            self.replaced = record_of(old, node, self.replaced, write)
         del old  # an evaluation counts references
         self._refer_to(node, leaf)
+        if self.replaced is not None and self.replaced.is_long:
+            self._evaluate_early()
 
     def replace_node(self, node: Node) -> None:
-        """Refer to another node with the same value."""
-        self._node, self._previous_nodes = node, None
+        """Refer to another node with the same value, or with that before a failed update."""
+        note_update(self._node)
+        self._node, self.replaced = node, None
         set_user_array(node, ref(self))
         self._leaf = node if node.operation is leaves.INPUT else None
-
-    def undo(self) -> None:
-        """Restore the value before a failed in-place update, if there was one."""
-        former: Node | None = self._node
-        nodes = []
-        for known in reversed(self._previous_nodes or ()):
-            former = known() if known is not None else former.inputs[0] if former else None
-            nodes += [] if former is None else [former]
-        self._previous_nodes = None
-        for node in [self._node, *nodes] if nodes else ():
-            if node.operation is leaves.INPUT or _can_be_computed(node):
-                self.replace_node(node)
-                return
 
 
 def note_value_read(node: Node) -> None:
@@ -318,15 +295,6 @@ def note_value_read(node: Node) -> None:
                     trace.note_state(source.value)
 
 
-def _undo_updates(nodes: Iterable[Node]) -> None:
-    """Restore the arrays with failed in-place updates among those that refer to these nodes of a
-    failed expression."""
-    for node in list(nodes):
-        array = None if node.user_array is None else node.user_array()
-        if isinstance(array, LazyArray) and array._previous_nodes and array._node is node:
-            array.undo()
-
-
 def _is_array(node: Node) -> bool:
     """Return True for a plain array, and for an evaluated operation."""
     return node.operation is leaves.INPUT or (
@@ -334,20 +302,20 @@ def _is_array(node: Node) -> bool:
     )
 
 
-def _can_be_computed(node: Node) -> bool:
-    engine = session.engine()
-    engine.forget_failed()
+def fetched(leaf: Node) -> torch.Tensor:
+    """Return the whole value of a leaf as a new PyTorch tensor on the CPU.
+
+    If the run that computes it has failed, the failed updates in place that it has read are undone.
+    """
+    data = remote_array_of(leaf)
+    if data.pool.any_failed:
+        session.engine().restore([data])
+    provenance = provenance_of(leaf)
     try:
-        if isinstance(node.value, Node):  # computed for another expression
-            data = remote_array_of(node.value)
-            if data.origin is not None:
-                data.origin.wait()
-            return not data.pool.has_failed(data.number)
-        engine.evaluate([node])
-        engine.wait()
-    except Exception:
-        return False
-    return True
+        return data.fetch()
+    except Exception as error:
+        undo_failed_updates(() if provenance is None else nodes_before(provenance), error)
+        raise
 
 
 def elements_of(leaf: Node) -> np.ndarray[Any, Any] | None:
@@ -364,6 +332,16 @@ def evaluate(*arrays: LazyArray, wait: bool = False) -> None:
     Workers of other processes may still compute when this returns; with `wait`, all work that has
     been started on the pool is done, and its failures are raised here.
     """
+    _evaluate(arrays)
+    if wait:
+        try:
+            session.engine().wait_for([array.evaluated() for array in arrays])
+        except Exception as error:
+            undo_failed_updates((), error)
+            raise
+
+
+def _evaluate(arrays: Sequence[LazyArray]) -> None:
     for given in arrays:
         if not isinstance(given, LazyArray):
             raise TypeError(
@@ -371,25 +349,24 @@ def evaluate(*arrays: LazyArray, wait: bool = False) -> None:
                 "; make one with mm.asarray(x)"
             )
     missing = [a for a in arrays if not a.is_known()]
-    if missing:
-        session.engine().forget_failed()
-    for array in missing:  # another array with the same node may be evaluated by now
-        if array.node.value is not None and not array.node.is_leaf:
-            array.set_known(array.node.value)
-    if missing := [a for a in missing if not a.is_known()]:
-        engine, updated = session.engine(), any(array._previous_nodes for array in missing)
-        try:
-            if updated:
-                engine.wait_for_fallible_run()
+    if not missing:
+        return
+    engine = session.engine()
+    engine.forget_failed()
+    updated = any(array.replaced is not None for array in missing)
+    try:
+        if updated:
+            engine.wait_for_fallible_run()
+            engine.forget_failed()
+        for array in missing:  # another array with the same node may be evaluated by now
+            if array.node.value is not None and not array.node.is_leaf:
+                array.set_known(array.node.value)
+        if missing := [a for a in missing if not a.is_known()]:
             known = engine.evaluate([array.node for array in missing])
             if updated:
                 engine.wait_for_fallible_run()
-        except (TracingError, WorkerLost):
-            raise
-        except Exception:
-            _undo_updates(topological([array.node for array in missing], cut=True))
-            raise
-        for array, leaf in zip(missing, known, strict=True):
-            array.set_known(leaf)
-    if wait:
-        session.engine().wait()
+            for array, leaf in zip(missing, known, strict=True):
+                array.set_known(leaf)
+    except Exception as error:
+        undo_failed_updates(topological([array.node for array in missing], cut=True), error)
+        raise
