@@ -57,7 +57,7 @@ class ViewWrite(NamedTuple):
 
 
 @final
-class Source(NamedTuple):
+class BaseValue(NamedTuple):
     """The value of the base from which a view was read after an update, with its record, and the
     steps that cut the view from it."""
 
@@ -89,7 +89,7 @@ class Replaced:
         node: Callable[[], Node | None],
         before: Replaced | None,
         write: ViewWrite | None = None,
-        source: Source | None = None,
+        source: BaseValue | None = None,
         *,
         is_held: bool = False,
     ) -> None:
@@ -115,7 +115,7 @@ def record_of(
 
 def record_of_view(base: UpdatedArray, path: Path) -> Replaced:
     """Return the record of a view that is read again after an update of its base."""
-    return Replaced(_nothing, None, source=Source(ref(base.node), base.replaced, path))
+    return Replaced(_nothing, None, source=BaseValue(ref(base.node), base.replaced, path))
 
 
 def _nothing() -> None:
@@ -214,7 +214,7 @@ def _restored(node: Node, replaced: Replaced | None, check: _Check) -> Node | No
     return found
 
 
-def _read_again(source: Source | None, check: _Check) -> Node | None:
+def _read_again(source: BaseValue | None, check: _Check) -> Node | None:
     base = None if source is None else source.node()
     if source is None or base is None:
         return None
