@@ -32,7 +32,7 @@ Rewrite = Callable[[Node, Node], Node]
 """Returns an array with the elements of a view replaced, given the array and these elements."""
 
 
-class UpdatedArray(Protocol):
+class RecordedArray(Protocol):
     """The attributes of an array that this module uses."""
 
     view_of: ArrayView | None
@@ -57,7 +57,7 @@ class ViewWrite(NamedTuple):
 
 
 @final
-class BaseValue(NamedTuple):
+class ReadBase(NamedTuple):
     """The value of the base from which a view was read after an update, with its record, and the
     steps that cut the view from it."""
 
@@ -67,34 +67,26 @@ class BaseValue(NamedTuple):
 
 
 @final
-class Replaced:
+class Replaced(NamedTuple):
     """The record of an update in place that is pending.
 
     node    returns the replaced node. The reference is weak if the new node depends on it
     before  the record of the update that made the replaced node
+    held    the number of replaced nodes in this chain that only their records keep
     write   the write through a view that the update repeats; None for an update of the array itself
     source  for a view that was read again, what it was read from, in place of a replaced node
-    held    the replaced nodes in this chain that only their records keep
     """
 
-    __slots__ = ("before", "held", "node", "source", "write")
+    node: Callable[[], Node | None]
+    before: Replaced | None
+    held: int
+    write: ViewWrite | None = None
+    source: ReadBase | None = None
 
     @property
     def is_long(self) -> bool:
         """True if the array should be computed, so that replaced nodes are released."""
         return self.held > MAX_HELD
-
-    def __init__(
-        self,
-        node: Callable[[], Node | None],
-        before: Replaced | None,
-        write: ViewWrite | None = None,
-        source: BaseValue | None = None,
-        *,
-        is_held: bool = False,
-    ) -> None:
-        self.node, self.before, self.write, self.source = node, before, write, source
-        self.held: int = is_held + (0 if before is None else before.held)
 
 
 def record_of(
@@ -102,20 +94,21 @@ def record_of(
 ) -> Replaced | None:
     """Return the record of an update that replaces a node by another one; None if the new one
     cannot fail, and does not depend on the old one."""
+    held = 0 if before is None else before.held
     if old in new.inputs:
-        return Replaced(ref(old), before, write)
+        return Replaced(ref(old), before, held, write)
     uncertain = session.has_uncertain_runs()
     if new.operation is INPUT and not uncertain:
         return None
     depends, fails = _search(new, old)
     if depends:
-        return Replaced(ref(old), before, write)
-    return Replaced(lambda: old, before, write, is_held=True) if fails or uncertain else None
+        return Replaced(ref(old), before, held, write)
+    return Replaced(lambda: old, before, held + 1, write) if fails or uncertain else None
 
 
-def record_of_view(base: UpdatedArray, path: Path) -> Replaced:
+def record_of_view(base: RecordedArray, path: Path) -> Replaced:
     """Return the record of a view that is read again after an update of its base."""
-    return Replaced(_nothing, None, source=BaseValue(ref(base.node), base.replaced, path))
+    return Replaced(_nothing, None, 0, source=ReadBase(ref(base.node), base.replaced, path))
 
 
 def _nothing() -> None:
@@ -149,7 +142,7 @@ def undo_failed_updates(nodes: Iterable[Node], error: BaseException) -> None:
     if isinstance(error, (TracingError, WorkerLost)):
         return
     engine = session.engine()
-    arrays: dict[int, UpdatedArray] = {}
+    arrays: dict[int, RecordedArray] = {}
     for node in [*nodes, *engine.forget_failed()]:
         array = None if node.user_array is None else node.user_array()
         if array is not None:
@@ -165,11 +158,11 @@ def undo_failed_updates(nodes: Iterable[Node], error: BaseException) -> None:
     engine.drain()
 
 
-def _depth_in_storage(array: UpdatedArray) -> int:
+def _depth_in_storage(array: RecordedArray) -> int:
     return 0 if array.view_of is None else len(array.view_of.path)
 
 
-def _restore(array: UpdatedArray, check: _Check) -> None:
+def _restore(array: RecordedArray, check: _Check) -> None:
     """Give an array the newest value that can be computed, if it has one."""
     node, replaced = array.node, array.replaced
     if check.can_be_computed(node):
@@ -214,7 +207,7 @@ def _restored(node: Node, replaced: Replaced | None, check: _Check) -> Node | No
     return found
 
 
-def _read_again(source: BaseValue | None, check: _Check) -> Node | None:
+def _read_again(source: ReadBase | None, check: _Check) -> Node | None:
     base = None if source is None else source.node()
     if source is None or base is None:
         return None

@@ -257,15 +257,11 @@ class LazyArray(ArrayHandle):
             trace.note_update(self, old)
         else:
             note_update(old)
-        if leaf is not None:
-            self.replaced = None
-        elif source is not None:
-            self.replaced = source
-        else:
-            self.replaced = record_of(old, node, self.replaced, write)
+        if leaf is None:
+            self.replaced = source or record_of(old, node, self.replaced, write)
         del old  # an evaluation counts references
         self._refer_to(node, leaf)
-        if self.replaced is not None and self.replaced.is_long:
+        if leaf is None and self.replaced is not None and self.replaced.is_long:
             self._evaluate_early()
 
     def replace_node(self, node: Node) -> None:
