@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -420,6 +421,26 @@ def test_a_write_that_fails_leaves_the_array_as_it_was(extent: int) -> None:
     np.testing.assert_array_equal(np.asarray(x), values)
     x[1:3] = mm.asarray([7, 8])
     np.testing.assert_array_equal(np.asarray(x)[:4], [0, 7, 8, 3])
+
+
+@pytest.mark.parametrize("make", [list, np.asarray, mm.asarray], ids=["list", "numpy", "array"])
+@pytest.mark.parametrize("indices", [[0, 1_000_000], [-1_000_001], [5, -1, 2_000_000, 3]])
+def test_known_indices_are_checked_at_the_line(make: Any, indices: list[int]) -> None:
+    """Also if the array is pending, and a gradient could pass through the write."""
+    y = mm.ones(1_000_000) * 2
+    y += 1
+    key = make(indices)
+    uses: list[Callable[[], object]] = [
+        lambda: y[key],
+        lambda: mm.take(y, key),
+        lambda: mm.take_along_axis(y, key, 0),
+        lambda: y.__setitem__(key, 5),
+        lambda: mm.put_along_axis(y, mm.asarray(key), 5, 0),
+    ]
+    for use in uses:
+        with pytest.raises(IndexError, match="is out of range for extent 1000000"):
+            use()
+    assert float(mm.max(y)) == float(mm.min(y)) == 3
 
 
 def test_a_variable_shares_no_memory_with_what_it_was_given() -> None:

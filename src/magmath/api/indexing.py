@@ -7,6 +7,7 @@ from typing import Any
 from magmath.api.elementwise import clip, remainder
 from magmath.api.manipulation import broadcast_to
 from magmath.arrays.array import Array, as_array
+from magmath.arrays.index_checks import check_indices
 from magmath.arrays.output import stored
 from magmath.core.shapes import broadcast, normalize_axis
 from magmath.engine.user_line import user_line
@@ -31,6 +32,7 @@ def take(
         x, axis = Array(reshape(x.node, (x.size,))), 0
     dim = normalize_axis("take", axis, x.ndim)
     where = within("take", positions, x.shape[dim], mode).node
+    check_indices(where, dim, x.shape[dim])
     picked = Array(apply(TAKE, x.node, where, axes=(dim,), at=dim, line=user_line()))
     return stored("take", picked, out)
 
@@ -61,6 +63,7 @@ def take_along_axis(x: Array, /, indices: Any, axis: int | None = -1) -> Array:
             "; add dimensions with mm.expand_dims"
         )
     dim = normalize_axis("take_along_axis", axis, x.ndim)
+    check_indices(positions.node, dim, x.shape[dim])
     one = (*x.shape[:dim], 1, *x.shape[dim + 1 :])
     other = (*positions.shape[:dim], 1, *positions.shape[dim + 1 :])
     common = broadcast("take_along_axis", one, other)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from magmath.arrays.conversion import leaf_of_values
+from magmath.arrays.index_checks import check_indices
 from magmath.arrays.lazy_array import LazyArray
 from magmath.arrays.masks import MaskIndex
 from magmath.core.dtypes import bool_, int64
@@ -269,10 +270,13 @@ class _Parser:
             return parameter(self._checked(item), int64)
         if isinstance(item, np.ndarray):
             self._check_all(item)
+        else:
+            check_indices(item.node, self.axis, self._extent)
         return item_node(item)
 
     def _start(self, item: int | LazyArray | np.ndarray[Any, Any]) -> int | Node:
         if isinstance(item, LazyArray):
+            check_indices(item.node, self.axis, self._extent)
             return item.node
         return self._checked(int(item))
 
