@@ -353,8 +353,7 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         source = self if wait else Array(self.evaluated())
         result = source.redistribute(engine.environment.whole(self.shape, shared=True))
         if wait:
-            evaluate(result)
-            engine.wait()
+            evaluate(result, wait=True)
         elif result.node is not source.node:
             result.set_known(engine.redistributed(result.node, asynchronous=True))
         return result

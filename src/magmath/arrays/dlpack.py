@@ -7,7 +7,6 @@ from typing import Any
 import torch
 
 from magmath.arrays.lazy_array import LazyArray
-from magmath.engine.remote_array import remote_array_of
 
 CPU = (1, 0)  # kDLCPU, device 0
 
@@ -32,6 +31,5 @@ def to_dlpack(
             "__dlpack__: copy=False, but an array's values must be copied from the workers"
             "; leave `copy` out"
         )
-    data = remote_array_of(x.evaluated())
-    tensor: torch.Tensor = data.fetch()
+    tensor: torch.Tensor = x.fetched()
     return tensor.__dlpack__(max_version=max_version)

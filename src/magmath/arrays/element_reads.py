@@ -49,5 +49,8 @@ def element_of(node: Node) -> Any:
 def _fetched(data: RemoteArray) -> Any:
     """Return the values of a small array of other processes, from now on kept with its data."""
     if data.fetched is None and data.nbytes <= REPLICATED_BYTES:
-        data.fetched = data.fetch()
+        try:
+            data.fetched = data.fetch()
+        except Exception:  # of the array's run: the usual way raises it
+            return None
     return data.fetched

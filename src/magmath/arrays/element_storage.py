@@ -44,6 +44,23 @@ class ViewStep(Protocol):
 Path = tuple[ViewStep, ...]
 
 
+def read(x: Node, path: Path) -> Node:
+    """Return the elements of x at a path."""
+    for step in path:
+        x = step.read(x)
+    return x
+
+
+def written(x: Node, path: Path, values: Node) -> Node:
+    """Return x with the elements at a path replaced; without steps these are all."""
+    if not path:  # another name of the same view
+        return values
+    step, *rest = path
+    if rest:
+        values = written(step.read(x), tuple(rest), values)
+    return step.write(x, values)
+
+
 class SharingArray(Protocol):
     """The attributes of an array that a storage uses."""
 
@@ -97,6 +114,11 @@ class ArrayView:
         for step in path:
             found = step.strided(found)
         return found
+
+    def path_from(self, base: SharingArray) -> Path:
+        """Return the steps that cut this array from another one of its storage."""
+        assert base.view_of is not None
+        return self.path[len(base.view_of.path) :]
 
     def overlaps(self, other: ArrayView) -> bool:
         """Return True if another array of the same storage may have elements of this one."""

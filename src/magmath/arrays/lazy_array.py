@@ -14,6 +14,12 @@ from weakref import ref
 import numpy as np
 
 from magmath.arrays.element_storage import ArrayView
+from magmath.arrays.failed_updates import (
+    Replaced,
+    ViewWrite,
+    record_of,
+    undo_failed_updates,
+)
 from magmath.arrays.kept_operands import keep
 from magmath.core.dtypes import DType
 from magmath.core.shapes import size_of
@@ -25,7 +31,6 @@ from magmath.engine.live_references import bytes_held_alone
 from magmath.engine.pending_arrays import MAX_HELD, ArrayHandle
 from magmath.engine.pending_readers import note_reader
 from magmath.engine.remote_array import RemoteArray, remote_array_of
-from magmath.errors import TracingError, WorkerLost
 from magmath.graph import Node, Shape, provenance_of, set_handle, set_value, topological
 from magmath.graph.record_chains import nodes_before
 from magmath.layout import Layout
@@ -47,7 +52,7 @@ MIN_HELD = 1 << 17
 class LazyArray(ArrayHandle):
     """A handle on a node and, once it is computed, on its value; the base class of `Array`."""
 
-    __slots__ = ("__weakref__", "_formers", "_leaf", "_node", "_operands", "_values", "view_of")
+    __slots__ = ("__weakref__", "_leaf", "_node", "_operands", "_values", "replaced", "view_of")
     is_weak = False
     """True for a weakly typed number, which takes the element type of arrays."""
     is_variable = False
@@ -59,7 +64,7 @@ class LazyArray(ArrayHandle):
     none."""
 
     def __init__(self, node: Node) -> None:
-        self._formers: list[ref[Node] | None] | None = None
+        self.replaced: Replaced | None = None
         self.view_of = None
         if node.operation is leaves.INPUT:
             self._node, self._leaf = node, node
@@ -176,25 +181,7 @@ class LazyArray(ArrayHandle):
 
     def fetched(self) -> torch.Tensor:
         """Return the whole array as a new PyTorch tensor on the CPU."""
-        asked = self._node
-        leaf = self.evaluated()
-        data = remote_array_of(leaf)
-        if data.pool.any_failed:
-            session.engine().restore([data])
-        try:
-            return data.fetch()
-        except WorkerLost:
-            raise
-        except Exception:
-            if asked is not leaf and self._formers:  # it was a pending in-place update
-                set_value(asked, None)
-                self._node = asked
-                self.undo()
-            provenance = provenance_of(leaf)
-            if provenance is not None:
-                session.engine().forget_failed()
-                _undo_updates(nodes_before(provenance))
-            raise
+        return fetched(self.evaluated())
 
     def is_known(self) -> bool:
         """Return True if the value has been computed."""
@@ -219,7 +206,7 @@ class LazyArray(ArrayHandle):
     def set_known(self, leaf: Node) -> None:
         """Set `leaf` as this array's value and drop the expression."""
         node = self._node
-        self._leaf = leaf
+        self._leaf, self.replaced = leaf, None
         if node is leaf:
             return
         if node.reads_version:
@@ -248,19 +235,14 @@ class LazyArray(ArrayHandle):
         if not hasattr(self, "_operands"):
             keep(self, [x.known for x in topological(nodes, cut=True) if _is_array(x)])
 
-    def _replaced(self, node: Node, new: Node) -> None:
-        """Record that an in-place update replaces a node, for `undo`.
+    def refer_to_updated(
+        self, node: Node, *, write: ViewWrite | None = None, source: Replaced | None = None
+    ) -> None:
+        """Refer to the node of another value, after an update in place.
 
-        The update's expression keeps the node alive while it is pending. If the update fails, the
-        node becomes the array's value again.
+        write   what the update repeats, if it was made through a view
+        source  the record of a view that is read again
         """
-        formers = self._formers
-        if formers is None or self._leaf is self._node:
-            formers = self._formers = []
-        formers.append(None if new.inputs and new.inputs[0] is node else ref(node))
-
-    def refer_to_updated(self, node: Node) -> None:
-        """Refer to the node of another value, after an update in place."""
         leaf = session.eager_leaf(node)  # which may raise: nothing has changed
         old = self._node
         trace = tracing.current()
@@ -268,28 +250,19 @@ class LazyArray(ArrayHandle):
             trace.note_update(self, old)
         else:
             note_update(old)
-        self._replaced(old, node)
+        if leaf is None:
+            self.replaced = source or record_of(old, node, self.replaced, write)
         del old  # an evaluation counts references
         self._refer_to(node, leaf)
+        if leaf is None and self.replaced is not None and self.replaced.is_long:
+            self._evaluate_early()
 
     def replace_node(self, node: Node) -> None:
-        """Refer to another node with the same value."""
-        self._node, self._formers = node, None
+        """Refer to another node with the same value, or with that before a failed update."""
+        note_update(self._node)
+        self._node, self.replaced = node, None
         set_handle(node, ref(self))
         self._leaf = node if node.operation is leaves.INPUT else None
-
-    def undo(self) -> None:
-        """Restore the value before a failed in-place update, if there was one."""
-        former: Node | None = self._node
-        nodes = []
-        for known in reversed(self._formers or ()):
-            former = known() if known is not None else former.inputs[0] if former else None
-            nodes += [] if former is None else [former]
-        self._formers = None
-        for node in [self._node, *nodes] if nodes else ():
-            if node.operation is leaves.INPUT or _can_be_computed(node):
-                self.replace_node(node)
-                return
 
 
 def note_value_read(node: Node) -> None:
@@ -311,15 +284,6 @@ def note_value_read(node: Node) -> None:
                     trace.note_state(source.value)
 
 
-def _undo_updates(nodes: Iterable[Node]) -> None:
-    """Restore the arrays with failed in-place updates among those that refer to these nodes of a
-    failed expression."""
-    for node in list(nodes):
-        array = None if node.handle is None else node.handle()
-        if isinstance(array, LazyArray) and array._formers and array._node is node:
-            array.undo()
-
-
 def _is_array(node: Node) -> bool:
     """Return True for a plain array, and for an evaluated operation."""
     return node.operation is leaves.INPUT or (
@@ -327,20 +291,20 @@ def _is_array(node: Node) -> bool:
     )
 
 
-def _can_be_computed(node: Node) -> bool:
-    engine = session.engine()
-    engine.forget_failed()
+def fetched(leaf: Node) -> torch.Tensor:
+    """Return the whole value of a leaf as a new PyTorch tensor on the CPU.
+
+    If the run that computes it has failed, the failed updates in place that it has read are undone.
+    """
+    data = remote_array_of(leaf)
+    if data.pool.any_failed:
+        session.engine().restore([data])
+    provenance = provenance_of(leaf)
     try:
-        if isinstance(node.value, Node):  # computed for another expression
-            data = remote_array_of(node.value)
-            if data.origin is not None:
-                data.origin.wait()
-            return not data.pool.has_failed(data.handle)
-        engine.evaluate([node])
-        engine.wait()
-    except Exception:
-        return False
-    return True
+        return data.fetch()
+    except Exception as error:
+        undo_failed_updates(() if provenance is None else nodes_before(provenance), error)
+        raise
 
 
 def elements_of(leaf: Node) -> np.ndarray[Any, Any] | None:
@@ -359,7 +323,11 @@ def evaluate(*arrays: LazyArray, wait: bool = False) -> None:
     """
     _evaluate(arrays)
     if wait:
-        session.engine().wait()
+        try:
+            session.engine().wait_for([array.evaluated() for array in arrays])
+        except Exception as error:
+            undo_failed_updates((), error)
+            raise
 
 
 def _evaluate(arrays: Sequence[LazyArray]) -> None:
@@ -374,21 +342,20 @@ def _evaluate(arrays: Sequence[LazyArray]) -> None:
         return
     engine = session.engine()
     engine.forget_failed()
-    for array in missing:  # another array with the same node may be evaluated by now
-        if array.node.value is not None and not array.node.is_leaf:
-            array.set_known(array.node.value)
-    if missing := [a for a in missing if not a.is_known()]:
-        updated = any(array._formers for array in missing)
-        try:
-            if updated:
-                engine.settle()
+    updated = any(array.replaced is not None for array in missing)
+    try:
+        if updated:
+            engine.settle()
+            engine.forget_failed()
+        for array in missing:  # another array with the same node may be evaluated by now
+            if array.node.value is not None and not array.node.is_leaf:
+                array.set_known(array.node.value)
+        if missing := [a for a in missing if not a.is_known()]:
             known = engine.evaluate([array.node for array in missing])
             if updated:
                 engine.settle()
-        except (TracingError, WorkerLost):
-            raise
-        except Exception:
-            _undo_updates(topological([array.node for array in missing], cut=True))
-            raise
-        for array, leaf in zip(missing, known, strict=True):
-            array.set_known(leaf)
+            for array, leaf in zip(missing, known, strict=True):
+                array.set_known(leaf)
+    except Exception as error:
+        undo_failed_updates(topological([array.node for array in missing], cut=True), error)
+        raise

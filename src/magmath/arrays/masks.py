@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from magmath.arrays.lazy_array import LazyArray
+from magmath.arrays.lazy_array import LazyArray, fetched
 from magmath.engine import session
-from magmath.engine.remote_array import remote_array_of
 from magmath.engine.user_line import user_line
 from magmath.errors import TracingError
 from magmath.graph import Node, apply
@@ -88,11 +87,10 @@ def count_mask(mask: Node, indexed_layout: Layout | None = None, axis: int = 0) 
         cuts = {*even_cuts(mask.shape[0], engine.environment.workers)}
         cuts |= cuts_of(leaf.layout, 0) | cuts_of(indexed_layout, axis)
         counted = LazyArray(apply(COUNT_PIECES, leaf, cuts=tuple(sorted(cuts)))).evaluated()
-        data = remote_array_of(counted)
     except TracingError:
         raise UnknownCount(
             "indexing: the number of elements that a mask selects is unknown while mm.compile "
             f"traces a function ({':'.join(map(str, user_line() or ()))}); keep the shape with "
             "mm.where(mask, x, y), or index outside of the function"
         ) from None
-    return Counted(leaf, tuple(sorted(cuts)), tuple(data.fetch().tolist()))
+    return Counted(leaf, tuple(sorted(cuts)), tuple(fetched(counted).tolist()))

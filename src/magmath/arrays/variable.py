@@ -17,6 +17,7 @@ import numpy as np
 
 from magmath.arrays.array import Array, as_array, copy_of, redistributed
 from magmath.arrays.conversion import default_layout, leaf_of_values
+from magmath.arrays.failed_updates import undo_failed_updates
 from magmath.arrays.lazy_array import LazyArray, evaluate
 from magmath.arrays.masked_elements import with_item
 from magmath.arrays.number_list import holds, is_number
@@ -68,7 +69,7 @@ class Variable(Array):
         self.leaf = variable_leaf(data.shape, data.dtype, data.layout, ref(self))
         self.number = 0
         """Version number of the current value."""
-        self._formers = None
+        self.replaced = None
         self.view_of = None
         self.set_value(data)
 
@@ -249,7 +250,11 @@ def assign(pairs: Sequence[tuple[Variable, Node]]) -> None:
             v._move_to_current_pool(node)
     with given_back_on_failure():
         _forget_former([v for v, _ in placed])
-        session.engine().assign(placed)
+        try:
+            session.engine().assign(placed)
+        except Exception as error:
+            undo_failed_updates(topological([node for _, node in placed], cut=True), error)
+            raise
 
 
 def _shape_of(name: str, value: Any) -> tuple[int, ...]:
@@ -303,7 +308,8 @@ def _converted(variable: Variable, node: Node) -> Node:
 def _forget_former(variables: Sequence[Variable]) -> None:
     """Release former values of variables that expressions keep.
 
-    Pending expressions are computed first, unless they can fail or belong to another pool.
+    Pending expressions are computed first, unless they can fail, read results of failed runs or
+    belong to another pool.
     """
     pool = session.engine().pool
     readers = readers_of_former_values([(v.leaf, v._value) for v in variables])
@@ -314,7 +320,8 @@ def _forget_former(variables: Sequence[Variable]) -> None:
         order = topological((reader.node,), cut=True)
         known = [node.value if isinstance(node.value, Node) else node for node in order]
         data = [remote_array_of(node) for node in known if node.name == "input"]
-        if not any_can_fail(order) and all(one.pool is pool for one in data):
+        present = all(one.pool is pool and not one.has_failed for one in data)
+        if present and not any_can_fail(order):
             pending.append(reader)
     evaluate(*pending)
     for reader in readers:

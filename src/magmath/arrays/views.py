@@ -12,10 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
+from weakref import ref
 
 import numpy as np
 
-from magmath.arrays.element_storage import ArrayView, ElementStorage, Path, ViewStep
+from magmath.arrays.element_storage import (
+    ArrayView,
+    ElementStorage,
+    ViewStep,
+    read,
+    written,
+)
+from magmath.arrays.failed_updates import Rewrite, ViewWrite, record_of_view
 from magmath.arrays.lazy_array import LazyArray
 from magmath.errors import MagmathError, ReadOnlyError
 from magmath.graph import Node, Shape
@@ -155,6 +163,8 @@ def link(base: LazyArray, view: LazyArray, step: ViewStep) -> None:
         ElementStorage(base).add(view, (step,))
     else:
         own.storage.add(view, (*own.path, step))
+    if base.replaced is not None and not view.is_known():
+        view.replaced = record_of_view(base, (step,))
 
 
 def base_of(view: LazyArray) -> LazyArray | None:
@@ -164,61 +174,55 @@ def base_of(view: LazyArray) -> LazyArray | None:
     return None if base is view else base
 
 
-def prepare_shared_write(written: LazyArray) -> Callable[[], None] | None:
+def prepare_shared_write(array: LazyArray) -> Callable[[], None] | None:
     """Prepare a write into an array; return a function that updates the arrays which share
     elements with it, None if there are none.
 
     Raises ReadOnlyError for views that are only read, and MagmathError for views of variables and
     for arrays of which the common base is gone.
     """
-    view = written.view_of
+    view = array.view_of
     assert view is not None
     if not all(step.is_writable for step in view.path):
-        raise _read_only(written.shape)
+        raise _read_only(array.shape)
     arrays = view.storage.arrays()
     if len(arrays) == 1:
         if view.is_contiguous:  # otherwise `reshape` must know that NumPy would copy
-            written.view_of = None
+            array.view_of = None
         return None
     base = view.storage.base_of(arrays)
-    others = [x for x in arrays if x is not written and view.overlaps(_view_of(x))]
+    others = [x for x in arrays if x is not array and view.overlaps(_view_of(x))]
     if base is None:
         if not others:
             return None
         raise MagmathError(
-            f"update in place: the array of shape {written.shape} shares elements with another "
+            f"update in place: the array of shape {array.shape} shares elements with another "
             f"view of an array that has no name any more, so that cannot be updated; keep a name "
             f"for the array of which both are views, or copy one: y = x.copy()"
         )
     if base.is_variable:
         raise MagmathError(
-            f"update in place: the array of shape {written.shape} is a part of a variable; write "
+            f"update in place: the array of shape {array.shape} is a part of a variable; write "
             f"v[i] = … for the variable v, or copy the part first: x = v[i].copy()"
         )
-    return lambda: _share(written, base, others)
+    return lambda: _share(array, base, others)
 
 
-def _share(written: LazyArray, base: LazyArray, others: Sequence[LazyArray]) -> None:
+def _share(array: LazyArray, base: LazyArray, others: Sequence[LazyArray]) -> None:
     """Update the arrays that share elements with a written one."""
-    skip = len(_view_of(base).path)
-    if written is not base:
-        base.refer_to_updated(_written(base.node, _view_of(written).path[skip:], written.node))
+    if array is not base:
+        own = _view_of(array).path_from(base)
+        _rewrite(base, array, lambda x, values: written(x, own, values))
     for other in others:
         if other is not base:
-            node = base.node
-            for step in _view_of(other).path[skip:]:
-                node = step.read(node)
-            other.refer_to_updated(node)
+            path = _view_of(other).path_from(base)
+            other.refer_to_updated(read(base.node, path), source=record_of_view(base, path))
 
 
-def _written(x: Node, path: Path, values: Node) -> Node:
-    """Return x with the elements at a path replaced; without steps these are all."""
-    if not path:  # another name of the same view
-        return values
-    step, *rest = path
-    if rest:
-        values = _written(step.read(x), tuple(rest), values)
-    return step.write(x, values)
+def _rewrite(array: LazyArray, source: LazyArray, rewrite: Rewrite) -> None:
+    """Update an array by the elements of another one that was written."""
+    node = rewrite(array.node, source.node)
+    array.refer_to_updated(node, write=ViewWrite(ref(source.node), rewrite))
 
 
 def share_elements(x: LazyArray, y: LazyArray) -> bool:

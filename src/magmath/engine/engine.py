@@ -218,17 +218,54 @@ class Engine:
 
     def settle(self) -> None:
         """Wait for the last run that can fail for its data; raise its failure. This precedes what
-        would replace values by results of such runs."""
+        would replace values by results of such runs, or of runs that read them."""
         run = self._uncertain
         if run is not None:
             if run.is_pending:
                 run.wait()
             self._uncertain = None
+        if self.pool.any_failed:
+            self.drain()
+
+    @property
+    def has_uncertain_runs(self) -> bool:
+        """True if a run that can fail for its data may be pending, or if one has failed."""
+        return self._uncertain is not None or self.pool.any_failed
+
+    def has_succeeded(self, data: RemoteArray) -> bool:
+        """Wait for the run that computes an array; return False if it has failed. Failures are not
+        raised."""
+        if data.pool is not self.pool or self.pool.is_inline:
+            return True
+        if self.pool.any_failed:
+            self.restore([data])
+        if data.origin is not None:
+            data.origin.complete()
+        return not data.has_failed
+
+    def wait_for(self, leaves: Sequence[Node]) -> None:
+        """Wait until all started runs are done. Raises their failures, and those of the leaves."""
+        self.wait()
+        if self.pool.any_failed:
+            data = [remote_array_of(x) for x in leaves]
+            self.restore(data)
+            for x in data:
+                if x.has_failed:
+                    self.pool.raise_failure(x.handle)
+
+    def drain(self) -> None:
+        """Wait until all started runs are done. Failures are not raised."""
+        if self._last is not None and not self.pool.is_inline:
+            self._last.complete()
+            self._last = self._uncertain = None
 
     def wait(self) -> None:
-        """Wait until all started runs are done. Raises their failures."""
-        if self._last is not None:
-            self._last.values()
+        """Wait until all started runs are done. Raises their failures, once."""
+        run = self._last
+        if run is not None and run.is_pending:
+            run.values()
+        elif run is not None:  # its failure may have been raised
+            self.pool.finish()
 
     def handles(self, given: Sequence[RemoteArray]) -> list[int]:
         """Return the handles of arrays. Raises MagmathError for data of another pool."""
@@ -431,7 +468,7 @@ class Engine:
         Their arrays drop the expression, unless it serves gradients by variables, or recomputation
         after a failure. Arrays of `results`, whose gradients exist, drop it like requested ones.
         """
-        certain = bool(nodes) and not any_can_fail(expression)
+        certain = bool(nodes) and self._is_certain(expression)
         for node in nodes:
             can_drop = certain and (not node.reads_version or node in results)
             array = node.handle() if can_drop and node.handle is not None else None
@@ -443,9 +480,26 @@ class Engine:
             if not (donated and node.operation.overwrites_first):
                 self._intermediates.add(node)
 
-    def forget_failed(self) -> None:
-        """Drop intermediate values of failed runs, so that they are computed again on use."""
-        self._intermediates.forget_failed()
+    def _is_certain(self, expression: Sequence[Node]) -> bool:
+        """Return True if the run of an expression cannot fail for its data, and neither can a run
+        on which it depends."""
+        if any_can_fail(expression):
+            return False
+        if not self.has_uncertain_runs:
+            return True
+        given = [
+            remote_array_of(x)
+            for x in expression
+            if x.operation is INPUT or (x.value is not None and not x.is_leaf)
+        ]
+        return not any(
+            x.has_failed or (x.origin is not None and x.origin.is_pending) for x in given
+        )
+
+    def forget_failed(self) -> list[Node]:
+        """Drop intermediate values of failed runs, so that they are computed again on use; return
+        their nodes."""
+        return self._intermediates.forget_failed()
 
     def with_copies(self, graph: Graph, *, make: bool) -> Graph:
         """Return the graph with redistributed copies in place of arrays that it only redistributes.

@@ -37,7 +37,7 @@ class KeptIntermediates:
             return
         known = self._kept.popleft()
         oldest = known()
-        if oldest is None:
+        if oldest is None or self._forgets(oldest, []):
             return
         if is_sole_owner(oldest):
             set_value(oldest, None)
@@ -46,25 +46,28 @@ class KeptIntermediates:
             if len(self._uncertain) > _MAX_UNCERTAIN:
                 self._uncertain = [x for x in self._uncertain if _is_uncertain(x())]
 
-    def forget_failed(self) -> None:
-        """Drop the values of failed runs.
+    def forget_failed(self) -> list[Node]:
+        """Drop the values of failed runs; return their nodes.
 
         These nodes are not kept any more: what computes them next may write into the memory of its
         operands, so that they could not be computed once more.
         """
         if not self._pool.any_failed:
-            return
-        kept = [x for x in self._kept if not self._forgets(x())]
-        uncertain = [x for x in self._uncertain if not self._forgets(x())]
+            return []
+        forgotten: list[Node] = []
+        kept = [x for x in self._kept if not self._forgets(x(), forgotten)]
+        uncertain = [x for x in self._uncertain if not self._forgets(x(), forgotten)]
         self._kept, self._uncertain = deque(kept), [x for x in uncertain if _is_uncertain(x())]
+        return forgotten
 
-    def _forgets(self, node: Node | None) -> bool:
+    def _forgets(self, node: Node | None, forgotten: list[Node]) -> bool:
         """Drop the value of a node if its run has failed; return True if it has no value then."""
         if node is None or node.value is None:
             return True
         failed = self._pool.has_failed(remote_array_of(node.value).handle)
         if failed:
             set_value(node, None)
+            forgotten.append(node)
         return failed
 
 

@@ -207,6 +207,11 @@ def engine() -> Engine:
     return _engine
 
 
+def has_uncertain_runs() -> bool:
+    """Return True if a run of the current pool may have failed for its data."""
+    return _engine is not None and _engine.has_uncertain_runs
+
+
 def eager_leaf(node: Node) -> Node | None:
     """Return an input leaf with the value of a new node if it is small and computed at once;
     otherwise, and without a pool, None."""

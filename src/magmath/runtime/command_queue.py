@@ -235,6 +235,20 @@ class CommandQueue:
         if pending.failures:
             raise exception_from(pending.failures[0])
 
+    def complete(self, pending: PendingCommand) -> None:
+        """Wait as `wait` does, but drop the failures of these commands, unless the pool ends."""
+        with self.lock, self.interrupts:
+            while self._failing or self._waits_for(pending):
+                try:
+                    self._raise_failure()
+                except Exception:
+                    if self.ended is not None:
+                        raise
+                    continue
+                self._deliver_interrupt()
+                self._pump()
+        self._deliver_interrupt()
+
     def interrupt_point(self) -> None:
         """Deliver a Ctrl-C that arrived while the inline worker was running."""
         if self.interrupts.count:

@@ -456,6 +456,11 @@ class Pool:
         """True if the run of any array is known to have failed."""
         return bool(self._records.failures)
 
+    def raise_failure(self, array: int) -> None:
+        """Raise the failure of the run that produces the array, if it is known to have failed."""
+        if self._records.failures:
+            self._require_array("evaluate", array)
+
     def has_failed(self, array: int) -> bool:
         """Return True if the run that produces the array is known to have failed."""
         return array in self._records.failures

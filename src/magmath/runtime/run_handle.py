@@ -25,6 +25,9 @@ class PendingCommands(Protocol):
     def wait(self, pending: PendingCommand) -> None:
         """Wait until a command and every earlier one have been answered."""
 
+    def complete(self, pending: PendingCommand) -> None:
+        """Wait as `wait` does, but drop failures."""
+
 
 class RunHandle:
     """A pending or completed run. `outputs`: the numbers of the output arrays."""
@@ -107,6 +110,12 @@ class RunHandle:
         except InterruptedError:
             if self.error is None:
                 raise
+
+    def complete(self) -> None:
+        """Wait for the run and all earlier commands, whose failures are dropped: arrays of failed
+        runs raise them when they are used."""
+        if self.pending is not None:
+            self._queue.complete(self.pending)
 
     def finish(self, values: list[float], steps: int) -> None:
         """Store the answer of worker 0."""
