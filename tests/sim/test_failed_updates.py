@@ -169,8 +169,6 @@ class Program:
         if len(self.pairs) > 3:
             pair = self._one()
             assert pair is not None
-            if pair is pair.storage.base and len(pair.storage.views) > 1:
-                return
             self.log.append(f"del {self._name(pair)}")
             self._forget(pair)
 

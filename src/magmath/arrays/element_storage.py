@@ -11,6 +11,7 @@ from weakref import ref
 
 import numpy as np
 
+from magmath.core.dtypes import DType
 from magmath.graph import Node, Shape
 
 FEWEST = 8
@@ -34,7 +35,7 @@ class ViewStep(Protocol):
 
     @property
     def is_writable(self) -> bool:
-        """False if such views are only read, and `write` raises ReadOnlyError."""
+        """False if such views are only read."""
 
     def strided(self, x: np.ndarray[Any, Any], /) -> np.ndarray[Any, Any]:
         """Return the view of a NumPy array that the step selects. Raises ValueError if NumPy would
@@ -65,6 +66,10 @@ class SharingArray(Protocol):
     """The attributes of an array that a storage uses."""
 
     view_of: ArrayView | None
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
 
     @property
     def shape(self) -> Shape:
@@ -140,10 +145,10 @@ class ElementStorage:
     begins all the others takes its place.
     """
 
-    __slots__ = ("_most", "_references", "shape")
+    __slots__ = ("_most", "_references", "dtype", "shape")
 
     def __init__(self, first: SharingArray) -> None:
-        self.shape = first.shape
+        self.shape, self.dtype = first.shape, first.dtype
         self._references: list[ref[SharingArray]] = [ref(first)]
         self._most = FEWEST
         first.view_of = ArrayView(self, ())

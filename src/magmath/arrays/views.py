@@ -19,15 +19,19 @@ import numpy as np
 from magmath.arrays.element_storage import (
     ArrayView,
     ElementStorage,
+    Path,
     ViewStep,
     read,
     written,
 )
 from magmath.arrays.failed_updates import Rewrite, ViewWrite, record_of_view
 from magmath.arrays.lazy_array import LazyArray
+from magmath.arrays.subscripts import getitem, setitem
 from magmath.errors import MagmathError, ReadOnlyError
 from magmath.graph import Node, Shape
 from magmath.ops import elementwise as e
+from magmath.ops.creation import full
+from magmath.ops.leaves import constant
 from magmath.ops.linalg import matrix_algebra
 from magmath.ops.manipulation import permute, reshape
 from magmath.ops.sums import broadcast_to
@@ -113,10 +117,13 @@ class Diagonal:
         return matrix_algebra.diagonal(x, self.offset)
 
     def write(self, x: Node, values: Node) -> Node:
-        """Return x with other diagonals. Raises ReadOnlyError unless they are writable."""
-        if not self.is_writable:
-            raise _read_only(values.shape)
-        return matrix_algebra.with_diagonal(x, values)
+        """Return x with other diagonals."""
+        rows, columns = x.shape[-2:]
+        if not self.offset and rows == columns:
+            return matrix_algebra.with_diagonal(x, values)
+        positions = np.arange(values.shape[-1])
+        key = positions + max(-self.offset, 0), positions + max(self.offset, 0)
+        return setitem(x, (..., *key), values)
 
     def strided(self, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Return the diagonals of a NumPy array."""
@@ -136,8 +143,12 @@ class Stretched:
         return broadcast_to(x, self.shape)
 
     def write(self, x: Node, values: Node) -> Node:
-        """Raise ReadOnlyError: several elements are one of x."""
-        raise _read_only(values.shape)
+        """Return the elements of x, of which the values are copies."""
+        if not values.size:
+            return x
+        pairs = zip(x.shape, values.shape[values.ndim - x.ndim :], strict=True)
+        key = [slice(None) if own == extent else slice(1) for own, extent in pairs]
+        return getitem(values, (*(0,) * (values.ndim - x.ndim), *key))[0]
 
     def strided(self, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Return a NumPy array in the larger shape."""
@@ -178,8 +189,7 @@ def prepare_shared_write(array: LazyArray) -> Callable[[], None] | None:
     """Prepare a write into an array; return a function that updates the arrays which share
     elements with it, None if there are none.
 
-    Raises ReadOnlyError for views that are only read, and MagmathError for views of variables and
-    for arrays of which the common base is gone.
+    Raises ReadOnlyError for views that are only read, and MagmathError for views of variables.
     """
     view = array.view_of
     assert view is not None
@@ -193,13 +203,7 @@ def prepare_shared_write(array: LazyArray) -> Callable[[], None] | None:
     base = view.storage.base_of(arrays)
     others = [x for x in arrays if x is not array and view.overlaps(_view_of(x))]
     if base is None:
-        if not others:
-            return None
-        raise MagmathError(
-            f"update in place: the array of shape {array.shape} shares elements with another "
-            f"view of an array that has no name any more, so that cannot be updated; keep a name "
-            f"for the array of which both are views, or copy one: y = x.copy()"
-        )
+        return (lambda: _share_without_base(array, others)) if others else None
     if base.is_variable:
         raise MagmathError(
             f"update in place: the array of shape {array.shape} is a part of a variable; write "
@@ -217,6 +221,27 @@ def _share(array: LazyArray, base: LazyArray, others: Sequence[LazyArray]) -> No
         if other is not base:
             path = _view_of(other).path_from(base)
             other.refer_to_updated(read(base.node, path), source=record_of_view(base, path))
+
+
+def _share_without_base(array: LazyArray, others: Sequence[LazyArray]) -> None:
+    """Update the arrays that share elements with a written one, if their base is gone.
+
+    All elements that another array needs are its own or the written ones. So they are put into an
+    array of the shape of the base, from which it is read again.
+    """
+    view = _view_of(array)
+    for other in others:
+        _rewrite(other, array, _patch(view.storage, view.path, _view_of(other).path))
+
+
+def _patch(storage: ElementStorage, path: Path, own: Path) -> Rewrite:
+    """Return what puts written elements at a path into an array at its own path."""
+
+    def patched(x: Node, values: Node) -> Node:
+        base = full(storage.shape, constant(0, storage.dtype))
+        return read(written(written(base, own, x), path, values), own)
+
+    return patched
 
 
 def _rewrite(array: LazyArray, source: LazyArray, rewrite: Rewrite) -> None:
