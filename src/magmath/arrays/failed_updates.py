@@ -32,7 +32,7 @@ Rewrite = Callable[[Node, Node], Node]
 """Returns an array with the elements of a view replaced, given the array and these elements."""
 
 
-class UpdatedArray(Protocol):
+class RecordedArray(Protocol):
     """The attributes of an array that this module uses."""
 
     view_of: ArrayView | None
@@ -55,7 +55,7 @@ class ViewWrite(NamedTuple):
     rewrite: Rewrite
 
 
-class Source(NamedTuple):
+class ReadBase(NamedTuple):
     """The value of the base from which a view was read after an update, with its record, and the
     steps that cut the view from it."""
 
@@ -78,7 +78,7 @@ class Replaced(NamedTuple):
     before: Replaced | None
     held: int
     write: ViewWrite | None = None
-    source: Source | None = None
+    source: ReadBase | None = None
 
     @property
     def is_long(self) -> bool:
@@ -103,9 +103,9 @@ def record_of(
     return Replaced(lambda: old, before, held + 1, write) if fails or uncertain else None
 
 
-def record_of_view(base: UpdatedArray, path: Path) -> Replaced:
+def record_of_view(base: RecordedArray, path: Path) -> Replaced:
     """Return the record of a view that is read again after an update of its base."""
-    return Replaced(_nothing, None, 0, source=Source(ref(base.node), base.replaced, path))
+    return Replaced(_nothing, None, 0, source=ReadBase(ref(base.node), base.replaced, path))
 
 
 def _nothing() -> None:
@@ -139,7 +139,7 @@ def undo_failed_updates(nodes: Iterable[Node], error: BaseException) -> None:
     if isinstance(error, (TracingError, WorkerLost)):
         return
     engine = session.engine()
-    arrays: dict[int, UpdatedArray] = {}
+    arrays: dict[int, RecordedArray] = {}
     for node in [*nodes, *engine.forget_failed()]:
         array = None if node.handle is None else node.handle()
         if array is not None:
@@ -155,11 +155,11 @@ def undo_failed_updates(nodes: Iterable[Node], error: BaseException) -> None:
     engine.drain()
 
 
-def _depth_in_storage(array: UpdatedArray) -> int:
+def _depth_in_storage(array: RecordedArray) -> int:
     return 0 if array.view_of is None else len(array.view_of.path)
 
 
-def _restore(array: UpdatedArray, check: _Check) -> None:
+def _restore(array: RecordedArray, check: _Check) -> None:
     """Give an array the newest value that can be computed, if it has one."""
     node, replaced = array.node, array.replaced
     if check.can_be_computed(node):
@@ -204,7 +204,7 @@ def _restored(node: Node, replaced: Replaced | None, check: _Check) -> Node | No
     return found
 
 
-def _read_again(source: Source | None, check: _Check) -> Node | None:
+def _read_again(source: ReadBase | None, check: _Check) -> Node | None:
     base = None if source is None else source.node()
     if source is None or base is None:
         return None
