@@ -64,3 +64,15 @@ def test_a_shape_in_place_of_a_parameters_value() -> None:
 def test_a_state_with_text_for_a_number() -> None:
     with pytest.raises(TypeError, match="'steps' is a number of steps, was given 'a'"):
         mm.optim.Adam().load_state_dict({"steps": "a"})
+
+
+@pytest.mark.parametrize("index", [7, 8, -1, -7, -8, 1 << 40, -(1 << 40)])
+@pytest.mark.parametrize("dtype", ["int16", "int64"])
+def test_the_errors_of_a_table_say_what_it_takes(index: int, dtype: str) -> None:
+    """No error allows an index that another one refuses."""
+    if index != np.int64(index).astype(dtype):
+        return
+    layer = mm.nn.Embedding(7, 5)
+    allowed = "the last index is 6" if index > 0 else "indices go from 0 to 6"
+    with pytest.raises(IndexError, match=rf"index {index} is out of range .*; {allowed}"):
+        layer(mm.asarray([2, index], dtype=dtype)).numpy()

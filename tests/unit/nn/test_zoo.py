@@ -70,8 +70,13 @@ def test_parameters_are_as_many_as_published(
 
 SHAPES: dict[str, list[tuple[int, ...]]] = {
     "lenet5": [(6, 28, 28), (6, 14, 14), (16, 10, 10), (16, 5, 5), (400,), (120,), (84,)],
+    "mlp": [(128,), (128,), (10,)],
+    "alexnet_cifar": [(64, 32, 32), (64, 16, 16), (192, 16, 16), (192, 8, 8), (384, 8, 8),
+                      (256, 8, 8), (256, 8, 8), (256, 4, 4), (4096,), (1024,), (1024,)],
     "alexnet": [(64, 55, 55), (64, 27, 27), (192, 27, 27), (192, 13, 13), (384, 13, 13),
                 (256, 13, 13), (256, 6, 6), (4096,)],
+    "vgg11": [(64, 224, 224), (128, 112, 112), (256, 56, 56), (512, 28, 28), (512, 14, 14),
+              (512, 7, 7), (4096,)],
     "vgg16": [(64, 224, 224), (128, 112, 112), (256, 56, 56), (512, 28, 28), (512, 14, 14),
               (512, 7, 7), (4096,)],
     "googlenet": [(64, 112, 112), (192, 56, 56), (256, 28, 28), (480, 28, 28), (512, 14, 14),
@@ -81,11 +86,18 @@ SHAPES: dict[str, list[tuple[int, ...]]] = {
                      (2048, 8, 8)],
     "resnet18": [(64, 112, 112), (64, 56, 56), (128, 28, 28), (256, 14, 14), (512, 7, 7), (512,)],
     "resnet20": [(16, 32, 32), (32, 16, 16), (64, 8, 8), (64,)],
+    "resnet34": [(64, 112, 112), (64, 56, 56), (128, 28, 28), (256, 14, 14), (512, 7, 7), (512,)],
     "resnet50": [(64, 112, 112), (256, 56, 56), (512, 28, 28), (1024, 14, 14), (2048, 7, 7)],
     "mobilenet_v2": [(32, 112, 112), (16, 112, 112), (24, 56, 56), (32, 28, 28), (64, 14, 14),
                      (96, 14, 14), (160, 7, 7), (320, 7, 7), (1280,)],
 }  # fmt: skip
 """The sizes of maps in the papers' tables, in their order; the networks have others in between."""
+
+
+def test_every_network_has_its_rows() -> None:
+    """Its number of parameters, the sizes of its maps, and a step against PyTorch's."""
+    tables = [dict.fromkeys(row[0] for row in COUNTS), SHAPES, dict.fromkeys(x[0] for x in SMALL)]
+    assert all(zoo.NETWORKS.keys() == table.keys() for table in tables)
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -116,6 +128,7 @@ SMALL: list[tuple[str, dict[str, Any], tuple[int, ...]]] = [
     ("resnet18", {"stem": "small"}, (3, 3, 9, 8)),
     ("resnet18", {}, (2, 3, 40, 40)),
     ("resnet20", {"width": 8}, (3, 1, 9, 8)),
+    ("resnet34", {}, (2, 3, 40, 40)),
     ("resnet50", {}, (2, 3, 40, 40)),
     ("mobilenet_v2", {"dropout": 0}, (2, 3, 40, 40)),
 ]

@@ -122,14 +122,27 @@ def front(tensor: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:
     return tensor.movedim(tuple(axes), tuple(range(len(axes))))
 
 
-def out_of_range(index: int, axis: int, extent: int, operation: str = "indexing") -> IndexError:
-    """Return the error for an index that is out of range for an axis."""
+def out_of_range(
+    index: int,
+    axis: int,
+    extent: int,
+    operation: str = "indexing",
+    *,
+    may_be_of_table: bool = False,
+) -> IndexError:
+    """Return the error for an index that is out of range for an axis.
+
+    `may_be_of_table`: negative indices may be out of range (`not_from_the_end`), which only a
+    negative index tells.
+    """
     least = -extent
     if index < -_NEGATIVE // 2:
         index, least = index + _NEGATIVE, 0
+    allowed = f"indices go from {least} to {extent - 1}"
+    if may_be_of_table and index >= extent:
+        allowed = f"the last index is {extent - 1}"
     return IndexError(
-        f"{operation}: index {index} is out of range for extent {extent} (axis {axis}); "
-        f"indices go from {least} to {extent - 1}"
+        f"{operation}: index {index} is out of range for extent {extent} (axis {axis}); {allowed}"
         if extent
         else f"{operation}: index {index} is out of range: axis {axis} has extent 0"
     )
@@ -147,7 +160,9 @@ def not_from_the_end(indices: Node) -> Node:
     return call("bitwise_and", wide, constant(~_NEGATIVE, int64))
 
 
-picked_out_of_range = partial(out_of_range, operation="take, or indexing by an array")
+picked_out_of_range = partial(
+    out_of_range, operation="take, or indexing by an array", may_be_of_table=True
+)
 """Return the error for an element of an index array, in `take` or an indexing expression."""
 
 
