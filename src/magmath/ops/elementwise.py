@@ -549,13 +549,24 @@ def _numpy_where(condition: Any, x: Any, y: Any, out: Any) -> None:
     np.copyto(out, x, where=condition)
 
 
+def _bind_where(call: KernelCall) -> Callable[[], object]:
+    """Choose by words of bits if the arrays are large."""
+    from magmath.kernels import selection
+
+    condition, x, y = call.inputs
+    if selection.takes(condition, x, y, call.out):
+        return selection.bind(condition, x, y, call.out)
+    return _torch_where(call)
+
+
+_torch_where = torch_kernel("where", np.where)
 WHERE = Operation(
     name="where",
     infer=_where_infer,
     axes=pointwise_axes,
     reduction=None,
     vjp=_where_vjp,
-    kernel=torch_kernel("where", np.where),
+    kernel=_bind_where,
     native="({1} if {0} else {2})",
     reference=np.where,
     numpy_function=lambda node: _numpy_where,
