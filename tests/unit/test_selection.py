@@ -53,7 +53,7 @@ def test_equal_bits(
 def test_only_large_arrays_of_one_type() -> None:
     x = torch.zeros(selection.MIN_ELEMENTS)
     condition = x > 0
-    assert selection.takes(condition, x, x, x)
-    assert not selection.takes(condition[1:], x[1:], x[1:], x[1:])
-    assert not selection.takes(condition, x.double(), x, x)
-    assert not selection.takes(condition, x.to(torch.complex128), *[x.to(torch.complex128)] * 2)
+    assert selection.can_bind(condition, x, x, x)
+    assert not selection.can_bind(condition[1:], x[1:], x[1:], x[1:])
+    assert not selection.can_bind(condition, x.double(), x, x)
+    assert not selection.can_bind(condition, x.to(torch.complex128), *[x.to(torch.complex128)] * 2)

@@ -21,7 +21,7 @@ BLOCK_ELEMENTS: Final = 1 << 17
 _WORDS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def takes(condition: torch.Tensor, x: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> bool:
+def can_bind(condition: torch.Tensor, x: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> bool:
     """Return True for large arrays in host memory of one type with a fitting word."""
     if out.device.type != "cpu" or out.numel() < MIN_ELEMENTS or condition.dtype != torch.bool:
         return False
@@ -42,8 +42,8 @@ def bind(
         memory = shared_workspace(2 * out.itemsize * BLOCK_ELEMENTS + 128)
         for c, a, b, target in parts:
             scratch = Scratch(memory)
-            mask, mixed = (scratch.take(word, target.numel()).as_strided_(
-                target.shape, _dense(target)) for _ in range(2))  # fmt: skip
+            dense = target.shape, _dense(target)
+            mask, mixed = [scratch.take(word, target.numel()).as_strided_(*dense) for _ in range(2)]
             mask.copy_(c).neg_()
             torch.bitwise_xor(a, b, out=mixed)
             mixed.bitwise_and_(mask)

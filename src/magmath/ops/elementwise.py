@@ -556,7 +556,7 @@ def _bind_where(call: KernelCall) -> Callable[[], object]:
     from magmath.kernels import selection
 
     condition, x, y = call.inputs
-    if selection.takes(condition, x, y, call.out):
+    if selection.can_bind(condition, x, y, call.out):
         return selection.bind(condition, x, y, call.out)
     return _torch_where(call)
 
