@@ -14,7 +14,7 @@ TYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.comp
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.contiguous().view(torch.uint8)
+    return tensor.flatten().clone().view(torch.uint8)
 
 
 @given(
