@@ -47,12 +47,12 @@ def test_parts_need_the_memory_of_one_part_and_one_exchange(
     parameters = 4 * (2 * (64 * 64 + 64) + 64 * 5 + 5)
     with current(kind, workers):
         whole = explained(of(name, 1))
-        moved = sum(step.nbytes for step in whole.steps)
+        moved = sum(step.nbytes for step in whole.instructions)
         for parts in (4, 16):
             found = explained(of(name, parts))
             fixed = 6 * parameters + 24 * SAMPLES  # gradients, their sums, messages; random order
             assert found.temporaries <= 1.3 * whole.temporaries / parts + fixed, parts
-            total = sum(step.nbytes for step in found.steps)
+            total = sum(step.nbytes for step in found.instructions)
             numbers = 8 * SAMPLES + 4 * workers * parts  # of the samples; the sums of the losses
             assert total <= max(moved, 2 * (workers - 1) * parameters) + numbers, parts
 

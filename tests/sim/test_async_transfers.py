@@ -197,7 +197,7 @@ def test_what_goes_wrong_is_raised_at_first_use(kind: str, monkeypatch: pytest.M
 @pytest.mark.parametrize("kind", ["shared", "messages"])
 def test_a_pool_may_end_while_data_are_under_way(kind: str) -> None:
     pool = start_pool(PoolOptions(2, launcher="threads", device="cpu"))
-    session.use(pool)
+    session.set_current_pool(pool)
     for seed in range(3):
         rows(seed, 512).replicate(wait=False)
     pool.close()

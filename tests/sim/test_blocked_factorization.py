@@ -272,7 +272,7 @@ def test_under_a_memory_limit_no_worker_gets_all_of_a_matrix() -> None:
     addition."""
     former = session._engine
     pool = start_pool(PoolOptions(2, launcher="threads", device="cpu", memory_limit=4_000_000))
-    session.use(pool)
+    session.set_current_pool(pool)
     try:
         x = definite(N, "float64")
         low = mm.linalg.cholesky(mm.asarray(x, layout=Layout.split(0)))

@@ -173,7 +173,7 @@ def test_convolutions_of_many_channels_compute_their_share_of_the_outputs(
     with current(kind, workers):
         net = nn.NeuralNetwork([*layers, nn.Flatten()], seed=1)
         net.fit(x, y, batch_size=8, epochs=0, strategy="model")
-        steps = net.explain().steps
+        steps = net.explain().instructions
         (forward,) = [step.text for step in steps if step.operation == "correlation"]
         assert "float64[8, 256, 3, 3] S(1) " in forward.partition("= correlation")[0]
         assert max(step.nbytes for step in steps) < 8 * 256 * 256 * 9

@@ -517,7 +517,7 @@ def test_ctrl_c_keeps_what_was_learnt(kind: str, workers: int) -> None:
 
 def test_network_of_a_pool_that_is_gone_says_so() -> None:
     pool = start_pool(PoolOptions(0, device="cpu"))
-    session.use(pool)
+    session.set_current_pool(pool)
     net = network()
     net.build((1, 64))
     pool.close()
@@ -776,7 +776,7 @@ def _images(seed: int) -> Any:
 def test_team_agrees_with_replay_for_convolutions(monkeypatch: pytest.MonkeyPatch) -> None:
     """The lanes of a program without a native loop execute native segments and ready calls."""
     pool = start_pool(PoolOptions(0, device="cpu", threads=2))
-    session.use(pool)
+    session.set_current_pool(pool)
     try:
         found = []
         for selector in (None, only(1)):
@@ -824,7 +824,7 @@ def test_training_continues_after_a_team_has_failed(
             return teams[0] if teams else 0
 
     pool = start_pool(PoolOptions(0, device="cpu", threads=3))
-    session.use(pool)
+    session.set_current_pool(pool)
     try:
         use_native_code(monkeypatch, TeamFirst)
         net, x, y = _images(3)
@@ -854,7 +854,7 @@ def test_teams_share_memory_and_native_forms(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(native_forms, "write_segments", counted)
     selector = only(1)
     pool = start_pool(PoolOptions(0, device="cpu", threads=3))
-    session.use(pool)
+    session.set_current_pool(pool)
     try:
         use_native_code(monkeypatch, selector)
         net, images, labels = _images(3)
@@ -879,7 +879,7 @@ def test_teams_share_memory_and_native_forms(monkeypatch: pytest.MonkeyPatch) ->
 def test_team_agrees_with_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     selector = only(1)
     pool = start_pool(PoolOptions(0, device="cpu", threads=2))
-    session.use(pool)
+    session.set_current_pool(pool)
     try:
         replayed, team = network(Adam(1e-2)), network(Adam(1e-2))
         expected = replayed.fit(X, Y, batch_size=60, epochs=3).step_losses

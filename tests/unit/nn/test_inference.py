@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import magmath as mm
 from engines import current
 from magmath import nn
-from magmath.kernels.conv import packed_convolution
+from magmath.kernels.conv import frozen_filters, packed_convolution
 from magmath.kernels.conv.convolution import _bound, candidates_for
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem
 from magmath.kernels.dispatch.tuner import Tuner
@@ -229,7 +229,7 @@ def test_reordered_filters_follow_their_version() -> None:
     call()
     torch.testing.assert_close(y, torch.nn.functional.conv2d(x, w, padding=1))
     other = packed_convolution.bind(problem, None)
-    assert len([k for k in packed_convolution._filters if k[0] == w.data_ptr()]) == 1
+    assert len([k for k in frozen_filters._kept if k[0] == w.data_ptr()]) == 1
     w *= 2
     version.fill_(8)
     for run in (other, call):
