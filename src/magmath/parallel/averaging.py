@@ -166,7 +166,10 @@ class Averaging(Strategy):
             if len(cuts) > 2:
                 loss = loss * ((stop - start) / samples)
             scaled = zip(training.parameters, training.scaled_gradients(loss), strict=True)
-            found = [self.summand(v, gradient) for v, gradient in scaled]
+            found = [
+                gradient if is_independent(gradient.node) else self.summand(v, gradient)
+                for v, gradient in scaled
+            ]
             pairs = zip(gradients, found, strict=True) if gradients else ()
             gradients = [a + b for a, b in pairs] or found
             losses.append(loss)
