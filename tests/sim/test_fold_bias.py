@@ -93,6 +93,8 @@ def explained(form: str, rows: int = 64, **options: Any) -> str:
     h, v, w, b, g = (
         numbers(rows, 8), numbers(8, 33), numbers(33, 17), numbers(17), numbers(rows, 17)
     )  # fmt: skip
+    for x in (v, w, b, g):
+        x.flags.writeable = False  # constants of the function
 
     def layer(h: Any) -> Any:
         x = mm.relu(h @ mm.asarray(v))

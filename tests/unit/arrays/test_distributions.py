@@ -414,7 +414,7 @@ def test_choice_by_probabilities() -> None:
         (lambda r: r.choice(3, p=[0.5, 0.5]), ShapeError, "one probability for each of 3"),
         (lambda r: r.choice(0, 2), ValueError, "nothing to choose from"),
         (lambda r: r.choice(mm.ones((2, 2)), axis=2), IndexError, "random.choice"),
-        (lambda r: r.shuffle([1, 2]), TypeError, r"x = mm.random.permutation\(x\)"),
+        (lambda r: r.shuffle((1, 2)), TypeError, r"x = mm.random.permutation\(x\)"),
     ],
 )  # fmt: skip
 def test_mistakes(call: Any, error: type[Exception], message: str) -> None:

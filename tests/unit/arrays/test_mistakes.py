@@ -202,7 +202,7 @@ def test_mistakes_are_told_where_they_are_made(
 def test_failing_worker_names_the_users_line(every_pool: Pool) -> None:
     session.engine().eager_arrays.max_eager_bytes = 0
     x = mm.asarray(GRID)
-    bad = mm.take(x, mm.asarray([0, 99]), axis=0)
+    bad = mm.take(x, mm.asarray([0, 98]) + 1, axis=0)
     line = _line_of(bad)
     with pytest.raises(IndexError) as caught:
         bad.numpy()
@@ -270,11 +270,13 @@ def test_a_variable_rounds_no_integer() -> None:
 def _callables() -> list[Any]:
     """The classes and functions that have hints about keywords."""
     layers = [getattr(mm.nn, name) for name in ("Dense", "Conv2d", "MaxPool2d", "AdaptiveAvgPool2d",
-              "BatchNorm", "LayerNorm", "GroupNorm", "Dropout", "Embedding", "ConvTranspose1d")]  # fmt: skip
+              "BatchNorm", "LayerNorm", "GroupNorm", "Dropout", "Embedding", "ConvTranspose1d",
+              "LSTM", "MultiheadAttention", "TransformerEncoderLayer")]  # fmt: skip
     optimizers = [mm.optim.Adam, mm.optim.RMSprop, mm.optim.Adagrad, mm.optim.Momentum]
     schedules = [getattr(mm.optim.schedules, name) for name in
                  ("Step", "Exponential", "Cosine", "OneCycle", "Plateau")]  # fmt: skip
-    functions = [mm.sum, mm.mean, mm.argmax, mm.softmax, mm.concat, mm.std, mm.data.read_csv]
+    functions = [mm.sum, mm.mean, mm.argmax, mm.softmax, mm.concat, mm.std, mm.data.read_csv,
+                 mm.nn.functional.scaled_dot_product_attention]  # fmt: skip
     others = [mm.data.Loader, mm.train.Trainer, mm.train.EarlyStopping]
     return [*layers, *optimizers, *schedules, *functions, *others]
 
