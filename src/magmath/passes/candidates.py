@@ -57,7 +57,7 @@ def layout_candidates(
                     yield candidate
     if environment.workers == 1:
         return
-    if node.operation.additive and operands[0].is_partial and len(set(operands)) == 1:
+    if node.operation.additive and _are_pending_sums(operands):
         yield LayoutCandidate(operands, operands[0])
     if is_contraction(notation) and not environment.deterministic:
         yield from _on_grids(node, notation, environment)
@@ -81,6 +81,12 @@ def is_contraction(structure: IndexNotation) -> bool:
     """
     apart = "".join(structure.inputs).replace(".", "").lower()
     return any(apart.count(c) > 1 and c not in structure.letters for c in apart)
+
+
+def _are_pending_sums(operands: Sequence[Layout]) -> bool:
+    """Return True for equal layouts of summands, which may be added before they are reduced."""
+    first = operands[0]
+    return len(set(operands)) == 1 and {*first.partial} - {None} == {"sum"}
 
 
 def _on_grids(

@@ -13,6 +13,7 @@ import sys
 from collections import deque
 from collections.abc import Hashable, Mapping
 from functools import cached_property, lru_cache, partial, partialmethod
+from pathlib import Path
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -245,7 +246,8 @@ class _Walk:
     # functions ----------------------------------------------------------------------------------
 
     def _visit_function(self, function: FunctionType) -> None:
-        is_own = _is_library(function.__globals__.get("__name__"))
+        module = function.__globals__.get("__name__")
+        is_library = _is_library(module) or _is_installed(module)
         attributes = vars(function)
         owner = attributes.get("method_of")
         if owner is not None:  # a compiled method
@@ -255,8 +257,8 @@ class _Walk:
         names, closure = function.__code__.co_freevars, function.__closure__ or ()
         cells = {n: c for n, c in zip(names, closure, strict=True) if _content(c) is not MISSING}
         for name, cell in cells.items():
-            self._reach(_content(cell), name, None if is_own else name)
-        if is_own:
+            self._reach(_content(cell), name, None if is_library else name)
+        if is_library:
             return
         reads = reads_of(function.__code__)
         self.found.add(reads)
@@ -442,7 +444,9 @@ class _Walk:
             self.uncompared = self.uncompared or label
             return
         for key, item in zip(entries.keys, entries.read(), strict=False):
-            self._reach(item, labelled(key))
+            is_large = isinstance(item, np.ndarray) and item.nbytes > MAX_BYTES
+            if not is_large:  # which of the items are read is not known, so none is warned of
+                self._reach(item, labelled(key))
 
     def _visit_buffer(self, array: np.ndarray[Any, Any], label: str) -> None:
         if array.nbytes <= MAX_BYTES:
@@ -508,6 +512,13 @@ def _content(cell: CellType) -> Any:
 def _is_library(module: str | None) -> bool:
     """Return True for modules whose functions read nothing that a user binds anew."""
     return _is_package(module, LIBRARIES | sys.stdlib_module_names)
+
+
+@lru_cache(maxsize=1024)
+def _is_installed(module: str | None) -> bool:
+    """Return True for a module of an installed package, whose functions are not examined."""
+    file = getattr(sys.modules.get(module or ""), "__file__", None) or ""
+    return not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
 
 
 def _is_package(module: str | None, packages: frozenset[str]) -> bool:
