@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from magmath.cost import redistribution_seconds
+from magmath.cost import redistribution_seconds, redistribution_traffic
 from magmath.cost.operation_rate import rate_name
 from magmath.diagnostics.candidate_tables import describe_candidates
 from magmath.diagnostics.explanation import ExplainedStep, Explanation, Profile
@@ -189,10 +189,9 @@ def _step(
             seconds += redistribution_seconds(step, itemsize, link)
             if want.layout.shared and not have.layout.shared:  # each worker copies its part
                 seconds += have.layout.max_local_size * itemsize / environment.bandwidth
-            moved, memory = step.total_bytes(itemsize), _result_bytes(program, target)
-            return ExplainedStep(
-                text, step.kind, line, seconds, moved, step.messages, memory, measured
-            )
+            moved, messages = redistribution_traffic(step, itemsize, link)
+            memory = _result_bytes(program, target)
+            return ExplainedStep(text, step.kind, line, seconds, moved, messages, memory, measured)
         case Barrier():
             return ExplainedStep(text, "barrier", None, environment.link.barrier, 0, 0, 0, measured)
         case Emit():
