@@ -461,6 +461,9 @@ def test_a_loss_that_is_not_finite_stops_the_run(kind: str) -> None:
 
 
 def test_mistakes() -> None:
+    for servers in (0, -1):
+        with pytest.raises(MagmathError, match="servers must be an integer of at least 1"):
+            Asynchronous(servers=servers)
     with pytest.raises(MagmathError, match="staleness must be an integer of at least 0"):
         Asynchronous(-1)
     with pytest.raises(MagmathError, match=r"delays from 0 to staleness=2, was given \[0, 3\]"):

@@ -12,7 +12,7 @@ import pytest
 import magmath as mm
 from engines import current
 from magmath.comm import Communicator
-from magmath.cost import Link, Network, redistribution_seconds
+from magmath.cost import Link, Network, redistribution_seconds, redistribution_traffic
 from magmath.engine import session
 from magmath.layout import Layout, Mesh, plan
 from magmath.runtime import Pool
@@ -140,3 +140,34 @@ def test_pool_knows_its_hosts() -> None:
     with current("hosts", 5) as pool:
         assert pool.topology.hosts == (0, 0, 0, 1, 1)
         assert "5 workers on 2 hosts" in repr(pool)
+
+
+@pytest.mark.parametrize("counts", [(1, 1), (1, 1, 1), (2, 2), (3,), (1, 2)], ids=str)
+def test_threads_are_on_the_hosts_that_were_given(counts: Sequence[int]) -> None:
+    """Workers of different hosts share no memory, also if each host has one worker."""
+    names = [f"{chr(97 + i)}:{count}" for i, count in enumerate(counts)]
+    with mm.init(sum(counts), launcher="threads", hosts=names) as pool:
+        expected = [i for i, count in enumerate(counts) for _ in range(count)]
+        assert list(pool.topology.hosts) == expected
+        assert pool.topology.shares_memory == (len(counts) == 1)
+        assert float(mm.sum(mm.asarray(np.arange(12.0)))) == 66.0
+
+
+@pytest.mark.parametrize("elements", [1, 5, 100_000])
+def test_explanations_count_what_hosts_send_once(elements: int) -> None:
+    """Two hosts of two workers exchange their sums, not those of each pair of workers."""
+    x = np.ones((4, elements))
+    with current("hosts", 4) as pool:
+        environment = session.engine().environment
+        assert environment.link.network is not None
+        pending = Layout((elements,), pool.mesh, (None,), ("sum",))
+        step = plan(pending, Layout.whole((elements,), pool.mesh))
+        moved, _ = redistribution_traffic(step, 8, environment.link)
+        between, within = 2 * elements, 4 * elements  # each host to the other; each pair of a host
+        if elements < 100:
+            assert moved == 8 * (between + within)
+        else:
+            assert moved < step.total_bytes(8) == 8 * 6 * elements
+        total = mm.compile(lambda x: mm.sum(x, axis=0) * 2.0)
+        divided = mm.asarray(x, layout=Layout.even(x.shape, pool.mesh, 0))
+        np.testing.assert_array_equal(total(divided).numpy(), np.full(elements, 8.0))

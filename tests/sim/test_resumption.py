@@ -17,6 +17,7 @@ from engines import current
 from magmath import nn
 from magmath.errors import MagmathError
 from magmath.optim import schedules as s
+from magmath.parallel import DataParallel
 from magmath.train import BestWeights, Callback, EarlyStopping, Trainer
 
 EPOCHS = 6
@@ -237,3 +238,26 @@ def test_a_state_that_a_checkpoint_cannot_store_is_an_error() -> None:
         message = r"the state of Odd has a object \(Odd/counts/1/table\).*must return numbers"
         with pytest.raises(MagmathError, match=message):
             Trainer(nn.Dense(3)).fit(X, Y, checkpoint=folder, callbacks=[Odd()])
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 2), (4, 1), (1, 3), (4, 2)])
+def test_one_bit_training_goes_on_with_other_numbers_of_workers(before: int, after: int) -> None:
+    """What the workers have not sent yet is kept: the sum of their residuals."""
+
+    def trained(folder: str, epochs: int) -> dict[str, Any]:
+        strategy = DataParallel(messages="1-bit")
+        trainer = Trainer(nn.Dense(3), seed=1, optimizer=mm.optim.GradientDescent(0.0),
+                          strategy=strategy)  # fmt: skip
+        trainer.fit(X, Y, batch_size=24, epochs=epochs, checkpoint=folder, resume=True)
+        strategy, training = trainer.prepared()
+        return {name: v.numpy().sum(axis=0) for name, v in strategy.state(training).items()}
+
+    with tempfile.TemporaryDirectory() as folder:
+        with current("shared" if before > 1 else "inline", before):
+            expected = trained(folder, 2)
+        with current("shared" if after > 1 else "inline", after):
+            found = trained(folder, 2)  # restores, and takes no step
+    assert expected.keys() == found.keys() == {"weight/residual", "bias/residual"}
+    assert max(abs(value).max() for value in expected.values()) > 0
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-6)

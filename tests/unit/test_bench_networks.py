@@ -10,7 +10,10 @@ import pytest
 
 import magmath as mm
 from engines import current
+from magmath.bench import parallel, scaling
+from magmath.bench.case import RunOptions
 from magmath.bench.contestants import networks as own
+from magmath.bench.contestants import strategies
 from magmath.bench.peers.networks import NETWORKS, ZOO_SETTINGS, NetworkProblem, draw_weights
 from magmath.bench.peers.torch_networks import TorchInference, TorchTrainer
 
@@ -51,7 +54,7 @@ def test_weights_are_in_the_order_of_the_zoo(name: str, inline: Any) -> None:
 
 def test_torch_computes_the_same_network(inline: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own, "SETTLE_SECONDS", 1e-3)
-    monkeypatch.setattr(own, "use_workers", lambda count, device: None)
+    monkeypatch.setattr(own, "use_workers", lambda *_: None)
     # smaller maps amplify rounding
     case = {"network": "resnet18", "batch": 4, "size": 16, "epochs": 1, "workers": 0}
     problem = NetworkProblem.of(case)
@@ -98,3 +101,31 @@ def test_problem_is_the_same_for_everyone() -> None:
     for array, again in zip(problem.weights(), problem.weights(), strict=True):
         np.testing.assert_array_equal(array, again)
     np.testing.assert_array_equal(problem.data()[0], problem.data()[0])
+
+
+@pytest.mark.parametrize("network", ["alexnet_cifar", "resnet18"])
+def test_strategies_train_the_same_network(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own, "SETTLE_SECONDS", 1e-3)
+    monkeypatch.setattr(own, "use_workers", lambda *_: None)
+    case = {"network": network, "batch": 4, "size": 32, "epochs": 1, "workers": 2}
+    losses = []
+    for kind, workers, strategy in (
+        ("inline", 1, "auto"),
+        ("shared", 2, "data"),
+        ("shared", 2, "model"),
+    ):
+        with current(kind, workers):
+            contestant = strategies.train()
+            contestant.prepare({**case, "strategy": strategy})
+            losses.append(contestant.finish()["loss"])
+    np.testing.assert_allclose(losses, losses[0], rtol=2e-3)
+
+
+def test_parallel_benchmarks_have_networks_of_images() -> None:
+    cases = [case.name for case in parallel.strategy_cases(RunOptions())]
+    assert "AlexNet-CIFAR, batch 128" in cases
+    assert "ResNet-18, 32×32, batch 128" in cases
+    for bench in (parallel.BENCH, scaling.BENCH):
+        names = [system.name for system in bench.systems(RunOptions())]
+        for comparison in bench.comparisons(RunOptions()):
+            assert {comparison.own, *comparison.others} <= set(names)

@@ -3,20 +3,14 @@ threads."""
 
 from __future__ import annotations
 
-from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, constant_mark
-from magmath.bench.layers import training_case
-from magmath.bench.parallel import SHAPES
-
-
-def _cases(options: RunOptions) -> list[Case]:
-    return [training_case(*shape) for shape in SHAPES[: 2 if options.quick else None]]
+from magmath.bench.case import Bench, Comparison, RunOptions, System, constant_mark
+from magmath.bench.parallel import OWN, strategy_cases
 
 
 def _systems(options: RunOptions) -> list[System]:
-    own = "magmath.bench.contestants.mlp:mlp"
     return [
-        System(_several(options), own, settings={"workers": options.workers}),
-        System("1 worker", own, settings={"workers": 0}),
+        System(_several(options), OWN, settings={"workers": options.workers}),
+        System("1 worker", OWN, settings={"workers": 0}),
     ]
 
 
@@ -32,7 +26,7 @@ BENCH = Bench(
     "scaling",
     "throughput of several workers over one, same cores",
     "layers",
-    _cases,
+    strategy_cases,
     _systems,
     _comparisons,
 )

@@ -39,16 +39,23 @@ class LocalGroup:
     """`size` ranks in one process; each thread uses its `communicator(rank)`.
 
     With `shares_memory=False`, windows are refused and all data is sent as messages. `first`: the
-    group of which this one is a duplicate.
+    group of which this one is a duplicate. `hosts`: the simulated host of each rank, by default one
+    for all.
     """
 
     def __init__(
-        self, size: int, shares_memory: bool = True, first: LocalGroup | None = None
+        self,
+        size: int,
+        shares_memory: bool = True,
+        first: LocalGroup | None = None,
+        *,
+        hosts: Sequence[int] | None = None,
     ) -> None:
         if size < 1:
             raise ShapeError(f"LocalGroup needs 1 or more ranks, not {size}")
         self.size = size
         self.shares_memory = shares_memory
+        self.hosts = (0,) * size if hosts is None else tuple(hosts)
         self.cores = processor_count()
         self.flags: Flags = allocate_flags(size)
         self.table = WindowTable()
@@ -76,7 +83,7 @@ class LocalGroup:
         """Return the `number`-th duplicate of this group, from 1."""
         with self._lock:
             while len(self._duplicates) <= number:
-                sibling = LocalGroup(self.size, self.shares_memory, self)
+                sibling = LocalGroup(self.size, self.shares_memory, self, hosts=self.hosts)
                 sibling.flags[ABORT] = self.flags[ABORT]
                 self._duplicates.append(sibling)
             return self._duplicates[number]
@@ -177,7 +184,9 @@ class _LocalCommunicator(Communicator):
     """One rank of a `LocalGroup`."""
 
     def __init__(self, group: LocalGroup, rank: int) -> None:
-        super().__init__(rank, group.size, group.shares_memory, group.size, group.cores)
+        hosts = group.hosts
+        on_host = hosts.count(hosts[rank])
+        super().__init__(rank, group.size, group.shares_memory, on_host, group.cores, hosts)
         self._group = group
         self._calls = 0
         self._duplicate_count = 0

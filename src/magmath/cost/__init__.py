@@ -4,7 +4,13 @@ messages."""
 from __future__ import annotations
 
 from magmath.cost.collectives import Group, Level
-from magmath.cost.link import ETHERNET, Link, Network, redistribution_seconds
+from magmath.cost.link import (
+    ETHERNET,
+    Link,
+    Network,
+    redistribution_seconds,
+    redistribution_traffic,
+)
 from magmath.cost.machine import DEFAULT_MACHINE, GemmRate, Machine, current_machine, keep_machine
 from magmath.cost.machine_file import known_machines, load_machine
 from magmath.cost.operation_rate import OperationRate
@@ -24,4 +30,5 @@ __all__ = [
     "known_machines",
     "load_machine",
     "redistribution_seconds",
+    "redistribution_traffic",
 ]

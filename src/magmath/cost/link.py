@@ -67,6 +67,25 @@ def redistribution_seconds(redistribution: Redistribution, itemsize: int, link: 
     return sum([_stage_seconds(stage, itemsize, link) for stage in redistribution.stages])
 
 
+def redistribution_traffic(
+    redistribution: Redistribution, itemsize: int, link: Link
+) -> tuple[int, int]:
+    """Return the bytes and the messages between workers, for elements of `itemsize` bytes.
+
+    Between hosts, what a collective sends once for several workers counts once.
+    """
+    if link.network is None:
+        return redistribution.total_bytes(itemsize), redistribution.messages
+    elements = messages = 0
+    for stage in redistribution.stages:
+        if stage.kind in ("nothing", "local"):
+            continue
+        between, within = _moves_by_level(stage, link.network)
+        elements += sum([size for _, _, size in between]) + sum(within.values())
+        messages += len(between) + len(within)
+    return elements * itemsize, messages
+
+
 def _stage_seconds(stage: Stage, itemsize: int, link: Link) -> float:
     if stage.kind in ("nothing", "local"):
         return 0.0
@@ -94,26 +113,38 @@ _SENT_ONCE: Final[dict[str, Callable[[Move, tuple[int, ...]], tuple[int, ...]]]]
 """Identifies the moves of a collective between two hosts that one message replaces."""
 
 
-def _network_seconds(stage: Stage, itemsize: int, link: Link, network: Network) -> float:
-    """Return the seconds of a stage over several hosts: within the hosts, and then between them."""
+def _moves_by_level(
+    stage: Stage, network: Network
+) -> tuple[list[tuple[int, int, int]], Counter[tuple[int, int]]]:
+    """Return the messages of a stage between hosts, as (source, target, elements), and the elements
+    that pass within hosts, by source and target worker."""
     hosts, once = network.hosts, _SENT_ONCE.get(stage.kind)
     between: dict[tuple[int, ...], tuple[int, int, int]] = {}
-    within: Counter[int] = Counter()
+    within: Counter[tuple[int, int]] = Counter()
     for number, move in enumerate(stage.moves):
         have, want, size = hosts[move.source], hosts[move.target], math.prod(move.shape)
         if have != want:
             key = (number,) if once is None else once(move, hosts)
             between[key] = (have, want, size)
         elif move.source != move.target:
-            within[move.target] += size
+            within[move.source, move.target] += size
+    return list(between.values()), within
+
+
+def _network_seconds(stage: Stage, itemsize: int, link: Link, network: Network) -> float:
+    """Return the seconds of a stage over several hosts: within the hosts, and then between them."""
+    between, within = _moves_by_level(stage, network)
     seconds = 0.0
     if within:
-        seconds += link.latency + max(within.values()) * itemsize / link.bandwidth
+        read: Counter[int] = Counter()
+        for (_, target), size in within.items():
+            read[target] += size
+        seconds += link.latency + max(read.values()) * itemsize / link.bandwidth
     if between:
         sent: Counter[int] = Counter()
         received: Counter[int] = Counter()
         messages: Counter[int] = Counter()
-        for have, want, size in between.values():
+        for have, want, size in between:
             sent[have] += size
             received[want] += size
             messages[want] += 1

@@ -6,6 +6,7 @@ The package has some in `machines/`; users write their own. Every number is a ta
 
 from __future__ import annotations
 
+import math
 import os
 import tomllib
 from collections.abc import Mapping
@@ -122,7 +123,7 @@ class _TableReader:
         self._text(found, "source", f"{where}{name}.")
         value = found.get("value")
         number = float(value) if type(value) in (int, float) else -1.0  # type: ignore[arg-type]
-        if number < 0 or (number == 0 and not zero):
+        if not (0 <= number < math.inf) or (number == 0 and not zero):
             raise self._error(f"{where}{name}.value", "a positive number")
         return number
 

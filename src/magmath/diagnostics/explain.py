@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from magmath.cost import redistribution_seconds
+from magmath.cost import redistribution_seconds, redistribution_traffic
 from magmath.cost.operation_rate import rate_name
 from magmath.diagnostics.candidate_tables import describe_candidates
 from magmath.diagnostics.explanation import ExplainedInstruction, Explanation, Profile
@@ -189,9 +189,10 @@ def _step(
             seconds += redistribution_seconds(step, itemsize, link)
             if want.layout.shared and not have.layout.shared:  # each worker copies its part
                 seconds += have.layout.max_local_size * itemsize / environment.bandwidth
-            moved, memory = step.total_bytes(itemsize), _result_bytes(program, target)
+            moved, messages = redistribution_traffic(step, itemsize, link)
+            memory = _result_bytes(program, target)
             return ExplainedInstruction(
-                text, step.kind, line, seconds, moved, step.messages, memory, measured
+                text, step.kind, line, seconds, moved, messages, memory, measured
             )
         case Barrier():
             return ExplainedInstruction(

@@ -78,7 +78,8 @@ class Asynchronous(Averaging):
     ) -> None:
         super().__init__()
         self.staleness = require_integer("Asynchronous: staleness", staleness, 0)
-        self.servers = servers and require_integer("Asynchronous: servers", servers, 1)
+        given = "Asynchronous: servers"
+        self.servers = None if servers is None else require_integer(given, servers, 1)
         self.schedule = None if schedule is None else _delays(schedule, self.staleness)
         self.is_asynchronous = schedule is None
         self._past: VariableMap[_Past] = VariableMap()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
+from magmath.engine import session
 from magmath.errors import MagmathError, OptionError
 from magmath.parallel.asynchronous import Asynchronous
 from magmath.parallel.data_parallel import EXCHANGES, DataParallel
 from magmath.parallel.per_layer import Auto, Hybrid, ModelParallel
 from magmath.parallel.strategy import Strategy
+from magmath.parallel.weight_averaging import WeightAveraging
 
 STRATEGIES: Mapping[str, Strategy] = {
     "auto": Auto(),
@@ -21,6 +24,10 @@ STRATEGIES: Mapping[str, Strategy] = {
 }
 """Strategies with their default settings, by name. All trainers share these objects: what one
 stores while it traces a step is read before the next step is traced."""
+
+WEIGHT_AVERAGING = "weight-averaging"
+"""The name of `WeightAveraging`, alone or with its numbers: "weight-averaging:16:10" has 16
+replicas and averages every 10 steps. By default each worker has a replica, and every = 1."""
 
 StrategyLike = str | Strategy | Mapping[str, str]
 """A strategy, its name, or the options of layers by path (`Hybrid`)."""
@@ -39,9 +46,30 @@ def as_strategy(given: Any) -> Strategy:
         raise MagmathError(
             f"strategy: needs an object; write mm.parallel.{given.__name__}(…), with parentheses"
         )
+    if isinstance(given, str) and given.partition(":")[0] == WEIGHT_AVERAGING:
+        return _weight_averaging(given)
     if not isinstance(given, str) or given not in STRATEGIES:
         raise OptionError(
-            f"strategy {given!r} is not known; there are {', '.join(STRATEGIES)}, dictionaries "
-            f"from layers to options, and the objects of mm.parallel"
+            f"strategy {given!r} is not known; there are {', '.join(STRATEGIES)}, "
+            f"{WEIGHT_AVERAGING}, dictionaries from layers to options, and the objects of "
+            f"mm.parallel"
         )
     return STRATEGIES[given]
+
+
+def _weight_averaging(name: str) -> Strategy:
+    """Return the strategy of a name with numbers. Raises OptionError for other forms."""
+    numbers = name.split(":")[1:]
+    if len(numbers) > 2 or not all(number.isdecimal() for number in numbers):
+        raise OptionError(
+            f"strategy {name!r}: write {WEIGHT_AVERAGING}, or {WEIGHT_AVERAGING}:16:10 for 16 "
+            f"replicas that are averaged every 10 steps"
+        )
+    replicas = int(numbers[0]) if numbers else session.engine().environment.workers
+    return _averaging(replicas, int(numbers[1]) if len(numbers) > 1 else 1)
+
+
+@lru_cache(maxsize=16)
+def _averaging(replicas: int, every: int) -> Strategy:
+    """Return one object for equal numbers: trainers find their replicas in it again."""
+    return WeightAveraging(replicas, every)

@@ -145,6 +145,8 @@ class Checkpoint:
         """Restore the trainer from the arrays and the metadata of a checkpoint."""
         trainer = self._trainer
         strategy, training = trainer.prepared()
+        saved = {k: v for k, v in tensors.items() if k.startswith(_STRATEGY)}
+        tensors = {**tensors, **strategy.fitted_state(training, saved, _STRATEGY)}
         kept = self._optimizer_states(content["paused"], tensors)
         variables = {
             **{_OPTIMIZER + name: v for name, v in kept.items()},

@@ -40,6 +40,8 @@ def test_missing_field_is_named(tmp_path, field):
         ("value = 141e9", 'value = "much"', r"device.memory.value"),
         ("value = 141e9", "value = -1.0", r"device.memory.value"),
         ("value = 141e9", "value = true", r"device.memory.value"),
+        ("value = 141e9", "value = nan", r"device.memory.value"),
+        ("value = 141e9", "value = inf", r"device.memory.value"),
         ("[[level]]", "[[rung]]", "level"),
         ("[device.gemm]", "[device.products]", "device.gemm"),
     ],

@@ -1,5 +1,6 @@
 """The planner: layer graphs, transfers, exact and bounded assignments, plans."""
 
+import math
 from collections import Counter
 from itertools import product
 from math import prod
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 import magmath as mm
 from magmath.core.stage_times import recording
 from magmath.cost import load_machine
-from magmath.errors import DataError, MagmathError
+from magmath.errors import DataError, MagmathError, OptionError
 from magmath.layout import Layout, Mesh, Split
 from magmath.layout import plan as redistribution
 from magmath.nn.zoo import NETWORKS
@@ -384,3 +385,29 @@ def test_files(tmp_path):
     with pytest.raises(MagmathError, match="must end with"):
         plan.save_timeline(tmp_path / "step.txt")
     assert plan.as_data()["workers"] == 2
+
+
+def test_slow_workers_of_a_plan_are_checked(tmp_path):
+    made = mm.parallel.plan(mm.nn.Dense(8), (64, 8), "ethernet-10g", 3)
+    for slowdown in ({7: 3.0}, {1: -3.0}, {1: 0}, {1: math.nan}):
+        with pytest.raises(OptionError, match="slowdown"):
+            made.simulate(slowdown=slowdown)
+        with pytest.raises(OptionError, match="slowdown"):
+            made.timeline(slowdown=slowdown)
+    assert len(repr(made.simulate(slowdown={1: 3.0}))) < 200
+    for save in (made.save_svg, made.save_timeline):
+        with pytest.raises(OptionError, match=r"the folder .*missing does not exist"):
+            save(tmp_path / "missing" / "plan.svg")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "batch", "message"),
+    [("model", 64, "outputs, but no layer has more than 2"),
+     ("hybrid", 64, "outputs, but no layer has more than 2"),
+     ("data", 4, "samples, but no layer has more than 4")],
+)  # fmt: skip
+def test_fixed_strategies_that_divide_nothing_are_refused(strategy, batch, message):
+    with pytest.raises(OptionError, match=message):
+        mm.parallel.plan(mm.nn.Dense(2), (batch, 8), "ethernet-10g", 16, strategy=strategy)
+    mm.parallel.plan(mm.nn.Dense(2), (batch, 8), "ethernet-10g", 2, strategy=strategy)
+    mm.parallel.plan(mm.nn.Dense(2), (batch, 8), "ethernet-10g", 16)

@@ -1,14 +1,17 @@
 """The simulator: streams, dependencies, shared ports, slow workers."""
 
 import json
+import math
 
+import numpy as np
 import pytest
 
 from magmath.cost import Group, Level
 from magmath.cost.collectives import fastest
-from magmath.errors import MagmathError
+from magmath.errors import MagmathError, OptionError
 from magmath.parallel.simulator import SimulatedTask, perfetto, simulate, timeline_svg
 from magmath.parallel.simulator.events import COMMUNICATE, COMPUTE, PortStage, on_ports
+from magmath.parallel.simulator.slowdown import checked_slowdown
 
 LEVELS = (Level("host", 0, 10.0, 0.5),)
 
@@ -115,3 +118,17 @@ def test_computation_hides_a_collective_except_its_rest():
         "allreduce", Group(8, 1, 8), range(8), 100.0, streams=(COMPUTE, COMMUNICATE)
     )
     assert simulate([waits, *backward], HOSTS).seconds == pytest.approx(seconds + 10.0)
+
+
+@pytest.mark.parametrize("worker", [-1, 3, 7, 1.5, True, "1", None])
+def test_slow_workers_must_exist(worker):
+    with pytest.raises(OptionError, match=r"slowdown names workers from 0 to 2, was given"):
+        checked_slowdown({worker: 3.0}, 3)
+
+
+@pytest.mark.parametrize("factor", [0, -3, -1e-9, math.nan, math.inf, "3", None])
+def test_factors_must_be_positive_numbers(factor):
+    with pytest.raises(OptionError, match="slowdown of worker 1 must be a positive number"):
+        checked_slowdown({1: factor}, 3)
+    assert checked_slowdown({0: 1, 2: np.float32(0.5)}, 3) == {0: 1.0, 2: 0.5}
+    assert checked_slowdown(None, 3) == {}

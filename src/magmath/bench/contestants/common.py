@@ -14,10 +14,10 @@ VERSIONS = {"magmath": package_version("magmath") or "unknown"}
 
 
 @lru_cache(maxsize=1)
-def use_workers(count: int, device: str = "cpu") -> None:
+def use_workers(count: int, device: str = "cpu", deterministic: bool = False) -> None:
     """Start a pool of `count` workers, or keep the pool of the previous case if it is the same."""
     mm.shutdown()
-    mm.init(count, device=device)
+    mm.init(count, device=device, deterministic=deterministic)
 
 
 def evaluating_work(function: Callable[[], Any]) -> Work:

@@ -37,7 +37,7 @@ class MagmathMlp(Contestant):
     def prepare(self, case: dict[str, Any]) -> dict[str, Any]:
         mm.shutdown()
         device = case.get("device", "cpu")
-        mm.init(case["workers"], device=device)
+        mm.init(case["workers"], device=device, deterministic=case.get("deterministic", False))
         self._problem = Problem.of(case)
         self._strategy = case.get("strategy", "auto")
         images, labels = self._problem.data()

@@ -18,7 +18,7 @@ GPU_SECONDS = 3.0
 
 def train() -> Contestant:
     """Return the contestant that trains."""
-    return _Training()
+    return Training()
 
 
 def infer() -> Contestant:
@@ -28,6 +28,8 @@ def infer() -> Contestant:
 
 class _Network(Contestant, ABC):
     """A network of the zoo on one batch, by a compiled function."""
+
+    variant = "compiled function"
 
     def __init__(self) -> None:
         self._problem: NetworkProblem
@@ -40,21 +42,24 @@ class _Network(Contestant, ABC):
         return VERSIONS
 
     def prepare(self, case: dict[str, Any]) -> dict[str, Any]:
-        use_workers(case["workers"], case.get("device", "cpu"))
+        use_workers(case["workers"], case.get("device", "cpu"), case.get("deterministic", False))
         self._problem = problem = NetworkProblem.of(case)
         make = mm.nn.zoo.NETWORKS[problem.network]
         self._network = make(classes=problem.classes, **ZOO_SETTINGS[problem.network])
         self._images, self._labels = map(mm.asarray, problem.data())
         self._network.build(self._images.shape)
         self._reset()
-        self._call = mm.compile(self._function())
+        self._call = self._compiled(case)
         seconds = SETTLE_SECONDS if problem.device == "cpu" else GPU_SECONDS
         first, steady = self._settle(seconds)
         self._reset()
-        return {"variant": "compiled function", "compile_seconds": max(0.0, first - steady)}
+        return {"variant": self.variant, "compile_seconds": max(0.0, first - steady)}
 
     def round(self) -> float:
         return self._time(self._problem.epochs)
+
+    def _compiled(self, case: dict[str, Any]) -> Any:
+        return mm.compile(self._function())
 
     def _reset(self) -> None:
         for parameter, value in zip(
@@ -84,7 +89,7 @@ class _Network(Contestant, ABC):
 
 
 @final
-class _Training(_Network):
+class Training(_Network):
     """Steps of SGD."""
 
     def _function(self) -> Any:

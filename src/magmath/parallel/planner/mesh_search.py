@@ -16,7 +16,7 @@ import numpy as np
 from magmath.errors import MemoryLimitError
 from magmath.parallel.planner.costs import CostModel, CostTables
 from magmath.parallel.planner.elimination import AssignmentProblem, best_assignment
-from magmath.parallel.planner.layer_graph import BATCH, LayerGraph
+from magmath.parallel.planner.layer_graph import BATCH, Layer, LayerGraph
 from magmath.parallel.planner.layer_options import (
     OUTPUT,
     REPLICATED,
@@ -149,12 +149,17 @@ def uniform_candidate(tables: CostTables, choice: str) -> MeshCandidate:
     for "hybrid": the samples in convolutions, the outputs in dense layers."""
     chosen = []
     for layer, options in zip(tables.graph.layers, tables.options, strict=True):
-        dense = layer.rows > 0 and layer.columns == layer.extents.get(BATCH)
-        own = choice if choice != "hybrid" else OUTPUT if dense else BATCH
+        own = uniform_choice(layer, choice)
         wanted = (own,) * len(tables.mesh.shape)
         rest = (REPLICATED,) * len(tables.mesh.shape)
         chosen.append(options.index(wanted if wanted in options else rest))
     return _candidate(tables, chosen, assignment_problem(tables), 0.0, 0.0)
+
+
+def uniform_choice(layer: Layer, choice: str) -> str:
+    """Return what a fixed strategy divides in a layer."""
+    dense = layer.rows > 0 and layer.columns == layer.extents.get(BATCH)
+    return choice if choice != "hybrid" else OUTPUT if dense else BATCH
 
 
 @final

@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, final
 
 from magmath.core.dtypes import as_dtype, float32
@@ -15,8 +14,14 @@ from magmath.cost import Machine, load_machine
 from magmath.errors import OptionError
 from magmath.nn.module import Module
 from magmath.parallel.planner.costs import CostModel, CostTables
-from magmath.parallel.planner.layer_graph import LayerGraph, layer_graph
-from magmath.parallel.planner.layer_options import Option, PlannerMesh, received_bytes
+from magmath.parallel.planner.layer_graph import CHANNEL, LayerGraph, layer_graph
+from magmath.parallel.planner.layer_options import (
+    OUTPUT,
+    REPLICATED,
+    Option,
+    PlannerMesh,
+    received_bytes,
+)
 from magmath.parallel.planner.mesh_search import (
     STRATEGIES,
     MeshCandidate,
@@ -25,11 +30,13 @@ from magmath.parallel.planner.mesh_search import (
     search_meshes,
     simulated_step,
     uniform_candidate,
+    uniform_choice,
 )
 from magmath.parallel.planner.plan_output import duration, plan_svg, plan_text, size_text
 from magmath.parallel.planner.step_program import SimulatedInstruction, step_program
 from magmath.parallel.simulator.events import Timeline
-from magmath.parallel.simulator.timeline import save_timeline
+from magmath.parallel.simulator.slowdown import checked_slowdown
+from magmath.parallel.simulator.timeline import save_timeline, write_file
 
 
 @final
@@ -166,13 +173,15 @@ class Plan:
         overlap       False: workers do not compute while they communicate
         sharded       each worker updates its chunk of the parameters, which are then replicated
                       while the next forward pass begins
+
+        Raises OptionError for factors that are not positive or of other workers.
         """
         return simulated_step(
             self.candidate,
             every_worker=every_worker or bool(slowdown),
             overlap=overlap,
             sharded=sharded,
-            slowdown=dict(slowdown or {}),
+            slowdown=checked_slowdown(slowdown, self.mesh.workers),
         )
 
     def as_data(self) -> dict[str, Any]:
@@ -197,8 +206,11 @@ class Plan:
         }
 
     def save_svg(self, path: str | os.PathLike[str]) -> None:
-        """Write a picture of the plan: the layers, their divisions and their times."""
-        Path(path).write_text(plan_svg(self), encoding="utf-8")
+        """Write a picture of the plan: the layers, their divisions and their times.
+
+        Raises OptionError if the folder does not exist.
+        """
+        write_file("save_svg", path, plan_svg(self))
 
     def save_timeline(self, path: str | os.PathLike[str]) -> None:
         """Write the simulated timeline of some steps of all workers, as `parallel.save_timeline`
@@ -243,8 +255,9 @@ def plan(
     memory    bytes that a worker may use; by default those of the machine
     model     further fields of `CostModel`, such as slots=2 for an optimizer with two states
 
-    Raises DataError for an unknown or incomplete machine, OptionError for an unknown strategy, and
-    MemoryLimitError if no division of the network fits the memory.
+    Raises DataError for an unknown or incomplete machine, OptionError for an unknown strategy or a
+    fixed one that divides no layer over so many workers, and MemoryLimitError if no division of the
+    network fits the memory.
     """
     if not isinstance(module, Module):
         raise OptionError(f"plan: needs a module such as mm.nn.Dense(10), was given {module!r}")
@@ -277,8 +290,29 @@ def plan_graph(
         )
     tables = CostTables(graph, PlannerMesh((workers,)), costs)
     fixed = uniform_candidate(tables, STRATEGIES[strategy])
+    _check_division(fixed, strategy)
     step = simulated_step(fixed)
     return Plan(graph, found, SearchResult(fixed, step, {strategy: step}, None, 1, 1))
+
+
+def _check_division(candidate: MeshCandidate, strategy: str) -> None:
+    """Raise OptionError if a fixed strategy leaves all layers with parameters undivided."""
+    layers, workers = candidate.tables.graph.layers, candidate.mesh.workers
+    pairs = [
+        (layer, option)
+        for layer, option in zip(layers, candidate.options, strict=True)
+        if layer.rows
+    ]
+    if workers == 1 or not pairs or any(set(option) != {REPLICATED} for _, option in pairs):
+        return
+    kinds = [(layer, uniform_choice(layer, STRATEGIES[strategy])) for layer, _ in pairs]
+    most = max(layer.extents.get(CHANNEL if own == OUTPUT else own, 0) for layer, own in kinds)
+    names = ["outputs" if own == OUTPUT else "samples" for _, own in kinds]
+    divided = " or ".join(dict.fromkeys(names))
+    raise OptionError(
+        f"plan: with the strategy {strategy!r}, {workers} workers divide {divided}, but no layer "
+        f"has more than {most}; use fewer workers, or another strategy"
+    )
 
 
 def measured_speed(

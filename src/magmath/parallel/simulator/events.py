@@ -101,12 +101,15 @@ class Span(NamedTuple):
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Timeline:
     """The result of a simulation: the spans, in the order of the tasks."""
 
     tasks: tuple[SimulatedTask, ...]
     spans: tuple[Span, ...]
+
+    def __repr__(self) -> str:
+        return f"Timeline({len(self.tasks)} tasks, {self.seconds:.4g} s)"
 
     @property
     def seconds(self) -> float:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final, Literal, final
 
 from magmath.core.resources import processor_count
@@ -16,7 +15,8 @@ from magmath.errors import OptionError
 from magmath.executor.call_times import CallTime, CallTimes
 from magmath.parallel.simulator.events import COMMUNICATE, COMPUTE, Host, Timeline, simulate
 from magmath.parallel.simulator.program_tasks import WorkerNetwork, program_tasks
-from magmath.parallel.simulator.timeline import perfetto, timeline_svg
+from magmath.parallel.simulator.slowdown import checked_slowdown
+from magmath.parallel.simulator.timeline import save_timeline
 from magmath.passes.environment import Environment
 from magmath.program.instructions import Call, Program, Redistribute
 
@@ -27,7 +27,7 @@ Times = Literal["measured", "predicted"]
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SimulatedStep:
     """A simulated training step.
 
@@ -43,19 +43,11 @@ class SimulatedStep:
     form: str
 
     def save_timeline(self, path: str | os.PathLike[str]) -> None:
-        """Write the timeline of all workers.
+        """Write the timeline of all workers, as `parallel.save_timeline` does."""
+        save_timeline(self.timeline, path)
 
-        `path` ends with .svg for a picture, and with .json for the trace event format, which
-        Perfetto (ui.perfetto.dev) shows. Raises OptionError for other endings.
-        """
-        file = Path(path)
-        writers = {".svg": timeline_svg, ".json": perfetto}
-        if file.suffix not in writers:
-            raise OptionError(
-                f"save_timeline: the name of the file must end with .svg or .json, was given "
-                f"{os.fspath(path)!r}"
-            )
-        file.write_text(writers[file.suffix](self.timeline), encoding="utf-8")
+    def __repr__(self) -> str:
+        return f"SimulatedStep({duration(self.seconds)}, {self.form!r})"
 
     def __str__(self) -> str:
         workers = sorted({worker for task in self.timeline.tasks for worker in task.workers})
@@ -89,14 +81,15 @@ def simulate_program(
     slowdown    worker → factor by which its computations take longer
     processors  processors of the host; by default those that this process may use
 
-    Raises OptionError for other times.
+    Raises OptionError for other times, and for factors that are not positive or of other workers.
     """
     if times not in ("measured", "predicted"):
         raise OptionError(f"simulate: times must be 'measured' or 'predicted', was given {times!r}")
     count = processor_count() if processors is None else processors
-    found = _forms(program, environment, times, slowdown or {}, count)
+    slower = checked_slowdown(slowdown, program.workers)
+    found = _forms(program, environment, times, slower, count)
     if program.team is not None:
-        found += _team_forms(program.team, environment, times, slowdown or {}, count)
+        found += _team_forms(program.team, environment, times, slower, count)
     return min(found, key=lambda one: one.seconds)
 
 

@@ -33,7 +33,8 @@ def save_timeline(timeline: Timeline, path: str | os.PathLike[str]) -> None:
     """Write a timeline of all workers.
 
     `path` ends with .svg for a picture, and with .json for the trace event format, which
-    Perfetto (ui.perfetto.dev) shows. Raises OptionError for other endings.
+    Perfetto (ui.perfetto.dev) shows. Raises OptionError for other endings, and for a folder that
+    does not exist.
     """
     file = Path(path)
     writers = {".svg": timeline_svg, ".json": perfetto}
@@ -42,7 +43,16 @@ def save_timeline(timeline: Timeline, path: str | os.PathLike[str]) -> None:
             f"save_timeline: the name of the file must end with .svg or .json, was given "
             f"{os.fspath(path)!r}"
         )
-    file.write_text(writers[file.suffix](timeline), encoding="utf-8")
+    write_file("save_timeline", path, writers[file.suffix](timeline))
+
+
+def write_file(operation: str, path: str | os.PathLike[str], text: str) -> None:
+    """Write a text file. Raises OptionError, which names the operation, if its folder does not
+    exist."""
+    file = Path(path)
+    if not file.parent.is_dir():
+        raise OptionError(f"{operation}: the folder {file.parent} does not exist; create it first")
+    file.write_text(text, encoding="utf-8")
 
 
 def perfetto(timeline: Timeline) -> str:

@@ -58,8 +58,11 @@ class ThreadTransport(Transport):
         self._options = options
         self._bind = bind
         shares_memory = shares_memory and not may_be_gpu(options.device)
-        several = hosts is not None and 0 < max(hosts) < size - 1
-        group = LocalHosts(hosts or ()) if several else LocalGroup(size, shares_memory)
+        count = len(set(hosts or (0,)))
+        if 1 < count < size:
+            group: LocalHosts | LocalGroup = LocalHosts(hosts or ())
+        else:  # one host, or hosts of one worker each
+            group = LocalGroup(size, shares_memory and count == 1, hosts=hosts or None)
         self._communicators = [group.communicator(rank) for rank in range(size)]
         self._inboxes: list[queue.SimpleQueue[list[bytes]]] = [
             queue.SimpleQueue() for _ in range(size)
