@@ -18,7 +18,7 @@ GPU_SECONDS = 3.0
 
 def train() -> Contestant:
     """Return the contestant that trains."""
-    return Training()
+    return NetworkTraining()
 
 
 def infer() -> Contestant:
@@ -88,7 +88,7 @@ class _Network(Contestant, ABC):
         """Return the function of images and labels."""
 
 
-class Training(_Network):
+class NetworkTraining(_Network):
     """Steps of SGD."""
 
     def _function(self) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import magmath as mm
 from magmath.bench.contestants.mlp import MagmathMlp
-from magmath.bench.contestants.networks import Training
+from magmath.bench.contestants.networks import NetworkTraining
 from magmath.bench.peers.service import Contestant
 
 
@@ -37,7 +37,7 @@ class _Either(Contestant):
         return self._chosen.finish()
 
 
-class _Steps(Training):
+class _Steps(NetworkTraining):
     """Steps of a strategy, from its own program."""
 
     variant = "compiled step"
