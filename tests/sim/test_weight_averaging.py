@@ -11,8 +11,8 @@ import pytest
 import magmath as mm
 from engines import current
 from magmath import nn
-from magmath.errors import MagmathError, ShapeError, WeightsError
-from magmath.parallel import CompiledStep, Replicas, WeightAveraging
+from magmath.errors import MagmathError, OptionError, ShapeError, WeightsError
+from magmath.parallel import CompiledStep, Replicas, WeightAveraging, as_strategy
 
 POOLS = [("inline", 1), ("shared", 2), ("messages", 4), ("shared", 3)]
 DRAW = np.random.default_rng(5)
@@ -199,3 +199,34 @@ def test_mistakes() -> None:
         net = nn.Dense(3).build((1, 5))
         with pytest.raises(MagmathError, match="has no replicas yet"):
             WeightAveraging(2).weights(net.weight)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("name", "replicas", "every"),
+    [("weight-averaging", 2, 1), ("weight-averaging:4", 4, 1), ("weight-averaging:4:3", 4, 3)],
+)
+def test_names_have_the_numbers_of_replicas_and_steps(name: str, replicas: int, every: int) -> None:
+    """Without numbers each worker has a replica."""
+
+    def trained(strategy: Any) -> dict[str, np.ndarray]:
+        net = nn.NeuralNetwork([nn.Dense(3)], optimizer=mm.optim.GradientDescent(0.1), seed=1)
+        for _ in range(2):  # the second call finds the replicas of the first
+            net.fit(X, Y, batch_size=24, epochs=1, strategy=strategy)
+        return {path: v.numpy() for path, v in net.parameters.items()}
+
+    with current("shared", 2):
+        assert repr(as_strategy(name)) == repr(WeightAveraging(replicas, every))
+        assert as_strategy(name) is as_strategy(name)
+        expected = trained(WeightAveraging(replicas, every))
+        for path, value in trained(name).items():
+            np.testing.assert_array_equal(value, expected[path])
+
+
+@pytest.mark.parametrize(
+    "name", ["weight-averaging:", "weight-averaging:x", "weight-averaging:1:2:3"]
+)
+def test_names_with_other_numbers_are_refused(name: str) -> None:
+    with pytest.raises(OptionError, match="weight-averaging:16:10 for 16 replicas"):
+        as_strategy(name)
+    with pytest.raises(OptionError, match="replicas must be an integer of at least 1"):
+        as_strategy("weight-averaging:0")

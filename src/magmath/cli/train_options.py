@@ -54,7 +54,8 @@ class TrainOptions:
     hosts
         Hosts of the workers, each with or without its number of workers, such as a:2,b:2.
     strategy
-        The division of the work over the workers; "auto" chooses the fastest plan.
+        The division of the work over the workers; "auto" chooses the fastest plan, and
+        "weight-averaging:16:10" averages the weights of 16 replicas every 10 steps.
     device
         "auto", "cpu" or "cuda".
     precision
