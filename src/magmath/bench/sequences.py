@@ -9,11 +9,10 @@ from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, cons
 SHAPES = [(50, 32, 32), (200, 32, 32), (1000, 32, 32), (50, 256, 32), (200, 256, 32)]
 QUICK = [(50, 32, 32)]
 FLOPS_PER_ROUND = 4e9
-INPUTS = 16
 
 
 def _case(length: int, units: int, batch: int) -> Case:
-    flops = 24.0 * length * batch * units * (units + INPUTS)
+    flops = 24.0 * length * batch * units**2  # of the products with hidden values
     steps = max(2, round(FLOPS_PER_ROUND / flops))
     return Case(
         name=f"{units} units, length {length}, batch {batch}",
@@ -40,7 +39,7 @@ def _systems(options: RunOptions) -> list[System]:
 
 def _comparisons(options: RunOptions) -> list[Comparison]:
     return [
-        Comparison("PyTorch / compiled", "magmath compiled", ("PyTorch",), constant_mark(1.0)),
+        Comparison("PyTorch, compiled", "magmath compiled", ("PyTorch",), constant_mark(1.0)),
         Comparison(
             "PyTorch, not compiled", "magmath not compiled", ("PyTorch",), lambda case: None
         ),

@@ -25,7 +25,7 @@ from magmath.engine.intermediate_cache import IntermediateCache
 from magmath.engine.intermediate_choice import worthwhile_intermediates
 from magmath.engine.joint_evaluation import JointEvaluation, Pending
 from magmath.engine.live_references import is_unobservable, live_intermediates
-from magmath.engine.loop_program import LoopPrograms, has_counted_loop
+from magmath.engine.loop_runs import LoopPrograms, has_counted_loop
 from magmath.engine.pending_arrays import note_bytes
 from magmath.engine.program_build import Compiled, environment_of
 from magmath.engine.program_table import ProgramTable

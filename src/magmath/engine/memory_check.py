@@ -83,10 +83,10 @@ def check_memory(
     writer = program.writer(need.largest[0])
     line = getattr(writer, "line", None)
     where = f" [{line[0]}:{line[1]}]" if line else ""
-    beside = f", and other arrays take {format_bytes(others)}" if others else ""
+    other_arrays = f", and other arrays take {format_bytes(others)}" if others else ""
     raise MemoryLimitError(
         f"the program needs {format_bytes(need.nbytes)} on a worker{_recomputing(program)}"
-        f"{beside}; the limit is {format_bytes(limit)}; largest arrays: {', '.join(named)}; "
+        f"{other_arrays}; the limit is {format_bytes(limit)}; largest arrays: {', '.join(named)}; "
         f"{smaller}compute parts of the function with mm.remat, divide the arrays over workers on "
         f"more hosts, or raise memory_limit{where}"
     )

@@ -2,7 +2,7 @@
 
 The inputs of a loop are the initial states, the arrays whose rows the steps read, one in each, and
 the arrays that all steps read. Its results are the final states, and the values that the steps
-collect, stacked. The workers run all steps as one program (`engine/loop_program.py`); where a
+collect, stacked. The workers run all steps as one program (`engine/loop_runs.py`); where a
 single program has to contain the loop, the passes unroll it.
 """
 

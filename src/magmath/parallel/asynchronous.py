@@ -20,7 +20,7 @@ from magmath.core.dtypes import float64, int64
 from magmath.core.integers import require_integer
 from magmath.engine import session
 from magmath.engine.asynchronous_build import AsynchronousDivision
-from magmath.engine.loop_program import row_of, with_row
+from magmath.engine.loop_runs import row_of, with_row
 from magmath.errors import MagmathError, OptionError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout

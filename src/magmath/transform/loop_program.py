@@ -16,7 +16,7 @@ from magmath.arrays.lazy_array import evaluate
 from magmath.arrays.variable import overwrite
 from magmath.core.dtypes import int64
 from magmath.engine import session, tracing
-from magmath.engine.loop_program import row_of, with_row
+from magmath.engine.loop_runs import row_of, with_row
 from magmath.engine.remote_array import RemoteArray, leaf_of, remote_array_of
 from magmath.engine.retained_expressions import keep_expression, keeps_expressions
 from magmath.engine.tracing import Trace
