@@ -24,6 +24,7 @@ from magmath.api.elementwise import (
 from magmath.api.searching import where
 from magmath.api.statistics import max, sum
 from magmath.arrays.array import Array, as_array, floating
+from magmath.arrays.dispatch_cache import dispatch_cached
 from magmath.arrays.masked_elements import takes_selected
 from magmath.core.dtypes import DType, compute_dtype
 from magmath.core.keyword_hints import keyword_hints
@@ -33,6 +34,7 @@ from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
 
 
+@dispatch_cached
 @takes_selected
 def relu(x: Array, /) -> Array:
     """max(x, 0); its gradient at 0 is 0."""
@@ -40,6 +42,7 @@ def relu(x: Array, /) -> Array:
     return Array(apply(e.OPERATIONS["maximum"], x.node, constant(0, x.dtype), line=user_line()))
 
 
+@dispatch_cached
 @takes_selected
 def sigmoid(x: Array, /) -> Array:
     """1 / (1 + exp(-x)), computed as (1 + tanh(x/2)) / 2, which does not overflow."""
@@ -62,6 +65,7 @@ def logit(x: Array, /) -> Array:
     return _in_type(where(is_near, near, subtract(log(far), log1p(negative(far)))), x.dtype)
 
 
+@dispatch_cached
 @takes_selected
 def softplus(x: Array, /, beta: float = 1.0, threshold: float = 20.0) -> Array:
     """log(1 + exp(beta · x)) / beta, which does not overflow; x where beta · x is greater than
@@ -71,6 +75,7 @@ def softplus(x: Array, /, beta: float = 1.0, threshold: float = 20.0) -> Array:
     return where(greater(scaled, threshold), x, divide(logaddexp(scaled, 0.0), beta))
 
 
+@dispatch_cached
 @keyword_hints
 def log_softmax(x: Array, /, axis: int = -1) -> Array:
     """log(exp(x) / sum(exp(x))) along `axis`, computed with x minus its largest element, half types
@@ -81,6 +86,7 @@ def log_softmax(x: Array, /, axis: int = -1) -> Array:
     return _in_type(subtract(shifted, log(sum(exp(shifted), axis=axis, keepdims=True))), x.dtype)
 
 
+@dispatch_cached
 @keyword_hints
 def softmax(x: Array, /, axis: int = -1) -> Array:
     """exp(x) / sum(exp(x)) along `axis`, computed with x minus its largest element, half types in
@@ -101,6 +107,7 @@ def softmax_or_zero(x: Array, /, axis: int = -1) -> Array:
     return _in_type(divide(powers, where(equal(total, 0.0), 1.0, total)), x.dtype)
 
 
+@dispatch_cached
 @keyword_hints
 def logsumexp(
     x: Array, /, axis: int | tuple[int, ...] | None = None, keepdims: bool = False

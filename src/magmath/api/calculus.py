@@ -16,6 +16,7 @@ from magmath.api.signal import convolve as convolved
 from magmath.api.sorting import argsort
 from magmath.api.statistics import diff, sum
 from magmath.arrays.array import Array, as_arrays, floating
+from magmath.arrays.dispatch_cache import dispatch_cached
 from magmath.arrays.number_list import is_number
 from magmath.core.dtypes import bool_, float64, int64
 from magmath.core.shapes import Axis, normalize_axes, normalize_axis
@@ -26,6 +27,7 @@ END_TERMS = 64
 its elements."""
 
 
+@dispatch_cached
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
     """Return the differences of neighbours in the flattened array, with given numbers before and
     after them."""
@@ -35,6 +37,7 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
     return concat(parts) if len(parts) > 1 else steps
 
 
+@dispatch_cached
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
     """Return the integral along an axis by the trapezoidal rule, at positions x or `dx` apart."""
     values, at = as_arrays("trapezoid", y, y if x is None else x)
@@ -50,6 +53,7 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
     return sum(divide(steps * (later + former), 2.0), dim)
 
 
+@dispatch_cached
 def gradient(f: Any, *varargs: Any, axis: Axis = None, edge_order: int = 1) -> Any:
     """Return the slope along each axis: central differences inside, one-sided ones at both ends.
 
@@ -132,6 +136,7 @@ def _slope(f: Array, d: int, steps: Any, edge_order: int) -> Array:
     return concat([first, inner, last], d)
 
 
+@dispatch_cached
 def interp(
     x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
 ) -> Array:

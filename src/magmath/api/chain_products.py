@@ -7,10 +7,12 @@ from typing import Any
 
 from magmath.api.products import matmul
 from magmath.arrays.array import Array, as_arrays
+from magmath.arrays.dispatch_cache import dispatch_cached
 from magmath.arrays.output import stored
 from magmath.errors import ShapeError
 
 
+@dispatch_cached
 def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Array:
     """Return the product of several matrices, in the order of multiplication that needs the fewest
     operations; the first and the last may be vectors."""

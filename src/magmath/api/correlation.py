@@ -11,11 +11,13 @@ from magmath.api.linalg import diagonal
 from magmath.api.manipulation import broadcast_to, concat, reshape, squeeze
 from magmath.api.statistics import mean, sum
 from magmath.arrays.array import Array, as_array, as_arrays, floating
+from magmath.arrays.dispatch_cache import dispatch_cached
 from magmath.core.promotion import floating_dtype
 from magmath.core.shapes import Axis, normalize_axes
 from magmath.errors import ShapeError
 
 
+@dispatch_cached
 def average(
     a: Any,
     axis: Axis = None,
@@ -54,6 +56,7 @@ def _weights(x: Array, heavy: Array, axis: Axis) -> Array:
     return reshape(heavy, tuple(n if d in axes else 1 for d, n in enumerate(x.shape)))
 
 
+@dispatch_cached
 def cov(
     m: Any,
     y: Any = None,
@@ -118,6 +121,7 @@ def _observations(name: str, m: Any, rowvar: bool) -> Array:
     return x if rowvar else x.T
 
 
+@dispatch_cached
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Array:
     """Return the correlation coefficients of variables; see `cov`."""
     c = cov(x, y, rowvar, dtype=dtype)

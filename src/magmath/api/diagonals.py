@@ -14,6 +14,7 @@ from magmath.api.manipulation import broadcast_to, flip, moveaxis, ravel, reshap
 from magmath.api.searching import nonzero, where
 from magmath.api.statistics import cumulative_prod
 from magmath.arrays.array import Array, as_array
+from magmath.arrays.dispatch_cache import dispatch_cached
 from magmath.arrays.output import stored, target
 from magmath.core.dtypes import bool_, int64, uint64
 from magmath.core.promotion import get_default_dtype
@@ -37,6 +38,7 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     return matrix_diagonal(_as_last("diagonal", a, axis1, axis2), offset=offset)
 
 
+@dispatch_cached
 def trace(
     a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None
 ) -> Array:
@@ -45,6 +47,7 @@ def trace(
     return stored("trace", matrix_trace(x, offset=offset, dtype=dtype), out)
 
 
+@dispatch_cached
 def diag(v: Any, k: int = 0) -> Array:
     """Return a matrix with a vector on its k-th diagonal, or the k-th diagonal of a matrix, which
     is a view that is only read."""

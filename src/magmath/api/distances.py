@@ -8,6 +8,7 @@ from magmath.api.norms import vector_norm
 from magmath.api.products import matmul, matrix_transpose
 from magmath.api.statistics import mean, sum
 from magmath.arrays.array import Array, Operand
+from magmath.arrays.dispatch_cache import dispatch_cached
 from magmath.arrays.operands import promoted_nodes
 from magmath.core.dtypes import compute_dtype
 from magmath.errors import OptionError, ShapeError
@@ -23,6 +24,7 @@ _MODES = {
 }
 
 
+@dispatch_cached
 def cdist(
     x1: Operand,
     x2: Operand,

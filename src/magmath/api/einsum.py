@@ -16,6 +16,7 @@ from typing import Any, final
 import numpy as np
 
 from magmath.arrays.array import Array, rearranged
+from magmath.arrays.dispatch_cache import dispatch_cached
 from magmath.arrays.operands import promoted_nodes as common_operands
 from magmath.arrays.output import stored
 from magmath.arrays.views import Diagonal, Permuted
@@ -43,6 +44,7 @@ class _Term:
     letters: str
 
 
+@dispatch_cached
 def einsum(subscripts: Any, /, *operands: Any, out: Any = None, optimize: Any = True) -> Array:
     """Return the sum of products that `subscripts` define, in Einstein's notation, as NumPy's
     einsum.

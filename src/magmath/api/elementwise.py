@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from magmath.arrays.array import Array, as_array, binary, floating, unary
+from magmath.arrays.dispatch_cache import dispatch_cached
 from magmath.arrays.masked_elements import MaskedElements, takes_selected
 from magmath.arrays.number_list import is_number
 from magmath.arrays.operands import OPERANDS
@@ -260,6 +261,7 @@ def reciprocal(x: Array, /, out: Any = None, *, where: Any = True, dtype: Any = 
 _rint = _unary("round")
 
 
+@dispatch_cached
 @takes_selected
 def round(x: Array, /, decimals: int = 0, out: Any = None) -> Array:
     """Return each element rounded to the nearest multiple of 10**-decimals, ties to even."""
@@ -289,6 +291,7 @@ def positive(x: Array, /, out: Any = None) -> Array:
     return stored("positive", +as_array("positive", x), out)
 
 
+@dispatch_cached
 @takes_selected
 def clip(
     x: Array,

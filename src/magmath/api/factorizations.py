@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, final
 
 from magmath.arrays.array import Array, floating
+from magmath.arrays.dispatch_cache import dispatch_cached
 from magmath.core.dtypes import DType, real_dtype
 from magmath.core.integers import require_integer
 from magmath.engine.user_line import user_line
@@ -67,6 +68,7 @@ class SVDResult(NamedTuple):
     Vh: Array
 
 
+@dispatch_cached
 def cholesky(x: Array, /, *, upper: bool = False) -> Array:
     """Return the lower triangular L with x = L·Lᴴ, or with `upper` U with x = Uᴴ·U.
 
@@ -122,6 +124,7 @@ def eigh(x: Array, /, UPLO: str = "L") -> EighResult:
     return EighResult(*_eigen(apply(eigen.EIGH, a, line=user_line()), real_dtype(a.dtype)))
 
 
+@dispatch_cached
 def eigvalsh(x: Array, /, UPLO: str = "L") -> Array:
     """Return the eigenvalues of a Hermitian matrix, real and ascending; see `eigh`."""
     return Array(apply(eigen.EIGVALSH, _lower("eigvalsh", x, UPLO), line=user_line()))
@@ -171,6 +174,7 @@ def _svd(packed: Node, a: Node, full: bool) -> SVDResult:
     return SVDResult(Array(u), Array(values), Array(vh))
 
 
+@dispatch_cached
 def svdvals(x: Array, /) -> Array:
     """Return the singular values in descending order."""
     return Array(apply(eigen.SVDVALS, floating("svdvals", x).node, line=user_line()))

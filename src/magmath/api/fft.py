@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from magmath.api.creation import DTypeLike
 from magmath.api.manipulation import roll
 from magmath.arrays.array import Array, as_array, floating
+from magmath.arrays.dispatch_cache import dispatch_cached
 from magmath.core.dtypes import as_dtype, int64
 from magmath.core.foreign_names import missing_attribute
 from magmath.core.missing_numpy_names import alias_hint
@@ -69,6 +70,7 @@ Extents = Sequence[int] | None
 # complex transforms -----------------------------------------------------------------------------
 
 
+@dispatch_cached
 def fft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """Return the discrete Fourier transform along one axis, complex, of length n if n is given.
 
@@ -77,17 +79,20 @@ def fft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward
     return _transform("fft", x, None if n is None else (n,), (axis,), norm, inverse=False)
 
 
+@dispatch_cached
 def ifft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """Return the inverse of `fft`. Raises as `fft`."""
     return _transform("ifft", x, None if n is None else (n,), (axis,), norm, inverse=True)
 
 
+@dispatch_cached
 def fftn(x: Array, /, s: Extents = None, axes: FftAxes = None, norm: str = "backward") -> Array:
     """Return the transform over several axes (all, or the last len(s)) of lengths s. Raises as
     `fft`."""
     return _transform("fftn", x, s, axes, norm, inverse=False)
 
 
+@dispatch_cached
 def ifftn(x: Array, /, s: Extents = None, axes: FftAxes = None, norm: str = "backward") -> Array:
     """Return the inverse of `fftn`. Raises as `fft`."""
     return _transform("ifftn", x, s, axes, norm, inverse=True)
@@ -106,6 +111,7 @@ def _transform(
 # real signals -----------------------------------------------------------------------------------
 
 
+@dispatch_cached
 def rfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """Return the n // 2 + 1 coefficients from frequency 0 up of the transform of a real array.
 
@@ -114,26 +120,31 @@ def rfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backwar
     return _of_real("rfft", x, None if n is None else (n,), (axis,), norm)
 
 
+@dispatch_cached
 def irfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """Return the inverse of `rfft`: a real array of length n (2·(m - 1) for m coefficients)."""
     return _to_real("irfft", x, None if n is None else (n,), (axis,), norm)
 
 
+@dispatch_cached
 def rfftn(x: Array, /, s: Extents = None, axes: FftAxes = None, norm: str = "backward") -> Array:
     """Return `rfft` over the last of the axes and `fftn` over the others. Raises as `rfft`."""
     return _of_real("rfftn", x, s, axes, norm)
 
 
+@dispatch_cached
 def irfftn(x: Array, /, s: Extents = None, axes: FftAxes = None, norm: str = "backward") -> Array:
     """Return the inverse of `rfftn`. Raises as `fft`."""
     return _to_real("irfftn", x, s, axes, norm)
 
 
+@dispatch_cached
 def hfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """Return the transform of a Hermitian signal given by its first half; real, of length n."""
     return _to_real("hfft", x, None if n is None else (n,), (axis,), norm, inverse=False)
 
 
+@dispatch_cached
 def ihfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """Return the inverse of `hfft`: the first n // 2 + 1 elements. Raises as `rfft`."""
     return _of_real("ihfft", x, None if n is None else (n,), (axis,), norm, inverse=True)
@@ -176,11 +187,13 @@ def _to_real(
 # two axes, by NumPy's names ---------------------------------------------------------------------
 
 
+@dispatch_cached
 def fft2(x: Array, /, s: Extents = None, axes: FftAxes = (-2, -1), norm: str = "backward") -> Array:
     """Return `fftn` over two axes."""
     return fftn(x, s=s, axes=axes, norm=norm)
 
 
+@dispatch_cached
 def ifft2(
     x: Array, /, s: Extents = None, axes: FftAxes = (-2, -1), norm: str = "backward"
 ) -> Array:
@@ -188,6 +201,7 @@ def ifft2(
     return ifftn(x, s=s, axes=axes, norm=norm)
 
 
+@dispatch_cached
 def rfft2(
     x: Array, /, s: Extents = None, axes: FftAxes = (-2, -1), norm: str = "backward"
 ) -> Array:
@@ -195,6 +209,7 @@ def rfft2(
     return rfftn(x, s=s, axes=axes, norm=norm)
 
 
+@dispatch_cached
 def irfft2(
     x: Array, /, s: Extents = None, axes: FftAxes = (-2, -1), norm: str = "backward"
 ) -> Array:
@@ -295,6 +310,7 @@ def _scaled(name: str, index: Node, over: float, dtype: DTypeLike) -> Array:
     return _result(e.multiply(e.astype(index, element), scale))
 
 
+@dispatch_cached
 def fftshift(x: Array, /, axes: Any = None) -> Array:
     """Return x with the coefficient of frequency 0 moved to the middle of each axis (of `axes`, or
     all)."""
@@ -303,6 +319,7 @@ def fftshift(x: Array, /, axes: Any = None) -> Array:
     return roll(x, tuple(x.shape[d] // 2 for d in dims), axis=dims)
 
 
+@dispatch_cached
 def ifftshift(x: Array, /, axes: Any = None) -> Array:
     """Return the inverse of `fftshift`."""
     x = as_array("ifftshift", x)

@@ -40,6 +40,7 @@ from magmath.api.linear_systems import (
 from magmath.api.norms import matrix_norm, norm, vector_norm
 from magmath.api.products import matmul, matrix_transpose, outer, tensordot, vecdot
 from magmath.arrays.array import Array, as_array
+from magmath.arrays.dispatch_cache import dispatch_cached
 from magmath.arrays.operands import promoted_nodes
 from magmath.arrays.views import Diagonal, link
 from magmath.core.dtypes import as_dtype
@@ -115,6 +116,7 @@ def diagonal(x: Array, /, *, offset: int = 0) -> Array:
     return view
 
 
+@dispatch_cached
 def trace(x: Array, /, *, offset: int = 0, dtype: Any = None) -> Array:
     """Return the sum of the elements (i, i + offset) of each matrix."""
     node = as_array("trace", x).node
@@ -126,6 +128,7 @@ def trace(x: Array, /, *, offset: int = 0, dtype: Any = None) -> Array:
     return Array(total if dtype is None else e.astype(total, as_dtype(dtype)))
 
 
+@dispatch_cached
 def cross(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
     """Return the vector product of vectors of 3 elements along `axis`."""
     a, b = given = promoted_nodes("cross", x1, x2)

@@ -13,6 +13,7 @@ import numpy as np
 from magmath.api.factorizations import svdvals
 from magmath.api.norms import matrix_norm
 from magmath.arrays.array import Array, as_array, floating
+from magmath.arrays.dispatch_cache import dispatch_cached
 from magmath.arrays.operands import promoted_nodes
 from magmath.core.dtypes import int64, real_dtype
 from magmath.core.promotion import floating_dtype
@@ -73,6 +74,7 @@ def _solution(x: Node, vector: bool) -> Array:
     return Array(reshape(x, x.shape[:-1]) if vector else x)
 
 
+@dispatch_cached
 def solve(x1: Array, x2: Array, /) -> Array:
     """Return x with x1·x = x2, for a vector (n,) or columns (…, n, k), by LU with partial pivoting.
 
@@ -82,6 +84,7 @@ def solve(x1: Array, x2: Array, /) -> Array:
     return _solution(apply(solvers.SOLVE, a, b, transpose=False, line=user_line()), vector)
 
 
+@dispatch_cached
 def solve_triangular(
     x1: Array,
     x2: Array,
@@ -108,11 +111,13 @@ def solve_triangular(
     return _solution(x, vector)
 
 
+@dispatch_cached
 def inv(x: Array, /) -> Array:
     """Return the inverse. Raises LinAlgError if x is singular."""
     return Array(apply(solvers.INV, floating("inv", x).node, line=user_line()))
 
 
+@dispatch_cached
 def det(x: Array, /) -> Array:
     """Return the determinant. Its gradient needs a matrix that is not singular."""
     return Array(apply(solvers.DET, floating("det", x).node, line=user_line()))
@@ -125,6 +130,7 @@ def slogdet(x: Array, /) -> SlogdetResult:
     return SlogdetResult(Array(sign), Array(log))
 
 
+@dispatch_cached
 def pinv(
     x: Array, /, rcond: Any = None, hermitian: bool = False, *, rtol: float | Array | None = None
 ) -> Array:

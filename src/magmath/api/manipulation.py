@@ -11,6 +11,7 @@ import numpy as np
 
 from magmath.api.creation import normal_shape
 from magmath.arrays.array import Array, as_array, rearranged
+from magmath.arrays.dispatch_cache import dispatch_cached
 from magmath.arrays.lazy_array import evaluate
 from magmath.arrays.number_list import is_number
 from magmath.arrays.operands import promoted_nodes
@@ -21,7 +22,6 @@ from magmath.arrays.views import (
     Stretched,
     is_contiguous,
     is_reshaped_in_place,
-    link,
 )
 from magmath.core.dtypes import as_dtype, int64
 from magmath.core.keyword_hints import keyword_hints
@@ -77,16 +77,14 @@ def reshape(
 
 
 def _reshaped(x: Array, extents: Shape, copy: bool | None) -> Array:
-    made = Array(manipulation.reshape(x.node, extents))
-    if copy is not True:
-        if is_reshaped_in_place(x, extents):
-            link(x, made, Reshaped(extents))
-        elif copy is False:
-            raise ValueError(
-                f"reshape: an array of shape {x.shape} that is such a view cannot have the shape "
-                f"{extents} without a copy; leave `copy` out"
-            )
-    return made
+    if copy is not True and is_reshaped_in_place(x, extents):
+        return rearranged(x, Reshaped(extents))
+    if copy is False:
+        raise ValueError(
+            f"reshape: an array of shape {x.shape} that is such a view cannot have the shape "
+            f"{extents} without a copy; leave `copy` out"
+        )
+    return Array(manipulation.reshape(x.node, extents))
 
 
 def check_order(operation: str, order: str) -> str:
@@ -235,6 +233,7 @@ def _nodes(name: str, arrays: Any, dtype: Any = None) -> list[Node]:
     return [e.astype(as_array(name, a).node, as_dtype(dtype)) for a in given]
 
 
+@dispatch_cached
 @keyword_hints
 def concat(
     arrays: Sequence[Array], /, axis: int | None = 0, out: Any = None, *, dtype: Any = None
@@ -248,6 +247,7 @@ def concat(
     return stored("concat", joined, out)
 
 
+@dispatch_cached
 @keyword_hints
 def stack(
     arrays: Sequence[Array], /, axis: int = 0, out: Any = None, *, dtype: Any = None
@@ -273,6 +273,7 @@ def unstack(x: Array, /, axis: int = 0) -> tuple[Array, ...]:
     return tuple(x[(*before, i)] for i in range(x.shape[position]))
 
 
+@dispatch_cached
 def flip(x: Array, /, axis: int | tuple[int, ...] | None = None) -> Array:
     """Return x with its elements in reverse order along one axis, several, or (for None) all."""
     x = as_array("flip", x)
@@ -280,6 +281,7 @@ def flip(x: Array, /, axis: int | tuple[int, ...] | None = None) -> Array:
     return x[tuple([turned if d in axes else slice(None) for d in range(x.ndim)])]
 
 
+@dispatch_cached
 def roll(
     x: Array, /, shift: int | tuple[int, ...], axis: int | tuple[int, ...] | None = None
 ) -> Array:
@@ -308,6 +310,7 @@ def roll(
     return x
 
 
+@dispatch_cached
 def tile(x: Array, /, reps: int | Sequence[int]) -> Array:
     """Return x repeated as a whole, `reps` times along each axis; missing axes or counts are 1."""
     given: Any = (reps,) if hasattr(reps, "__index__") else reps
@@ -341,6 +344,7 @@ def _counts(operation: str, counts: Sequence[int]) -> Sequence[int]:
     return counts
 
 
+@dispatch_cached
 def repeat(x: Array, /, repeats: Any, axis: int | None = None) -> Array:
     """Return x with each element repeated `repeats` times along an axis (of the flat array for
     None).

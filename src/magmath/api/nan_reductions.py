@@ -10,6 +10,7 @@ from magmath.api.searching import argmax, argmin
 from magmath.api.searching import where as choice
 from magmath.api.statistics import all, any, cumprod, cumsum, max, mean, min, prod, std, sum, var
 from magmath.arrays.array import Array, as_array
+from magmath.arrays.dispatch_cache import dispatch_cached
 from magmath.arrays.output import stored
 from magmath.core.shapes import Axis
 from magmath.errors import ShapeError
@@ -34,6 +35,7 @@ def _mask(x: Array, mask: Any) -> Any:
     return there if mask is None or mask is True else logical_and(there, mask)
 
 
+@dispatch_cached
 def nansum(
     a: Any,
     axis: Axis = None,
@@ -47,6 +49,7 @@ def nansum(
     return sum(_filled("nansum", a, 0.0), axis, dtype, out, keepdims, initial, where)
 
 
+@dispatch_cached
 def nanprod(
     a: Any,
     axis: Axis = None,
@@ -60,16 +63,19 @@ def nanprod(
     return prod(_filled("nanprod", a, 1.0), axis, dtype, out, keepdims, initial, where)
 
 
+@dispatch_cached
 def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
     """Return `cumsum` with nan as 0."""
     return cumsum(_filled("nancumsum", a, 0.0), axis, dtype, out)
 
 
+@dispatch_cached
 def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
     """Return `cumprod` with nan as 1."""
     return cumprod(_filled("nancumprod", a, 1.0), axis, dtype, out)
 
 
+@dispatch_cached
 def nanmax(
     a: Any,
     axis: Axis = None,
@@ -84,6 +90,7 @@ def nanmax(
     return stored("nanmax", _or_nan(x, found, axis, keepdims, initial), out)
 
 
+@dispatch_cached
 def nanmin(
     a: Any,
     axis: Axis = None,
@@ -104,6 +111,7 @@ def _or_nan(x: Array, found: Array, axis: Axis, keepdims: bool, initial: Any) ->
     return choice(all(isnan(x), axis, None, keepdims), math.nan, found)
 
 
+@dispatch_cached
 def nanargmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Array:
     """Return the position of the largest element that is not nan. Raises ValueError where all are
     nan; the values are computed to find out."""
@@ -111,6 +119,7 @@ def nanargmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: boo
     return argmax(_filled("nanargmax", a, -math.inf), axis, out, keepdims=keepdims)
 
 
+@dispatch_cached
 def nanargmin(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Array:
     """Return the position of the smallest element that is not nan; see `nanargmax`."""
     _check_some("nanargmin", a, axis)
@@ -123,6 +132,7 @@ def _check_some(name: str, a: Any, axis: int | None) -> None:
         raise ShapeError(f"{name}: all elements along axis {axis} are nan; omit such rows first")
 
 
+@dispatch_cached
 def nanmean(
     a: Any,
     axis: Axis = None,
@@ -137,6 +147,7 @@ def nanmean(
     return mean(x, axis, dtype, out, keepdims, where=_mask(x, where))
 
 
+@dispatch_cached
 def nanvar(
     a: Any,
     axis: Axis = None,
@@ -157,6 +168,7 @@ def nanvar(
     )  # fmt: skip
 
 
+@dispatch_cached
 def nanstd(
     a: Any,
     axis: Axis = None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from magmath.arrays.array import Array, as_array, floating
+from magmath.arrays.dispatch_cache import dispatch_cached
 from magmath.core.dtypes import compute_dtype, real_dtype
 from magmath.core.shapes import Axis, normalize_axes, normalize_axis, reduced_shape
 from magmath.engine.user_line import user_line
@@ -20,6 +21,7 @@ from magmath.ops.reductions import reduce
 INF = float("inf")
 
 
+@dispatch_cached
 def vector_norm(x: Array, /, *, axis: Axis = None, keepdims: bool = False, ord: float = 2) -> Array:
     """Return the real ord-norm of the vectors along `axis`, or of all elements.
 
@@ -85,6 +87,7 @@ def _extreme(
     return reduce("sum", values, axes, keepdims)
 
 
+@dispatch_cached
 def matrix_norm(
     x: Array,
     /,
@@ -122,6 +125,7 @@ def matrix_norm(
     return Array(reshape(result, shape) if keepdims else result)
 
 
+@dispatch_cached
 def norm(
     x: Any, /, ord: Any = None, axis: int | tuple[int, int] | None = None, keepdims: bool = False
 ) -> Array:

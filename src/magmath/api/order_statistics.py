@@ -31,6 +31,7 @@ from magmath.api.searching import where
 from magmath.api.sorting import argsort, sort
 from magmath.api.statistics import cumulative_sum, max, min, sum, warn_empty
 from magmath.arrays.array import Array, as_array, floating
+from magmath.arrays.dispatch_cache import dispatch_cached
 from magmath.arrays.output import stored
 from magmath.core.dtypes import bool_, float64, int64, uint8
 from magmath.core.shapes import Axis, normalize_axes, normalize_axis, size_of
@@ -53,6 +54,7 @@ SELECTING = ("lower", "higher", "nearest", "inverted_cdf", "closest_observation"
 """The methods that return elements, in their type."""
 
 
+@dispatch_cached
 def quantile(
     a: Any,
     q: Any,
@@ -74,6 +76,7 @@ def quantile(
     return stored("quantile", _quantile("quantile", a, q, axis, method, keepdims, weights), out)
 
 
+@dispatch_cached
 def percentile(
     a: Any,
     q: Any,
@@ -125,6 +128,7 @@ def nanpercentile(
     return stored("nanpercentile", found, out)
 
 
+@dispatch_cached
 def median(
     a: Any,
     axis: Axis = None,
@@ -345,6 +349,7 @@ def _lower_positions(parts: Any, n: Any, method: str, name: str, lib: Any) -> tu
     return lib.where(stays, low, low + 1), 0.0 * share
 
 
+@dispatch_cached
 def ptp(a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False) -> Array:
     """Return the largest element less the smallest, along `axis`."""
     x = as_array("ptp", a)

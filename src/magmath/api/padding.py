@@ -15,6 +15,7 @@ from magmath.api.manipulation import broadcast_to, concat, reshape
 from magmath.api.order_statistics import median
 from magmath.api.statistics import max, mean, min
 from magmath.arrays.array import Array, as_array, as_arrays
+from magmath.arrays.dispatch_cache import dispatch_cached
 from magmath.errors import OptionError, ShapeError
 
 Pair = tuple[Any, Any]
@@ -25,6 +26,7 @@ STATISTICS: dict[str, Callable[..., Array]] = {
 }  # fmt: skip
 
 
+@dispatch_cached
 def pad(array: Any, pad_width: Any, mode: str = "constant", **options: Any) -> Array:
     """Return an array with `pad_width` more elements before and after each axis.
 

@@ -16,6 +16,7 @@ from magmath.api.signal import convolve
 from magmath.api.stacking import atleast_1d
 from magmath.api.statistics import all, sum
 from magmath.arrays.array import Array, as_array, as_arrays, floating
+from magmath.arrays.dispatch_cache import dispatch_cached
 from magmath.core.integers import require_integer
 from magmath.core.promotion import floating_dtype
 from magmath.errors import ShapeError
@@ -31,6 +32,7 @@ def _coefficients(name: str, p: Any) -> Array:
     return x
 
 
+@dispatch_cached
 def polyval(p: Any, x: Any) -> Array:
     """Return the values of a polynomial at each element of x, by Horner's scheme."""
     single = isinstance(x, int)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from magmath.arrays.array import Array, Operand, as_array
+from magmath.arrays.dispatch_cache import dispatch_cached
 from magmath.arrays.operands import promoted_nodes
 from magmath.arrays.output import stored
 from magmath.core.shapes import broadcast, normalize_axis
@@ -18,6 +19,7 @@ from magmath.ops.manipulation import reshape
 from magmath.ops.product import contraction
 
 
+@dispatch_cached
 def matmul(x1: Operand, x2: Operand, /, out: Any = None) -> Array:
     """Return the matrix product of (…, m, k) and (…, k, n), the leading dimensions broadcast. A 1-D
     operand is a row on the left and a column on the right. float16 and bfloat16 accumulate in
@@ -33,6 +35,7 @@ def matrix_transpose(x: Array, /) -> Array:
     return as_array("matrix_transpose", x).mT
 
 
+@dispatch_cached
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
     """Return the sum over `axis` of conj(x1) · x2, the other dimensions broadcast.
 
@@ -70,6 +73,7 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
     )
 
 
+@dispatch_cached
 def outer(x1: Any, /, b: Any, out: Any = None) -> Array:
     """Return all products of an element of x1 and one of b, which are flattened: (m, n)."""
     x, y = promoted_nodes("outer", x1, b)
@@ -78,6 +82,7 @@ def outer(x1: Any, /, b: Any, out: Any = None) -> Array:
     return stored("outer", product, out)
 
 
+@dispatch_cached
 def tensordot(x1: Any, /, b: Any, axes: int | Sequence[int | Sequence[int]] = 2) -> Array:
     """Return the product summed over some dimensions of both operands; the result has the others of
     x1, then those of b.

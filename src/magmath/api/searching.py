@@ -9,6 +9,7 @@ from magmath.api.creation import asarray
 from magmath.api.data_types import astype
 from magmath.api.elementwise import not_equal
 from magmath.arrays.array import Array, as_array
+from magmath.arrays.dispatch_cache import dispatch_cached
 from magmath.arrays.masks import count_mask
 from magmath.arrays.number_list import is_number
 from magmath.arrays.operands import promoted_nodes
@@ -30,6 +31,7 @@ from magmath.ops.sort.sorting import SEARCHSORTED
 def where(condition: Any, /) -> tuple[Array, ...]: ...
 @overload
 def where(condition: Any, x1: Any, x2: Any, /) -> Array: ...
+@dispatch_cached
 def where(condition: Any, x1: Any = None, x2: Any = None, /) -> Any:
     """Return x1 where the condition is true, otherwise x2. With a condition alone, return the
     indices where it is true, as `nonzero` does. Numbers as a condition are true where they are not
@@ -64,6 +66,7 @@ def _arg(name: str, x: Array, axis: int | None, keepdims: bool) -> Array:
     return Array(result)
 
 
+@dispatch_cached
 @keyword_hints
 def argmax(
     x: Array, /, axis: int | None = None, out: Any = None, *, keepdims: bool = False
@@ -73,6 +76,7 @@ def argmax(
     return stored("argmax", _arg("argmax", x, axis, keepdims), out)
 
 
+@dispatch_cached
 @keyword_hints
 def argmin(
     x: Array, /, axis: int | None = None, out: Any = None, *, keepdims: bool = False

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from magmath.arrays.array import Array
+from magmath.arrays.dispatch_cache import dispatch_cached
 from magmath.arrays.operands import promoted_nodes
 from magmath.core.promotion import floating_dtype
 from magmath.engine.user_line import user_line
@@ -36,6 +37,7 @@ MODES = ("full", "same", "valid")
 METHODS = ("auto", "direct", "fft")
 
 
+@dispatch_cached
 def convolve(in1: Array, in2: Array, /, mode: str = "full", method: str = "auto") -> Array:
     """Return Σ_j in1[i - j] in2[j], for arrays with the same number of dimensions, 1 or more.
 
@@ -48,6 +50,7 @@ def convolve(in1: Array, in2: Array, /, mode: str = "full", method: str = "auto"
     return _correlated("convolve", a, _turned(b), mode, method)
 
 
+@dispatch_cached
 def correlate(in1: Array, in2: Array, /, mode: str = "full", method: str = "auto") -> Array:
     """Return Σ_j in1[i + j] conj(in2[j]), from the first i for which the arrays overlap.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from magmath.api.complex_order import complex_argsort, taken_along
 from magmath.arrays.array import Array, as_array
+from magmath.arrays.dispatch_cache import dispatch_cached
 from magmath.core.shapes import normalize_axis
 from magmath.engine.user_line import user_line
 from magmath.graph import Operation, apply
@@ -21,6 +22,7 @@ def _along(record: Operation, x: Array, axis: int | None, descending: bool) -> A
     return Array(apply(record, node, axis=dim, descending=descending, line=user_line()))
 
 
+@dispatch_cached
 def sort(
     x: Array,
     /,
@@ -39,6 +41,7 @@ def sort(
     return _along(SORT, x, axis, descending)
 
 
+@dispatch_cached
 def argsort(
     x: Array,
     /,

@@ -21,6 +21,7 @@ from magmath.api.manipulation import (
 )
 from magmath.api.searching import nonzero
 from magmath.arrays.array import Array, as_array, as_arrays
+from magmath.arrays.dispatch_cache import dispatch_cached
 from magmath.core.shapes import normalize_axis
 from magmath.errors import ShapeError
 
@@ -62,11 +63,13 @@ def _list(name: str, arrays: Any) -> list[Any]:
     return as_arrays(name, *arrays)
 
 
+@dispatch_cached
 def vstack(arrays: Any, *, dtype: Any = None) -> Array:
     """Return arrays joined along the first axis; those of one dimension are rows."""
     return concat([atleast_2d(x) for x in _list("vstack", arrays)], 0, dtype=dtype)
 
 
+@dispatch_cached
 def hstack(arrays: Any, *, dtype: Any = None) -> Array:
     """Return arrays joined along the second axis, or along the first axis if they have one
     dimension."""
@@ -74,22 +77,26 @@ def hstack(arrays: Any, *, dtype: Any = None) -> Array:
     return concat(given, 0 if given and given[0].ndim == 1 else 1, dtype=dtype)
 
 
+@dispatch_cached
 def dstack(arrays: Any) -> Array:
     """Return arrays joined along the third axis."""
     return concat([atleast_3d(x) for x in _list("dstack", arrays)], 2)
 
 
+@dispatch_cached
 def column_stack(arrays: Any) -> Array:
     """Return arrays joined as columns of a matrix."""
     given = _list("column_stack", arrays)
     return concat([x if x.ndim > 1 else reshape(x, (x.size, 1)) for x in given], 1)
 
 
+@dispatch_cached
 def append(arr: Any, values: Any, axis: int | None = None) -> Array:
     """Return an array with values appended along an axis; both are flattened for None."""
     return concat(as_arrays("append", arr, values), axis)
 
 
+@dispatch_cached
 def block(arrays: Any) -> Array:
     """Return an array assembled from nested lists of blocks: the innermost lists are joined along
     the last axis, the next ones along the one before."""
@@ -181,16 +188,19 @@ def dsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
     return split(ary, indices_or_sections, 2)
 
 
+@dispatch_cached
 def fliplr(m: Any) -> Array:
     """Return x with its second axis reversed."""
     return flip(m, 1)
 
 
+@dispatch_cached
 def flipud(m: Any) -> Array:
     """Return x with its first axis reversed."""
     return flip(m, 0)
 
 
+@dispatch_cached
 def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Array:
     """Return x rotated k times by 90° in the plane of two axes, from the first axis to the
     second."""

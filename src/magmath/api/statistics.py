@@ -25,9 +25,11 @@ from magmath.api.elementwise import (
 )
 from magmath.api.manipulation import concat, reshape
 from magmath.arrays.array import Array, as_array, as_arrays
+from magmath.arrays.dispatch_cache import dispatch_cached
 from magmath.arrays.masked_elements import reduces_selected
 from magmath.arrays.operands import promoted_nodes
 from magmath.arrays.output import stored
+from magmath.core.call_effects import CALL_EFFECTS
 from magmath.core.dtypes import (
     DType,
     accumulator_dtype,
@@ -122,6 +124,7 @@ def _with_initial(
     return _EXTREMA[name](x, initial), axes
 
 
+@dispatch_cached
 @keyword_hints
 @reduces_selected
 def sum(
@@ -138,6 +141,7 @@ def sum(
     return _reduction("sum", x, axis, keepdims, dtype, out, initial, where)
 
 
+@dispatch_cached
 @keyword_hints
 @reduces_selected
 def prod(
@@ -157,6 +161,7 @@ def prod(
     return _reduction("prod", x, axis, keepdims, dtype, out, initial, where)
 
 
+@dispatch_cached
 @keyword_hints
 @reduces_selected
 def max(
@@ -172,6 +177,7 @@ def max(
     return _reduction("max", x, axis, keepdims, None, out, initial, where)
 
 
+@dispatch_cached
 @keyword_hints
 @reduces_selected
 def min(
@@ -192,6 +198,7 @@ def _truth(name: str, x: Array) -> Array:
     return x if x.dtype.kind == "bool" else not_equal(x, 0)
 
 
+@dispatch_cached
 @keyword_hints
 @reduces_selected
 def any(
@@ -201,6 +208,7 @@ def any(
     return _reduction("any", _truth("any", x), axis, keepdims, None, out, None, where)
 
 
+@dispatch_cached
 @keyword_hints
 @reduces_selected
 def all(
@@ -214,6 +222,7 @@ def _count(name: str, x: Array, axis: Axis) -> int:
     return size_of(x.shape[d] for d in normalize_axes(name, axis, x.ndim))
 
 
+@dispatch_cached
 @keyword_hints
 @reduces_selected
 def mean(
@@ -246,6 +255,7 @@ def mean(
 
 def warn_empty(message: str) -> None:
     """Issue the RuntimeWarning of NumPy for a statistic of too few elements, at the user's line."""
+    CALL_EFFECTS.count += 1
     line = user_line()
     file, number = ("magmath", 0) if line is None else line
     warnings.warn_explicit(message, RuntimeWarning, file, number)
@@ -283,6 +293,7 @@ def _as(dtype: DType, x: Array) -> Array:
     return x if x.dtype is dtype else Array(e.astype(x.node, dtype))
 
 
+@dispatch_cached
 @keyword_hints
 @reduces_selected
 def var(
@@ -308,6 +319,7 @@ def var(
     return stored("var", _variance("var", x, axis, dtype, less, keepdims, where, mean), out)
 
 
+@dispatch_cached
 @keyword_hints
 @reduces_selected
 def std(
@@ -367,6 +379,7 @@ def _variance(
     return _as(real_dtype(floating_dtype(x.dtype)), result)
 
 
+@dispatch_cached
 @keyword_hints
 def cumulative_sum(
     x: Array,
@@ -383,6 +396,7 @@ def cumulative_sum(
     return stored("cumulative_sum", result, out)
 
 
+@dispatch_cached
 def cumulative_prod(
     x: Array,
     /,
@@ -398,12 +412,14 @@ def cumulative_prod(
     return stored("cumulative_prod", result, out)
 
 
+@dispatch_cached
 @keyword_hints
 def cumsum(x: Array, /, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
     """Return running sums along `axis`, or of the flattened array for None."""
     return cumulative_sum(*_flat_or_along("cumsum", x, axis), dtype, out)
 
 
+@dispatch_cached
 def cumprod(x: Array, /, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
     """Return running products along `axis`, or of the flattened array for None."""
     return cumulative_prod(*_flat_or_along("cumprod", x, axis), dtype, out)
@@ -433,6 +449,7 @@ def _cumulative(
     return concat([full(shape, initial, dtype=element), result], axis=position)
 
 
+@dispatch_cached
 @keyword_hints
 def count_nonzero(x: Array, /, axis: Axis = None, *, keepdims: bool = False) -> Array:
     """Return the number of elements along `axis` that are true or not zero, as int64."""
@@ -441,6 +458,7 @@ def count_nonzero(x: Array, /, axis: Axis = None, *, keepdims: bool = False) -> 
     return sum(truth, axis=axes, keepdims=keepdims)
 
 
+@dispatch_cached
 @keyword_hints
 def diff(
     x: Array,

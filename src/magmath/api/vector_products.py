@@ -11,10 +11,12 @@ from magmath.api.linalg import cross as cross_of_three
 from magmath.api.manipulation import concat, moveaxis, ravel, reshape
 from magmath.api.products import matmul, tensordot, vecdot
 from magmath.arrays.array import Array, as_array, as_arrays
+from magmath.arrays.dispatch_cache import dispatch_cached
 from magmath.arrays.output import stored
 from magmath.errors import ShapeError
 
 
+@dispatch_cached
 def dot(a: Any, b: Any, out: Any = None) -> Array:
     """Return the sum of products over the last axis of a and the last but one of b (its only one,
     for a vector); a 0-d operand multiplies all elements of the other."""
@@ -27,6 +29,7 @@ def dot(a: Any, b: Any, out: Any = None) -> Array:
     return stored("dot", tensordot(x, y, ((-1,), (-1 if y.ndim == 1 else -2,))), out)
 
 
+@dispatch_cached
 def inner(a: Any, b: Any) -> Array:
     """Return the sum of products over the last axes of both; a 0-d operand multiplies all elements
     of the other."""
@@ -36,11 +39,13 @@ def inner(a: Any, b: Any) -> Array:
     return tensordot(x, y, ((-1,), (-1,)))
 
 
+@dispatch_cached
 def vdot(a: Any, b: Any) -> Array:
     """Return the sum of conj(a)·b of the flattened arrays."""
     return vecdot(*map(ravel, as_arrays("vdot", a, b)))
 
 
+@dispatch_cached
 def matvec(x1: Any, x2: Any) -> Array:
     """Return the products of matrices (…, m, n) and vectors (…, n)."""
     x, y = as_arrays("matvec", x1, x2)
@@ -48,6 +53,7 @@ def matvec(x1: Any, x2: Any) -> Array:
     return reshape(product, product.shape[:-1])
 
 
+@dispatch_cached
 def vecmat(x1: Any, x2: Any) -> Array:
     """Return the products of conjugated vectors (…, m) and matrices (…, m, n)."""
     x, y = as_arrays("vecmat", x1, x2)
@@ -56,6 +62,7 @@ def vecmat(x1: Any, x2: Any) -> Array:
     return reshape(product, (*product.shape[:-2], product.shape[-1]))
 
 
+@dispatch_cached
 def kron(a: Any, b: Any) -> Array:
     """Return the Kronecker product: each element of a times all of b."""
     x, y = as_arrays("kron", a, b)

@@ -16,6 +16,7 @@ from numpy.typing import DTypeLike
 
 from magmath.arrays import printing
 from magmath.arrays.conversion import bind_layout
+from magmath.arrays.dispatch_cache import dispatch_cached, note_operator, repeated_operator
 from magmath.arrays.dlpack import CPU, to_dlpack
 from magmath.arrays.element_reads import element_of
 from magmath.arrays.element_storage import ViewStep
@@ -36,7 +37,8 @@ from magmath.arrays.operands import (
 )
 from magmath.arrays.operators import Operators
 from magmath.arrays.pickling import restored_leaf, values_of
-from magmath.arrays.subscripts import getitem
+from magmath.arrays.stored_parts import note_part, note_write, stored_part, stored_write
+from magmath.arrays.subscripts import getitem, known_part
 from magmath.arrays.temporary_references import (
     TEMPORARY,
     TEMPORARY_NUMBER,
@@ -400,6 +402,9 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         return transposed
 
     def __getitem__(self, key: Any) -> Array:
+        known = known_part(self.node, key)
+        if known is not None:
+            return rearranged(self, known)
         try:
             node, part = getitem(self.node, key)
         except UnknownCount:
@@ -425,9 +430,14 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
             )
         if unnamed:
             value.view_of = None  # not read after the write
-        self._updated(with_item(self, key, value))
+        former, part = self._leaf, known_part(self.node, key)
+        leaf = None if part is None else stored_write(self, part, value)
+        self._updated(with_item(self, key, value) if leaf is None else leaf)
         if self._leaf is not None:
+            if part is not None and leaf is None:
+                note_write(former, part, value, self)
             return
+        del former  # an evaluation counts references
         if session.engine().should_evaluate_now([self.node, *([value.node] if unnamed else [])]):
             written = ref(self._node)
             try:
@@ -461,14 +471,23 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         return unary(operation, self)
 
     def _binary(self, operation: str, other: Any) -> Array:
+        leaf = repeated_operator(operation, self, other, BINARY_FRAMES)
+        if leaf is not None:
+            return Array(leaf)
         node = self._combined(operation, other)
-        return Array(node) if isinstance(node, Node) else node
+        if not isinstance(node, Node):
+            return node  # type: ignore[no-any-return]
+        result = Array(node)
+        note_operator(operation, self, other, result)
+        return result
 
     def _update(self, operation: str, other: Any) -> Array:
         has_no_name = self.view_of is not None and sys.getrefcount(self) <= TEMPORARY_UPDATE
         if has_no_name and calling_instruction(2) == BINARY:
             self.view_of = None  # the x[i] of x[i] += v, which Python writes into x itself
-        node = self._combined(operation, other)
+        node = repeated_operator(operation, self, other, BINARY_FRAMES)
+        if node is None:
+            node = self._combined(operation, other)
         if not isinstance(node, Node):
             return node  # type: ignore[no-any-return]
         if not self._node.shape and self.view_of is None and not self.is_variable:
@@ -495,8 +514,13 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
     def _reflected(self, operation: str, other: Any) -> Array:
         if not isinstance(other, OPERANDS):
             return NotImplemented  # type: ignore[no-any-return]
+        leaf = repeated_operator(operation, other, self, BINARY_FRAMES)
+        if leaf is not None:
+            return Array(leaf)
         inputs = promoted_nodes(operation, other, self)
-        return Array(combined(operation, inputs, user_line(REFLECTED_FRAMES)))
+        result = Array(combined(operation, inputs, user_line(REFLECTED_FRAMES)))
+        note_operator(operation, other, self, result)
+        return result
 
     def _compared_to_non_number(self, differs: bool) -> Node:
         """Return the node of `==` or `!=` with None or text, which no number equals.
@@ -541,8 +565,14 @@ def copy_of(array: Array, layout: Layout | None = None) -> Array:
 
 def rearranged(array: Array, step: ViewStep) -> Array:
     """Return the view of an array that a step selects."""
-    view = Array(step.read(array.node))
-    link(array, view, step)
+    leaf = stored_part(array, step)
+    if leaf is None:
+        view = Array(step.read(array.node))
+        note_part(array, step, view)
+    else:
+        view = Array(leaf)
+    if step.is_view:
+        link(array, view, step)
     return view
 
 
@@ -610,6 +640,7 @@ def as_arrays(operation: str, *values: Any) -> list[Array]:
     return [as_array(operation, Array(node)) for node in unpromoted_nodes(operation, *values)]
 
 
+@dispatch_cached
 def _product(x: Any, y: Any) -> Array:
     return Array(contraction.matmul(*promoted_nodes("matmul", x, y), line=user_line()))
 

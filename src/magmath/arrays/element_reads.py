@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from magmath.core.call_effects import CALL_EFFECTS
 from magmath.engine.engine import MAX_REPLICATED_BYTES
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.graph import Node
@@ -19,6 +20,7 @@ from magmath.ops.leaves import INPUT, SCALAR
 def element_of(node: Node) -> Any:
     """Return the value of a pending node of one element that an index selects from an evaluated
     array, as a number; None if the node is another one, or the array is not read in this way."""
+    CALL_EFFECTS.count += 1
     if node.operation is not WINDOW:
         return None
     x, *starts = node.inputs

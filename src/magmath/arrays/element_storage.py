@@ -30,6 +30,10 @@ class ViewStep(Protocol):
         """Return x with these elements replaced."""
 
     @property
+    def is_view(self) -> bool:
+        """False for a single element, which is a number in NumPy."""
+
+    @property
     def is_fixed(self) -> bool:
         """False if the selected positions are computed."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from magmath.arrays.lazy_array import elements_of
+from magmath.core.call_effects import CALL_EFFECTS
 from magmath.engine import tracing
 from magmath.engine.remote_array import RemoteArray
 from magmath.graph import Node
@@ -24,6 +25,7 @@ def check_indices(indices: Node, axis: int, extent: int) -> None:
     leaf = indices.known
     if leaf.operation is not INPUT or tracing.current() is not None:
         return
+    CALL_EFFECTS.count += 1
     data = leaf.value
     values = data.elements if type(data) is RemoteArray else None
     if values is None:

@@ -21,6 +21,7 @@ from magmath.arrays.failed_updates import (
     undo_failed_updates,
 )
 from magmath.arrays.retained_operands import keep
+from magmath.core.call_effects import CALL_EFFECTS
 from magmath.core.dtypes import DType
 from magmath.core.shapes import size_of
 from magmath.engine import pending_arrays, session, tracing
@@ -303,6 +304,7 @@ def fetched(leaf: Node) -> torch.Tensor:
 
     If the run that computes it has failed, the failed updates in place that it has read are undone.
     """
+    CALL_EFFECTS.count += 1
     data = remote_array_of(leaf)
     if data.pool.any_failed:
         session.engine().restore([data])
@@ -316,6 +318,7 @@ def fetched(leaf: Node) -> torch.Tensor:
 
 def elements_of(leaf: Node) -> np.ndarray[Any, Any] | None:
     """Return the values of a small array that this process stores, for reading; otherwise None."""
+    CALL_EFFECTS.count += 1
     data = leaf.value
     if type(data) is not RemoteArray or data.pool.closed or data.has_failed:
         return None

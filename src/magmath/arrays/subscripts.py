@@ -8,6 +8,7 @@ program; the layout of its result then follows that of the array.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -40,7 +41,7 @@ def getitem(x: Node, key: Any) -> tuple[Node, Part | None]:
 
     Raises IndexError for indices that do not fit or are out of range.
     """
-    part = _part_of(x, key)
+    part = known_part(x, key)
     if part is not None:
         return part.read(x), part
     if _is_truth(key):
@@ -63,7 +64,7 @@ def setitem(x: Node, key: Any, values: Node) -> Node:
 
     Raises IndexError as `getitem` does, ShapeError if the values do not fit.
     """
-    known = _part_of(x, key)
+    known = known_part(x, key)
     if known is not None:
         return known.write(x, values)
     if _is_truth(key):
@@ -115,7 +116,8 @@ class _Region(NamedTuple):
 
 
 @final
-class Part(NamedTuple):
+@dataclass(frozen=True, eq=False, slots=True)
+class Part:
     """The part of an array that a key without arrays selects, a step of `views`.
 
     cuts     the cuts of single dimensions, in order
@@ -182,7 +184,7 @@ def _without_node(item: Any) -> Any:
     return item if known or type(item) is int else 0
 
 
-def _part_of(x: Node, key: Any) -> Part | None:
+def known_part(x: Node, key: Any) -> Part | None:
     """Return the part that a key of Python integers, slices of these, `...` and None selects; None
     for other keys. It is the same for all arrays of a shape, and parsed once."""
     items: list[Hashable] = []

@@ -45,6 +45,7 @@ class Permuted:
 
     order: tuple[int, ...]
     is_fixed: ClassVar[bool] = True
+    is_view: ClassVar[bool] = True
     is_writable: ClassVar[bool] = True
 
     def read(self, x: Node) -> Node:
@@ -67,6 +68,7 @@ class Reshaped:
 
     shape: Shape
     is_fixed: ClassVar[bool] = True
+    is_view: ClassVar[bool] = True
     is_writable: ClassVar[bool] = True
 
     def read(self, x: Node) -> Node:
@@ -89,6 +91,7 @@ class ComplexPart:
 
     part: str
     is_fixed: ClassVar[bool] = True
+    is_view: ClassVar[bool] = True
     is_writable: ClassVar[bool] = True
 
     def read(self, x: Node) -> Node:
@@ -116,6 +119,7 @@ class Diagonal:
     offset: int = 0
     is_writable: bool = False
     is_fixed: ClassVar[bool] = True
+    is_view: ClassVar[bool] = True
 
     def read(self, x: Node) -> Node:
         """Return the diagonals of x."""
@@ -142,6 +146,7 @@ class Stretched:
 
     shape: Shape
     is_fixed: ClassVar[bool] = True
+    is_view: ClassVar[bool] = True
     is_writable: ClassVar[bool] = False
 
     def read(self, x: Node) -> Node:

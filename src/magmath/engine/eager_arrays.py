@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from magmath.core.bounded_memo import store_bounded
-from magmath.core.dtypes import DTYPES, bfloat16
+from magmath.core.dtypes import DTYPES, DType, bfloat16
 from magmath.core.type_aliases import Number
 from magmath.engine import tracing
 from magmath.engine.remote_array import RemoteArray
@@ -33,11 +33,10 @@ from magmath.graph import (
     RecordedOperand,
     Shape,
     known_signature,
-    set_provenance,
     set_value,
     weak_operand,
 )
-from magmath.graph.operation import Line, Operation
+from magmath.graph.operation import NO_ATTRIBUTES, Line, Operation
 from magmath.graph.recipe import NumberStep, RecipeEntry, RecipeStep
 from magmath.graph.recorded_operands import operand_of_array
 from magmath.graph.signature import Signature
@@ -64,13 +63,14 @@ MAX_DEPTH_NEEDED = 200
 """The same for an expression whose value is needed."""
 MAX_STEPS = 200
 """Operations of a compiled function up to which they are computed one after the other."""
-MAX_READ = 256 << 10
+MAX_READ = 1 << 20
 """Bytes of the largest operand: a sum or a product may read more than it writes."""
 _MAX_LAYOUTS = 4096
 _NUMBER, _CONSTANT = -1, -2  # in a pattern: a number of the user's code, and of a function's own
 _CREATIONS = frozenset({FULL, IOTA})
 """Operations on numbers alone."""
 _DTYPES = {np.dtype(name): dtype for name, dtype in DTYPES.items() if dtype is not bfloat16}
+_new_leaf: Callable[..., Node] = Node
 _NEVER: Mapping[Any, Recipe] = MappingProxyType({})
 """The recipes of a signature whose nodes are not computed eagerly."""
 
@@ -109,7 +109,7 @@ class EagerArrays:
     """
 
     def __init__(self, pool: Pool, whole: Callable[..., Layout]) -> None:
-        self._pool = pool
+        self.pool = pool
         self._whole = whole
         self.max_eager_bytes = 0
         self._result_layouts: dict[Shape, Layout] = {}
@@ -153,12 +153,12 @@ class EagerArrays:
         """Return an input leaf with a copy of a small NumPy array; None if the workers store it, or
         its type needs a conversion."""
         shape, dtype = values.shape, _DTYPES.get(values.dtype)
-        if dtype is None or values.nbytes > self.max_eager_bytes or self._pool.closed:
+        if dtype is None or values.nbytes > self.max_eager_bytes or self.pool.closed:
             return None
         layout = self._copy_layouts.get(shape)
         if layout is None:
             layout = store_bounded(self._copy_layouts, shape, self._whole(shape), _MAX_LAYOUTS)
-        data = RemoteArray(self._pool, None, shape, dtype, layout, None, values.copy(order="C"))
+        data = RemoteArray(self.pool, None, shape, dtype, layout, None, values.copy(order="C"))
         return input_leaf(shape, dtype, layout, data)
 
     def applied(self, operation: Operation, inputs: tuple[Node, ...], line: Line) -> Node | None:
@@ -168,23 +168,52 @@ class EagerArrays:
         signature = known_signature(operation, inputs)
         if (
             signature is None
-            or signature.eager_step is None
-            or signature.nbytes > self.max_eager_bytes
+            or (step := signature.eager_step) is None
+            or step.function is None
             or not signature.recipes
+            or signature.nbytes > self.max_eager_bytes
+            or tracing.current() is not None
+            or keeps_expressions()
+            or self.pool.closed
         ):
             return None
-        if tracing.current() is not None or keeps_expressions() or self._pool.closed:
+        # One pass over the operands, without calls: this is the path of `x + y` on small arrays.
+        pool = self.pool
+        values: list[np.ndarray[Any, Any]] = []
+        operands: list[RecordedOperand] = []
+        numbers: list[Number] = []
+        pattern: tuple[_Position, ...] = ()
+        for source in inputs:
+            if source.operation is INPUT:
+                data = source.value
+                if type(data) is not RemoteArray or data.pool is not pool:
+                    return None
+                value = data.elements
+                if value is None and (value := data.elements_here()) is None:
+                    return None
+                if operands and source in inputs[: len(values)]:
+                    return None
+                pattern += (len(operands),)
+                operands.append(operand_of_array(source))
+            elif source.operation is SCALAR and source.provenance is None:
+                value = self._number(source)
+                if value is None or source.value is None:
+                    return None
+                numbers.append(source.value)
+                pattern += (_NUMBER,)
+            else:
+                return None
+            values.append(value)
+        recipe = signature.recipes.get(pattern)
+        if recipe is None:
             return None
-        read = self._read(inputs)
-        if read is None:
+        try:
+            result = step.value(values)
+        except Exception:  # the node will be built, and raise the error at the user's line
             return None
-        operands, leaves, _, _, _ = read
-        if not leaves:
-            return None
-        values = self._kernels.value_by_numpy(signature, operands)
-        return (
-            None if values is None else self._leaf(values, operation, signature, inputs, read, line)
-        )
+        # Tuples, which collections of garbage need not walk along, unlike lists.
+        made = Provenance.of(recipe, recipe.last, tuple(operands), line, tuple(numbers))
+        return self.stored_leaf(signature.shape, signature.dtype, result, made)
 
     def leaf_of(self, node: Node) -> Node | None:
         """Return an input leaf with the value of a new node, or None if it stays pending."""
@@ -198,7 +227,7 @@ class EagerArrays:
         if node.reads_version or node.depth > MAX_DEPTH or tracing.current() is not None:
             return None
         operation = node.operation
-        if self._pool.closed or operation in _CREATIONS:
+        if self.pool.closed or operation in _CREATIONS:
             return None
         if signature.recipes is not None and not operation.is_random:
             read = self._read(node.inputs)
@@ -218,7 +247,7 @@ class EagerArrays:
 
         Numbers alone, random numbers and pending arrays are no reasons to wait any more.
         """
-        if node.reads_version or node.depth > MAX_DEPTH_NEEDED or self._pool.closed:
+        if node.reads_version or node.depth > MAX_DEPTH_NEEDED or self.pool.closed:
             return None
         return self._attempted(node, _Attempt(is_needed=True))
 
@@ -229,7 +258,7 @@ class EagerArrays:
         The node may read values of variables. Its leaf would not record that, so no node gets it.
         """
         array = None if node.user_array is None else node.user_array()
-        if array is not None or node.depth > MAX_DEPTH or self._pool.closed:
+        if array is not None or node.depth > MAX_DEPTH or self.pool.closed:
             return None
         try:
             leaf = self._computed(node, _Attempt(is_assigned=True))
@@ -293,27 +322,37 @@ class EagerArrays:
         line: Line,
     ) -> Node:
         """Return an input leaf with the value of an operation, and record its operands."""
-        shape, dtype = signature.shape, signature.dtype
+        _, leaves, numbers, pattern, views = read
+        if not leaves or operation is STOP_GRADIENT:
+            return self.stored_leaf(signature.shape, signature.dtype, values, None)
+        key = tuple(pattern)
+        recipe: Recipe | None = signature.recipes.get(key)
+        if recipe is None:
+            recipe = signature.recipes[key] = _recipe(
+                operation, signature, inputs, pattern, len(leaves)
+            )
+        operands: list[RecordedOperand] = [operand_of_array(x) for x in leaves]
+        if views:
+            operands += map(weak_operand, views)
+        made = Provenance.of(recipe, recipe.last, tuple(operands), line, tuple(numbers))
+        return self.stored_leaf(signature.shape, signature.dtype, values, made)
+
+    def stored_leaf(
+        self,
+        shape: Shape,
+        dtype: DType,
+        values: np.ndarray[Any, Any],
+        provenance: Provenance | None,
+    ) -> Node:
+        """Return an input leaf with a value that this process stores."""
         layout = self._result_layouts.get(shape)
         if layout is None:
             layout = self._whole(shape, shared=True)  # that of a program's result
             store_bounded(self._result_layouts, shape, layout, _MAX_LAYOUTS)
-        data = RemoteArray(self._pool, None, shape, dtype, layout, None, values)
-        result = input_leaf(shape, dtype, layout, data)
-        _, leaves, numbers, pattern, views = read
-        if leaves and operation is not STOP_GRADIENT:
-            key = tuple(pattern)
-            recipe: Recipe | None = signature.recipes.get(key)
-            if recipe is None:
-                recipe = signature.recipes[key] = _recipe(
-                    operation, signature, inputs, pattern, len(leaves)
-                )
-            operands: list[RecordedOperand] = [operand_of_array(x) for x in leaves]
-            if views:
-                operands += map(weak_operand, views)
-            made = Provenance.of(recipe, recipe.last, tuple(operands), line, tuple(numbers))
-            set_provenance(result, made)
-        return result
+        data = RemoteArray(self.pool, None, shape, dtype, layout, None, values)
+        return _new_leaf(
+            INPUT, (), NO_ATTRIBUTES, shape, dtype, layout, None, data, None, 0, False, provenance
+        )
 
     def _read(self, inputs: Sequence[Node], attempt: _Attempt | None = None) -> _Read | None:
         """Return the operands of a node; None if one is pending, large or stored elsewhere, or,
@@ -348,7 +387,7 @@ class EagerArrays:
                 elif attempt is not None:
                     attempt.reads_stored = True
                 data = leaf.value
-                if type(data) is not RemoteArray or data.pool is not self._pool:
+                if type(data) is not RemoteArray or data.pool is not self.pool:
                     return None
                 value = data.elements
                 if value is None:

@@ -54,7 +54,7 @@ MAX_STRUCTURES = 512
 """Structures of expressions whose programs and recipes are found without building a graph."""
 EAGER_WRITES = 64
 """Depth of a pending expression at which the next small write (`x[i] = v`) computes it."""
-MAX_EAGER_BYTES = 32 << 10
+MAX_EAGER_BYTES = 128 << 10
 """The size of the largest array for which eager execution beats a program of one worker."""
 MAX_REPLICATED_BYTES = 128 << 10
 """The size of the largest array that is replicated by default, not split. Up to this size eager

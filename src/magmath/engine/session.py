@@ -9,7 +9,10 @@ from threading import RLock
 from types import TracebackType
 from typing import TYPE_CHECKING, final
 
+from magmath.engine import tracing
+from magmath.engine.eager_arrays import EagerArrays
 from magmath.engine.engine import Engine
+from magmath.engine.retained_expressions import keeps_expressions
 from magmath.errors import WorkerError, WorkerLost
 from magmath.graph import Node, Operation
 from magmath.graph.operation import Line
@@ -232,6 +235,18 @@ def eager_result(operation: Operation, inputs: tuple[Node, ...], line: Line) -> 
     if engine is None or engine.profiler is not None:
         return None
     return engine.eager_arrays.applied(operation, inputs, line)
+
+
+def dispatching() -> EagerArrays | None:
+    """Return what computes small arrays at once, if calls of functions may be repeated without
+    running their lines: not while a function is traced or differentiated."""
+    engine = _engine
+    if engine is None or engine.profiler is not None or engine.pool.closed:
+        return None
+    eager = engine.eager_arrays
+    if not eager.max_eager_bytes or tracing.current() is not None or keeps_expressions():
+        return None
+    return eager
 
 
 def _pool_size() -> int:

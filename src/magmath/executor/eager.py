@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import numpy as np
 import torch
+from msgspec import Struct
 
 from magmath.comm.local_group import LocalGroup
 from magmath.core.dtypes import DTYPES, DType
@@ -24,7 +25,6 @@ from magmath.executor.context import Context
 from magmath.executor.numpy_fast_path import is_faster_by_numpy, silent
 from magmath.executor.user_line import attach_user_line
 from magmath.graph import KernelCall, Node, Shape
-from magmath.graph.signature import Signature
 from magmath.layout import Layout, Mesh
 from magmath.memory.heap import Heap, PrivateSource, View
 from magmath.memory.local_array import LocalArray, tile_spec
@@ -95,38 +95,18 @@ class EagerKernels:
         step = (signature.eager_step if signature is not None else None) or _prepared(node)
         return step.function is not None
 
-    def value_by_numpy(
-        self, signature: Signature, operands: Sequence[np.ndarray[Any, Any]]
-    ) -> np.ndarray[Any, Any] | None:
-        """Return the value of a node of this signature, by NumPy's function, in new memory; None if
-        no function is known, or if it fails."""
-        _, function, kind = signature.eager_step
-        if function is None:
-            return None
-        out = np.empty(signature.shape, kind)
-        run: Any = silent().run
-        try:
-            if len(operands) == 2:  # a starred call takes longer than the addition of 100 numbers
-                x, y = operands
-                run(function, x, y, out)
-            else:
-                run(function, *operands, out)
-        except Exception:  # the node will be built, and raise the error at the user's line
-            return None
-        return out
-
-    def function_of(self, node: Node) -> Callable[..., object]:
-        """Return the function that computes a node's value from those of its inputs; its last
-        argument is the memory for the result."""
+    def function_of(self, node: Node) -> tuple[Callable[..., Any], bool]:
+        """Return the function that computes a node's value from those of its inputs, and True if it
+        returns a new array; otherwise its last argument is the memory for the result."""
         step = _prepared(node)
         if step.function is not None:
-            return step.function
-        return lambda *values: self._call(node, step, values[:-1], values[-1])
+            return step.function, step.allocates
+        return (lambda *values: self._call(node, step, values[:-1], values[-1])), False
 
     def _call(
         self,
         node: Node,
-        step: _EagerInstruction,
+        step: EagerStep,
         operands: Sequence[np.ndarray[Any, Any]],
         out: np.ndarray[Any, Any],
     ) -> None:
@@ -231,16 +211,35 @@ _whole_tile = lru_cache(maxsize=4096)(_WholeTile)
 
 
 @final
-class _EagerInstruction(NamedTuple):
-    """The computation of nodes of one signature: the placement of the result, NumPy's function of
-    operands and result if it is faster, and NumPy's type of the result if there is one."""
+class EagerStep(Struct, eq=False):
+    """The computation of nodes of one signature.
+
+    whole      the placement of the result
+    function   NumPy's function of operands and result, if it is faster than the kernel
+    allocates  the function is called without memory for the result, and returns a new array
+    shape      of the result
+    type       NumPy's type of the result, if there is one
+    """
 
     whole: _WholeTile
-    function: Callable[..., object] | None
+    function: Callable[..., Any] | None
+    allocates: bool
+    shape: Shape
     type: np.dtype[Any] | None
 
+    def value(self, operands: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+        """Return the value by NumPy's function, in new memory."""
+        run: Any = silent().run
+        if self.allocates:
+            if len(operands) == 2:  # a starred call takes as long as the addition of 100 numbers
+                return run(self.function, operands[0], operands[1])  # type: ignore[no-any-return]
+            return run(self.function, *operands)  # type: ignore[no-any-return]
+        out = np.empty(self.shape, self.type)
+        run(self.function, *operands, out)
+        return out
 
-def _prepared(node: Node) -> _EagerInstruction:
+
+def _prepared(node: Node) -> EagerStep:
     """Return the step of a node; store it in the node's signature."""
     whole, operation = _whole_tile(node.shape, node.dtype), node.operation
     ufunc, copy = operation.numpy_ufunc, operation.numpy_function
@@ -251,10 +250,22 @@ def _prepared(node: Node) -> _EagerInstruction:
         function = ufunc.function
     elif copy is not None and all(x.size and x.dtype in NUMPY for x in arrays):
         function = copy(node)
-    step = _EagerInstruction(whole, function, NUMPY.get(node.dtype))
+    kind = NUMPY.get(node.dtype)
+    step = EagerStep(whole, function, _allocates(function, node, kind), node.shape, kind)
     if node.signature is not None:
         node.signature.eager_step = step
     return step
+
+
+def _allocates(function: Callable[..., object] | None, node: Node, kind: Any) -> bool:
+    """Return True if a function without memory for its result returns a new array of this type.
+
+    Of operands without dimensions, NumPy's functions return a number.
+    """
+    if not isinstance(function, np.ufunc) or not node.shape or function.nin != len(node.inputs):
+        return False
+    types = [NUMPY.get(x.dtype) for x in node.inputs]
+    return function.resolve_dtypes((*types, None))[-1] == kind
 
 
 def number_array(leaf: Node) -> np.ndarray[Any, Any] | None:

@@ -2,13 +2,14 @@
 
 A program of the workers is bound to the memory of its operands, which takes longer than to compute
 a few kilobytes, and a worker process must also be sent a message. An eager program reads NumPy
-arrays wherever they are, and makes new ones.
+arrays wherever they are, and makes new ones. It is a Python function without loops, in which each
+operation is a line: the interpretation of a list of calls would take as long as the calls.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import numpy as np
 
@@ -20,18 +21,6 @@ from magmath.memory.torch_dtypes import NUMPY
 from magmath.ops.leaves import CONSTANT, SCALAR
 
 EagerValues = Sequence[np.ndarray[Any, Any]]
-
-
-@final
-class _EagerInstruction(NamedTuple):
-    """A call of an operation's function: the positions of operands and result, and its form."""
-
-    function: Callable[..., object]
-    sources: tuple[int, ...]
-    target: int
-    shape: tuple[int, ...]
-    type: np.dtype[Any]
-    node: Node
 
 
 @final
@@ -51,53 +40,66 @@ class EagerProgram:
         numbers: Sequence[Node],
         outputs: Sequence[Node],
     ) -> None:
-        position = {node: i for i, node in enumerate(order)}
-        self._arrays = [position[x] for x in arrays]
-        self._numbers = [(position[x], NUMPY[x.dtype]) for x in numbers]
-        self._constants: list[Any] = [None] * len(order)
-        self._steps: list[_EagerInstruction] = []
+        name = {node: f"x{i}" for i, node in enumerate(order)}
+        self._kinds = [NUMPY[x.dtype] for x in numbers]
+        self._nodes: list[Node] = []
+        self._names: dict[str, Any] = {"empty": np.empty}
         given = {*arrays, *numbers}
+        lines = [f"def program({', '.join(name[x] for x in (*arrays, *numbers))}):"]
         for node in order:
             if node in given:
                 continue
             if node.operation is CONSTANT or node.operation is SCALAR:
-                self._constants[position[node]] = number_array(node)
+                self._names[name[node]] = number_array(node)
                 continue
-            sources = tuple([position[x] for x in node.inputs])
-            function = kernels.function_of(node)
-            self._steps.append(
-                _EagerInstruction(
-                    function, sources, position[node], node.shape, NUMPY[node.dtype], node
-                )
-            )
-        self._outputs = [position[x] for x in outputs]
-        self._copied = _copied(outputs, {step.node for step in self._steps})
+            lines.append(self._line(kernels, node, name))
+            self._nodes.append(node)
+        lines.append(f"    return {', '.join(name[x] for x in outputs)}{',' * (len(outputs) == 1)}")
+        exec("\n".join(lines), self._names)
+        self._program: Callable[..., tuple[np.ndarray[Any, Any], ...]] = self._names["program"]
+        self._copied = _copied(outputs, self._nodes)
 
-    def run(self, arrays: EagerValues, numbers: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+    def _line(self, kernels: EagerKernels, node: Node, name: dict[Node, str]) -> str:
+        """Return the line that computes a node."""
+        target, sources = name[node], ", ".join(name[x] for x in node.inputs)
+        function, allocates = kernels.function_of(node)
+        self._names[f"f_{target}"] = function
+        if allocates:
+            return f"    {target} = f_{target}({sources})"
+        self._names[f"shape_{target}"] = node.shape
+        self._names[f"type_{target}"] = NUMPY[node.dtype]
+        memory = f"{target} = empty(shape_{target}, type_{target})"
+        return f"    {memory}; f_{target}({sources}, {target})"
+
+    def run(self, arrays: EagerValues, numbers: Sequence[Any]) -> Sequence[np.ndarray[Any, Any]]:
         """Return the outputs, in new memory, for these values of the leaves.
 
         An error carries the line that built the node.
         """
-        values = self._constants.copy()
-        for i, array in zip(self._arrays, arrays):  # noqa: B905  they are as many
-            values[i] = array
-        for (i, kind), number in zip(self._numbers, numbers):  # noqa: B905
-            values[i] = np.array(number, kind)
-        silent().run(self._compute, values)
-        found = [values[i] for i in self._outputs]
-        for i in self._copied:
-            found[i] = found[i].copy()
-        return found
+        run: Any = silent().run
+        try:
+            if numbers:
+                kinds = self._kinds
+                values = [np.array(x, kind) for x, kind in zip(numbers, kinds, strict=True)]
+                results: Any = run(self._program, *arrays, *values)
+            elif len(arrays) == 1:  # a starred call takes as long as a short sum
+                results = run(self._program, arrays[0])
+            else:
+                results = run(self._program, *arrays)
+        except Exception as error:
+            attach_user_line(error, self._failed(error))
+            raise
+        if self._copied:
+            results = [x.copy() if i in self._copied else x for i, x in enumerate(results)]
+        return results  # type: ignore[no-any-return]
 
-    def _compute(self, values: list[Any]) -> None:
-        empty = np.empty
-        for function, sources, target, shape, kind, node in self._steps:
-            values[target] = out = empty(shape, kind)
-            try:
-                function(*[values[i] for i in sources], out)
-            except Exception as error:
-                attach_user_line(error, node)
-                raise
+    def _failed(self, error: Exception) -> Node:
+        """Return the node whose line has raised an error."""
+        code, traceback = self._program.__code__, error.__traceback__
+        while traceback is not None and traceback.tb_frame.f_code is not code:
+            traceback = traceback.tb_next
+        assert traceback is not None
+        return self._nodes[traceback.tb_lineno - 2]  # after the head of the function
 
 
 def _copied(outputs: Sequence[Node], made: Collection[Node]) -> list[int]:

@@ -75,7 +75,7 @@ class Provenance(ProvenanceRecord, eq=False, gc=False):
         """Return the provenance of a recipe's output."""
         kept, length, start, depth = chain_before(operands)
         length += recipe.length + kept // KEPT_BYTES
-        return Provenance(line, operands, length, start, depth, 0, None, recipe, output, numbers)
+        return _new(line, operands, length, start, depth, 0, None, recipe, output, numbers)
 
     def of_output(self, output: int, line: Line) -> Provenance:
         """Return the provenance of another output of the same computation."""
@@ -120,6 +120,11 @@ class Provenance(ProvenanceRecord, eq=False, gc=False):
         if len(read) == len(operands):
             return operands
         return [operands[i] for i in read]
+
+    def numbers(self) -> dict[int, Number]:
+        """Return the numbers whose values this record stores, by their positions in the recipe."""
+        recipe = self.recipe
+        return {} if recipe is None else dict(zip(recipe.numbers, self._numbers, strict=True))
 
     def arrays(self) -> tuple[list[Node], list[Node]]:
         """Return the existing arrays from which the value was computed directly, for callers that
@@ -226,6 +231,9 @@ class Provenance(ProvenanceRecord, eq=False, gc=False):
         if any(isinstance(x, VersionOperand) and x.find() is None for x in read):
             return "a variable that it was computed from was assigned since"
         return "an array that it was computed from does not exist any more"
+
+
+_new: Callable[..., Provenance] = Provenance
 
 
 def provenance_before(operand: RecordedOperand) -> Provenance | None:

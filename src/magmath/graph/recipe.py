@@ -7,7 +7,7 @@ from typing import Any, final
 
 from msgspec import Struct
 
-from magmath.core.dtypes import DType
+from magmath.core.dtypes import DType, convert_number
 from magmath.core.shapes import Shape
 from magmath.core.type_aliases import Number
 from magmath.graph.application import apply
@@ -144,7 +144,8 @@ def number_node(step: Node | NumberStep, value: Number) -> Node:
     """Return a node with a number of the type of a step: its own, or that of a record."""
     if step.operation.name == "constant":
         return apply(step.operation, value=value, dtype=step.dtype)
-    return Node(step.operation, (), NO_ATTRIBUTES, (), step.dtype, None, None, value)
+    number = convert_number(value, step.dtype)
+    return Node(step.operation, (), NO_ATTRIBUTES, (), step.dtype, None, None, number)
 
 
 def built_step(
