@@ -37,7 +37,14 @@ from magmath.arrays.operands import (
 )
 from magmath.arrays.operators import Operators
 from magmath.arrays.pickling import restored_leaf, values_of
-from magmath.arrays.stored_parts import note_part, note_write, stored_part, stored_write
+from magmath.arrays.stored_parts import (
+    note_elements,
+    note_part,
+    note_write,
+    stored_elements,
+    stored_part,
+    stored_write,
+)
 from magmath.arrays.subscripts import getitem, known_part
 from magmath.arrays.temporary_references import (
     TEMPORARY,
@@ -405,6 +412,9 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         known = known_part(self.node, key)
         if known is not None:
             return rearranged(self, known)
+        leaf = stored_elements(self, key)
+        if leaf is not None:
+            return Array(leaf)
         try:
             node, part = getitem(self.node, key)
         except UnknownCount:
@@ -415,6 +425,8 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         selected = Array(node)
         if part is not None and part.is_view:
             link(self, selected, part)
+        if part is None:
+            note_elements(self, key, selected)
         return selected
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -430,14 +442,14 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
             )
         if unnamed:
             value.view_of = None  # not read after the write
-        former, part = self._leaf, known_part(self.node, key)
+        source, part = self._leaf, known_part(self.node, key)
         leaf = None if part is None else stored_write(self, part, value)
         self._updated(with_item(self, key, value) if leaf is None else leaf)
         if self._leaf is not None:
             if part is not None and leaf is None:
-                note_write(former, part, value, self)
+                note_write(source, part, value, self)
             return
-        del former  # an evaluation counts references
+        source = None  # an evaluation counts references
         if session.engine().should_evaluate_now([self.node, *([value.node] if unnamed else [])]):
             written = ref(self._node)
             try:
@@ -471,9 +483,9 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         return unary(operation, self)
 
     def _binary(self, operation: str, other: Any) -> Array:
-        leaf = repeated_operator(operation, self, other, BINARY_FRAMES)
-        if leaf is not None:
-            return Array(leaf)
+        node: Any = repeated_operator(operation, self, other, BINARY_FRAMES)
+        if node is not None:
+            return Array(node)
         node = self._combined(operation, other)
         if not isinstance(node, Node):
             return node  # type: ignore[no-any-return]
@@ -485,7 +497,7 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         has_no_name = self.view_of is not None and sys.getrefcount(self) <= TEMPORARY_UPDATE
         if has_no_name and calling_instruction(2) == BINARY:
             self.view_of = None  # the x[i] of x[i] += v, which Python writes into x itself
-        node = repeated_operator(operation, self, other, BINARY_FRAMES)
+        node: Any = repeated_operator(operation, self, other, BINARY_FRAMES)
         if node is None:
             node = self._combined(operation, other)
         if not isinstance(node, Node):

@@ -8,13 +8,13 @@ kind, and if it depends on values of its arguments other than through operations
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from functools import cache, wraps
 from inspect import signature
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from magmath.arrays.lazy_array import LazyArray
-from magmath.core.bounded_memo import store_bounded
+from magmath.arrays.namespace import array_namespace
 from magmath.core.call_effects import CALL_EFFECTS
 from magmath.core.promotion import DEFAULT
 from magmath.engine import session
@@ -22,14 +22,19 @@ from magmath.engine.eager_calls import EagerCall, call_of
 from magmath.engine.user_line import user_line
 from magmath.graph import Node
 
+if TYPE_CHECKING:
+    from magmath.engine.eager_arrays import EagerArrays
+
 F = TypeVar("F", bound=Callable[..., Any])
-MAX_CALLS = 256
-"""Forms of calls that a function remembers."""
-MAX_OPERATORS = 4096
 _SEEN, _NEVER = 0, 1
 """In place of a call: it was made once; it is not repeated."""
 _EXACT = frozenset((bool, int, str, type(None)))
 """Classes of arguments that are equal only if they mean the same."""
+_REAL = frozenset((float, int))
+"""Classes of numbers that operators take as operands."""
+
+
+# functions ----------------------------------------------------------------------------------------
 
 
 def dispatch_cached(function: F) -> F:
@@ -37,41 +42,41 @@ def dispatch_cached(function: F) -> F:
 
     It must depend on nothing but its arguments and the default type.
     """
-    calls: dict[Hashable, EagerCall | int] = {}
 
     @wraps(function)
     def dispatching(*args: Any, **options: Any) -> Any:
         eager = session.dispatching()
         if eager is None:
             return function(*args, **options)
-        key: list[Hashable] = [DEFAULT.floating.name]
+        key: list[Hashable] = [function, DEFAULT.floating.name]
         leaves: list[Node] = []
         for x in args:
             if isinstance(x, LazyArray) and x._leaf is x._node and not x.is_variable:
                 leaf = x._node
                 leaves.append(leaf)
                 key += leaf.shape, leaf.dtype.name
-            elif not _note(x, key, leaves):
+            elif not _add(x, key, leaves):
                 return function(*args, **options)
         for name, x in options.items():
             key.append(name)
-            if not _note(x, key, leaves):
+            if not _add(x, key, leaves):
                 return function(*args, **options)
         form = tuple(key)
-        known = calls.get(form)
+        known = eager.calls.get(form)
         if type(known) is EagerCall:
             try:
-                leaf = known.run(eager, leaves, user_line(2))
+                result = known.run(eager, leaves, user_line(2))
             except Exception:  # the function raises it at its own line
-                leaf = None
-            return function(*args, **options) if leaf is None else array_class()(leaf)
+                result = None
+            return function(*args, **options) if result is None else _array_class()(result)
         if known is None:
-            store_bounded(calls, form, _SEEN if leaves else _NEVER, MAX_CALLS)
+            eager.note_call(form, _SEEN if leaves else _NEVER)
         elif known == _SEEN:
             effects = CALL_EFFECTS.count
-            result = function(*args, **options)
-            calls[form] = _repeatable(eager, result, leaves, CALL_EFFECTS.count - effects)
-            return result
+            made = function(*args, **options)
+            is_pure = CALL_EFFECTS.count == effects
+            eager.note_call(form, (is_pure and _repeatable(eager, made, leaves)) or _NEVER)
+            return made
         return function(*args, **options)
 
     del dispatching.__wrapped__
@@ -79,116 +84,129 @@ def dispatch_cached(function: F) -> F:
     return dispatching  # type: ignore[return-value]
 
 
-# operators ----------------------------------------------------------------------------------------
-
-_operators: dict[Hashable, EagerCall | None] = {}
-"""The calls of operators, by name, shapes and types; None for those that are not repeated."""
-_REAL = frozenset((float, int))
-
-
-def repeated_operator(operation: str, x: Any, y: Any, frames: int) -> Node | None:
-    """Return a leaf with the result of an element-wise operation on small stored arrays, or on one
-    and a number; None if it runs as usual. `frames` are those up to the user's line.
-    """
-    numbers: tuple[Any, ...] = ()
-    first, second = type(x), type(y)
-    if second in _REAL:
-        a = x._node
-        if a is not x._leaf:
-            return None
-        leaves: tuple[Node, ...] = (a,)
-        numbers = (y,)
-        key: Hashable = operation, a.shape, a.dtype.name, second
-    elif first in _REAL:
-        b = y._node
-        if b is not y._leaf:
-            return None
-        leaves = (b,)
-        numbers = (x,)
-        key = operation, first, b.shape, b.dtype.name
-    else:
-        if second is not first:
-            return None
-        a, b = x._node, y._node
-        if a is not x._leaf or b is not y._leaf or a is b:
-            return None
-        leaves = a, b
-        key = operation, a.shape, a.dtype.name, b.shape, b.dtype.name
-    call = _operators.get(key)
-    if call is None or (eager := session.dispatching()) is None:
-        return None
-    try:
-        return call.run(eager, leaves, user_line(frames), numbers)
-    except Exception:  # the operation raises it at its own line
-        return None
-
-
-def note_operator(operation: str, x: Any, y: Any, result: LazyArray) -> None:
-    """Note how an operation was computed, for the next one on arrays of the same form."""
-    leaf = result._leaf
-    if leaf is None or operation == "power":  # whose operation depends on the number
-        return
-    operands = x, y
-    arrays = [one for one in operands if isinstance(one, LazyArray)]
-    leaves = [one._node for one in arrays]
-    if any(one.is_variable or one._leaf is not one._node for one in arrays) or leaf in leaves:
-        return
-    if len({*map(id, leaves)}) < len(leaves) or session.dispatching() is None:
-        return
-    key: list[Hashable] = [operation]
-    for one in operands:
-        if isinstance(one, LazyArray):
-            key += one.shape, one.dtype.name
-        elif type(one) in _REAL:
-            key.append(type(one))
-        else:
-            return
-    form = tuple(key)
-    if form not in _operators:
-        eager = session.dispatching()
-        assert eager is not None
-        call = call_of(eager, leaf, leaves, numbers=len(operands) - len(leaves))
-        store_bounded(_operators, form, call, MAX_OPERATORS)
-
-
-# arguments ----------------------------------------------------------------------------------------
-
-
-def _note(x: Any, key: list[Hashable], leaves: list[Node]) -> bool:
+def _add(x: Any, key: list[Hashable], leaves: list[Node]) -> bool:
     """Add an argument to the key and the leaves of a call; return False if it is none of these: a
     stored array, a constant, and a list or tuple of such."""
-    kind = type(x)
+    kind: Any = type(x)
     if kind in _EXACT:
         key += kind, x
     elif isinstance(x, LazyArray):
-        leaf = x._node
-        if leaf is not x._leaf or x.is_variable:
+        leaf = _stored(x)
+        if leaf is None:
             return False
         leaves.append(leaf)
         key += leaf.shape, leaf.dtype.name
     elif kind is float:
         key += kind, x
-        return x - x == 0.0 != x  # nan differs from itself, and the zeros are equal
+        return bool(x - x == 0.0 != x)  # nan differs from itself, and the zeros are equal
     elif kind is tuple or kind is list:
         key += kind, len(x)
-        return all(_note(item, key, leaves) for item in x)
+        return all(_add(item, key, leaves) for item in x)
     else:
         return False
     return True
 
 
+def _stored(x: LazyArray) -> Node | None:
+    """Return the leaf of an evaluated array that is no variable; None if it is pending.
+
+    The node of a pending array may have been computed as an operand of another one.
+    """
+    node = x._node
+    if x.is_variable:
+        return None
+    if node is x._leaf:
+        return node
+    known = node.value
+    if isinstance(known, Node) and not node.is_leaf and not node.reads_version:
+        x.set_known(known)
+        return known
+    return None
+
+
 @cache
-def array_class() -> Any:
-    """Return the class of arrays, which imports this module."""
-    from magmath.arrays.array import Array
-
-    return Array
+def _array_class() -> Any:
+    return array_namespace().Array
 
 
-def _repeatable(eager: Any, result: Any, leaves: list[Node], effects: int) -> EagerCall | int:
-    """Return the call that has computed a result, if it can be repeated."""
-    if effects or not isinstance(result, LazyArray) or result.view_of is not None:
-        return _NEVER
-    leaf = result._leaf
-    call = None if leaf is None else call_of(eager, leaf, leaves)
-    return _NEVER if call is None else call
+def _repeatable(eager: EagerArrays, result: Any, leaves: Sequence[Node]) -> EagerCall | None:
+    """Return the call that has computed a result, if it can be repeated: not if the result is a
+    view of another array."""
+    if not isinstance(result, LazyArray) or result._leaf is None:
+        return None
+    if result.view_of is not None and len(result.view_of.storage.arrays()) > 1:
+        return None
+    return call_of(eager, result._leaf, leaves)
+
+
+# operators ----------------------------------------------------------------------------------------
+
+
+def repeated_operator(operation: str, x: Any, y: Any, frames: int) -> Node | None:
+    """Return a leaf with the result of an element-wise operation on stored arrays, or on one and a
+    number; None if it runs as usual. `frames` are those up to the user's line.
+    """
+    eager = session.dispatching()
+    if eager is None:
+        return None
+    numbers: Sequence[Any] = ()
+    first, second = type(x), type(y)
+    leaves: Sequence[Node]
+    if second in _REAL:
+        a = x._node
+        if a is not x._leaf:
+            return None
+        key: Hashable = operation, a.shape, a.dtype.name, second
+        leaves, numbers = (a,), (y,)
+    elif first in _REAL:
+        b = y._node
+        if b is not y._leaf:
+            return None
+        key = operation, first, b.shape, b.dtype.name
+        leaves, numbers = (b,), (x,)
+    elif second is first:
+        a, b = x._node, y._node
+        if a is not x._leaf or b is not y._leaf:
+            return None
+        key = operation, a.shape, a.dtype.name, b.shape, b.dtype.name, a is b
+        leaves = (a,) if a is b else (a, b)
+    else:
+        return None
+    call = eager.calls.get(key)
+    if call is None:
+        return None
+    try:
+        leaf: Node | None = call.run(eager, leaves, user_line(frames), numbers)
+    except Exception:  # the operation raises it at its own line
+        return None
+    return leaf
+
+
+def note_operator(operation: str, x: Any, y: Any, result: LazyArray) -> None:
+    """Note how an operation was computed, for the next one on arrays of the same form."""
+    leaf, eager = result._leaf, session.dispatching()
+    if leaf is None or eager is None or operation == "power":  # which depends on the number
+        return
+    key: list[Hashable] = [operation]
+    leaves: list[Node] = []
+    numbers = 0
+    for operand in (x, y):
+        if type(operand) in _REAL:
+            kind: Any = type(operand)
+            key.append(kind)
+            numbers += 1
+            continue
+        stored = _stored(operand) if type(operand) is _array_class() else None
+        if stored is None:
+            return
+        key += stored.shape, stored.dtype.name
+        leaves.append(stored)
+    if len(leaves) == 2:
+        key.append(leaves[0] is leaves[1])
+        if leaves[0] is leaves[1]:
+            del leaves[1]
+    form = tuple(key)
+    if form not in eager.calls:
+        call = call_of(eager, leaf, leaves, numbers)
+        if call is not None:
+            eager.note_call(form, call)

@@ -7,29 +7,29 @@ built once, and later calls share the recipe.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any, final
+from itertools import pairwise
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
 from magmath.arrays.element_storage import ViewStep
 from magmath.arrays.lazy_array import LazyArray
 from magmath.arrays.subscripts import Part
-from magmath.core.bounded_memo import store_bounded
 from magmath.core.dtypes import convert_number
 from magmath.engine import session
 from magmath.engine.eager_calls import EagerCall, recipe_of_call
 from magmath.engine.user_line import user_line
 from magmath.graph import Node
+from magmath.graph.recipe import Recipe, RecipeStep
+from magmath.ops.masking import COMPRESS
 
-MAX_PARTS = 4096
-WRITE_FRAMES = 2
-"""Frames from `user_line` to the caller of `stored_write`, which is the array's method."""
+METHOD_FRAMES = 2
+"""Frames from `user_line` to the caller of functions here, which is a method of the array."""
 PART_FRAMES = 3
-"""Frames from `user_line` to the caller of the array's method or of the function."""
-_calls: dict[Hashable, EagerCall | None] = {}
-"""How parts are read, by the step, shape and type; None for those that are not read here."""
-_writes: dict[Hashable, EagerCall | None] = {}
-"""How parts are written, also by the form of the value."""
+"""The same if a function of `array.py` is between them."""
+
+
+# parts without arrays of positions ----------------------------------------------------------------
 
 
 def stored_part(array: LazyArray, step: ViewStep) -> Node | None:
@@ -38,22 +38,24 @@ def stored_part(array: LazyArray, step: ViewStep) -> Node | None:
     leaf = array._leaf
     if leaf is None or leaf is not array._node:
         return None
-    call = _calls.get((step, leaf.shape, leaf.dtype.name))
-    if call is None or (eager := session.dispatching()) is None:
+    eager = session.dispatching()
+    if eager is None:
         return None
-    return call.run(eager, (leaf,), user_line(PART_FRAMES))
+    call = eager.calls.get((step, leaf.shape, leaf.dtype.name))
+    return None if call is None else call.run(eager, (leaf,), user_line(PART_FRAMES))
 
 
 def note_part(array: LazyArray, step: ViewStep, selected: LazyArray) -> None:
     """Note how an array was selected by a step, for the next ones."""
     source, leaf = array._leaf, selected._leaf
-    if source is None or source is not array._node or leaf is None:
+    eager = session.dispatching()
+    if source is None or source is not array._node or leaf is None or eager is None:
         return
     key = step, source.shape, source.dtype.name
-    if key not in _calls:
-        found = recipe_of_call(leaf, (source,))
-        call = None if found is None else EagerCall(_Reading(step), found[0], leaf, (0,))
-        store_bounded(_calls, key, call, MAX_PARTS)
+    if key not in eager.calls:
+        known = recipe_of_call(leaf, (source,))
+        call = None if known is None else EagerCall(_Reading(step), known[0], leaf, (0,))
+        eager.note_call(key, call)
 
 
 def stored_write(array: LazyArray, part: Part, value: Any) -> Node | None:
@@ -65,61 +67,181 @@ def stored_write(array: LazyArray, part: Part, value: Any) -> Node | None:
     arguments, numbers, form = _written_value(leaf, value)
     if form is None:
         return None
-    call = _writes.get((part, leaf.shape, leaf.dtype.name, form))
-    if call is None or (eager := session.dispatching()) is None:
+    eager = session.dispatching()
+    if eager is None:
         return None
-    return call.run(eager, arguments, user_line(WRITE_FRAMES), numbers)
+    call = eager.calls.get((part, leaf.shape, leaf.dtype.name, form))
+    return (
+        None
+        if call is None
+        else call.run(eager, (leaf, *arguments), user_line(METHOD_FRAMES), numbers)
+    )
 
 
 def note_write(source: Node | None, part: Part, value: Any, written: LazyArray) -> None:
     """Note how a part of an array was replaced, for the next ones; `source` is its former leaf."""
-    leaf = written._leaf
-    if source is None or leaf is None:
+    eager = session.dispatching()
+    if source is None or written._leaf is None or eager is None:
         return
     arguments, numbers, form = _written_value(source, value)
     key = part, source.shape, source.dtype.name, form
-    if form is None or key in _writes:
-        return
-    found = recipe_of_call(leaf, arguments)
-    call = None
-    if found is not None and found[1] == [*range(len(arguments))]:
-        recipe = found[0]
-        if numbers:  # the first number is the written one; positions follow
-            recipe = recipe.with_numbers((len(arguments),))
-        call = EagerCall(_Writing(part.key), recipe, leaf, found[1])
-    store_bounded(_writes, key, call, MAX_PARTS)
+    if form is not None and key not in eager.calls:
+        program = _Writing(part.key, len(arguments))
+        call = _write_call(program, written._leaf, (source, *arguments), numbers)
+        eager.note_call(key, call)
+
+
+def _write_call(
+    program: _Writing, leaf: Node, arguments: Sequence[Node], numbers: Sequence[Any]
+) -> EagerCall | None:
+    known = recipe_of_call(leaf, arguments)
+    if known is None or known[1] != [*range(len(arguments))]:
+        return None
+    recipe, used = known
+    if numbers:  # the written one; other numbers are positions, which follow
+        recipe = recipe.with_numbers((len(arguments),))
+    return EagerCall(program, recipe, leaf, used)
 
 
 def _written_value(
     leaf: Node, value: Any
 ) -> tuple[tuple[Node, ...], tuple[float, ...], Hashable | None]:
-    """Return the arguments and numbers of a write into the array of a leaf, and the form of the
+    """Return the array or the number that is written into the array of a leaf, and the form of the
     value; None as its form if it must be converted or computed."""
-    if type(value) is float and leaf.dtype.kind == "float":
-        return (leaf,), (convert_number(value, leaf.dtype),), float
-    if isinstance(value, LazyArray) and not value.is_weak and not value.is_variable:
+    kind: Any = type(value)
+    if kind is float or kind is int:
+        if leaf.dtype.kind == "float":
+            return (), (convert_number(value, leaf.dtype),), kind
+        if kind is int and leaf.dtype.kind == "int" and -128 <= value < 128:
+            return (), (value,), kind
+    elif isinstance(value, LazyArray) and not value.is_weak and not value.is_variable:
         node = value._node
         if node is value._leaf and node is not leaf and node.dtype is leaf.dtype:
-            return (leaf, node), (), node.shape
+            return (node,), (), node.shape
     return (), (), None
 
 
+# arrays of positions, masks -----------------------------------------------------------------------
+
+
 @final
-class _Writing:
-    """The program that copies an array and writes a part of the copy."""
+class _ArrayKey(NamedTuple):
+    """A key with stored arrays of positions, or a mask.
 
-    __slots__ = ("_key",)
+    form      the key, with shapes and types in place of arrays
+    items     the key, with None in place of arrays
+    places    where the arrays are among the items
+    arrays    their leaves
+    has_mask  one of them is a mask
+    """
 
-    def __init__(self, key: tuple[Any, ...]) -> None:
-        self._key = key
+    form: tuple[Hashable, ...]
+    items: list[Any]
+    places: tuple[int, ...]
+    arrays: tuple[Node, ...]
+    has_mask: bool
 
-    def run(
-        self, arrays: Sequence[np.ndarray[Any, Any]], numbers: Sequence[Any]
-    ) -> Sequence[np.ndarray[Any, Any]]:
-        """Return the array with the part replaced."""
-        values = arrays[0].copy()
-        values[self._key] = numbers[0] if numbers else arrays[1]
-        return (values,)
+
+def _array_key(key: Any) -> _ArrayKey | None:
+    """Return a key as a form and arrays; None if it has no arrays, or others than stored ones."""
+    form: list[Hashable] = []
+    items: list[Any] = []
+    places: list[int] = []
+    arrays: list[Node] = []
+    has_mask = False
+    for item in key if type(key) is tuple else (key,):
+        if isinstance(item, LazyArray):
+            node = item._node
+            kind = node.dtype.kind
+            if node is not item._leaf or item.is_variable or kind in ("float", "complex"):
+                return None
+            has_mask = has_mask or kind == "bool"
+            form += node.shape, node.dtype.name
+            places.append(len(items))
+            items.append(None)
+            arrays.append(node)
+            continue
+        if type(item) is slice:
+            form.append((item.start, item.stop, item.step))
+        elif item is None or item is Ellipsis or type(item) is int:
+            form.append(item)
+        else:
+            return None
+        items.append(item)
+    if not arrays or (has_mask and len(arrays) > 1):
+        return None
+    return _ArrayKey(tuple(form), items, tuple(places), tuple(arrays), has_mask)
+
+
+def stored_elements(array: LazyArray, key: Any) -> Node | None:
+    """Return a leaf with the elements of a small stored array at stored positions, or where a
+    stored mask is true; None if they are read by an operation."""
+    leaf = array._leaf
+    if leaf is None or leaf is not array._node:
+        return None
+    known = _array_key(key)
+    if known is None or (eager := session.dispatching()) is None:
+        return None
+    form = leaf.shape, leaf.dtype.name, *known.form
+    line = user_line(METHOD_FRAMES)
+    try:
+        if known.has_mask:
+            step = eager.calls.get(form)
+            call = None if step is None else _masked_call(step, leaf, known.arrays[0])
+        else:
+            call = eager.calls.get(form)
+        return None if call is None else call.run(eager, (leaf, *known.arrays), line)
+    except IndexError:  # the operation raises it at its own line
+        return None
+
+
+def note_elements(array: LazyArray, key: Any, selected: LazyArray) -> None:
+    """Note how elements of an array were selected, for the next ones."""
+    source, leaf, eager = array._leaf, selected._leaf, session.dispatching()
+    if source is None or source is not array._node or leaf is None or eager is None:
+        return
+    known = _array_key(key)
+    if known is None:
+        return
+    form = source.shape, source.dtype.name, *known.form
+    if form in eager.calls:
+        return
+    arguments = source, *known.arrays
+    found = recipe_of_call(leaf, arguments)
+    if found is not None and found[1] != [*range(len(arguments))]:
+        found = None
+    if found is None:
+        eager.note_call(form, None)
+        return
+    recipe, used = found
+    if known.has_mask:
+        step = recipe.steps[-1]
+        assert isinstance(step, RecipeStep)
+        is_alone = step.operation is COMPRESS and recipe.length == 1
+        eager.note_call(form, step if is_alone else None)
+    else:
+        program = _Picking(known.items, known.places)
+        eager.note_call(form, EagerCall(program, recipe, leaf, used))
+
+
+def _masked_call(step: RecipeStep, leaf: Node, mask: Node) -> EagerCall | None:
+    """Return the call that reads the elements where a mask is true, whatever their number is."""
+    truths = mask.value.elements_here()
+    if truths is None:
+        return None
+    cuts, axis = step.attributes["cuts"], step.attributes["axis"]
+    counts = tuple([int(np.count_nonzero(truths[a:b])) for a, b in pairwise(cuts)])
+    shape = (*leaf.shape[:axis], sum(counts), *leaf.shape[axis + mask.ndim :])
+    attributes = {"axis": axis, "cuts": cuts, "counts": counts}
+    read = RecipeStep(COMPRESS, attributes, shape, leaf.dtype, None, None, None, (0, 1))
+    items = [slice(None)] * axis + [None]
+    recipe = Recipe([None, None, read], (0, 1))
+    return EagerCall(_Picking(items, (axis,)), recipe, read, (0, 1))
+
+
+# programs -----------------------------------------------------------------------------------------
+
+_Arrays = Sequence["np.ndarray[Any, Any]"]
 
 
 @final
@@ -131,8 +253,39 @@ class _Reading:
     def __init__(self, step: ViewStep) -> None:
         self._strided = step.strided
 
-    def run(
-        self, arrays: Sequence[np.ndarray[Any, Any]], numbers: Sequence[Any]
-    ) -> Sequence[np.ndarray[Any, Any]]:
+    def run(self, arrays: _Arrays, numbers: Sequence[Any]) -> _Arrays:
         """Return the copy."""
         return (np.array(self._strided(arrays[0])),)
+
+
+@final
+class _Picking:
+    """The program that copies the elements of the first array which the others select."""
+
+    __slots__ = ("_items", "_places")
+
+    def __init__(self, items: Sequence[Any], places: Sequence[int]) -> None:
+        self._items, self._places = [*items], places
+
+    def run(self, arrays: _Arrays, numbers: Sequence[Any]) -> _Arrays:
+        """Return the copy."""
+        items = self._items.copy()
+        for place, values in zip(self._places, arrays[1:]):  # noqa: B905  they are as many
+            items[place] = values
+        return (np.array(arrays[0][tuple(items)]),)
+
+
+@final
+class _Writing:
+    """The program that copies an array and writes a part of the copy."""
+
+    __slots__ = ("_has_array", "_key")
+
+    def __init__(self, key: tuple[Any, ...], arrays: int) -> None:
+        self._key, self._has_array = key, arrays > 0
+
+    def run(self, arrays: _Arrays, numbers: Sequence[Any]) -> _Arrays:
+        """Return the array with the part replaced."""
+        values = arrays[0].copy()
+        values[self._key] = arrays[1] if self._has_array else numbers[0]
+        return (values,)

@@ -190,10 +190,15 @@ def known_part(x: Node, key: Any) -> Part | None:
     items: list[Hashable] = []
     for item in key if type(key) is tuple else (key,):
         if type(item) is slice:
-            bounds = item.start, item.stop, item.step
-            if not _BOUNDS.issuperset(map(type, bounds)):
+            start, stop, step = item.start, item.stop, item.step
+            if (
+                (start is None or type(start) is int)
+                and (stop is None or type(stop) is int)
+                and (step is None or type(step) is int)
+            ):
+                items.append((start, stop, step))
+            else:
                 return None
-            items.append(bounds)
         elif type(item) is int or item is None or item is Ellipsis:
             items.append(item)
         else:
@@ -204,9 +209,6 @@ def known_part(x: Node, key: Any) -> Part | None:
         part = _part(x, parse(x, key), key)
         store_bounded(_parts, place, part, _MAX_PARTS)
     return part
-
-
-_BOUNDS = frozenset((int, type(None)))
 
 
 def _region(x: Node, cuts: Sequence[Cut]) -> _Region:

@@ -12,7 +12,7 @@ An operation stays pending if it is traced, reads a variable, or draws random nu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, final
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from magmath.core.bounded_memo import store_bounded
+from magmath.core.call_effects import CALL_EFFECTS
 from magmath.core.dtypes import DTYPES, DType, bfloat16
 from magmath.core.type_aliases import Number
 from magmath.engine import tracing
@@ -66,6 +67,7 @@ MAX_STEPS = 200
 MAX_READ = 1 << 20
 """Bytes of the largest operand: a sum or a product may read more than it writes."""
 _MAX_LAYOUTS = 4096
+_MAX_CALLS = 8192
 _NUMBER, _CONSTANT = -1, -2  # in a pattern: a number of the user's code, and of a function's own
 _CREATIONS = frozenset({FULL, IOTA})
 """Operations on numbers alone."""
@@ -114,6 +116,8 @@ class EagerArrays:
         self.max_eager_bytes = 0
         self._result_layouts: dict[Shape, Layout] = {}
         self._copy_layouts: dict[Shape, Layout] = {}
+        self.calls: dict[Hashable, Any] = {}
+        """The calls of functions that are repeated, and what is known of others, by their forms."""
 
     @cached_property
     def _kernels(self) -> EagerKernels:
@@ -127,6 +131,10 @@ class EagerArrays:
 
         return number_array
 
+    def note_call(self, form: Hashable, call: object) -> None:
+        """Store what is known of calls of a form."""
+        store_bounded(self.calls, form, call, _MAX_CALLS)
+
     def program(
         self, graph: Graph, arrays: Sequence[Node], numbers: Sequence[Node]
     ) -> EagerProgram | None:
@@ -134,7 +142,7 @@ class EagerArrays:
         needs the workers."""
         from magmath.executor.eager_program import EagerProgram
 
-        graph = merge_equal(expand(graph))
+        graph = merge_equal(expand(graph, self._kernels.has_function))
         given = {*arrays, *numbers}
         made = [x for x in graph.nodes if x not in given]
         if any(graph.targets) or len(made) > MAX_STEPS or not all(map(self._is_step, made)):
@@ -323,6 +331,8 @@ class EagerArrays:
     ) -> Node:
         """Return an input leaf with the value of an operation, and record its operands."""
         _, leaves, numbers, pattern, views = read
+        if operation is STOP_GRADIENT:
+            CALL_EFFECTS.count += 1  # its result looks like a constant
         if not leaves or operation is STOP_GRADIENT:
             return self.stored_leaf(signature.shape, signature.dtype, values, None)
         key = tuple(pattern)
@@ -415,8 +425,9 @@ class EagerArrays:
             attempt.reads_stored = True
             return node.value if isinstance(node.value, Node) else None
         user_array = node.user_array
-        pending = user_array is not None and node.operation not in _CREATIONS
-        if user_array is not None and attempt.is_assigned:
+        pending = user_array is not None and not _is_of_numbers(node)
+        if pending and attempt.is_assigned:
+            assert user_array is not None
             pending = user_array() is not None  # without an array it is a part of the expression
         if node.is_leaf or (pending and not attempt.is_needed):
             return None
@@ -424,6 +435,23 @@ class EagerArrays:
         if leaf is not None:
             attempt.made[node] = leaf
         return leaf
+
+
+def _is_of_numbers(node: Node) -> bool:
+    """Return True for a small expression of numbers alone, such as `mm.eye(3)`: it waits for a
+    pool, not for its reader."""
+    stack, seen = [node], {node}
+    while stack:
+        x = stack.pop()
+        if x.operation.is_random or (x.operation.is_leaf and x.operation is not SCALAR):
+            return False
+        for source in x.inputs:
+            if source not in seen:
+                seen.add(source)
+                stack.append(source)
+        if len(seen) > MAX_DEPTH:
+            return False
+    return True
 
 
 def _is_eager(node: Node) -> bool:

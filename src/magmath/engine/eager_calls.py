@@ -29,7 +29,7 @@ from magmath.ops.leaves import input_leaf
 if TYPE_CHECKING:
     from magmath.engine.eager_arrays import EagerArrays
 
-MAX_OPERATIONS = 32
+MAX_OPERATIONS = 64
 
 
 class CallProgram(Protocol):
@@ -45,18 +45,25 @@ class CallProgram(Protocol):
 class EagerCall:
     """The operations of a call, from its arguments to its result.
 
-    `used` are the arguments from which the result was computed.
+    used       the arguments and constants from which the result was computed
+    constants  arrays that the function has made; they count as further arguments
     """
 
-    __slots__ = ("_program", "_recipe", "_result", "used")
+    __slots__ = ("_constants", "_dtype", "_program", "_recipe", "_shape", "used")
 
     def __init__(
-        self, program: CallProgram, recipe: Recipe, result: Node, used: Sequence[int]
+        self,
+        program: CallProgram,
+        recipe: Recipe,
+        result: Node | RecipeStep,
+        used: Sequence[int],
+        constants: tuple[Node, ...] = (),
     ) -> None:
         self._program = program
         self._recipe = recipe
-        self._result = result
+        self._shape, self._dtype = result.shape, result.dtype
         self.used = used
+        self._constants = constants
 
     def run(
         self,
@@ -73,6 +80,8 @@ class EagerCall:
         pool = eager.pool
         values: list[np.ndarray[Any, Any]] = []
         operands: list[RecordedOperand] = []
+        if self._constants:
+            arguments = (*arguments, *self._constants)
         for i in self.used:
             leaf = arguments[i]
             data = leaf.value
@@ -84,9 +93,9 @@ class EagerCall:
             values.append(value)
             operands.append(operand_of_array(leaf))
         (result,) = self._program.run(values, numbers)
-        recipe, known = self._recipe, self._result
+        recipe = self._recipe
         made = Provenance.of(recipe, recipe.last, tuple(operands), line, numbers)
-        return eager.stored_leaf(known.shape, known.dtype, result, made)
+        return eager.stored_leaf(self._shape, self._dtype, result, made)
 
 
 def call_of(
@@ -97,10 +106,12 @@ def call_of(
 
     With `numbers`, the call gets as many numbers in place of its own ones; None if it has others.
     """
-    known = recipe_of_call(result, arguments)
-    if known is None:
+    operations = _operations(result, arguments)
+    if operations is None:
         return None
-    recipe, used = known
+    recipe, used = operations.recipe(), operations.used
+    constants = tuple(operations.arguments)[len(arguments) :]
+    arguments = (*arguments, *constants)
     if numbers:
         own = [i for i, x in enumerate(recipe.steps) if isinstance(x, NumberStep)]
         if len(own) != numbers or len(used) != len(arguments):
@@ -109,12 +120,19 @@ def call_of(
     nodes = _built(recipe, [arguments[i] for i in used])
     arrays, given = nodes[: len(used)], [nodes[i] for i in recipe.numbers]
     program = eager.program(Graph((nodes[-1],)), arrays, given)
-    return None if program is None else EagerCall(program, recipe, result, used)
+    return None if program is None else EagerCall(program, recipe, result, used, constants)
 
 
 def recipe_of_call(result: Node, arguments: Sequence[Node]) -> tuple[Recipe, list[int]] | None:
     """Return the recipe by which a leaf was computed from these leaves, and the positions of those
     that are its operands; None as `call_of`."""
+    operations = _operations(result, arguments)
+    if operations is None or len(operations.arguments) > len(arguments):
+        return None
+    return operations.recipe(), operations.used
+
+
+def _operations(result: Node, arguments: Sequence[Node]) -> _Operations | None:
     record = provenance_of(result)
     if record is None or result in arguments:
         return None
@@ -123,7 +141,7 @@ def recipe_of_call(result: Node, arguments: Sequence[Node]) -> tuple[Recipe, lis
         operations.add(record)
     except _OtherOperand:
         return None
-    return operations.recipe(), operations.used
+    return operations
 
 
 class _OtherOperand(Exception):
@@ -138,7 +156,7 @@ class _Operations:
     """
 
     def __init__(self, arguments: Sequence[Node]) -> None:
-        self._arguments = {leaf: i for i, leaf in enumerate(arguments)}
+        self.arguments = {leaf: i for i, leaf in enumerate(arguments)}
         self._steps: list[NumberStep | RecipeStep] = []
         self._done: dict[tuple[int, int], int] = {}
         self.used: list[int] = []
@@ -185,12 +203,14 @@ class _Operations:
         if not isinstance(operand, (LeafOperand, KeptOperand)):
             raise _OtherOperand
         leaf = operand.find()
-        argument = None if leaf is None else self._arguments.get(leaf)
+        argument = None if leaf is None else self.arguments.get(leaf)
+        before = provenance_before(operand)
+        if argument is None and before is None and leaf is not None and operand.kept_bytes:
+            argument = self.arguments[leaf] = len(self.arguments)  # a constant
         if argument is not None:
             if argument not in self.used:
                 self.used.append(argument)
             return -1 - self.used.index(argument)
-        before = provenance_before(operand)
         if before is None:
             raise _OtherOperand
         return self.add(before)

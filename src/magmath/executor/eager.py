@@ -265,7 +265,7 @@ def _allocates(function: Callable[..., object] | None, node: Node, kind: Any) ->
     if not isinstance(function, np.ufunc) or not node.shape or function.nin != len(node.inputs):
         return False
     types = [NUMPY.get(x.dtype) for x in node.inputs]
-    return function.resolve_dtypes((*types, None))[-1] == kind
+    return bool(function.resolve_dtypes((*types, None))[-1] == kind)
 
 
 def number_array(leaf: Node) -> np.ndarray[Any, Any] | None:

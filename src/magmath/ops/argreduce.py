@@ -33,6 +33,7 @@ from magmath.ops.indexing.along_axis import TAKE_ALONG
 from magmath.ops.infer_rules import (
     LETTERS,
     as_signed,
+    by_reference,
     is_numpy_only,
     letters_except,
     no_gradient,
@@ -109,6 +110,7 @@ POSITIONS = tuple(
         kernel=_kernel(name),
         native=None,
         reference=reference,
+        numpy_function=by_reference,
         flops=lambda node: float(node.inputs[0].size),
         decompositions=_decompositions,
     )

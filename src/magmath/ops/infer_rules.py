@@ -164,6 +164,17 @@ def reference_call(call: KernelCall, reference: Callable[..., Any]) -> ReadyCall
     return run
 
 
+def by_reference(node: Node) -> Callable[..., object]:
+    """Return the reference of a node's operation as a function that writes into its last argument,
+    for operations whose kernels are slower on short arrays (`Operation.numpy_function`)."""
+    reference, attributes = node.operation.reference, node.attributes
+
+    def run(*arrays: Any) -> None:
+        arrays[-1][...] = reference(*arrays[:-1], **attributes)
+
+    return run
+
+
 def same_bits_always(result: DType, operands: Sequence[DType]) -> bool:
     """Return True, for operations that IEEE 754 rounds exactly, or that do not round."""
     return True

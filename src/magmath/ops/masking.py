@@ -23,7 +23,7 @@ from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.layout import Split
 from magmath.ops.axis_segments import Cuts, split_between_segments
-from magmath.ops.infer_rules import LETTERS, as_signed, no_gradient, require_kind
+from magmath.ops.infer_rules import LETTERS, as_signed, by_reference, no_gradient, require_kind
 
 if TYPE_CHECKING:
     import torch
@@ -68,6 +68,7 @@ COUNT_PIECES = Operation(
     kernel=_count_kernel,
     native=None,
     reference=_count_reference,
+    numpy_function=by_reference,
     flops=lambda node: float(node.inputs[0].size),
 )
 
@@ -149,6 +150,7 @@ COMPRESS = Operation(
     kernel=_compress_kernel,
     native=None,
     reference=_compress_reference,
+    numpy_function=by_reference,
     flops=_no_flops,
     reads_subset=True,
     derived_split=_split_of_segments,
@@ -202,6 +204,7 @@ EXPAND = Operation(  # the operand's elements where the mask is true, zeros else
     kernel=_expand_kernel,
     native=None,
     reference=_expand_reference,
+    numpy_function=by_reference,
     flops=_no_flops,
     derived_split=_split_of_segments,
 )

@@ -44,6 +44,7 @@ from magmath.ops.elementwise import call as pointwise
 from magmath.ops.infer_rules import (
     LETTERS,
     as_signed,
+    by_reference,
     is_numpy_only,
     letters_except,
     no_gradient,
@@ -124,6 +125,7 @@ def _cumulative(name: str, vjp: Vjp) -> Operation:
         kernel=_cumulative_kernel(name),
         native=None,
         reference=SCANS[name][1],
+        numpy_function=by_reference,
         flops=lambda node: float(node.size),
         decompositions=partial(_cumulative_decompositions, name),
     )

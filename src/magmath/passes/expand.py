@@ -3,18 +3,23 @@ that compute it, and a loop by its steps."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from magmath.graph import Graph, Node, rewrite
 from magmath.graph.graph import topological_until
 from magmath.ops.counted_loops import SCAN, is_scan_result, unrolled
 
 
-def expand(graph: Graph) -> Graph:
-    """Return an equal graph of operations that have kernels."""
+def expand(graph: Graph, keeps: Callable[[Node], bool] | None = None) -> Graph:
+    """Return an equal graph of operations that have kernels; nodes for which `keeps` is true stay
+    as they are."""
     if not any(node.operation.lower_to for node in graph.nodes):
         return graph
     if any(node.operation is SCAN for node in graph.nodes):
         graph = _without_loops(graph)
-    return rewrite(graph, _expanded)
+    if keeps is None:
+        return rewrite(graph, _expanded)
+    return rewrite(graph, lambda node: None if keeps(node) else _expanded(node))
 
 
 def _without_loops(graph: Graph) -> Graph:

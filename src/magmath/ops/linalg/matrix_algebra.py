@@ -19,7 +19,7 @@ from magmath.layout import Layout
 from magmath.ops.creation import iota
 from magmath.ops.elementwise import astype, call, conj, real, where
 from magmath.ops.indexing.along_axis import TAKE_ALONG
-from magmath.ops.infer_rules import LETTERS
+from magmath.ops.infer_rules import LETTERS, by_reference
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import reshape, transpose
 from magmath.ops.slicing import slice_along
@@ -140,6 +140,7 @@ DIAGONAL = Operation(
     kernel=_diagonal_kernel,
     native=None,
     reference=lambda x: np.diagonal(x, axis1=-2, axis2=-1),
+    numpy_function=by_reference,
     flops=lambda node: 0.0,
     decompositions=_picked,
     reads_subset=True,

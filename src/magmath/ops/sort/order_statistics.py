@@ -20,7 +20,7 @@ from magmath.kernels.sort import sortable_keys
 from magmath.layout import Layout
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.indexing.along_axis import SCATTER_ALONG
-from magmath.ops.infer_rules import letters_except, require_kind
+from magmath.ops.infer_rules import by_reference, letters_except, require_kind
 from magmath.ops.slicing import slice_along
 from magmath.ops.sort.sorting import ARGSORT, SORT
 
@@ -91,6 +91,7 @@ ORDER_STATISTICS = Operation(
     kernel=_kernel,
     native=None,
     reference=_reference,
+    numpy_function=by_reference,
     flops=lambda node: 20.0 * node.inputs[0].size,
     decompositions=_by_collective_sort,
 )

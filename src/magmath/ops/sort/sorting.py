@@ -40,6 +40,7 @@ from magmath.ops.indexing.along_axis import TAKE_ALONG
 from magmath.ops.infer_rules import (
     LETTERS,
     as_signed,
+    by_reference,
     is_numpy_only,
     letters_except,
     no_gradient,
@@ -229,6 +230,7 @@ SORT = Operation(
     kernel=_kernel("sort"),
     native=None,
     reference=_sort_reference,
+    numpy_function=by_reference,
     flops=_flops(20.0),
     decompositions=_line_by_line,
     collective=_collective("sort"),
@@ -243,6 +245,7 @@ ARGSORT = Operation(
     kernel=_kernel("argsort"),
     native=None,
     reference=_order,
+    numpy_function=by_reference,
     flops=_flops(60.0),
     decompositions=_line_by_line,
     collective=_collective("argsort"),

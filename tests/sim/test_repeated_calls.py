@@ -1,0 +1,215 @@
+"""Calls of functions on small arrays, which are repeated from the third call of a form on: the same
+values, gradients, errors and effects as the first call."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import magmath as mm
+
+CALLS = 5
+"""A form is noted by the first call, recorded by the second, and repeated by the others."""
+
+
+@pytest.fixture(autouse=True, params=[0, 2])
+def pool(request: pytest.FixtureRequest) -> Iterator[None]:
+    with mm.init(workers=request.param, launcher="threads"):
+        yield
+
+
+def _values(shape: tuple[int, ...], seed: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(seed).uniform(0.5, 2.0, shape)
+
+
+FUNCTIONS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "operators": lambda lib, x, y: (x + y) * 2.5 - 3 / x + (1 - y) ** 2 + x * x,
+    "comparisons": lambda lib, x, y: ((x < y) | (x == 1.0) | (y >= x)) & (x != y),
+    "integers": lambda lib, x, y: ((x * 7).astype(lib.int64) // 3 + 5) % 4 - 2,
+    "reductions": lambda lib, x, y: lib.sum(x, axis=0) + lib.mean(y, axis=0) - lib.std(x) * y.max(),
+    "positions": lambda lib, x, y: x.argmax(axis=1) + lib.argmin(y, axis=1) + lib.argsort(x)[:, 0],
+    "keepdims": lambda lib, x, y: x - lib.mean(x, axis=1, keepdims=True) + lib.var(y, axis=-1)[:, None],
+    "where": lambda lib, x, y: lib.where(x > 1.2, x, 0.25) + lib.clip(y, 0.7, 1.5),
+    "products": lambda lib, x, y: x @ y.T + lib.dot(x, y.T) - lib.outer(x[0], y[0])[:4, :4],
+    "parts": lambda lib, x, y: x[1:] - x[:-1] + y[2, ::2].sum() + x[-1, 3],
+    "lists": lambda lib, x, y: lib.concatenate([x, y[:2]], axis=0) + lib.stack([x[0], y[1]]).sum(),
+    "sorted": lambda lib, x, y: lib.sort(x, axis=1) + lib.cumsum(y, axis=0) + lib.median(x),
+    "quantiles": lambda lib, x, y: lib.percentile(x, 30) + lib.quantile(y, 0.7, axis=0),
+    "views": lambda lib, x, y: x.reshape(5, 4).sum(axis=1) + y.ravel()[3] + x.T[0].sum(),
+    "fourier": lambda lib, x, y: lib.fft.irfft(lib.fft.rfft(x), n=5) + lib.real(lib.fft.fft(y)),
+    "norms": lambda lib, x, y: lib.linalg.norm(x) + lib.linalg.norm(y, axis=1),
+    "solve": lambda lib, x, y: lib.linalg.solve(x @ x.T + lib.eye(4), y),
+    "picked": lambda lib, x, y: x[lib.asarray([2, 0, 2])] + y[lib.asarray([1]), 1:2],
+    "masked": lambda lib, x, y: lib.sum(x[x > 1.0]) + y[lib.asarray([True, False, True, True])].sum(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_repeated_calls_give_numpys_values(name: str) -> None:
+    function = FUNCTIONS[name]
+    for seed in range(CALLS):
+        x, y = _values((4, 5), seed), _values((4, 5), seed + 100)
+        expected = function(np, x, y)
+        result = function(mm, mm.asarray(x), mm.asarray(y))
+        assert result.shape == expected.shape
+        assert result.dtype == expected.dtype
+        np.testing.assert_allclose(np.asarray(result), expected, rtol=1e-12, atol=1e-12)
+
+
+DIFFERENTIABLE = [
+    name for name in FUNCTIONS if name not in ("comparisons", "integers", "positions")
+]
+
+
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_gradients_pass_through_repeated_calls(name: str) -> None:
+    """The gradient of computed arrays is that of the function, which is traced anew."""
+    function = FUNCTIONS[name]
+    for seed in range(CALLS):
+        x, y = mm.asarray(_values((4, 5), seed)), mm.asarray(_values((4, 5), seed + 100))
+        result = mm.sum(function(mm, x, y) ** 2)
+        result.numpy()
+        computed = mm.grad(result, [x, y])
+        traced = mm.grad(lambda a, b: mm.sum(function(mm, a, b) ** 2), argnums=(0, 1))(x, y)
+        for own, other in zip(computed, traced, strict=True):
+            np.testing.assert_allclose(own.numpy(), other.numpy(), rtol=1e-10, atol=1e-10)
+
+
+_STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["write", "row", "column", "scaled", "update", "number", "copy", "picked"]),
+        st.integers(0, 3),
+        st.floats(-2, 2, width=32),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+def _run(lib: Any, values: np.ndarray[Any, Any], steps: list[tuple[str, int, float]]) -> list[Any]:
+    x = lib.array(values) if lib is np else lib.asarray(values.copy())
+    views, results = [x[1:], x[:, 2], x.T], []
+    for kind, i, number in steps:
+        if kind == "write":
+            x[i, 1] = number
+        elif kind == "row":
+            x[i] = x[(i + 1) % 4] * number
+        elif kind == "column":
+            x[:, i] = views[1] + number
+        elif kind == "scaled":
+            x *= 1.0 + number / 8
+        elif kind == "update":
+            x[i : i + 2] += number
+        elif kind == "number":
+            results.append(x[i, i] + number)
+        elif kind == "copy":
+            results.append(x[i].copy())
+        else:
+            results.append(x[lib.asarray([i, 0])].sum(axis=0))
+    return [*results, x, *views]
+
+
+@given(steps=_STEPS, rounds=st.integers(3, 4))
+def test_programs_of_writes_and_views_equal_numpy(
+    steps: list[tuple[str, int, float]], rounds: int
+) -> None:
+    for seed in range(rounds):
+        values = _values((4, 5), seed)
+        for own, expected in zip(_run(mm, values, steps), _run(np, values, steps), strict=True):
+            np.testing.assert_allclose(np.asarray(own), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "float32", "float64", "bool"])
+@pytest.mark.parametrize("number", [2, 2.5, -1, 300])
+def test_numbers_take_part_as_in_the_first_call(dtype: str, number: Any) -> None:
+    """Types and errors do not depend on how often a form was used, nor on the numbers before."""
+    x = mm.asarray(np.asarray([1, 0, 1]), dtype=dtype)
+    for operation in (
+        lambda x, n: x + n, lambda x, n: n - x, lambda x, n: x * n, lambda x, n: x < n,
+        lambda x, n: n == x, lambda x, n: x / n,
+    ):  # fmt: skip
+        with mm.init():
+            first = _outcome(operation, mm.asarray(np.asarray([1, 0, 1]), dtype=dtype), number)
+        with mm.init():
+            x = mm.asarray(np.asarray([1, 0, 1]), dtype=dtype)
+            for _ in range(CALLS):
+                _outcome(operation, x, type(number)(1))
+            assert _outcome(operation, x, number) == first
+
+
+def _outcome(operation: Callable[[Any, Any], Any], x: Any, number: Any) -> Any:
+    try:
+        result = operation(x, number)
+    except (mm.errors.MagmathError, ValueError, TypeError) as error:
+        return type(error), str(error)
+    return str(result.dtype), result.numpy().tolist()
+
+
+def test_errors_of_repeated_calls_are_raised_at_the_users_line() -> None:
+    regular, singular = mm.asarray(np.eye(3)), mm.asarray(np.zeros((3, 3)))
+    b, x = mm.asarray(np.ones(3)), mm.asarray(np.arange(4.0))
+    inside, outside = mm.asarray(np.asarray([1, 2])), mm.asarray(np.asarray([1, 9]))
+    for _ in range(CALLS):
+        mm.linalg.solve(regular, b)
+        x[inside]
+    with pytest.raises(np.linalg.LinAlgError):
+        mm.linalg.solve(singular, b).numpy()
+    with pytest.raises(IndexError, match="9"):
+        x[outside]
+    with pytest.raises(IndexError):
+        x[7]
+
+
+def test_warnings_are_issued_by_every_call() -> None:
+    x = mm.zeros((0,))
+    for _ in range(CALLS):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            mm.mean(x)
+        assert [one.category for one in caught] == [RuntimeWarning]
+
+
+def test_the_default_type_is_a_part_of_the_form() -> None:
+    x = mm.asarray(np.arange(6, dtype=np.int8))
+    try:
+        for name in ("float32", "float64", "float32"):
+            mm.set_default_dtype(name)
+            for _ in range(CALLS):
+                assert mm.mean(x).dtype == name
+    finally:
+        mm.set_default_dtype("float32")
+
+
+def test_stopped_gradients_are_no_constants() -> None:
+    for seed in range(CALLS):
+        values = _values((3, 4), seed)
+        x = mm.asarray(values)
+        np.testing.assert_allclose(mm.softmax(x).numpy().sum(axis=-1), 1.0, rtol=1e-6)
+        np.testing.assert_allclose(
+            mm.logsumexp(x, axis=1).numpy(), np.log(np.exp(values).sum(axis=1)), rtol=1e-12
+        )
+
+
+def test_results_that_are_views_stay_views() -> None:
+    for _ in range(CALLS):
+        x = mm.zeros((2, 3))
+        flat, part = x.reshape(6), x[1]
+        x[1, 2] = 5.0
+        assert float(flat[5]) == float(part[2]) == 5.0
+        flat[0] = 3.0
+        assert float(x[0, 0]) == 3.0
+
+
+def test_results_outlive_no_pool() -> None:
+    """A form that one pool has recorded is recorded again by the next one."""
+    for _ in range(2):
+        with mm.init():
+            x = mm.asarray(np.arange(4.0))
+            for _ in range(CALLS):
+                assert float(mm.sum(x) + mm.median(x)) == 7.5
