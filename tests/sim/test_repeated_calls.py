@@ -186,6 +186,22 @@ def test_the_default_type_is_a_part_of_the_form() -> None:
         mm.set_default_dtype("float32")
 
 
+def test_results_are_written_where_the_call_says() -> None:
+    out = mm.zeros((4,))
+    mask = mm.asarray(np.asarray([True, False, True, True]))
+    for seed in range(CALLS):
+        values = _values((3, 4), seed)
+        x = mm.asarray(values)
+        assert mm.sum(x, axis=0, out=out) is out
+        np.testing.assert_allclose(out.numpy(), values.sum(axis=0), rtol=1e-6)
+        mm.mean(x, 0, None, out)
+        np.testing.assert_allclose(out.numpy(), values.mean(axis=0), rtol=1e-6)
+        mm.clip(x[0], 1.0, 1.5, out=out)
+        np.testing.assert_allclose(out.numpy(), values[0].clip(1, 1.5), rtol=1e-6)
+        masked = mm.sum(x, axis=1, where=mask).numpy()
+        np.testing.assert_allclose(masked, values[:, [0, 2, 3]].sum(axis=1), rtol=1e-6)
+
+
 def test_stopped_gradients_are_no_constants() -> None:
     for seed in range(CALLS):
         values = _values((3, 4), seed)

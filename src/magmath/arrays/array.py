@@ -29,7 +29,6 @@ from magmath.arrays.numpy_protocols import call_function, call_ufunc
 from magmath.arrays.operands import (
     OPERANDS,
     combined,
-    elementwise,
     node_of_value,
     promoted_nodes,
     unpromoted_nodes,
@@ -94,6 +93,8 @@ NAMED = sys.maxsize
 """A number of references that only an array with a name has."""
 BINARY_FRAMES = 4
 """Frames from `user_line` to the user's: `_combined`, `_binary` or `_update`, and the operator."""
+FUNCTION_FRAMES = 3
+"""The same from `binary`."""
 REFLECTED_FRAMES = 3
 """The same from `_reflected`."""
 
@@ -520,7 +521,7 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         if operation == "power" and type(other) is int and other == 2:
             square = e.OPERATIONS["square"]  # rounded exactly
             node = e.astype(self._node, int8) if self.dtype is bool_ else self._node
-            return elementwise(square, (node,), user_line(BINARY_FRAMES))
+            return applied(square, (node,), user_line(BINARY_FRAMES))
         return combined(operation, promoted_nodes(operation, self, other), user_line(BINARY_FRAMES))
 
     def _reflected(self, operation: str, other: Any) -> Array:
@@ -607,7 +608,12 @@ def binary(operation: str, x: Any, y: Any) -> Array:
 
     One operand may be a number.
     """
-    return Array(combined(operation, promoted_nodes(operation, x, y), user_line()))
+    leaf = repeated_operator(operation, x, y, FUNCTION_FRAMES)
+    if leaf is not None:
+        return Array(leaf)
+    result = Array(combined(operation, promoted_nodes(operation, x, y), user_line()))
+    note_operator(operation, x, y, result)
+    return result
 
 
 _BOOL_UNCHANGED = frozenset(("abs", "ceil", "floor", "real", "trunc"))
@@ -615,6 +621,7 @@ _BOOL_AS_INT8 = frozenset(("conj", "isfinite", "isinf", "isnan", "signbit", "squ
 """Functions that return truth values unchanged, and that take them as small integers: NumPy's."""
 
 
+@dispatch_cached
 def unary(operation: str, x: Array) -> Array:
     """Apply an element-wise operation to one array."""
     if x.is_weak:
@@ -627,7 +634,7 @@ def unary(operation: str, x: Array) -> Array:
             return Array(node)
         if operation in _BOOL_AS_INT8:
             node = e.astype(node, int8)
-    return Array(elementwise(e.OPERATIONS[operation], (node,), user_line()))
+    return Array(applied(e.OPERATIONS[operation], (node,), user_line()))
 
 
 def floating(operation: str, x: Any) -> Array:

@@ -8,9 +8,10 @@ kind, and if it depends on values of its arguments other than through operations
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache, wraps
 from inspect import signature
+from operator import is_
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from magmath.arrays.lazy_array import LazyArray
@@ -74,7 +75,7 @@ def dispatch_cached(function: F) -> F:
         elif known == _SEEN:
             effects = CALL_EFFECTS.count
             made = function(*args, **options)
-            is_pure = CALL_EFFECTS.count == effects
+            is_pure = CALL_EFFECTS.count == effects and _are_leaves(args, options, leaves)
             eager.note_call(form, (is_pure and _repeatable(eager, made, leaves)) or _NEVER)
             return made
         return function(*args, **options)
@@ -105,6 +106,15 @@ def _add(x: Any, key: list[Hashable], leaves: list[Node]) -> bool:
     else:
         return False
     return True
+
+
+def _are_leaves(args: Sequence[Any], options: Mapping[str, Any], leaves: Sequence[Node]) -> bool:
+    """Return True if these are the leaves of the arrays among the arguments, of which none was
+    updated, as by `out=`."""
+    found: list[Node] = []
+    for x in (*args, *options.values()):
+        _add(x, [], found)
+    return len(found) == len(leaves) and all(map(is_, found, leaves))
 
 
 def _stored(x: LazyArray) -> Node | None:
@@ -149,14 +159,14 @@ def repeated_operator(operation: str, x: Any, y: Any, frames: int) -> Node | Non
     eager = session.dispatching()
     if eager is None:
         return None
-    numbers: Sequence[Any] = ()
     first, second = type(x), type(y)
-    leaves: Sequence[Node]
+    numbers: tuple[Any, ...]
+    leaves: tuple[Node, ...]
     if second in _REAL:
         a = x._node
         if a is not x._leaf:
             return None
-        key: Hashable = operation, a.shape, a.dtype.name, second
+        key: tuple[Any, ...] = operation, a.shape, a.dtype.name, second
         leaves, numbers = (a,), (y,)
     elif first in _REAL:
         b = y._node
@@ -169,9 +179,11 @@ def repeated_operator(operation: str, x: Any, y: Any, frames: int) -> Node | Non
         if a is not x._leaf or b is not y._leaf:
             return None
         key = operation, a.shape, a.dtype.name, b.shape, b.dtype.name, a is b
-        leaves = (a,) if a is b else (a, b)
+        leaves, numbers = ((a,) if a is b else (a, b)), ()
     else:
         return None
+    if operation == "power":  # which is another operation for some numbers
+        key, numbers = key + numbers, ()
     call = eager.calls.get(key)
     if call is None:
         return None
@@ -185,16 +197,15 @@ def repeated_operator(operation: str, x: Any, y: Any, frames: int) -> Node | Non
 def note_operator(operation: str, x: Any, y: Any, result: LazyArray) -> None:
     """Note how an operation was computed, for the next one on arrays of the same form."""
     leaf, eager = result._leaf, session.dispatching()
-    if leaf is None or eager is None or operation == "power":  # which depends on the number
+    if leaf is None or eager is None:
         return
-    key: list[Hashable] = [operation]
+    key: list[Any] = [operation]
     leaves: list[Node] = []
-    numbers = 0
+    numbers: list[Any] = []
     for operand in (x, y):
         if type(operand) in _REAL:
-            kind: Any = type(operand)
-            key.append(kind)
-            numbers += 1
+            key.append(type(operand))
+            numbers.append(operand)
             continue
         stored = _stored(operand) if type(operand) is _array_class() else None
         if stored is None:
@@ -205,8 +216,10 @@ def note_operator(operation: str, x: Any, y: Any, result: LazyArray) -> None:
         key.append(leaves[0] is leaves[1])
         if leaves[0] is leaves[1]:
             del leaves[1]
+    if operation == "power":
+        key, numbers = key + numbers, []
     form = tuple(key)
     if form not in eager.calls:
-        call = call_of(eager, leaf, leaves, numbers)
+        call = call_of(eager, leaf, leaves, len(numbers))
         if call is not None:
             eager.note_call(form, call)

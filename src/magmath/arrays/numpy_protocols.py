@@ -8,6 +8,7 @@ copy of the whole array, which only `np.asarray(x)` makes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -34,9 +35,11 @@ def call_ufunc(
     If an array of NumPy takes the result, as in `a += x`, NumPy computes it from copies in this
     process.
     """
+    if not options and method == "__call__":
+        return _ufunc_counterpart(ufunc)(*inputs)
     if any(isinstance(one, np.ndarray) for one in options.get("out", ())):
         return getattr(ufunc, method)(*map(_copied, inputs), **_copied_options(options))
-    function = _counterpart(ufunc.__name__, "", f"numpy.{ufunc.__name__}")
+    function = _ufunc_counterpart(ufunc)
     if method != "__call__":
         if not hasattr(function, method):
             raise TypeError(
@@ -63,11 +66,21 @@ def call_function(
     function: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]
 ) -> Any:
     """Return the result of a function of NumPy on arrays of magmath."""
+    return _function_counterpart(function)(*args, **options)
+
+
+@cache
+def _ufunc_counterpart(ufunc: np.ufunc) -> Callable[..., Any]:
+    return _counterpart(ufunc.__name__, "", f"numpy.{ufunc.__name__}")
+
+
+@cache
+def _function_counterpart(function: Callable[..., Any]) -> Callable[..., Any]:
     home = function.__module__
     name = f"{home}.{function.__name__}"
     if home not in _MODULES:
         raise TypeError(_refusal(name, function.__name__))
-    return _counterpart(function.__name__, _MODULES[home], name)(*args, **options)
+    return _counterpart(function.__name__, _MODULES[home], name)
 
 
 def _counterpart(name: str, module: str, full_name: str) -> Callable[..., Any]:

@@ -23,10 +23,9 @@ from magmath.core.dtypes import (
     uint64,
 )
 from magmath.core.promotion import DEFAULT, common_dtype, floating_dtype
-from magmath.engine import session
 from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, ShapeError
-from magmath.graph import Node, Operation, applied, apply
+from magmath.graph import Node, applied, apply
 from magmath.graph.operation import Line
 from magmath.ops import elementwise as e
 from magmath.ops import leaves
@@ -50,18 +49,11 @@ _BOOL_AS_INT8 = frozenset(
 
 
 def combined(operation: str, inputs: tuple[Node, ...], line: Line) -> Node:
-    """Return the node of an element-wise operation on operands of one type, or the leaf with its
-    value if it is computed now. For bool, `add` is `logical_or` and `multiply` is `logical_and`."""
+    """Return the node of an element-wise operation on operands of one type. For bool, `add` is
+    `logical_or` and `multiply` is `logical_and`."""
     if inputs[0].dtype is bool_:
         operation = _BOOL_OPERATIONS.get(operation, operation)
-    return elementwise(e.OPERATIONS[operation], inputs, line)
-
-
-def elementwise(operation: Operation, inputs: tuple[Node, ...], line: Line) -> Node:
-    """Return the node of an operation without attributes, or the leaf with its value if it is
-    computed now."""
-    leaf = session.eager_result(operation, inputs, line)
-    return applied(operation, inputs, line) if leaf is None else leaf
+    return applied(e.OPERATIONS[operation], inputs, line)
 
 
 def promoted_nodes(operation: str, *values: Any) -> tuple[Node, ...]:

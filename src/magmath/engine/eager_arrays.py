@@ -25,7 +25,6 @@ from magmath.core.dtypes import DTYPES, DType, bfloat16
 from magmath.core.type_aliases import Number
 from magmath.engine import tracing
 from magmath.engine.remote_array import RemoteArray
-from magmath.engine.retained_expressions import keeps_expressions
 from magmath.graph import (
     Graph,
     Node,
@@ -33,7 +32,6 @@ from magmath.graph import (
     Recipe,
     RecordedOperand,
     Shape,
-    known_signature,
     set_value,
     weak_operand,
 )
@@ -169,60 +167,6 @@ class EagerArrays:
         data = RemoteArray(self.pool, None, shape, dtype, layout, None, values.copy(order="C"))
         return input_leaf(shape, dtype, layout, data)
 
-    def applied(self, operation: Operation, inputs: tuple[Node, ...], line: Line) -> Node | None:
-        """Return an input leaf with the value of an operation without attributes; None if it needs
-        a node: if it is applied to operands of this form for the first time, or stays pending.
-        """
-        signature = known_signature(operation, inputs)
-        if (
-            signature is None
-            or (step := signature.eager_step) is None
-            or step.function is None
-            or not signature.recipes
-            or signature.nbytes > self.max_eager_bytes
-            or tracing.current() is not None
-            or keeps_expressions()
-            or self.pool.closed
-        ):
-            return None
-        # One pass over the operands, without calls: this is the path of `x + y` on small arrays.
-        pool = self.pool
-        values: list[np.ndarray[Any, Any]] = []
-        operands: list[RecordedOperand] = []
-        numbers: list[Number] = []
-        pattern: tuple[_Position, ...] = ()
-        for source in inputs:
-            if source.operation is INPUT:
-                data = source.value
-                if type(data) is not RemoteArray or data.pool is not pool:
-                    return None
-                value = data.elements
-                if value is None and (value := data.elements_here()) is None:
-                    return None
-                if operands and source in inputs[: len(values)]:
-                    return None
-                pattern += (len(operands),)
-                operands.append(operand_of_array(source))
-            elif source.operation is SCALAR and source.provenance is None:
-                value = self._number(source)
-                if value is None or source.value is None:
-                    return None
-                numbers.append(source.value)
-                pattern += (_NUMBER,)
-            else:
-                return None
-            values.append(value)
-        recipe = signature.recipes.get(pattern)
-        if recipe is None:
-            return None
-        try:
-            result = step.value(values)
-        except Exception:  # the node will be built, and raise the error at the user's line
-            return None
-        # Tuples, which collections of garbage need not walk along, unlike lists.
-        made = Provenance.of(recipe, recipe.last, tuple(operands), line, tuple(numbers))
-        return self.stored_leaf(signature.shape, signature.dtype, result, made)
-
     def leaf_of(self, node: Node) -> Node | None:
         """Return an input leaf with the value of a new node, or None if it stays pending."""
         signature = node.signature
@@ -247,6 +191,8 @@ class EagerArrays:
                     except Exception as error:
                         add_user_line(error)
                         raise
+        if _is_of_numbers(node):  # it belongs to no pool until its value is needed
+            return None
         return self._attempted(node, _Attempt())
 
     def value_leaf(self, node: Node) -> Node | None:

@@ -14,8 +14,7 @@ from magmath.engine.eager_arrays import EagerArrays
 from magmath.engine.engine import Engine
 from magmath.engine.retained_expressions import keeps_expressions
 from magmath.errors import WorkerError, WorkerLost
-from magmath.graph import Node, Operation
-from magmath.graph.operation import Line
+from magmath.graph import Node
 from magmath.layout.mesh import set_printed_pool_size
 
 if TYPE_CHECKING:
@@ -226,15 +225,6 @@ def eager_leaf(node: Node) -> Node | None:
     if engine is None or engine.profiler is not None:
         return None
     return engine.eager_arrays.leaf_of(node)
-
-
-def eager_result(operation: Operation, inputs: tuple[Node, ...], line: Line) -> Node | None:
-    """Return an input leaf with the value of an operation without attributes on small arrays;
-    None if it must become a node (`EagerArrays.applied`)."""
-    engine = _engine
-    if engine is None or engine.profiler is not None:
-        return None
-    return engine.eager_arrays.applied(operation, inputs, line)
 
 
 def dispatching() -> EagerArrays | None:

@@ -227,17 +227,6 @@ class EagerStep(Struct, eq=False):
     shape: Shape
     type: np.dtype[Any] | None
 
-    def value(self, operands: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
-        """Return the value by NumPy's function, in new memory."""
-        run: Any = silent().run
-        if self.allocates:
-            if len(operands) == 2:  # a starred call takes as long as the addition of 100 numbers
-                return run(self.function, operands[0], operands[1])  # type: ignore[no-any-return]
-            return run(self.function, *operands)  # type: ignore[no-any-return]
-        out = np.empty(self.shape, self.type)
-        run(self.function, *operands, out)
-        return out
-
 
 def _prepared(node: Node) -> EagerStep:
     """Return the step of a node; store it in the node's signature."""

@@ -2,7 +2,7 @@
 computed."""
 
 from magmath.core.shapes import Shape
-from magmath.graph.application import applied, apply, known_signature
+from magmath.graph.application import applied, apply
 from magmath.graph.graph import Graph, rewrite, topological, users_of
 from magmath.graph.kernel_call import CollectiveCall, KernelCall, Workspace
 from magmath.graph.operation import (
@@ -36,7 +36,6 @@ __all__ = [
     "Workspace",
     "applied",
     "apply",
-    "known_signature",
     "make_node",
     "provenance_of",
     "recipe_of",

@@ -15,11 +15,6 @@ _signatures: dict[Hashable, Signature] = {}
 _MAX_SIGNATURES = 10_000
 
 
-def known_signature(operation: Operation, inputs: Sequence[Node]) -> Signature | None:
-    """Return the signature of an operation without attributes if such a node was built before."""
-    return _signatures.get(_key(operation, inputs))
-
-
 def _key(operation: Operation, inputs: Sequence[Node]) -> Hashable:
     if len(inputs) == 2:
         x, y = inputs
