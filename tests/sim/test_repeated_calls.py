@@ -83,7 +83,20 @@ def test_gradients_pass_through_repeated_calls(name: str) -> None:
 
 _STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["write", "row", "column", "scaled", "update", "number", "copy", "picked"]),
+        st.sampled_from(
+            [
+                "write",
+                "row",
+                "column",
+                "scaled",
+                "update",
+                "number",
+                "copy",
+                "picked",
+                "mask",
+                "put",
+            ]
+        ),
         st.integers(0, 3),
         st.floats(-2, 2, width=32),
     ),
@@ -108,6 +121,12 @@ def _run(lib: Any, values: np.ndarray[Any, Any], steps: list[tuple[str, int, flo
             x[i : i + 2] += number
         elif kind == "number":
             results.append(x[i, i] + number)
+        elif kind == "mask":
+            x[x > number] = i
+            x[x < 1.0] *= number
+        elif kind == "put":
+            x[lib.asarray([i, 2]), 1:3] = number
+            x[lib.asarray([2, i])] = x[:2]
         elif kind == "copy":
             results.append(x[i].copy())
         else:

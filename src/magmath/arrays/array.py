@@ -444,11 +444,11 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         if unnamed:
             value.view_of = None  # not read after the write
         source, part = self._leaf, known_part(self.node, key)
-        leaf = None if part is None else stored_write(self, part, value)
+        leaf = stored_write(self, key, part, value)
         self._updated(with_item(self, key, value) if leaf is None else leaf)
         if self._leaf is not None:
-            if part is not None and leaf is None:
-                note_write(source, part, value, self)
+            if leaf is None:
+                note_write(source, key, part, value, self)
             return
         source = None  # an evaluation counts references
         if session.engine().should_evaluate_now([self.node, *([value.node] if unnamed else [])]):

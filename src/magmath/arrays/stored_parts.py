@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
 
@@ -20,8 +20,11 @@ from magmath.engine import session
 from magmath.engine.eager_calls import EagerCall, recipe_of_call
 from magmath.engine.user_line import user_line
 from magmath.graph import Node
-from magmath.graph.recipe import Recipe, RecipeStep
+from magmath.graph.recipe import NumberStep, Recipe, RecipeStep
 from magmath.ops.masking import COMPRESS
+
+if TYPE_CHECKING:
+    from magmath.engine.eager_arrays import EagerArrays
 
 METHOD_FRAMES = 2
 """Frames from `user_line` to the caller of functions here, which is a method of the array."""
@@ -58,49 +61,100 @@ def note_part(array: LazyArray, step: ViewStep, selected: LazyArray) -> None:
         eager.note_call(key, call)
 
 
-def stored_write(array: LazyArray, part: Part, value: Any) -> Node | None:
-    """Return a leaf with the elements of a small stored array, in which a part is replaced by a
-    number or a stored array of the same type; None if they are written by an operation."""
+def stored_write(array: LazyArray, key: Any, part: Part | None, value: Any) -> Node | None:
+    """Return a leaf with the elements of a small stored array, in which a number or a stored array
+    of the same type replaces those that a key selects; None if an operation writes them.
+
+    `part` is the part that the key selects; None if the key has arrays.
+    """
     leaf = array._leaf
-    if leaf is None or leaf is not array._node:
-        return None
-    arguments, numbers, form = _written_value(leaf, value)
-    if form is None:
-        return None
     eager = session.dispatching()
-    if eager is None:
+    if leaf is None or leaf is not array._node or eager is None:
         return None
-    call = eager.calls.get((part, leaf.shape, leaf.dtype.name, form))
-    return (
-        None
-        if call is None
-        else call.run(eager, (leaf, *arguments), user_line(METHOD_FRAMES), numbers)
-    )
+    write = _write_of(eager, leaf, key, part, value)
+    if write is None:
+        return None
+    call = eager.calls.get(write.form)
+    if call is None:
+        return None
+    try:
+        line = user_line(METHOD_FRAMES)
+        written: Node | None = call.run(eager, write.arguments, line, write.numbers)
+    except (IndexError, ValueError):  # the operation raises it at its own line
+        return None
+    return written
 
 
-def note_write(source: Node | None, part: Part, value: Any, written: LazyArray) -> None:
-    """Note how a part of an array was replaced, for the next ones; `source` is its former leaf."""
+def note_write(
+    source: Node | None, key: Any, part: Part | None, value: Any, written: LazyArray
+) -> None:
+    """Note how elements of an array were replaced, for the next ones; `source` is its former
+    leaf."""
     eager = session.dispatching()
     if source is None or written._leaf is None or eager is None:
         return
-    arguments, numbers, form = _written_value(source, value)
-    key = part, source.shape, source.dtype.name, form
-    if form is not None and key not in eager.calls:
-        program = _Writing(part.key, len(arguments))
-        call = _write_call(program, written._leaf, (source, *arguments), numbers)
-        eager.note_call(key, call)
+    write = _write_of(eager, source, key, part, value)
+    if write is None or write.form in eager.calls:
+        return
+    call, arguments = None, write.arguments
+    known = recipe_of_call(written._leaf, arguments)
+    if known is not None and sorted(known[1]) == [*range(len(arguments))]:
+        recipe, used = known
+        numbers = [i for i, x in enumerate(recipe.steps) if isinstance(x, NumberStep)]
+        if write.numbers:  # the written one is the first; the others are positions
+            recipe = recipe.with_numbers(numbers[:1])
+        call = EagerCall(write.program(used), recipe, written._leaf, used)
+    eager.note_call(write.form, call)
 
 
-def _write_call(
-    program: _Writing, leaf: Node, arguments: Sequence[Node], numbers: Sequence[Any]
-) -> EagerCall | None:
-    known = recipe_of_call(leaf, arguments)
-    if known is None or known[1] != [*range(len(arguments))]:
+@final
+class _Write(NamedTuple):
+    """A write into an array.
+
+    form       what is the same for equal writes of other values
+    arguments  the leaves of the array, of arrays in the key, and of a written array
+    numbers    a written number
+    items      the key, with None in place of arrays
+    places     where arrays are among the items
+    """
+
+    form: tuple[Hashable, ...]
+    arguments: tuple[Node, ...]
+    numbers: tuple[float, ...]
+    items: Sequence[Any]
+    places: tuple[int, ...]
+
+    def program(self, used: Sequence[int]) -> _Writing:
+        """Return the program, for operands that are the arguments at these positions."""
+        arrays = len(self.places)
+        value = None if self.numbers else used.index(arrays + 1)
+        places = [(place, used.index(1 + k)) for k, place in enumerate(self.places)]
+        return _Writing(self.items, places, used.index(0), value)
+
+
+def _write_of(
+    eager: EagerArrays, leaf: Node, key: Any, part: Part | None, value: Any
+) -> _Write | None:
+    """Return the write of a value into the array of a leaf; None if something must be converted or
+    computed before.
+
+    Where a mask selects elements for an array of values, the operation depends on their number in
+    the part of each worker.
+    """
+    arguments, numbers, kind = _written_value(leaf, value)
+    if kind is None:
         return None
-    recipe, used = known
-    if numbers:  # the written one; other numbers are positions, which follow
-        recipe = recipe.with_numbers((len(arguments),))
-    return EagerCall(program, recipe, leaf, used)
+    form = leaf.shape, leaf.dtype.name, kind
+    if part is not None:
+        return _Write((part, *form), (leaf, *arguments), numbers, part.key, ())
+    known = _array_key(key)
+    if known is None or leaf in known.arrays:
+        return None
+    if known.has_mask and arguments and arguments[0].shape and eager.pool.workers > 1:
+        return None
+    return _Write(
+        (*known.form, *form), (leaf, *known.arrays, *arguments), numbers, known.items, known.places
+    )
 
 
 def _written_value(
@@ -277,15 +331,33 @@ class _Picking:
 
 @final
 class _Writing:
-    """The program that copies an array and writes a part of the copy."""
+    """The program that copies an array and writes elements of the copy.
 
-    __slots__ = ("_has_array", "_key")
+    items   the key, with None in place of arrays
+    places  where arrays are among the items, each with its position among the operands
+    source  the position of the array among the operands
+    value   that of the written array; None if it is a number
+    """
 
-    def __init__(self, key: tuple[Any, ...], arrays: int) -> None:
-        self._key, self._has_array = key, arrays > 0
+    __slots__ = ("_items", "_places", "_source", "_value")
+
+    def __init__(
+        self,
+        items: Sequence[Any],
+        places: Sequence[tuple[int, int]],
+        source: int,
+        value: int | None,
+    ) -> None:
+        self._items, self._places = [*items], places
+        self._source, self._value = source, value
 
     def run(self, arrays: _Arrays, numbers: Sequence[Any]) -> _Arrays:
-        """Return the array with the part replaced."""
-        values = arrays[0].copy()
-        values[self._key] = arrays[1] if self._has_array else numbers[0]
+        """Return the array with the elements replaced."""
+        values = arrays[self._source].copy()
+        items = self._items
+        if self._places:
+            items = items.copy()
+            for place, operand in self._places:
+                items[place] = arrays[operand]
+        values[tuple(items)] = numbers[0] if self._value is None else arrays[self._value]
         return (values,)

@@ -144,6 +144,7 @@ def _operations(result: Node, arguments: Sequence[Node]) -> _Operations | None:
     return operations
 
 
+@final
 class _OtherOperand(Exception):
     """An operand that is no argument, and not computed from arguments alone."""
 
