@@ -491,7 +491,7 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         if not isinstance(node, Node):
             return node  # type: ignore[no-any-return]
         result = Array(node)
-        note_operator(operation, self, other, result)
+        note_operator(operation, self, other, result._leaf)
         return result
 
     def _update(self, operation: str, other: Any) -> Array:
@@ -501,8 +501,12 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         node: Any = repeated_operator(operation, self, other, BINARY_FRAMES)
         if node is None:
             node = self._combined(operation, other)
-        if not isinstance(node, Node):
-            return node  # type: ignore[no-any-return]
+            if not isinstance(node, Node):
+                return node  # type: ignore[no-any-return]
+            leaf = session.eager_leaf(node)
+            if leaf is not None:
+                note_operator(operation, self, other, leaf)
+                node = leaf
         if not self._node.shape and self.view_of is None and not self.is_variable:
             return Array(node)  # a number, which binds the name to another one
         return self._updated(self._in_own_type(node))
@@ -532,7 +536,7 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
             return Array(leaf)
         inputs = promoted_nodes(operation, other, self)
         result = Array(combined(operation, inputs, user_line(REFLECTED_FRAMES)))
-        note_operator(operation, other, self, result)
+        note_operator(operation, other, self, result._leaf)
         return result
 
     def _compared_to_non_number(self, differs: bool) -> Node:
@@ -612,7 +616,7 @@ def binary(operation: str, x: Any, y: Any) -> Array:
     if leaf is not None:
         return Array(leaf)
     result = Array(combined(operation, promoted_nodes(operation, x, y), user_line()))
-    note_operator(operation, x, y, result)
+    note_operator(operation, x, y, result._leaf)
     return result
 
 

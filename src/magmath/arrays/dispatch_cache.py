@@ -194,9 +194,9 @@ def repeated_operator(operation: str, x: Any, y: Any, frames: int) -> Node | Non
     return leaf
 
 
-def note_operator(operation: str, x: Any, y: Any, result: LazyArray) -> None:
-    """Note how an operation was computed, for the next one on arrays of the same form."""
-    leaf, eager = result._leaf, session.dispatching()
+def note_operator(operation: str, x: Any, y: Any, leaf: Node | None) -> None:
+    """Note how a leaf was computed, for the next operation on arrays of the same form."""
+    eager = session.dispatching()
     if leaf is None or eager is None:
         return
     key: list[Any] = [operation]
