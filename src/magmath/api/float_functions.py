@@ -108,7 +108,7 @@ def fmax(x1: Any, x2: Any, /) -> Array:
     Where they are equal, x1 has the gradient, as in PyTorch.
     """
     a, b = _pair("fmax", x1, x2)
-    if not a.dtype.is_floating:
+    if a.dtype.kind not in ("float", "complex"):
         return maximum(a, b)
     return where(logical_or(greater_equal(a, b), isnan(b)), a, b)
 
@@ -121,7 +121,7 @@ def fmin(x1: Any, x2: Any, /) -> Array:
     Where they are equal, x1 has the gradient, as in PyTorch.
     """
     a, b = _pair("fmin", x1, x2)
-    if not a.dtype.is_floating:
+    if a.dtype.kind not in ("float", "complex"):
         return minimum(a, b)
     return where(logical_or(less_equal(a, b), isnan(b)), a, b)
 

@@ -74,15 +74,15 @@ def _reduction(
         x = astype(x, dtype)
     if where is not None and where is not True:
         x = _selected(name, x, where, initial)
-    if name in _EXTREMA and x.dtype.kind == "complex" and initial is None:
-        return stored(name, Array(complex_extremum(name, x.node, axis, keepdims)), out)
     axes = reduced_axes(name, axis, x.ndim)
-    record = reductions.BY_NAME[reductions.reduction_of(name, x.dtype)]
     if name in _EXTREMA:
         if initial is None:
             check_extremum(name, x.shape, axes)
         else:
             x, axes = _with_initial(name, x, axes, initial)
+        if x.dtype.kind == "complex":
+            return stored(name, Array(complex_extremum(name, x.node, axes, keepdims)), out)
+    record = reductions.BY_NAME[reductions.reduction_of(name, x.dtype)]
     node = apply(record, x.node, axis=axes, keepdims=keepdims, line=user_line())
     if dtype is not None:
         node = e.astype(node, as_dtype(dtype))
@@ -116,6 +116,7 @@ def _with_initial(
     name: str, x: Array, axes: tuple[int, ...], initial: Any
 ) -> tuple[Array, tuple[int, ...]]:
     """Return x and an initial value that takes part in an extremum, also that of no elements."""
+    initial = bool(initial) if x.dtype is bool_ else initial
     if size_of(x.shape[d] for d in axes) == 0:
         shape = tuple(1 if d in axes else n for d, n in enumerate(x.shape))
         return full(shape, initial, dtype=x.dtype), axes

@@ -206,7 +206,8 @@ class _Methods:
         """Return the combined elements along axes."""
         name = self._name
         axes = normalize_axes(name, axis, x.ndim)
-        if name in REDUCTIONS:
+        is_extremum_of_complex = x.dtype.kind == "complex" and name in ("maximum", "minimum")
+        if name in REDUCTIONS and not is_extremum_of_complex:
             return Array(reduced(reduction_of(REDUCTIONS[name], x.dtype), x, axes, keepdims))
         if name not in ASSOCIATIVE:
             axes = self._one_axis(axis, x)
