@@ -276,6 +276,26 @@ def test_uint64_is_compared_with_signed_integers(
     np.testing.assert_array_equal(found.numpy(), getattr(np, name)(*pair), err_msg=f"{pair}")
 
 
+# powers of two ------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    x=st.sampled_from([0.0, -0.0, 1.0, -1.5, 5e-324, 1e-300, 1e300, np.inf, -np.inf, np.nan]),
+    power=st.sampled_from(
+        [0, 1, -1, 300, 1023, 1024, 1500, -1074, -1500, 5000, -5000, 2**31 - 1, -(2**31)]
+    ),
+    dtype=st.sampled_from(["float32", "float64"]),
+)
+def test_ldexp_of_any_exponent(x: float, power: int, dtype: str) -> None:
+    with np.errstate(all="ignore"):
+        value = np.asarray([x]).astype(dtype)
+        expected = np.ldexp(value, power)
+    found = mm.ldexp(mm.asarray(value), mm.asarray([power])).numpy()
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
+
+
 # memory -------------------------------------------------------------------------------------------
 
 

@@ -210,8 +210,9 @@ def ldexp(x1: Any, x2: Any, /) -> Array:
 
 
 def _scaled(x: Array, power: Array) -> Array:
-    """Return x · 2**power; in four steps, which overflow only if the result does."""
-    widest = finfo(x.dtype).bits * 64
+    """Return x · 2**power; in four steps, which overflow only if the result does. Their factors are
+    normal numbers, so that 0 and inf stay."""
+    widest = 4 * (math.frexp(finfo(x.dtype).max)[1] - 2)
     power = minimum(maximum(power, -widest), widest)
     quarter = floor_divide(power, 4)
     for part in (quarter, quarter, quarter, power - 3 * quarter):

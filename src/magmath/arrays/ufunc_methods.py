@@ -215,6 +215,8 @@ class _Methods:
         for d in axes:
             if not x.shape[d]:
                 return Array(full(shape, self._identity("reduce", x)))
+            if x.shape[d] == 1 and name in IDENTITIES:
+                x = self._combine(self._identity("reduce", x), x)  # |x| for gcd and hypot
             x = self._halved(x, d) if name in ASSOCIATIVE else self._stepwise(x, d)[-1]
         return Array(reshape(x, shape))
 
