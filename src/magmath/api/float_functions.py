@@ -156,14 +156,14 @@ def heaviside(x1: Any, x2: Any, /) -> Array:
 
 
 @takes_out
-def isneginf(x: Any, /) -> Array:
+def isneginf(x: Any) -> Array:
     """Return True for -inf."""
     x = as_array("isneginf", x)
     return logical_and(isinf(x), less(x, 0))
 
 
 @takes_out
-def isposinf(x: Any, /) -> Array:
+def isposinf(x: Any) -> Array:
     """Return True for inf."""
     x = as_array("isposinf", x)
     return logical_and(isinf(x), less(0, x))
@@ -177,7 +177,7 @@ def logaddexp2(x1: Any, x2: Any, /) -> Array:
 
 
 @takes_out
-def sinc(x: Any, /) -> Array:
+def sinc(x: Any) -> Array:
     """sin(πx) / (πx), 1 at 0."""
     x = floating("sinc", x)
     turned = multiply(x, math.pi)
@@ -244,7 +244,7 @@ def modf(x: Any, /) -> tuple[Array, Array]:
 
 @takes_selected
 def nan_to_num(
-    x: Any, /, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
+    x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
 ) -> Array:
     """Return x with numbers for nan and infinities: by default 0 and the largest and least number
     of the type. Without `copy`, x itself is changed."""
@@ -266,7 +266,7 @@ def nan_to_num(
     return where(isneginf(given), limits.min if neginf is None else neginf, result)
 
 
-def unwrap(p: Any, /, discont: Any = None, axis: int = -1, *, period: Any = 2 * math.pi) -> Array:
+def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * math.pi) -> Array:
     """Return angles along an axis, with multiples of the period added where neighbours are further
     apart than `discont` (half a period for None)."""
     p = as_array("unwrap", p)
@@ -320,7 +320,7 @@ def _chebyshev(x: Array, coefficients: tuple[float, ...]) -> Array:
     return 0.5 * (final - before)
 
 
-def i0(x: Any, /) -> Array:
+def i0(x: Any) -> Array:
     """Return the modified Bessel function of the first kind, of order 0."""
     x = floating("i0", x)
     size = where(x < 0, -x, x)  # the function is smooth at 0, abs is not
