@@ -191,3 +191,11 @@ def test_sums_of_segments_have_gradients() -> None:
             for i in range(4)
         ]
         numpy.testing.assert_allclose(mm.grad(total)(x), slopes, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["add", "maximum", "multiply", "hypot"])
+@pytest.mark.parametrize("shape", [(), (3,), (3, 2)])
+def test_at_refuses_more_indices_than_dimensions(name: str, shape: tuple[int, ...]) -> None:
+    indices = tuple([[0, 1, 0]] * (len(shape) + 1))
+    with pytest.raises(IndexError, match=f"{len(indices)} indices for an array of"):
+        getattr(mm, name).at(mm.ones(shape), indices, 5.0)
