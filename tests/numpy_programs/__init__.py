@@ -1,4 +1,4 @@
-"""Ten programs for NumPy, how to run them with another library, and the comparison of results."""
+"""Programs for NumPy, how to run them with another library, and the comparison of results."""
 
 from __future__ import annotations
 

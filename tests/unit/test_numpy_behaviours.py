@@ -205,6 +205,97 @@ def test_order_of_complex_numbers_on_workers_and_its_gradient() -> None:
         mm.max(mm.asarray(np.empty(0, "complex128")))
 
 
+COMPLEX_FUNCTIONS = [
+    "less", "less_equal", "greater", "greater_equal", "maximum", "minimum", "fmax", "fmin",
+]  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    data=st.data(),
+    name=st.sampled_from(COMPLEX_FUNCTIONS),
+    dtype=st.sampled_from(["complex64", "complex128"]),
+    kind=st.sampled_from([("inline", 1), ("shared", 2)]),
+)
+def test_comparisons_of_complex_numbers(
+    data: st.DataObject, name: str, dtype: str, kind: tuple[str, int]
+) -> None:
+    numbers = st.builds(complex, PARTS, PARTS)
+    x, column = (
+        np.asarray(data.draw(st.lists(numbers, min_size=1, max_size=4)), dtype) for _ in range(2)
+    )
+    y = data.draw(st.sampled_from([column[:, None], x[::-1], x.real, column[0], 1, 0.5, 1j]))
+    pair = data.draw(st.permutations([x, y]))
+    with np.errstate(all="ignore"):
+        expected = getattr(np, name)(*pair)
+    with current(*kind):
+        ours = [mm.asarray(z) if isinstance(z, np.ndarray) else z for z in pair]
+        found = getattr(mm, name)(*ours)
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found.numpy(), expected, err_msg=f"{pair}")
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), name=st.sampled_from(["max", "min"]))
+def test_extrema_with_an_initial_value(data: st.DataObject, name: str) -> None:
+    dtype, initial = data.draw(
+        st.sampled_from(
+            [("bool", 5), ("bool", False), ("complex128", 1j), ("int8", 3), ("float64", 0.5)]
+        )
+    )
+    shape = data.draw(st.sampled_from([(3,), (0,), (2, 3), (2, 0)]))
+    x = np.random.default_rng(data.draw(st.integers(0, 99))).integers(-5, 6, shape).astype(dtype)
+    options = {"axis": data.draw(st.sampled_from([None, 0, -1])), "initial": initial}
+    options["keepdims"] = data.draw(st.booleans())
+    expected = getattr(np, name)(x, **options)
+    found = getattr(mm, name)(mm.asarray(x), **options)
+    assert (found.dtype, found.shape) == (expected.dtype, np.shape(expected))
+    np.testing.assert_array_equal(found.numpy(), expected)
+
+
+# integers -----------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    data=st.data(),
+    name=st.sampled_from(["equal", "not_equal", "less", "less_equal", "greater", "greater_equal"]),
+    dtype=st.sampled_from(["int8", "int32", "int64"]),
+)
+def test_uint64_is_compared_with_signed_integers(
+    data: st.DataObject, name: str, dtype: str
+) -> None:
+    limits = np.iinfo(dtype)
+    few = st.lists(st.sampled_from([limits.min, -1, 0, 1, 7, limits.max]), min_size=1, max_size=4)
+    large = st.lists(
+        st.sampled_from([0, 1, 7, 2**63 - 1, 2**63, 2**64 - 1]), min_size=1, max_size=4
+    )
+    x, y = np.asarray(data.draw(few), dtype)[:, None], np.asarray(data.draw(large), "uint64")
+    pair = data.draw(st.permutations([x, y]))
+    found = getattr(mm, name)(*map(mm.asarray, pair))
+    np.testing.assert_array_equal(found.numpy(), getattr(np, name)(*pair), err_msg=f"{pair}")
+
+
+# powers of two ------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    x=st.sampled_from([0.0, -0.0, 1.0, -1.5, 5e-324, 1e-300, 1e300, np.inf, -np.inf, np.nan]),
+    power=st.sampled_from(
+        [0, 1, -1, 300, 1023, 1024, 1500, -1074, -1500, 5000, -5000, 2**31 - 1, -(2**31)]
+    ),
+    dtype=st.sampled_from(["float32", "float64"]),
+)
+def test_ldexp_of_any_exponent(x: float, power: int, dtype: str) -> None:
+    with np.errstate(all="ignore"):
+        value = np.asarray([x]).astype(dtype)
+        expected = np.ldexp(value, power)
+    found = mm.ldexp(mm.asarray(value), mm.asarray([power])).numpy()
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
+
+
 # memory -------------------------------------------------------------------------------------------
 
 

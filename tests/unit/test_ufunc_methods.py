@@ -48,6 +48,20 @@ def check(found: Any, expected: Any) -> None:
 few = settings(max_examples=5, deadline=None)
 
 
+@pytest.mark.parametrize("name", ["add", "hypot", "gcd", "lcm", "logaddexp", "bitwise_xor", "fmax"])
+@pytest.mark.parametrize("method", ["reduce", "accumulate"])
+@few
+@given(data=st.data())
+def test_axes_of_extent_1(name: str, method: str, data: st.DataObject) -> None:
+    """`reduce` begins with the identity, if there is one, so that gcd and hypot are not negative;
+    `accumulate` begins with the first element."""
+    shape = data.draw(st.permutations([1, data.draw(st.integers(1, 4))]))
+    x = numpy.random.default_rng(data.draw(st.integers(0, 99))).integers(-9, 0, shape)
+    axis = data.draw(st.sampled_from([0, 1, -1]))
+    expected = getattr(getattr(numpy, name), method)(x, axis=axis)
+    check(getattr(getattr(mm, name), method)(mm.asarray(x), axis=axis), expected)
+
+
 @pytest.mark.parametrize("name", BOTH + INTEGERS)
 @pytest.mark.parametrize(("kind", "workers"), KINDS)
 @few
@@ -177,3 +191,11 @@ def test_sums_of_segments_have_gradients() -> None:
             for i in range(4)
         ]
         numpy.testing.assert_allclose(mm.grad(total)(x), slopes, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["add", "maximum", "multiply", "hypot"])
+@pytest.mark.parametrize("shape", [(), (3,), (3, 2)])
+def test_at_refuses_more_indices_than_dimensions(name: str, shape: tuple[int, ...]) -> None:
+    indices = tuple([[0, 1, 0]] * (len(shape) + 1))
+    with pytest.raises(IndexError, match=f"{len(indices)} indices for an array of"):
+        getattr(mm, name).at(mm.ones(shape), indices, 5.0)

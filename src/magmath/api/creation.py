@@ -47,8 +47,7 @@ _EXACT_BITS = {"bfloat16": 8, "float16": 11, "float32": 24, "float64": 53}
 
 
 def asarray(
-    obj: Any,
-    /,
+    a: Any,
     dtype: DTypeLike = None,
     order: str | None = None,
     *,
@@ -71,16 +70,16 @@ def asarray(
     pool's.
     """
     check_device("asarray", device)
-    if isinstance(obj, Array):
-        return _converted(obj.converted(), dtype, layout, copy)
-    if holds(obj, LazyArray) and copy is not False:
-        return _converted(Array(joined("asarray", obj)), dtype, layout, copy=None)
+    if isinstance(a, Array):
+        return _converted(a.converted(), dtype, layout, copy)
+    if holds(a, LazyArray) and copy is not False:
+        return _converted(Array(joined("asarray", a)), dtype, layout, copy=None)
     if copy is False:
         raise ValueError(
-            f"asarray: copy=False, but the values of a {type(obj).__name__} must be copied to the "
+            f"asarray: copy=False, but the values of a {type(a).__name__} must be copied to the "
             f"workers; leave `copy` out"
         )
-    made = Array(leaf_of_values(obj, None if dtype is None else as_dtype(dtype), layout))
+    made = Array(leaf_of_values(a, None if dtype is None else as_dtype(dtype), layout))
     return as_memory(made)
 
 
@@ -261,8 +260,7 @@ def empty(
 
 
 def full_like(
-    x: Array,
-    /,
+    a: Array,
     fill_value: Number | Array,
     dtype: DTypeLike = None,
     *,
@@ -270,8 +268,8 @@ def full_like(
     layout: LayoutLike = None,
     device: object = None,
 ) -> Array:
-    """Return an array of x's shape (or another) and type, filled with one number."""
-    return _like("full_like", x, fill_value, dtype, shape, layout, device)
+    """Return an array of `a`'s shape (or another) and type, filled with one number."""
+    return _like("full_like", a, fill_value, dtype, shape, layout, device)
 
 
 def _like(
@@ -291,29 +289,27 @@ def _like(
 
 
 def zeros_like(
-    x: Array,
-    /,
+    a: Array,
     dtype: DTypeLike = None,
     *,
     shape: int | Sequence[int] | None = None,
     layout: LayoutLike = None,
     device: object = None,
 ) -> Array:
-    """Return zeros of x's shape and type."""
-    return _like("zeros_like", x, 0, dtype, shape, layout, device)
+    """Return zeros of `a`'s shape and type."""
+    return _like("zeros_like", a, 0, dtype, shape, layout, device)
 
 
 def ones_like(
-    x: Array,
-    /,
+    a: Array,
     dtype: DTypeLike = None,
     *,
     shape: int | Sequence[int] | None = None,
     layout: LayoutLike = None,
     device: object = None,
 ) -> Array:
-    """Return ones of x's shape and type."""
-    return _like("ones_like", x, 1, dtype, shape, layout, device)
+    """Return ones of `a`'s shape and type."""
+    return _like("ones_like", a, 1, dtype, shape, layout, device)
 
 
 def empty_like(
@@ -427,14 +423,14 @@ def _diagonal(k: int, shape: Shape) -> Node:
     return scalar(max(-shape[-2], min(k, shape[-1])), int64)
 
 
-def tril(x: Array, /, k: int = 0) -> Array:
-    """Return x with zeros above the k-th diagonal of its last two dimensions."""
-    return _triangle("tril", x, "less_equal", k)
+def tril(m: Array, k: int = 0) -> Array:
+    """Return `m` with zeros above the k-th diagonal of its last two dimensions."""
+    return _triangle("tril", m, "less_equal", k)
 
 
-def triu(x: Array, /, k: int = 0) -> Array:
-    """Return x with zeros below the k-th diagonal of its last two dimensions."""
-    return _triangle("triu", x, "greater_equal", k)
+def triu(m: Array, k: int = 0) -> Array:
+    """Return `m` with zeros below the k-th diagonal of its last two dimensions."""
+    return _triangle("triu", m, "greater_equal", k)
 
 
 def _triangle(name: str, x: Array, comparison: str, k: int) -> Array:

@@ -65,7 +65,7 @@ def astype(
     return Array(apply(e.ASTYPE, x.node, dtype=element, line=user_line()))
 
 
-def can_cast(from_: Any, /, to: Any) -> bool:
+def can_cast(from_: Any, to: Any) -> bool:
     """Return True if the promotion rules take `from_`, a type or an array, to the type `to`."""
     try:
         return promote(_dtype_of(from_), as_dtype(to)) is as_dtype(to)
@@ -147,22 +147,22 @@ def issubdtype(arg1: Any, arg2: Any) -> bool:
     return bool(np.issubdtype(first, second))
 
 
-def ndim(a: Any, /) -> int:
+def ndim(a: Any) -> int:
     """Return the number of dimensions of an array, a number or nested lists."""
     return a.ndim if isinstance(a, Array) else as_array("ndim", a).ndim
 
 
-def shape(a: Any, /) -> tuple[int, ...]:
+def shape(a: Any) -> tuple[int, ...]:
     """Return the shape of an array, a number or nested lists."""
     return a.shape if isinstance(a, Array) else as_array("shape", a).shape
 
 
-def size(a: Any, /, axis: int | tuple[int, ...] | None = None) -> int:
+def size(a: Any, axis: int | tuple[int, ...] | None = None) -> int:
     """Return the number of elements, of an array or along some of its axes."""
     extents = shape(a)
     return size_of(extents[d] for d in normalize_axes("size", axis, len(extents)))
 
 
-def isscalar(element: Any, /) -> bool:
+def isscalar(element: Any) -> bool:
     """Return True for Python's and NumPy's numbers and strings; a 0-d array is not a scalar."""
     return is_number(element) or isinstance(element, (np.generic, str, bytes))

@@ -50,11 +50,11 @@ def _part(name: str, text: str) -> Callable[..., Array]:
     """Return a function for the parts of complex numbers, which are views, as the attributes."""
     computed = _unary(name, text=text)
 
-    def function(x: Array, /, out: Any = None, *, where: Any = True, dtype: Any = None) -> Array:
-        if out is None and where is True and dtype is None and isinstance(x, Array):
-            part: Array = getattr(x, name)
+    def function(val: Array, out: Any = None, *, where: Any = True, dtype: Any = None) -> Array:
+        if out is None and where is True and dtype is None and isinstance(val, Array):
+            part: Array = getattr(val, name)
             return part
-        return computed(x, out, where=where, dtype=dtype)
+        return computed(val, out, where=where, dtype=dtype)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = text
@@ -263,14 +263,14 @@ _rint = _unary("round")
 
 @dispatch_cached
 @takes_selected
-def round(x: Array, /, decimals: int = 0, out: Any = None) -> Array:
+def round(a: Array, decimals: int = 0, out: Any = None) -> Array:
     """Return each element rounded to the nearest multiple of 10**-decimals, ties to even."""
-    if decimals == 0 and not (isinstance(x, Array) and x.dtype is bool_):
-        return _rint(x, out)
-    if is_number(x):
-        number: Any = np.round(x, decimals)
+    if decimals == 0 and not (isinstance(a, Array) and a.dtype is bool_):
+        return _rint(a, out)
+    if is_number(a):
+        number: Any = np.round(a, decimals)
         return number.item()  # type: ignore[no-any-return]
-    array = as_array("round", x)
+    array = as_array("round", a)
     if array.dtype is bool_:
         return stored("round", floating("round", array), out)
     scale = 10.0 ** builtins.abs(decimals)
@@ -294,8 +294,7 @@ def positive(x: Array, /, out: Any = None) -> Array:
 @dispatch_cached
 @takes_selected
 def clip(
-    x: Array,
-    /,
+    a: Array,
     min: Any = None,
     max: Any = None,
     out: Any = None,
@@ -303,12 +302,12 @@ def clip(
     a_min: Any = None,
     a_max: Any = None,
 ) -> Array:
-    """Return x limited to [min, max], also named a_min and a_max; None leaves a side open.
+    """Return `a` limited to [min, max], also named a_min and a_max; None leaves a side open.
 
     The gradient of elements at a limit is 1, as in PyTorch.
     """
     min, max = a_min if min is None else min, a_max if max is None else max
-    result = Array(as_array("clip", x).node)
+    result = Array(as_array("clip", a).node)
     for name, limit in (("minimum", min), ("maximum", max)):
         if limit is not None and not isinstance(limit, OPERANDS):
             raise TypeError(

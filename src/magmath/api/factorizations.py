@@ -82,7 +82,7 @@ def cholesky(x: Array, /, *, upper: bool = False) -> Array:
     return Array(transpose(apply(CHOLESKY, transpose(node), line=user_line())))
 
 
-def qr(x: Array, /, mode: str = "reduced") -> Any:
+def qr(a: Array, mode: str = "reduced") -> Any:
     """Return Q with orthonormal columns and an upper triangular R, by Householder's reflections or,
     for tall well-conditioned matrices, by Cholesky. The diagonal of R is real and not negative, so
     that the factors of a matrix of full rank are unique.
@@ -91,12 +91,12 @@ def qr(x: Array, /, mode: str = "reduced") -> Any:
     alone.
     """
     if mode == "r":
-        return qr(x).R
+        return qr(a).R
     if mode not in ("reduced", "complete"):
         raise ValueError(f'qr: mode must be "reduced", "complete" or "r", was given {mode!r}')
-    a = floating("qr", x).node
-    packed = apply(QR, a, full=mode == "complete", line=user_line())
-    q, r = qr_parts(packed, *a.shape[-2:])
+    x = floating("qr", a).node
+    packed = apply(QR, x, full=mode == "complete", line=user_line())
+    q, r = qr_parts(packed, *x.shape[-2:])
     return QRResult(Array(q), Array(r))
 
 
@@ -115,19 +115,19 @@ def _eigen(packed: Node, dtype: DType) -> tuple[Array, Array]:
     return Array(flat if flat.dtype is dtype else e.real(flat)), Array(vectors)
 
 
-def eigh(x: Array, /, UPLO: str = "L") -> EighResult:
+def eigh(a: Array, UPLO: str = "L") -> EighResult:
     """Return eigenvalues, real and ascending, and orthonormal eigenvectors of a Hermitian matrix.
 
     Only its lower triangle is read, or its upper one where UPLO is "U".
     """
-    a = _lower("eigh", x, UPLO)
-    return EighResult(*_eigen(apply(eigen.EIGH, a, line=user_line()), real_dtype(a.dtype)))
+    x = _lower("eigh", a, UPLO)
+    return EighResult(*_eigen(apply(eigen.EIGH, x, line=user_line()), real_dtype(x.dtype)))
 
 
 @dispatch_cached
-def eigvalsh(x: Array, /, UPLO: str = "L") -> Array:
+def eigvalsh(a: Array, UPLO: str = "L") -> Array:
     """Return the eigenvalues of a Hermitian matrix, real and ascending; see `eigh`."""
-    return Array(apply(eigen.EIGVALSH, _lower("eigvalsh", x, UPLO), line=user_line()))
+    return Array(apply(eigen.EIGVALSH, _lower("eigvalsh", a, UPLO), line=user_line()))
 
 
 def _lower(name: str, x: Array, uplo: str) -> Node:
@@ -141,19 +141,19 @@ def _lower(name: str, x: Array, uplo: str) -> Node:
     return adjoint(a)
 
 
-def eig(x: Array, /) -> EigResult:
+def eig(a: Array) -> EigResult:
     """Return the complex eigenvalues, in no order, and unit eigenvectors of a square matrix."""
-    packed = apply(eigen.EIG, floating("eig", x).node, line=user_line())
+    packed = apply(eigen.EIG, floating("eig", a).node, line=user_line())
     return EigResult(*_eigen(packed, packed.dtype))
 
 
-def eigvals(x: Array, /) -> Array:
+def eigvals(a: Array) -> Array:
     """Return the complex eigenvalues of a square matrix, in no order."""
-    return Array(apply(eigen.EIGVALS, floating("eigvals", x).node, line=user_line()))
+    return Array(apply(eigen.EIGVALS, floating("eigvals", a).node, line=user_line()))
 
 
 def svd(
-    x: Array, /, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False
+    a: Array, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False
 ) -> Any:
     """Return U, the singular values, descending, and Vᴴ; the singular values alone without
     `compute_uv`.
@@ -162,10 +162,10 @@ def svd(
     `hermitian` is not needed.
     """
     if not compute_uv:
-        return svdvals(x)
-    a = floating("svd", x).node
-    full = full_matrices and a.ndim > 1 and a.shape[-1] != a.shape[-2]
-    return _svd(apply(eigen.SVD, a, full=full, line=user_line()), a, full)
+        return svdvals(a)
+    x = floating("svd", a).node
+    full = full_matrices and x.ndim > 1 and x.shape[-1] != x.shape[-2]
+    return _svd(apply(eigen.SVD, x, full=full, line=user_line()), x, full)
 
 
 def _svd(packed: Node, a: Node, full: bool) -> SVDResult:

@@ -71,31 +71,31 @@ Extents = Sequence[int] | None
 
 
 @dispatch_cached
-def fft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+def fft(a: Array, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """Return the discrete Fourier transform along one axis, complex, of length n if n is given.
 
     Raises DTypeError for half types, ShapeError for an axis out of range or n < 1.
     """
-    return _transform("fft", x, None if n is None else (n,), (axis,), norm, inverse=False)
+    return _transform("fft", a, None if n is None else (n,), (axis,), norm, inverse=False)
 
 
 @dispatch_cached
-def ifft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+def ifft(a: Array, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """Return the inverse of `fft`. Raises as `fft`."""
-    return _transform("ifft", x, None if n is None else (n,), (axis,), norm, inverse=True)
+    return _transform("ifft", a, None if n is None else (n,), (axis,), norm, inverse=True)
 
 
 @dispatch_cached
-def fftn(x: Array, /, s: Extents = None, axes: FftAxes = None, norm: str = "backward") -> Array:
+def fftn(a: Array, s: Extents = None, axes: FftAxes = None, norm: str = "backward") -> Array:
     """Return the transform over several axes (all, or the last len(s)) of lengths s. Raises as
     `fft`."""
-    return _transform("fftn", x, s, axes, norm, inverse=False)
+    return _transform("fftn", a, s, axes, norm, inverse=False)
 
 
 @dispatch_cached
-def ifftn(x: Array, /, s: Extents = None, axes: FftAxes = None, norm: str = "backward") -> Array:
+def ifftn(a: Array, s: Extents = None, axes: FftAxes = None, norm: str = "backward") -> Array:
     """Return the inverse of `fftn`. Raises as `fft`."""
-    return _transform("ifftn", x, s, axes, norm, inverse=True)
+    return _transform("ifftn", a, s, axes, norm, inverse=True)
 
 
 def _transform(
@@ -112,42 +112,42 @@ def _transform(
 
 
 @dispatch_cached
-def rfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+def rfft(a: Array, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """Return the n // 2 + 1 coefficients from frequency 0 up of the transform of a real array.
 
     Raises as `fft`, and DTypeError for complex arrays.
     """
-    return _of_real("rfft", x, None if n is None else (n,), (axis,), norm)
+    return _of_real("rfft", a, None if n is None else (n,), (axis,), norm)
 
 
 @dispatch_cached
-def irfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+def irfft(a: Array, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """Return the inverse of `rfft`: a real array of length n (2·(m - 1) for m coefficients)."""
-    return _to_real("irfft", x, None if n is None else (n,), (axis,), norm)
+    return _to_real("irfft", a, None if n is None else (n,), (axis,), norm)
 
 
 @dispatch_cached
-def rfftn(x: Array, /, s: Extents = None, axes: FftAxes = None, norm: str = "backward") -> Array:
+def rfftn(a: Array, s: Extents = None, axes: FftAxes = None, norm: str = "backward") -> Array:
     """Return `rfft` over the last of the axes and `fftn` over the others. Raises as `rfft`."""
-    return _of_real("rfftn", x, s, axes, norm)
+    return _of_real("rfftn", a, s, axes, norm)
 
 
 @dispatch_cached
-def irfftn(x: Array, /, s: Extents = None, axes: FftAxes = None, norm: str = "backward") -> Array:
+def irfftn(a: Array, s: Extents = None, axes: FftAxes = None, norm: str = "backward") -> Array:
     """Return the inverse of `rfftn`. Raises as `fft`."""
-    return _to_real("irfftn", x, s, axes, norm)
+    return _to_real("irfftn", a, s, axes, norm)
 
 
 @dispatch_cached
-def hfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+def hfft(a: Array, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """Return the transform of a Hermitian signal given by its first half; real, of length n."""
-    return _to_real("hfft", x, None if n is None else (n,), (axis,), norm, inverse=False)
+    return _to_real("hfft", a, None if n is None else (n,), (axis,), norm, inverse=False)
 
 
 @dispatch_cached
-def ihfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+def ihfft(a: Array, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """Return the inverse of `hfft`: the first n // 2 + 1 elements. Raises as `rfft`."""
-    return _of_real("ihfft", x, None if n is None else (n,), (axis,), norm, inverse=True)
+    return _of_real("ihfft", a, None if n is None else (n,), (axis,), norm, inverse=True)
 
 
 def _of_real(
@@ -188,33 +188,27 @@ def _to_real(
 
 
 @dispatch_cached
-def fft2(x: Array, /, s: Extents = None, axes: FftAxes = (-2, -1), norm: str = "backward") -> Array:
+def fft2(a: Array, s: Extents = None, axes: FftAxes = (-2, -1), norm: str = "backward") -> Array:
     """Return `fftn` over two axes."""
-    return fftn(x, s=s, axes=axes, norm=norm)
+    return fftn(a, s=s, axes=axes, norm=norm)
 
 
 @dispatch_cached
-def ifft2(
-    x: Array, /, s: Extents = None, axes: FftAxes = (-2, -1), norm: str = "backward"
-) -> Array:
+def ifft2(a: Array, s: Extents = None, axes: FftAxes = (-2, -1), norm: str = "backward") -> Array:
     """Return `ifftn` over two axes."""
-    return ifftn(x, s=s, axes=axes, norm=norm)
+    return ifftn(a, s=s, axes=axes, norm=norm)
 
 
 @dispatch_cached
-def rfft2(
-    x: Array, /, s: Extents = None, axes: FftAxes = (-2, -1), norm: str = "backward"
-) -> Array:
+def rfft2(a: Array, s: Extents = None, axes: FftAxes = (-2, -1), norm: str = "backward") -> Array:
     """Return `rfftn` over two axes."""
-    return rfftn(x, s=s, axes=axes, norm=norm)
+    return rfftn(a, s=s, axes=axes, norm=norm)
 
 
 @dispatch_cached
-def irfft2(
-    x: Array, /, s: Extents = None, axes: FftAxes = (-2, -1), norm: str = "backward"
-) -> Array:
+def irfft2(a: Array, s: Extents = None, axes: FftAxes = (-2, -1), norm: str = "backward") -> Array:
     """Return `irfftn` over two axes."""
-    return irfftn(x, s=s, axes=axes, norm=norm)
+    return irfftn(a, s=s, axes=axes, norm=norm)
 
 
 # what they share --------------------------------------------------------------------------------
@@ -271,7 +265,7 @@ def _resized(x: Node, axes: Sequence[int], extents: Sequence[int]) -> Node:
 # frequencies ------------------------------------------------------------------------------------
 
 
-def fftfreq(n: int, /, d: float = 1.0, dtype: DTypeLike = None, device: object = None) -> Array:
+def fftfreq(n: int, d: float = 1.0, dtype: DTypeLike = None, device: object = None) -> Array:
     """Return the frequencies of the coefficients of an `fft` of length n for samples `d` apart.
 
     They are 0, 1, …, -2, -1, each over n·d, of the default floating point type unless `dtype` is
@@ -284,7 +278,7 @@ def fftfreq(n: int, /, d: float = 1.0, dtype: DTypeLike = None, device: object =
     return _scaled("fftfreq", e.where(negative, wrapped, index), n * d, dtype)
 
 
-def rfftfreq(n: int, /, d: float = 1.0, dtype: DTypeLike = None, device: object = None) -> Array:
+def rfftfreq(n: int, d: float = 1.0, dtype: DTypeLike = None, device: object = None) -> Array:
     """Return the frequencies of the n // 2 + 1 coefficients of an `rfft`: 0, 1, … over n·d."""
     _check_length("rfftfreq", n)
     return _scaled("rfftfreq", iota((n // 2 + 1,), 0), n * d, dtype)
@@ -311,7 +305,7 @@ def _scaled(name: str, index: Node, over: float, dtype: DTypeLike) -> Array:
 
 
 @dispatch_cached
-def fftshift(x: Array, /, axes: Any = None) -> Array:
+def fftshift(x: Array, axes: Any = None) -> Array:
     """Return x with the coefficient of frequency 0 moved to the middle of each axis (of `axes`, or
     all)."""
     x = as_array("fftshift", x)
@@ -320,7 +314,7 @@ def fftshift(x: Array, /, axes: Any = None) -> Array:
 
 
 @dispatch_cached
-def ifftshift(x: Array, /, axes: Any = None) -> Array:
+def ifftshift(x: Array, axes: Any = None) -> Array:
     """Return the inverse of `fftshift`."""
     x = as_array("ifftshift", x)
     dims = normalize_axes("ifftshift", axes, x.ndim)

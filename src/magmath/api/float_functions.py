@@ -108,7 +108,7 @@ def fmax(x1: Any, x2: Any, /) -> Array:
     Where they are equal, x1 has the gradient, as in PyTorch.
     """
     a, b = _pair("fmax", x1, x2)
-    if not a.dtype.is_floating:
+    if a.dtype.kind not in ("float", "complex"):
         return maximum(a, b)
     return where(logical_or(greater_equal(a, b), isnan(b)), a, b)
 
@@ -121,7 +121,7 @@ def fmin(x1: Any, x2: Any, /) -> Array:
     Where they are equal, x1 has the gradient, as in PyTorch.
     """
     a, b = _pair("fmin", x1, x2)
-    if not a.dtype.is_floating:
+    if a.dtype.kind not in ("float", "complex"):
         return minimum(a, b)
     return where(logical_or(less_equal(a, b), isnan(b)), a, b)
 
@@ -156,14 +156,14 @@ def heaviside(x1: Any, x2: Any, /) -> Array:
 
 
 @takes_out
-def isneginf(x: Any, /) -> Array:
+def isneginf(x: Any) -> Array:
     """Return True for -inf."""
     x = as_array("isneginf", x)
     return logical_and(isinf(x), less(x, 0))
 
 
 @takes_out
-def isposinf(x: Any, /) -> Array:
+def isposinf(x: Any) -> Array:
     """Return True for inf."""
     x = as_array("isposinf", x)
     return logical_and(isinf(x), less(0, x))
@@ -177,7 +177,7 @@ def logaddexp2(x1: Any, x2: Any, /) -> Array:
 
 
 @takes_out
-def sinc(x: Any, /) -> Array:
+def sinc(x: Any) -> Array:
     """sin(πx) / (πx), 1 at 0."""
     x = floating("sinc", x)
     turned = multiply(x, math.pi)
@@ -210,8 +210,9 @@ def ldexp(x1: Any, x2: Any, /) -> Array:
 
 
 def _scaled(x: Array, power: Array) -> Array:
-    """Return x · 2**power; in four steps, which overflow only if the result does."""
-    widest = finfo(x.dtype).bits * 64
+    """Return x · 2**power; in four steps, which overflow only if the result does. Their factors are
+    normal numbers, so that 0 and inf stay."""
+    widest = 4 * (math.frexp(finfo(x.dtype).max)[1] - 2)
     power = minimum(maximum(power, -widest), widest)
     quarter = floor_divide(power, 4)
     for part in (quarter, quarter, quarter, power - 3 * quarter):
@@ -243,7 +244,7 @@ def modf(x: Any, /) -> tuple[Array, Array]:
 
 @takes_selected
 def nan_to_num(
-    x: Any, /, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
+    x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
 ) -> Array:
     """Return x with numbers for nan and infinities: by default 0 and the largest and least number
     of the type. Without `copy`, x itself is changed."""
@@ -265,7 +266,7 @@ def nan_to_num(
     return where(isneginf(given), limits.min if neginf is None else neginf, result)
 
 
-def unwrap(p: Any, /, discont: Any = None, axis: int = -1, *, period: Any = 2 * math.pi) -> Array:
+def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * math.pi) -> Array:
     """Return angles along an axis, with multiples of the period added where neighbours are further
     apart than `discont` (half a period for None)."""
     p = as_array("unwrap", p)
@@ -319,7 +320,7 @@ def _chebyshev(x: Array, coefficients: tuple[float, ...]) -> Array:
     return 0.5 * (final - before)
 
 
-def i0(x: Any, /) -> Array:
+def i0(x: Any) -> Array:
     """Return the modified Bessel function of the first kind, of order 0."""
     x = floating("i0", x)
     size = where(x < 0, -x, x)  # the function is smooth at 0, abs is not

@@ -14,7 +14,7 @@ from magmath.api.data_types import astype
 from magmath.api.elementwise import clip, isfinite
 from magmath.api.indexing import take
 from magmath.api.manipulation import ravel, reshape
-from magmath.api.order_statistics import percentile, ptp
+from magmath.api.order_statistics import percentile
 from magmath.api.searching import searchsorted, where
 from magmath.api.statistics import any, diff, max, min, std, sum
 from magmath.arrays.array import Array, as_array, as_arrays, floating
@@ -186,14 +186,13 @@ def _range(name: str, x: Array, range: Any) -> tuple[Array, Array]:
 
 def _estimated(name: str, x: Array, rule: str, range: Any) -> int:
     """Return the number of bins by a rule, as NumPy's."""
+    low, high = _range(name, x, range)
     if range is not None:
-        x = x[(x >= range[0]) & (x <= range[1])]
+        x = x[(x >= low) & (x <= high)]
     n = x.size
     if not n:
         return 1
-    low, high = _range(name, x, range)
-    extent = float(high - low) if range is None else float(ptp(x)) or 1.0
-    spread = float(ptp(x))
+    extent, spread = float(high - low), float(max(x)) - float(min(x))
     widths: dict[str, Callable[[], float]] = {
         "sqrt": lambda: spread / math.sqrt(n),
         "sturges": lambda: spread / (math.log2(n) + 1),
@@ -203,14 +202,16 @@ def _estimated(name: str, x: Array, rule: str, range: Any) -> int:
         "doane": lambda: _doane(x, n, spread),
     }
     if rule == "auto":
-        fd, sturges = widths["fd"](), widths["sturges"]()
-        width = builtins.min(fd, sturges) if fd else sturges
+        wide = builtins.max(widths["fd"](), widths["sqrt"]() / 2)
+        width = builtins.min(wide, widths["sturges"]())
     elif rule in widths:
         width = widths[rule]()
     else:
         raise OptionError(
             f"{name}: bins is a number, edges, auto, {', '.join(widths)}; was {rule!r}"
         )
+    if x.dtype.is_integer:
+        width = width and builtins.max(width, 1.0)
     return math.ceil(extent / width) if width else 1
 
 

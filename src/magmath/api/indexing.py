@@ -19,7 +19,7 @@ from magmath.ops.manipulation import reshape
 
 
 def take(
-    x: Array, /, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise"
+    a: Array, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise"
 ) -> Array:
     """Return elements along one axis, at integer positions, which count from the end where
     negative. For None the positions are those of the flattened array.
@@ -27,13 +27,13 @@ def take(
     mode: the treatment of a position out of range: "raise" an error, "wrap" to the position modulo
     the extent, or "clip" to the first or last element; negative positions are then clipped too.
     """
-    x, positions = as_array("take", x), as_array("take", indices)
+    a, positions = as_array("take", a), as_array("take", indices)
     if axis is None:
-        x, axis = Array(reshape(x.node, (x.size,))), 0
-    dim = normalize_axis("take", axis, x.ndim)
-    where = within("take", positions, x.shape[dim], mode).node
-    check_indices(where, dim, x.shape[dim])
-    picked = Array(apply(TAKE, x.node, where, axes=(dim,), at=dim, line=user_line()))
+        a, axis = Array(reshape(a.node, (a.size,))), 0
+    dim = normalize_axis("take", axis, a.ndim)
+    where = within("take", positions, a.shape[dim], mode).node
+    check_indices(where, dim, a.shape[dim])
+    picked = Array(apply(TAKE, a.node, where, axes=(dim,), at=dim, line=user_line()))
     return stored("take", picked, out)
 
 
@@ -48,27 +48,27 @@ def within(operation: str, positions: Array, extent: int, mode: str) -> Array:
     raise OptionError(f'{operation}: mode is "raise", "wrap" or "clip", was given {mode!r}')
 
 
-def take_along_axis(x: Array, /, indices: Any, axis: int | None = -1) -> Array:
+def take_along_axis(arr: Array, indices: Any, axis: int | None = -1) -> Array:
     """Return elements along `axis`, each at the position that an array of indices gives for it.
 
-    x and indices have the same number of dimensions, and broadcast except along the axis.
+    `arr` and indices have the same number of dimensions, and broadcast except along the axis.
     """
-    x, positions = as_array("take_along_axis", x), as_array("take_along_axis", indices)
+    arr, positions = as_array("take_along_axis", arr), as_array("take_along_axis", indices)
     if axis is None:
-        x, axis = Array(reshape(x.node, (x.size,))), 0
-    if x.ndim != positions.ndim:
+        arr, axis = Array(reshape(arr.node, (arr.size,))), 0
+    if arr.ndim != positions.ndim:
         raise ShapeError(
-            f"take_along_axis: needs as many dimensions of x and indices, was given {x.shape} and "
-            f"{positions.shape}"
+            f"take_along_axis: needs as many dimensions of arr and indices, was given {arr.shape} "
+            f"and {positions.shape}"
             "; add dimensions with mm.expand_dims"
         )
-    dim = normalize_axis("take_along_axis", axis, x.ndim)
-    check_indices(positions.node, dim, x.shape[dim])
-    one = (*x.shape[:dim], 1, *x.shape[dim + 1 :])
+    dim = normalize_axis("take_along_axis", axis, arr.ndim)
+    check_indices(positions.node, dim, arr.shape[dim])
+    one = (*arr.shape[:dim], 1, *arr.shape[dim + 1 :])
     other = (*positions.shape[:dim], 1, *positions.shape[dim + 1 :])
     common = broadcast("take_along_axis", one, other)
     stretched = [
         broadcast_to(a, (*common[:dim], a.shape[dim], *common[dim + 1 :])).node
-        for a in (x, positions)
+        for a in (arr, positions)
     ]
     return Array(apply(TAKE_ALONG, *stretched, axis=dim, line=user_line()))

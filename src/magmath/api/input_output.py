@@ -129,9 +129,8 @@ def load(
 
 
 def save(
-    path: Path | IO[bytes],
-    array: Operand | Mapping[str, Operand],
-    /,
+    file: Path | IO[bytes],
+    arr: Operand | Mapping[str, Operand],
     *,
     allow_pickle: bool = False,
 ) -> None:
@@ -150,14 +149,14 @@ def save(
     folder does not exist or a worker on another host does not see it, OSError if the disk is full
     or the path is not writable.
     """
-    if hasattr(path, "write"):
-        return save_object(path, _as_arrays(array))
-    location = absolute("save", path)
-    if not (isinstance(array, Mapping) or os.path.splitext(location)[1]):
+    if hasattr(file, "write"):
+        return save_object(file, _as_arrays(arr))
+    location = absolute("save", file)
+    if not (isinstance(arr, Mapping) or os.path.splitext(location)[1]):
         location += ".npy"
     format = format_of("save", location)
-    if isinstance(array, Mapping):
-        arrays = _as_arrays(array)
+    if isinstance(arr, Mapping):
+        arrays = _as_arrays(arr)
         if not format.named:
             raise DataError(
                 f"save: {format.suffixes[0]} files hold one array without a name; save each to a "
@@ -170,7 +169,7 @@ def save(
                 f'; name each array, as in mm.save(path, {{"x": x}})'
             )
     else:
-        arrays = {"": as_array("save", array)}
+        arrays = {"": as_array("save", arr)}
         if not format.single:
             raise DataError(
                 f"save: {format.suffixes[0]} files hold arrays with names; give it one, as in "

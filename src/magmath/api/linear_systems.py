@@ -75,13 +75,13 @@ def _solution(x: Node, vector: bool) -> Array:
 
 
 @dispatch_cached
-def solve(x1: Array, x2: Array, /) -> Array:
-    """Return x with x1·x = x2, for a vector (n,) or columns (…, n, k), by LU with partial pivoting.
+def solve(a: Array, b: Array) -> Array:
+    """Return x with a·x = b, for a vector (n,) or columns (…, n, k), by LU with partial pivoting.
 
-    Raises LinAlgError if x1 is singular.
+    Raises LinAlgError if `a` is singular.
     """
-    a, b, vector = _system("solve", x1, x2)
-    return _solution(apply(solvers.SOLVE, a, b, transpose=False, line=user_line()), vector)
+    matrix, right, vector = _system("solve", a, b)
+    return _solution(apply(solvers.SOLVE, matrix, right, transpose=False, line=user_line()), vector)
 
 
 @dispatch_cached
@@ -112,56 +112,58 @@ def solve_triangular(
 
 
 @dispatch_cached
-def inv(x: Array, /) -> Array:
-    """Return the inverse. Raises LinAlgError if x is singular."""
-    return Array(apply(solvers.INV, floating("inv", x).node, line=user_line()))
+def inv(a: Array) -> Array:
+    """Return the inverse. Raises LinAlgError if `a` is singular."""
+    return Array(apply(solvers.INV, floating("inv", a).node, line=user_line()))
 
 
 @dispatch_cached
-def det(x: Array, /) -> Array:
+def det(a: Array) -> Array:
     """Return the determinant. Its gradient needs a matrix that is not singular."""
-    return Array(apply(solvers.DET, floating("det", x).node, line=user_line()))
+    return Array(apply(solvers.DET, floating("det", a).node, line=user_line()))
 
 
-def slogdet(x: Array, /) -> SlogdetResult:
+def slogdet(a: Array) -> SlogdetResult:
     """Return the sign of the determinant (of length 1 or 0) and the log of its absolute value."""
-    a = floating("slogdet", x).node
-    sign, log = solvers.slogdet_parts(apply(solvers.SLOGDET, a, line=user_line()))
+    x = floating("slogdet", a).node
+    sign, log = solvers.slogdet_parts(apply(solvers.SLOGDET, x, line=user_line()))
     return SlogdetResult(Array(sign), Array(log))
 
 
 @dispatch_cached
 def pinv(
-    x: Array, /, rcond: Any = None, hermitian: bool = False, *, rtol: float | Array | None = None
+    a: Array, rcond: Any = None, hermitian: bool = False, *, rtol: float | Array | None = None
 ) -> Array:
     """Return the Moore-Penrose inverse; singular values up to rtol times the largest count as zero.
 
     rtol: a number, or one for each matrix; max(m, n) · eps by default. NumPy also names it rcond.
     `hermitian` is not needed.
     """
-    a = floating("pinv", x).node
+    x = floating("pinv", a).node
     given = rcond if rtol is None else rtol
-    return Array(apply(least_squares.PINV, a, _tolerance("pinv", a, given), line=user_line()))
+    return Array(apply(least_squares.PINV, x, _tolerance("pinv", x, given), line=user_line()))
 
 
 def lstsq(
-    x1: Array, x2: Array, /, rcond: Any = None, *, rtol: float | Array | None = None
+    a: Array, b: Array, rcond: Any = None, *, rtol: float | Array | None = None
 ) -> LstsqResult:
-    """Return the least-squares solution x of x1·x = x2, the one of smallest norm; `rtol` as for
+    """Return the least-squares solution x of a·x = b, the one of smallest norm; `rtol` as for
     `pinv`.
 
     The sums of squared residuals are one number for each right-hand side; none if a matrix has at
     most as many rows as columns.
     """
-    a, b, vector = _system("lstsq", x1, x2)
-    tolerance = _tolerance("lstsq", a, rcond if rtol is None else rtol)
-    x = apply(least_squares.LSTSQ, a, b, tolerance, line=user_line())
-    distance = e.call("abs", e.subtract(product(a, x), b))
-    residuals = sum_(e.call("square", distance), (a.ndim - 2,))
-    s = apply(eigen.SVDVALS, a, line=user_line())
-    if a.ndim == 2 and a.shape[0] <= a.shape[1]:  # as in NumPy, also for one right-hand side
+    matrix, right, vector = _system("lstsq", a, b)
+    tolerance = _tolerance("lstsq", matrix, rcond if rtol is None else rtol)
+    x = apply(least_squares.LSTSQ, matrix, right, tolerance, line=user_line())
+    distance = e.call("abs", e.subtract(product(matrix, x), right))
+    residuals = sum_(e.call("square", distance), (matrix.ndim - 2,))
+    s = apply(eigen.SVDVALS, matrix, line=user_line())
+    if (
+        matrix.ndim == 2 and matrix.shape[0] <= matrix.shape[1]
+    ):  # as in NumPy, also for one right-hand side
         residuals = slice_along(residuals, 0, 0, 0)
-    elif vector and a.ndim > 2:
+    elif vector and matrix.ndim > 2:
         residuals = reshape(residuals, residuals.shape[:-1])
     return LstsqResult(_solution(x, vector), Array(residuals), Array(_rank(s, tolerance)), Array(s))
 
@@ -194,13 +196,13 @@ def _above(s: Node, limit: Node) -> Node:
 
 
 def matrix_rank(
-    x: Array, /, tol: Any = None, *, rtol: float | Array | None = None, hermitian: bool = False
+    A: Array, tol: Any = None, *, rtol: float | Array | None = None, hermitian: bool = False
 ) -> Array:
     """Return the number of singular values above rtol times the largest; `rtol` as for `pinv`.
 
     `tol`, of NumPy, is an absolute limit instead. `hermitian` is not needed.
     """
-    a = floating("matrix_rank", x).node
+    a = floating("matrix_rank", A).node
     if tol is not None and rtol is not None:
         raise OptionError(
             "matrix_rank: tol and rtol are both given; give the absolute or the relative one"
@@ -210,30 +212,30 @@ def matrix_rank(
     return Array(_rank(s, tolerance) if tol is None else _above(s, tolerance))
 
 
-def matrix_power(x: Array, n: int, /) -> Array:
-    """Return x to the power n; for negative n a power of the inverse."""
-    a = as_array("matrix_power", x).node
+def matrix_power(a: Array, n: int) -> Array:
+    """Return `a` to the power n; for negative n a power of the inverse."""
+    x = as_array("matrix_power", a).node
     if not hasattr(n, "__index__"):
         raise TypeError(
             f"matrix_power: the power is an integer, was given {n!r}"
             "; for a square root use mm.linalg.eigh"
         )
-    check_matrix("matrix_power", a, square=True)
+    check_matrix("matrix_power", x, square=True)
     if n < 0:
-        a, n = apply(solvers.INV, e.astype(a, floating_dtype(a.dtype)), line=user_line()), -n
+        x, n = apply(solvers.INV, e.astype(x, floating_dtype(x.dtype)), line=user_line()), -n
     result: Node | None = None
     while n:
         if n & 1:
-            result = a if result is None else product(result, a)
+            result = x if result is None else product(result, x)
         n >>= 1
         if n:
-            a = product(a, a)
-    n_rows = a.shape[-1]
-    one = identity_matrix(n_rows, n_rows, a)
-    return Array(broadcast_to(one, a.shape) if result is None else result)
+            x = product(x, x)
+    n_rows = x.shape[-1]
+    one = identity_matrix(n_rows, n_rows, x)
+    return Array(broadcast_to(one, x.shape) if result is None else result)
 
 
-def cond(x: Array, /, p: Any = None) -> Array:
+def cond(x: Array, p: Any = None) -> Array:
     """Return the condition number: the norm of a matrix times that of its inverse; for None and 2
     the ratio of the largest to the least singular value, for -2 its inverse."""
     a = floating("cond", x)
@@ -243,7 +245,7 @@ def cond(x: Array, /, p: Any = None) -> Array:
     return matrix_norm(a, ord=p) * matrix_norm(inv(a), ord=p)
 
 
-def tensorsolve(a: Array, b: Array, /, axes: Sequence[int] | None = None) -> Array:
+def tensorsolve(a: Array, b: Array, axes: Sequence[int] | None = None) -> Array:
     """Return the x with tensordot(a, x, x.ndim) = b; `axes` of a are moved to the end first."""
     x, right = as_array("tensorsolve", a), as_array("tensorsolve", b)
     if axes is not None:
@@ -261,7 +263,7 @@ def tensorsolve(a: Array, b: Array, /, axes: Sequence[int] | None = None) -> Arr
     return Array(reshape(found.node, shape))
 
 
-def tensorinv(a: Array, /, ind: int = 2) -> Array:
+def tensorinv(a: Array, ind: int = 2) -> Array:
     """Return the inverse of a tensor as a linear map of its last axes to its first `ind` ones."""
     x = as_array("tensorinv", a)
     rows_, columns_ = x.shape[:ind], x.shape[ind:]

@@ -95,42 +95,42 @@ def check_order(operation: str, order: str) -> str:
     return "F" if order == "F" else "C"
 
 
-def ravel(x: Array, /, order: str = "C") -> Array:
+def ravel(a: Array, order: str = "C") -> Array:
     """Return the elements as an array of one dimension; see `reshape` for the order.
 
-    It is a view where it is one in NumPy: if the elements of x follow one another in memory there.
+    It is a view where it is one in NumPy: if the elements follow one another in memory there.
     """
-    x = as_array("ravel", x)
+    a = as_array("ravel", a)
     if check_order("ravel", order) == "F":
-        x = x.T
-    return _reshaped(x, (x.size,), None if is_contiguous(x) else True)
+        a = a.T
+    return _reshaped(a, (a.size,), None if is_contiguous(a) else True)
 
 
-def transpose(x: Array, /, axes: Sequence[int] | None = None) -> Array:
-    """Return x with its axes in another order, reversed for None."""
-    return permute_dims(x, axes)
+def transpose(a: Array, axes: Sequence[int] | None = None) -> Array:
+    """Return `a` with its axes in another order, reversed for None."""
+    return permute_dims(a, axes)
 
 
-def swapaxes(x: Array, /, axis1: int, axis2: int) -> Array:
-    """Return x with two axes exchanged."""
-    x = as_array("swapaxes", x)
-    first, second = _positions("swapaxes", (axis1, axis2), x.ndim)
-    order = list(range(x.ndim))
+def swapaxes(a: Array, axis1: int, axis2: int) -> Array:
+    """Return `a` with two axes exchanged."""
+    a = as_array("swapaxes", a)
+    first, second = _positions("swapaxes", (axis1, axis2), a.ndim)
+    order = list(range(a.ndim))
     order[first], order[second] = second, first
-    return permute_dims(x, order)
+    return permute_dims(a, order)
 
 
-def rollaxis(x: Array, /, axis: int, start: int = 0) -> Array:
-    """Return x with an axis moved to just before position `start`."""
-    x = as_array("rollaxis", x)
-    dim = normalize_axis("rollaxis", axis, x.ndim)
-    before = start + x.ndim if start < 0 else start
-    if not 0 <= before <= x.ndim:
+def rollaxis(a: Array, axis: int, start: int = 0) -> Array:
+    """Return `a` with an axis moved to just before position `start`."""
+    a = as_array("rollaxis", a)
+    dim = normalize_axis("rollaxis", axis, a.ndim)
+    before = start + a.ndim if start < 0 else start
+    if not 0 <= before <= a.ndim:
         raise ShapeError(
-            f"rollaxis: start must be {-x.ndim} to {x.ndim}, was given {start}"
+            f"rollaxis: start must be {-a.ndim} to {a.ndim}, was given {start}"
             "; pass a start in this range"
         )
-    return moveaxis(x, dim, before - (before > dim))
+    return moveaxis(a, dim, before - (before > dim))
 
 
 def _positions(name: str, axes: int | Sequence[int], ndim: int) -> tuple[int, ...]:
@@ -139,61 +139,63 @@ def _positions(name: str, axes: int | Sequence[int], ndim: int) -> tuple[int, ..
     return tuple([normalize_axis(name, axis, ndim) for axis in given])
 
 
-def permute_dims(x: Array, /, axes: Sequence[int] | None = None) -> Array:
-    """Return x with its axes in another order, reversed for None."""
-    x = as_array("permute_dims", x)
-    axes = range(x.ndim)[::-1] if axes is None else axes
-    order = _positions("permute_dims", axes, x.ndim)
-    if sorted(order) != list(range(x.ndim)):
+def permute_dims(a: Array, axes: Sequence[int] | None = None) -> Array:
+    """Return `a` with its axes in another order, reversed for None."""
+    a = as_array("permute_dims", a)
+    axes = range(a.ndim)[::-1] if axes is None else axes
+    order = _positions("permute_dims", axes, a.ndim)
+    if sorted(order) != list(range(a.ndim)):
         raise ShapeError(
-            f"permute_dims: {tuple(axes)} is not an ordering of {x.ndim} axes; name each axis once"
+            f"permute_dims: {tuple(axes)} is not an ordering of {a.ndim} axes; name each axis once"
         )
-    return rearranged(x, Permuted(order))
+    return rearranged(a, Permuted(order))
 
 
-def moveaxis(x: Array, /, source: int | Sequence[int], destination: int | Sequence[int]) -> Array:
-    """Return x with the axes `source` moved to positions `destination`; the others stay in
+def moveaxis(a: Array, source: int | Sequence[int], destination: int | Sequence[int]) -> Array:
+    """Return `a` with the axes `source` moved to positions `destination`; the others stay in
     order."""
-    x = as_array("moveaxis", x)
-    dims = [_positions("moveaxis", axes, x.ndim) for axes in (source, destination)]
+    a = as_array("moveaxis", a)
+    dims = [_positions("moveaxis", axes, a.ndim) for axes in (source, destination)]
     if len(dims[0]) != len(dims[1]) or any(len(set(one)) != len(one) for one in dims):
         raise ShapeError(
             f"moveaxis: needs as many different sources as destinations, was given {source} and "
             f"{destination}"
             "; give one destination for each source"
         )
-    order = [d for d in range(x.ndim) if d not in dims[0]]
+    order = [d for d in range(a.ndim) if d not in dims[0]]
     for to, axis in sorted(zip(dims[1], dims[0], strict=True)):
         order.insert(to, axis)
-    return permute_dims(x, order)
+    return permute_dims(a, order)
 
 
-def expand_dims(x: Array, /, axis: int | tuple[int, ...] = 0) -> Array:
-    """Return x with new axes of extent 1 at these positions of the result."""
-    x = as_array("expand_dims", x)
-    ndim = x.ndim + (1 if isinstance(axis, int) else len(axis))
-    new, old = normalize_axes("expand_dims", axis, ndim), iter(x.shape)
-    return reshape(x, [1 if d in new else next(old) for d in range(ndim)])
+def expand_dims(a: Array, axis: int | tuple[int, ...] = 0) -> Array:
+    """Return `a` with new axes of extent 1 at these positions of the result."""
+    a = as_array("expand_dims", a)
+    ndim = a.ndim + (1 if isinstance(axis, int) else len(axis))
+    new, old = normalize_axes("expand_dims", axis, ndim), iter(a.shape)
+    return reshape(a, [1 if d in new else next(old) for d in range(ndim)])
 
 
 @keyword_hints
-def squeeze(x: Array, /, axis: int | tuple[int, ...] | None = None) -> Array:
-    """Return x without the given axes, whose extent must be 1; for None, without all such axes."""
-    x = as_array("squeeze", x)
+def squeeze(a: Array, axis: int | tuple[int, ...] | None = None) -> Array:
+    """Return `a` without the given axes, whose extent must be 1; for None without all such axes."""
+    a = as_array("squeeze", a)
     if axis is None:
-        axis = tuple(d for d, extent in enumerate(x.shape) if extent == 1)
-    axes = normalize_axes("squeeze", axis, x.ndim)
-    if [d for d in axes if x.shape[d] != 1]:
+        axis = tuple(d for d, extent in enumerate(a.shape) if extent == 1)
+    axes = normalize_axes("squeeze", axis, a.ndim)
+    if [d for d in axes if a.shape[d] != 1]:
         raise ShapeError(
-            f"squeeze: axes {axes} of shape {x.shape} are not all of extent 1; name such, or "
+            f"squeeze: axes {axes} of shape {a.shape} are not all of extent 1; name such, or "
             f"take one position of an axis with x[0]"
         )
-    return reshape(x, tuple(n for d, n in enumerate(x.shape) if d not in axes))
+    return reshape(a, tuple(n for d, n in enumerate(a.shape) if d not in axes))
 
 
-def broadcast_to(x: Array, /, shape: int | Sequence[int]) -> Array:
-    """Return x stretched to a larger shape: a view that is only read."""
-    return rearranged(as_array("broadcast_to", x), Stretched(normal_shape("broadcast_to", shape)))
+def broadcast_to(array: Array, shape: int | Sequence[int]) -> Array:
+    """Return an array stretched to a larger shape: a view that is only read."""
+    return rearranged(
+        as_array("broadcast_to", array), Stretched(normal_shape("broadcast_to", shape))
+    )
 
 
 def stretched(x: Array, shape: Sequence[int]) -> Array:
@@ -249,9 +251,7 @@ def concat(
 
 @dispatch_cached
 @keyword_hints
-def stack(
-    arrays: Sequence[Array], /, axis: int = 0, out: Any = None, *, dtype: Any = None
-) -> Array:
+def stack(arrays: Sequence[Array], axis: int = 0, out: Any = None, *, dtype: Any = None) -> Array:
     """Return arrays of one shape joined along a new axis."""
     given = [Array(node) for node in _nodes("stack", arrays, dtype)]
     shapes = {a.shape for a in given}
@@ -274,24 +274,24 @@ def unstack(x: Array, /, axis: int = 0) -> tuple[Array, ...]:
 
 
 @dispatch_cached
-def flip(x: Array, /, axis: int | tuple[int, ...] | None = None) -> Array:
-    """Return x with its elements in reverse order along one axis, several, or (for None) all."""
-    x = as_array("flip", x)
-    axes, turned = normalize_axes("flip", axis, x.ndim), slice(None, None, -1)
-    return x[tuple([turned if d in axes else slice(None) for d in range(x.ndim)])]
+def flip(m: Array, axis: int | tuple[int, ...] | None = None) -> Array:
+    """Return `m` with its elements in reverse order along one axis, several, or (for None) all."""
+    m = as_array("flip", m)
+    axes, turned = normalize_axes("flip", axis, m.ndim), slice(None, None, -1)
+    return m[tuple([turned if d in axes else slice(None) for d in range(m.ndim)])]
 
 
 @dispatch_cached
 def roll(
-    x: Array, /, shift: int | tuple[int, ...], axis: int | tuple[int, ...] | None = None
+    a: Array, shift: int | tuple[int, ...], axis: int | tuple[int, ...] | None = None
 ) -> Array:
-    """Return x with its elements moved by `shift` positions along an axis, cyclically.
+    """Return `a` with its elements moved by `shift` positions along an axis, cyclically.
 
     `shift` may be one number for all axes or one for each. With None the flat array is shifted.
     """
-    x = Array(as_array("roll", x).node)
+    a = Array(as_array("roll", a).node)
     if axis is None:
-        return reshape(roll(reshape(x, (-1,)), shift, axis=0), x.shape)
+        return reshape(roll(reshape(a, (-1,)), shift, axis=0), a.shape)
     axes = (axis,) if isinstance(axis, int) else axis
     alone = hasattr(shift, "__index__") and not getattr(shift, "ndim", 0)
     given: Any = (shift,) * len(axes) if alone else shift
@@ -302,24 +302,24 @@ def roll(
             "; give one shift for all axes, or one for each"
         )
     for one, by in zip(axes, shifts, strict=True):
-        d = normalize_axis("roll", one, x.ndim)
-        cut = -by % max(x.shape[d], 1)
+        d = normalize_axis("roll", one, a.ndim)
+        cut = -by % max(a.shape[d], 1)
         if cut:
-            front, back = slice_along(x.node, d, 0, cut), slice_along(x.node, d, cut, x.shape[d])
-            x = Array(apply(CONCAT, back, front, axis=d, line=user_line()))
-    return x
+            front, back = slice_along(a.node, d, 0, cut), slice_along(a.node, d, cut, a.shape[d])
+            a = Array(apply(CONCAT, back, front, axis=d, line=user_line()))
+    return a
 
 
 @dispatch_cached
-def tile(x: Array, /, reps: int | Sequence[int]) -> Array:
-    """Return x repeated as a whole, `reps` times along each axis; missing axes or counts are 1."""
+def tile(A: Array, reps: int | Sequence[int]) -> Array:
+    """Return `A` repeated as a whole, `reps` times along each axis; missing ones are 1."""
     given: Any = (reps,) if hasattr(reps, "__index__") else reps
-    x, repetitions = as_array("tile", x), _integers("tile: repetitions", given)
-    ndim = max(x.ndim, len(repetitions))
-    shape = (1,) * (ndim - x.ndim) + x.shape
+    A, repetitions = as_array("tile", A), _integers("tile: repetitions", given)
+    ndim = max(A.ndim, len(repetitions))
+    shape = (1,) * (ndim - A.ndim) + A.shape
     counts = _counts("tile", (1,) * (ndim - len(repetitions)) + tuple(repetitions))
     pairs = list(zip(counts, shape, strict=True))
-    parted = reshape(x, [n for extent in shape for n in (1, extent)])
+    parted = reshape(A, [n for extent in shape for n in (1, extent)])
     whole = stretched(parted, [n for pair in pairs for n in pair])
     return reshape(whole, [count * extent for count, extent in pairs])
 
@@ -345,27 +345,27 @@ def _counts(operation: str, counts: Sequence[int]) -> Sequence[int]:
 
 
 @dispatch_cached
-def repeat(x: Array, /, repeats: Any, axis: int | None = None) -> Array:
-    """Return x with each element repeated `repeats` times along an axis (of the flat array for
+def repeat(a: Array, repeats: Any, axis: int | None = None) -> Array:
+    """Return `a` with each element repeated `repeats` times along an axis (of the flat array for
     None).
 
     `repeats` is a number, or an array of one for each position of the axis, which is evaluated:
     their sum is the extent.
     """
-    x = as_array("repeat", x)
+    a = as_array("repeat", a)
     if isinstance(repeats, np.integer) or getattr(repeats, "is_weak", False):
         repeats = int(repeats)
     if not isinstance(repeats, int):
         repeats = as_array("repeat", repeats)
     if axis is None:
-        x, axis = reshape(x, (-1,)), 0
-    d = normalize_axis("repeat", axis, x.ndim)
-    front, extent, back = x.shape[:d], x.shape[d], x.shape[d + 1 :]
+        a, axis = reshape(a, (-1,)), 0
+    d = normalize_axis("repeat", axis, a.ndim)
+    front, extent, back = a.shape[:d], a.shape[d], a.shape[d + 1 :]
     if isinstance(repeats, int) or repeats.size == 1:
         (count,) = _counts(
             "repeat", [int(repeats if isinstance(repeats, int) else reshape(repeats, ()))]
         )
-        wide = stretched(reshape(x, (*front, extent, 1, *back)), (*front, extent, count, *back))
+        wide = stretched(reshape(a, (*front, extent, 1, *back)), (*front, extent, count, *back))
         return reshape(wide, (*front, extent * count, *back))
     if repeats.shape != (extent,) or not repeats.dtype.is_integer:
         raise ShapeError(
@@ -373,7 +373,7 @@ def repeat(x: Array, /, repeats: Any, axis: int | None = None) -> Array:
             f"{repeats.shape} of {repeats.dtype}"
             f"; pass one integer for all, or a list of {extent}"
         )
-    return Array(take(x.node, _repeated_positions(repeats), d))
+    return Array(take(a.node, _repeated_positions(repeats), d))
 
 
 def _repeated_positions(repeats: Array) -> Node:

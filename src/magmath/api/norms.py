@@ -127,7 +127,7 @@ def matrix_norm(
 
 @dispatch_cached
 def norm(
-    x: Any, /, ord: Any = None, axis: int | tuple[int, int] | None = None, keepdims: bool = False
+    x: Any, ord: Any = None, axis: int | tuple[int, int] | None = None, keepdims: bool = False
 ) -> Array:
     """Return a norm by NumPy's rules: of all elements by default, of vectors along one axis, of
     matrices in two axes; see `vector_norm` and `matrix_norm` for `ord`."""

@@ -74,24 +74,24 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
 
 
 @dispatch_cached
-def outer(x1: Any, /, b: Any, out: Any = None) -> Array:
-    """Return all products of an element of x1 and one of b, which are flattened: (m, n)."""
-    x, y = promoted_nodes("outer", x1, b)
+def outer(a: Any, b: Any, out: Any = None) -> Array:
+    """Return all products of an element of `a` and one of b, which are flattened: (m, n)."""
+    x, y = promoted_nodes("outer", a, b)
     x, y = reshape(x, (x.size,)), reshape(y, (y.size,))
     product = Array(contraction.contraction(x, "a", y, "b", "ab", user_line()))
     return stored("outer", product, out)
 
 
 @dispatch_cached
-def tensordot(x1: Any, /, b: Any, axes: int | Sequence[int | Sequence[int]] = 2) -> Array:
+def tensordot(a: Any, b: Any, axes: int | Sequence[int | Sequence[int]] = 2) -> Array:
     """Return the product summed over some dimensions of both operands; the result has the others of
-    x1, then those of b.
+    `a`, then those of b.
 
     `axes`: the dimensions to sum over, as two sequences that are paired in order, or their number:
-    the last dimensions of x1, in order, with the first ones of b. Raises ShapeError if they do not
+    the last dimensions of `a`, in order, with the first ones of b. Raises ShapeError if they do not
     fit.
     """
-    x, y = promoted_nodes("tensordot", x1, b)
+    x, y = promoted_nodes("tensordot", a, b)
     of_a, of_b = _paired_axes(axes, x, y)
     letters = iter(LETTERS)
     in_a = [next(letters) for _ in range(x.ndim)]

@@ -15,7 +15,7 @@ from magmath.api.random_draw import Draw, DrawState, Size, integers
 from magmath.api.searching import searchsorted
 from magmath.api.sorting import argsort
 from magmath.api.statistics import cumulative_sum
-from magmath.arrays.array import Array, as_array
+from magmath.arrays.array import Array, as_array, floating
 from magmath.arrays.output import stored
 from magmath.core.dtypes import int64
 from magmath.core.shapes import normalize_axis, size_of
@@ -122,7 +122,7 @@ def _objects(values: Any) -> np.ndarray[Any, Any] | None:
 
 def _probabilities(p: Any, extent: int) -> Array:
     """Return probabilities as an array. Those whose values are known here are checked."""
-    probabilities = asarray(p)
+    probabilities = floating("random.choice", p)
     if probabilities.shape != (extent,):
         raise ShapeError(
             f"random.choice: p needs one probability for each of {extent} entries, was given shape "

@@ -68,54 +68,49 @@ def _arg(name: str, x: Array, axis: int | None, keepdims: bool) -> Array:
 
 @dispatch_cached
 @keyword_hints
-def argmax(
-    x: Array, /, axis: int | None = None, out: Any = None, *, keepdims: bool = False
-) -> Array:
+def argmax(a: Array, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Array:
     """Return the position of the first largest element along `axis` (of the flat array for
     None)."""
-    return stored("argmax", _arg("argmax", x, axis, keepdims), out)
+    return stored("argmax", _arg("argmax", a, axis, keepdims), out)
 
 
 @dispatch_cached
 @keyword_hints
-def argmin(
-    x: Array, /, axis: int | None = None, out: Any = None, *, keepdims: bool = False
-) -> Array:
+def argmin(a: Array, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Array:
     """Return the position of the first smallest element along `axis` (of the flat array for
     None)."""
-    return stored("argmin", _arg("argmin", x, axis, keepdims), out)
+    return stored("argmin", _arg("argmin", a, axis, keepdims), out)
 
 
-def nonzero(x: Array, /) -> tuple[Array, ...]:
+def nonzero(a: Array) -> tuple[Array, ...]:
     """Return the indices of true or nonzero elements for each dimension, in C order.
 
     Their number depends on the values, which are computed. Raises ShapeError for 0-d arrays.
     """
-    x = as_array("nonzero", x)
-    if not x.ndim:
+    a = as_array("nonzero", a)
+    if not a.ndim:
         raise ShapeError(
             "nonzero: needs 1 or more dimensions, was given a 0-d array"
             "; reshape it with mm.reshape(x, (1,))"
         )
-    found = x if x.dtype.kind == "bool" else not_equal(x, 0)
-    counted = count_mask(found.node, x.node.layout)
+    found = a if a.dtype.kind == "bool" else not_equal(a, 0)
+    counted = count_mask(found.node, a.node.layout)
     return tuple(Array(node) for node in counted.positions())
 
 
 def searchsorted(
-    x1: Array,
-    /,
+    a: Array,
     v: Array | Number,
     side: Literal["left", "right"] = "left",
     sorter: Array | None = None,
 ) -> Array:
-    """Return the positions, of v's shape, at which the elements of v would be inserted in x1:
-    before equal elements ("left") or after them ("right"). x1 has 1 dimension and is sorted, or
+    """Return the positions, of v's shape, at which the elements of v would be inserted in `a`:
+    before equal elements ("left") or after them ("right"). `a` has 1 dimension and is sorted, or
     `sorter` has the positions that sort it.
     """
     if side not in ("left", "right"):
         raise OptionError(f"searchsorted: side is 'left' or 'right', was given {side!r}")
-    x, values = promoted_nodes("searchsorted", x1, v)
+    x, values = promoted_nodes("searchsorted", a, v)
     if sorter is not None:
         x = take(x, as_array("searchsorted", sorter).node, 0)
     return Array(apply(SEARCHSORTED, x, values, side=side, line=user_line()))

@@ -24,32 +24,30 @@ def _along(record: Operation, x: Array, axis: int | None, descending: bool) -> A
 
 @dispatch_cached
 def sort(
-    x: Array,
-    /,
+    a: Array,
     axis: int | None = -1,
     kind: str | None = None,
     *,
     descending: bool = False,
     stable: bool | None = True,
 ) -> Array:
-    """Return x sorted along an axis, or flattened and sorted for None; NaN comes last in either
+    """Return `a` sorted along an axis, or flattened and sorted for None; NaN comes last in either
     direction.
 
     Complex numbers are ordered by real part, then by imaginary part. Equal elements always keep
     their order, so `stable` has no effect, nor has `kind`, NumPy's choice of an algorithm.
     """
-    return _along(SORT, x, axis, descending)
+    return _along(SORT, a, axis, descending)
 
 
 @dispatch_cached
 def argsort(
-    x: Array,
-    /,
+    a: Array,
     axis: int | None = -1,
     kind: str | None = None,
     *,
     descending: bool = False,
     stable: bool | None = True,
 ) -> Array:
-    """Return the positions that sort x along an axis; see `sort`."""
-    return _along(ARGSORT, x, axis, descending)
+    """Return the positions that sort `a` along an axis; see `sort`."""
+    return _along(ARGSORT, a, axis, descending)

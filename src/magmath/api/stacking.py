@@ -64,29 +64,29 @@ def _list(name: str, arrays: Any) -> list[Any]:
 
 
 @dispatch_cached
-def vstack(arrays: Any, *, dtype: Any = None) -> Array:
+def vstack(tup: Any, *, dtype: Any = None) -> Array:
     """Return arrays joined along the first axis; those of one dimension are rows."""
-    return concat([atleast_2d(x) for x in _list("vstack", arrays)], 0, dtype=dtype)
+    return concat([atleast_2d(x) for x in _list("vstack", tup)], 0, dtype=dtype)
 
 
 @dispatch_cached
-def hstack(arrays: Any, *, dtype: Any = None) -> Array:
+def hstack(tup: Any, *, dtype: Any = None) -> Array:
     """Return arrays joined along the second axis, or along the first axis if they have one
     dimension."""
-    given = [atleast_1d(x) for x in _list("hstack", arrays)]
+    given = [atleast_1d(x) for x in _list("hstack", tup)]
     return concat(given, 0 if given and given[0].ndim == 1 else 1, dtype=dtype)
 
 
 @dispatch_cached
-def dstack(arrays: Any) -> Array:
+def dstack(tup: Any) -> Array:
     """Return arrays joined along the third axis."""
-    return concat([atleast_3d(x) for x in _list("dstack", arrays)], 2)
+    return concat([atleast_3d(x) for x in _list("dstack", tup)], 2)
 
 
 @dispatch_cached
-def column_stack(arrays: Any) -> Array:
+def column_stack(tup: Any) -> Array:
     """Return arrays joined as columns of a matrix."""
-    given = _list("column_stack", arrays)
+    given = _list("column_stack", tup)
     return concat([x if x.ndim > 1 else reshape(x, (x.size, 1)) for x in given], 1)
 
 

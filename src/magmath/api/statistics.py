@@ -76,15 +76,15 @@ def _reduction(
         x = astype(x, dtype)
     if where is not None and where is not True:
         x = _selected(name, x, where, initial)
-    if name in _EXTREMA and x.dtype.kind == "complex" and initial is None:
-        return stored(name, Array(complex_extremum(name, x.node, axis, keepdims)), out)
     axes = reduced_axes(name, axis, x.ndim)
-    record = reductions.BY_NAME[reductions.reduction_of(name, x.dtype)]
     if name in _EXTREMA:
         if initial is None:
             check_extremum(name, x.shape, axes)
         else:
             x, axes = _with_initial(name, x, axes, initial)
+        if x.dtype.kind == "complex":
+            return stored(name, Array(complex_extremum(name, x.node, axes, keepdims)), out)
+    record = reductions.BY_NAME[reductions.reduction_of(name, x.dtype)]
     node = apply(record, x.node, axis=axes, keepdims=keepdims, line=user_line())
     if dtype is not None:
         node = e.astype(node, as_dtype(dtype))
@@ -118,6 +118,7 @@ def _with_initial(
     name: str, x: Array, axes: tuple[int, ...], initial: Any
 ) -> tuple[Array, tuple[int, ...]]:
     """Return x and an initial value that takes part in an extremum, also that of no elements."""
+    initial = bool(initial) if x.dtype is bool_ else initial
     if size_of(x.shape[d] for d in axes) == 0:
         shape = tuple(1 if d in axes else n for d, n in enumerate(x.shape))
         return full(shape, initial, dtype=x.dtype), axes
@@ -128,8 +129,7 @@ def _with_initial(
 @keyword_hints
 @reduces_selected
 def sum(
-    x: Array,
-    /,
+    a: Array,
     axis: Axis = None,
     dtype: Any = None,
     out: Any = None,
@@ -138,15 +138,14 @@ def sum(
     where: Any = None,
 ) -> Array:
     """Return the sum over `axis` (all axes for None); small integers accumulate in 64 bits."""
-    return _reduction("sum", x, axis, keepdims, dtype, out, initial, where)
+    return _reduction("sum", a, axis, keepdims, dtype, out, initial, where)
 
 
 @dispatch_cached
 @keyword_hints
 @reduces_selected
 def prod(
-    x: Array,
-    /,
+    a: Array,
     axis: Axis = None,
     dtype: Any = None,
     out: Any = None,
@@ -155,18 +154,17 @@ def prod(
     where: Any = None,
 ) -> Array:
     """Return the product over `axis`; small integers and truth values accumulate in 64 bits."""
-    x = as_array("prod", x)
-    if dtype is None and x.dtype is bool_:
+    a = as_array("prod", a)
+    if dtype is None and a.dtype is bool_:
         dtype = int64
-    return _reduction("prod", x, axis, keepdims, dtype, out, initial, where)
+    return _reduction("prod", a, axis, keepdims, dtype, out, initial, where)
 
 
 @dispatch_cached
 @keyword_hints
 @reduces_selected
 def max(
-    x: Array,
-    /,
+    a: Array,
     axis: Axis = None,
     out: Any = None,
     keepdims: bool = False,
@@ -174,15 +172,14 @@ def max(
     where: Any = None,
 ) -> Array:
     """Return the largest element along `axis`; true is larger than false."""
-    return _reduction("max", x, axis, keepdims, None, out, initial, where)
+    return _reduction("max", a, axis, keepdims, None, out, initial, where)
 
 
 @dispatch_cached
 @keyword_hints
 @reduces_selected
 def min(
-    x: Array,
-    /,
+    a: Array,
     axis: Axis = None,
     out: Any = None,
     keepdims: bool = False,
@@ -190,7 +187,7 @@ def min(
     where: Any = None,
 ) -> Array:
     """Return the smallest element along `axis`; false is smaller than true."""
-    return _reduction("min", x, axis, keepdims, None, out, initial, where)
+    return _reduction("min", a, axis, keepdims, None, out, initial, where)
 
 
 def _truth(name: str, x: Array) -> Array:
@@ -202,20 +199,20 @@ def _truth(name: str, x: Array) -> Array:
 @keyword_hints
 @reduces_selected
 def any(
-    x: Array, /, axis: Axis = None, out: Any = None, keepdims: bool = False, *, where: Any = None
+    a: Array, axis: Axis = None, out: Any = None, keepdims: bool = False, *, where: Any = None
 ) -> Array:
     """Return True where an element along `axis` is true or not zero."""
-    return _reduction("any", _truth("any", x), axis, keepdims, None, out, None, where)
+    return _reduction("any", _truth("any", a), axis, keepdims, None, out, None, where)
 
 
 @dispatch_cached
 @keyword_hints
 @reduces_selected
 def all(
-    x: Array, /, axis: Axis = None, out: Any = None, keepdims: bool = False, *, where: Any = None
+    a: Array, axis: Axis = None, out: Any = None, keepdims: bool = False, *, where: Any = None
 ) -> Array:
     """Return True where every element along `axis` is true or not zero."""
-    return _reduction("all", _truth("all", x), axis, keepdims, None, out, None, where)
+    return _reduction("all", _truth("all", a), axis, keepdims, None, out, None, where)
 
 
 def _count(name: str, x: Array, axis: Axis) -> int:
@@ -226,8 +223,7 @@ def _count(name: str, x: Array, axis: Axis) -> int:
 @keyword_hints
 @reduces_selected
 def mean(
-    x: Array,
-    /,
+    a: Array,
     axis: Axis = None,
     dtype: Any = None,
     out: Any = None,
@@ -240,15 +236,15 @@ def mean(
     Integers accumulate in float64; the mean of 32-bit and 64-bit integers is float64, that of
     smaller ones and bool has the default floating point type.
     """
-    x = as_array("mean", x)
-    element = floating_dtype(x.dtype) if dtype is None else as_dtype(dtype)
-    count = _count("mean", x, axis)
+    a = as_array("mean", a)
+    element = floating_dtype(a.dtype) if dtype is None else as_dtype(dtype)
+    count = _count("mean", a, axis)
     if not count:
         warn_empty("mean: no elements, the result is nan")
     if where is not None and where is not True:
-        result = _mean_where(_wide(x), where, axis, keepdims)
+        result = _mean_where(_wide(a), where, axis, keepdims)
     else:
-        wide = _wide(x if dtype is None else astype(x, element))
+        wide = _wide(a if dtype is None else astype(a, element))
         result = _mean(wide, count, axis, keepdims)
     return stored("mean", _as(element, result), out)
 
@@ -297,8 +293,7 @@ def _as(dtype: DType, x: Array) -> Array:
 @keyword_hints
 @reduces_selected
 def var(
-    x: Array,
-    /,
+    a: Array,
     axis: Axis = None,
     dtype: Any = None,
     out: Any = None,
@@ -316,15 +311,14 @@ def var(
     `mean` is the mean with the reduced axes kept, if it is known. Integers as for `mean`.
     """
     less = ddof if correction is None else correction
-    return stored("var", _variance("var", x, axis, dtype, less, keepdims, where, mean), out)
+    return stored("var", _variance("var", a, axis, dtype, less, keepdims, where, mean), out)
 
 
 @dispatch_cached
 @keyword_hints
 @reduces_selected
 def std(
-    x: Array,
-    /,
+    a: Array,
     axis: Axis = None,
     dtype: Any = None,
     out: Any = None,
@@ -337,7 +331,7 @@ def std(
 ) -> Array:
     """Return the standard deviation over `axis`: the root of `var`."""
     less = ddof if correction is None else correction
-    return stored("std", _variance("std", x, axis, dtype, less, keepdims, where, mean), out)
+    return stored("std", _variance("std", a, axis, dtype, less, keepdims, where, mean), out)
 
 
 def _variance(
@@ -414,15 +408,15 @@ def cumulative_prod(
 
 @dispatch_cached
 @keyword_hints
-def cumsum(x: Array, /, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
+def cumsum(a: Array, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
     """Return running sums along `axis`, or of the flattened array for None."""
-    return cumulative_sum(*_flat_or_along("cumsum", x, axis), dtype, out)
+    return cumulative_sum(*_flat_or_along("cumsum", a, axis), dtype, out)
 
 
 @dispatch_cached
-def cumprod(x: Array, /, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
+def cumprod(a: Array, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
     """Return running products along `axis`, or of the flattened array for None."""
-    return cumulative_prod(*_flat_or_along("cumprod", x, axis), dtype, out)
+    return cumulative_prod(*_flat_or_along("cumprod", a, axis), dtype, out)
 
 
 def _flat_or_along(name: str, x: Array, axis: int | None) -> tuple[Array, int]:
@@ -451,9 +445,9 @@ def _cumulative(
 
 @dispatch_cached
 @keyword_hints
-def count_nonzero(x: Array, /, axis: Axis = None, *, keepdims: bool = False) -> Array:
+def count_nonzero(a: Array, axis: Axis = None, *, keepdims: bool = False) -> Array:
     """Return the number of elements along `axis` that are true or not zero, as int64."""
-    truth = _truth("count_nonzero", x)
+    truth = _truth("count_nonzero", a)
     axes = reduced_axes("count_nonzero", axis, truth.ndim)
     return sum(truth, axis=axes, keepdims=keepdims)
 
@@ -461,23 +455,22 @@ def count_nonzero(x: Array, /, axis: Axis = None, *, keepdims: bool = False) -> 
 @dispatch_cached
 @keyword_hints
 def diff(
-    x: Array,
-    /,
+    a: Array,
     n: int = 1,
     axis: int = -1,
     prepend: Any = None,
     append: Any = None,
 ) -> Array:
     """Return the n-th differences of neighbours along `axis`, after joining `prepend` and `append`
-    to x."""
-    x = as_array("diff", x)
-    d = normalize_axis("diff", axis, x.ndim)
-    line = (*x.shape[:d], 1, *x.shape[d + 1 :])
-    wide = x.dtype is not uint64  # numbers have 64 bits, as in NumPy
+    to `a`."""
+    a = as_array("diff", a)
+    d = normalize_axis("diff", axis, a.ndim)
+    line = (*a.shape[:d], 1, *a.shape[d + 1 :])
+    wide = a.dtype is not uint64  # numbers have 64 bits, as in NumPy
     ends = [asarray(end) if wide and isinstance(end, int) else end for end in (prepend, append)]
-    given = as_arrays("diff", *[part for part in (ends[0], x, ends[1]) if part is not None])
+    given = as_arrays("diff", *[part for part in (ends[0], a, ends[1]) if part is not None])
     parts = [part if part.ndim else Array(broadcast_to(part.node, line)) for part in given]
-    node = concat(parts, axis=d).node if len(parts) > 1 else x.node
+    node = concat(parts, axis=d).node if len(parts) > 1 else a.node
     difference = "not_equal" if node.dtype.kind == "bool" else "subtract"
     for _ in range(require_integer("diff: n", n, 0)):
         last = node.shape[d] - 1 if node.shape[d] else 0

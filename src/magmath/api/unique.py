@@ -143,7 +143,7 @@ def _order(flat: Node) -> Node:
     return order
 
 
-def unique_all(x: Array, /) -> UniqueAll:
+def unique_all(x: Array) -> UniqueAll:
     """Return the different elements of x in order, the position of the first occurrence of each in
     x (flattened), the number of the one that each element of x equals (of x's shape), and the
     counts."""
@@ -151,36 +151,35 @@ def unique_all(x: Array, /) -> UniqueAll:
     return UniqueAll(groups.values(), groups.indices(), groups.inverse(), groups.counts())
 
 
-def unique_counts(x: Array, /) -> UniqueCounts:
+def unique_counts(x: Array) -> UniqueCounts:
     """Return the different elements of x in order, and their counts."""
     groups = EqualGroups("unique_counts", x)
     return UniqueCounts(groups.values(), groups.counts())
 
 
-def unique_inverse(x: Array, /) -> UniqueInverse:
+def unique_inverse(x: Array) -> UniqueInverse:
     """Return the different elements of x in order, and the number of the one that each element of x
     equals."""
     groups = EqualGroups("unique_inverse", x)
     return UniqueInverse(groups.values(), groups.inverse())
 
 
-def unique_values(x: Array, /) -> Array:
+def unique_values(x: Array) -> Array:
     """Return the different elements of x in order."""
     return EqualGroups("unique_values", x).values()
 
 
 def isin(
-    x1: Array | Number,
-    /,
+    element: Array | Number,
     test_elements: Array | Number,
     assume_unique: bool = False,
     invert: bool = False,
 ) -> Array:
-    """Return whether each element of x1 is in the others, or with `invert` is not, in x1's shape.
+    """Return whether each element is in the others, or with `invert` is not, in the first shape.
 
     One of the operands may be a number. NaN is never a member.
     """
-    x, others = promoted_nodes("isin", x1, test_elements)
+    x, others = promoted_nodes("isin", element, test_elements)
     if not others.size:
         return Array(full(x.shape, constant(invert, bool_)))
     test = reshape(others, (others.size,))

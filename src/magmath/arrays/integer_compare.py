@@ -1,8 +1,10 @@
-"""Comparisons of integer arrays with Python numbers outside the range of the array's type.
+"""Comparisons of integer arrays with Python numbers outside the range of the array's type, and of
+uint64 with signed integers.
 
 Such a comparison has a defined result: -1 is less than any unsigned integer. A single number is
 replaced by the largest or smallest value of the type, and the array is clipped so that it does not
-reach that value. Lists of numbers are compared in a wider integer type.
+reach that value. Lists of numbers are compared in a wider integer type. Numbers that no type of
+uint64 holds, which are negative, become 0, and the elements that they are compared with at least 1.
 """
 
 from __future__ import annotations
@@ -17,6 +19,9 @@ from magmath.graph import Node
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
 
+ALIGNED = frozenset(("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"))
+"""The operations that compare operands element by element."""
+
 
 def comparable_operands(
     operation: str, dtype: DType, given: list[Any], kinds: Sequence[DType | type]
@@ -28,13 +33,17 @@ def comparable_operands(
             other than arrays with their own type
     """
     weak = [isinstance(kind, type) for kind in kinds]
+    signed = [isinstance(kind, DType) and kind.kind == "int" for kind in kinds]
+    if dtype is uint64 and sum(signed) == 1:
+        at = signed.index(True)
+        operands = _with_unknown(given[1 - at], e.astype(given[at], int64))
+        return dtype, [*operands] if at else [*reversed(operands)]
     if sum(weak) != 1:
         return dtype, given
     at = weak.index(True)
     number, array = given[at], given[1 - at]
     if isinstance(number, NumberList):
-        aligned = operation not in ("isin", "searchsorted")
-        dtype, array, number = _with_list(dtype, array, number, aligned)
+        dtype, array, number = _with_list(dtype, array, number, operation in ALIGNED)
     elif is_number(number):
         array, number = _with_number(dtype, array, number)
     elif dtype is uint64:

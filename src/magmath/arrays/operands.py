@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from magmath.arrays import complex_compare
 from magmath.arrays.conversion import as_node, leaf_of_values
-from magmath.arrays.integer_compare import comparable_operands
+from magmath.arrays.integer_compare import ALIGNED, comparable_operands
 from magmath.arrays.lazy_array import LazyArray
 from magmath.arrays.number_list import NumberList, holds, is_number, number_list
 from magmath.core.dtypes import (
@@ -35,9 +36,7 @@ from magmath.ops.torch_gaps import negative_power
 
 OPERANDS = (LazyArray, bool, int, float, complex, np.ndarray, np.generic, list, tuple)
 _NUMBER_CLASSES = frozenset(PYTHON_NUMBERS)
-_COMPARING = frozenset(
-    ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "isin", "searchsorted")
-)  # the operations that only compare operands
+_COMPARING = ALIGNED | {"isin", "searchsorted"}  # the operations that only compare operands
 
 
 _BOOL_OPERATIONS = {"add": "logical_or", "multiply": "logical_and"}
@@ -50,9 +49,14 @@ _BOOL_AS_INT8 = frozenset(
 
 def combined(operation: str, inputs: tuple[Node, ...], line: Line) -> Node:
     """Return the node of an element-wise operation on operands of one type. For bool, `add` is
-    `logical_or` and `multiply` is `logical_and`."""
-    if inputs[0].dtype is bool_:
+    `logical_or` and `multiply` is `logical_and`; complex numbers are compared part by part."""
+    dtype = inputs[0].dtype
+    if dtype is bool_:
         operation = _BOOL_OPERATIONS.get(operation, operation)
+    elif dtype.kind == "complex" and operation in complex_compare.ORDERED:
+        return complex_compare.compared(
+            lambda name, *x: applied(e.OPERATIONS[name], x, line), operation, *inputs
+        )
     return applied(e.OPERATIONS[operation], inputs, line)
 
 
@@ -200,7 +204,8 @@ def written_operand(dtype: DType, value: Any) -> Node:
 
 @lru_cache(maxsize=4096)
 def _operand_type(default: DType, operation: str, *kinds: DType | type) -> DType:
-    """Return the common type of operands of these kinds.
+    """Return the common type of operands of these kinds; uint64 for the comparison of uint64 with
+    signed integers (`comparable_operands`).
 
     It depends on the default floating point type, which is an argument only for the cache key.
     """
@@ -211,6 +216,8 @@ def _operand_type(default: DType, operation: str, *kinds: DType | type) -> DType
     try:
         dtype = common_dtype(*kinds)
     except DTypeError as error:
+        if operation in ALIGNED and all(kind.is_integer for kind in arrays):
+            return uint64
         raise DTypeError(f"{operation}: {error}") from None
     if operation in e.FLOATING and not dtype.is_floating and dtype.kind != "complex":
         return floating_dtype(dtype)  # integer operands

@@ -41,7 +41,7 @@ def update_at(
     if not any(listed):  # no element occurs twice
         x[indices] = function(x[indices], *values)
         return
-    if all(listed) and name in SCATTERED:
+    if all(listed) and len(items) <= x.ndim and name in SCATTERED:
         x._updated(_added(name, x.node, items, *values))
         return
     flat = Array(reshape(x.node, (x.size,)))

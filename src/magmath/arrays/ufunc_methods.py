@@ -206,7 +206,8 @@ class _Methods:
         """Return the combined elements along axes."""
         name = self._name
         axes = normalize_axes(name, axis, x.ndim)
-        if name in REDUCTIONS:
+        is_extremum_of_complex = x.dtype.kind == "complex" and name in ("maximum", "minimum")
+        if name in REDUCTIONS and not is_extremum_of_complex:
             return Array(reduced(reduction_of(REDUCTIONS[name], x.dtype), x, axes, keepdims))
         if name not in ASSOCIATIVE:
             axes = self._one_axis(axis, x)
@@ -214,6 +215,8 @@ class _Methods:
         for d in axes:
             if not x.shape[d]:
                 return Array(full(shape, self._identity("reduce", x)))
+            if x.shape[d] == 1 and name in IDENTITIES:
+                x = self._combine(self._identity("reduce", x), x)  # |x| for gcd and hypot
             x = self._halved(x, d) if name in ASSOCIATIVE else self._stepwise(x, d)[-1]
         return Array(reshape(x, shape))
 

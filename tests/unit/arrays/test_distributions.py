@@ -377,6 +377,12 @@ def test_each_entry_is_as_likely_to_be_among_a_few() -> None:
     assert (np.diff(drawn) > 0).mean() == pytest.approx(0.5, abs=0.06)  # in random order
 
 
+@pytest.mark.parametrize("replace", [True, False])
+def test_choice_by_whole_probabilities(replace: bool) -> None:
+    assert mm.random.default_rng(1).choice([5, 6, 7], 1, replace, p=[0, 1, 0]).tolist() == [6]
+    assert mm.random.default_rng(1).choice(2, 1, replace, p=[True, False]).tolist() == [0]
+
+
 def test_choice_by_probabilities() -> None:
     source, p = mm.random.Generator(1), np.asarray([0.1, 0.0, 0.6, 0.3])
     for given in (p, p.tolist(), mm.asarray(p)):

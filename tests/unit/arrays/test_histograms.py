@@ -41,3 +41,21 @@ def test_counts_are_those_of_numpy(
         own = np.histogram(values.astype(found.numpy().dtype), found.numpy())[0]
         np.testing.assert_array_equal(counts.numpy(), own)
         assert int(mm.sum(counts)) == ((values >= first) & (values <= last)).sum()
+
+
+@given(
+    seed=st.integers(0, 1000),
+    size=st.sampled_from([1, 2, 5, 16, 200]),
+    rule=st.sampled_from(["auto", "fd", "doane", "scott", "rice", "sturges", "sqrt"]),
+    limits=st.sampled_from([None, (-1.0, 1.0), (0, 30), (2, 2), (-100, 0.5)]),
+    dtype=st.sampled_from(["float64", "float32", "int32", "int8"]),
+    spread=st.sampled_from([0.0, 0.5, 3.0, 40.0]),
+)
+def test_rules_for_the_number_of_bins_are_those_of_numpy(
+    seed: int, size: int, rule: str, limits: tuple[float, float] | None, dtype: str, spread: float
+) -> None:
+    values = (np.random.default_rng(seed).standard_normal(size) * spread).clip(-128, 127)
+    x = values.astype(dtype)
+    edges = np.histogram_bin_edges(x, rule, limits)
+    found = mm.histogram_bin_edges(mm.asarray(x), rule, limits).numpy()
+    np.testing.assert_allclose(found, edges, rtol=1e-5, atol=1e-5)
