@@ -163,18 +163,16 @@ def repeated_operator(operation: str, x: Any, y: Any, frames: int) -> Node | Non
     numbers: tuple[Any, ...]
     leaves: tuple[Node, ...]
     if second in _REAL:
-        a = x._node
-        if a is not x._leaf:
+        if not isinstance(x, LazyArray) or (a := x._node) is not x._leaf:
             return None
         key: tuple[Any, ...] = operation, a.shape, a.dtype.name, second
         leaves, numbers = (a,), (y,)
     elif first in _REAL:
-        b = y._node
-        if b is not y._leaf:
+        if not isinstance(y, LazyArray) or (b := y._node) is not y._leaf:
             return None
         key = operation, first, b.shape, b.dtype.name
         leaves, numbers = (b,), (x,)
-    elif second is first:
+    elif second is first and isinstance(x, LazyArray):
         a, b = x._node, y._node
         if a is not x._leaf or b is not y._leaf:
             return None

@@ -309,7 +309,7 @@ class _Reading:
 
     def run(self, arrays: _Arrays, numbers: Sequence[Any]) -> _Arrays:
         """Return the copy."""
-        return (np.array(self._strided(arrays[0])),)
+        return (np.array(self._strided(arrays[0]), order="C"),)
 
 
 @final
@@ -326,7 +326,7 @@ class _Picking:
         items = self._items.copy()
         for place, values in zip(self._places, arrays[1:]):  # noqa: B905  they are as many
             items[place] = values
-        return (np.array(arrays[0][tuple(items)]),)
+        return (np.array(arrays[0][tuple(items)], order="C"),)
 
 
 @final
