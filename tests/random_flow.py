@@ -101,6 +101,11 @@ def _predicated(draw: np.random.Generator, depth: int, loops: bool) -> Function:
     return function
 
 
+def _with_own_gradient(xp: Any, f: Any) -> Any:
+    """Return the function with its derived gradient as one of its own."""
+    return mm.custom_gradient(lambda x, w: mm.vjp(f, x, w)) if xp is mm else f
+
+
 def _loop(draw: np.random.Generator, depth: int, loops: bool) -> Function:
     f, kind, steps = random_function(draw, depth - 1), draw.integers(4), draw.integers(1, 4)
     reverse = bool(draw.random() < 0.5)
@@ -112,6 +117,8 @@ def _loop(draw: np.random.Generator, depth: int, loops: bool) -> Function:
             rows = xp.stack([x, x * w, w])
             last, ys = xp.scan(lambda c, r: (f(xp, c, r) / 2, c * r), w, rows, reverse=reverse)
             return last + xp.sum(ys, axis=0) / 3
+        if (kind == 2 or not loops) and reverse:
+            return _with_own_gradient(xp, lambda x, w: f(xp, x, w))(x, w)
         if kind == 2 or not loops:
             return xp.remat(lambda y: f(xp, y, w))(x)
         grown = xp.while_loop(

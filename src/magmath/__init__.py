@@ -25,6 +25,7 @@ _NAMES = {
     "magmath.engine.session": "init pool shutdown",
     "magmath.transform.loops": "fori_loop scan",
     "magmath.transform.control_flow": "cond while_loop",
+    "magmath.transform.custom_gradient": "custom_gradient",
     "magmath.transform.remat": "remat",
     "magmath.transform.compiled": "compile",
     "magmath.transform.grad": "grad value_and_grad",
@@ -259,6 +260,7 @@ if TYPE_CHECKING:
         where as where,
     )  # fmt: skip
     from magmath.transform.control_flow import cond as cond, while_loop as while_loop
+    from magmath.transform.custom_gradient import custom_gradient as custom_gradient
     from magmath.transform.loops import fori_loop as fori_loop, scan as scan
     from magmath.transform.remat import remat as remat
     from magmath.engine.session import init as init, pool as pool, shutdown as shutdown

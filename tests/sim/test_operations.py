@@ -45,6 +45,8 @@ def test_every_operation_has_a_row() -> None:
         "branch",
         "branch_result",
         "checkpoint",
+        "custom_call",
+        "custom_result",
         "gradient",
         "independent",
         "summands",

@@ -24,7 +24,7 @@ NAMES = """
     Array.layout Array.redistribute Array.replicate Array.explain Array.__array__
     Layout.replicated Layout.split Layout.cyclic Layout.grid Layout.block_cyclic Layout.on
     Layout.blocks
-    asarray variable constant evaluate grad value_and_grad hessian jacobian jvp vjp vmap remat compile
+    asarray variable constant evaluate grad value_and_grad hessian jacobian jvp vjp vmap remat compile custom_gradient
     fori_loop scan cond while_loop
     zeros ones empty full zeros_like ones_like full_like empty_like arange linspace eye tril triu
     meshgrid from_dlpack can_cast finfo iinfo isdtype __array_namespace_info__

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar, final
 
+from magmath.autodiff.custom_calls import call_cotangents, check_call, varies
 from magmath.autodiff.gradient_memo import cached_gradients
 from magmath.autodiff.scan_gradients import scan_cotangents, without_short_loops
 from magmath.core.paused_gc import paused_gc
@@ -25,18 +26,15 @@ from magmath.graph.record_chains import nodes_before
 from magmath.graph.recorded_operands import ProvenanceRecord, RecordedOperand
 from magmath.ops.counted_loops import SCAN, is_scan_result
 from magmath.ops.creation import full
+from magmath.ops.custom_gradients import CUSTOM_CALL, CUSTOM_RESULT
 from magmath.ops.elementwise import conj, where
 from magmath.ops.gradient_results import INDEPENDENT
 from magmath.ops.leaves import constant
-from magmath.ops.predication import BRANCH, BRANCH_RESULT, branch, branch_result
+from magmath.ops.predication import BRANCH_RESULT, branch, branch_result
 from magmath.ops.recomputation import CHECKPOINT, recompute
 from magmath.ops.sums import sum_to
-from magmath.ops.while_loops import WHILE
 
 CotangentKey = TypeVar("CotangentKey", Node, int)
-
-_OF_SEVERAL_VALUES = (SCAN, WHILE, BRANCH)
-"""Operations whose nodes stand for several values of any types."""
 
 
 @paused_gc()
@@ -132,7 +130,8 @@ def _derivatives(
     wanted = [node for node in order if graph.source_of(node) is not None]
     ends = [node for node in order if node in graph.lost]
     cotangents = {graph.output: constant(1, output.dtype)}
-    _propagate(order, cotangents, [*wanted, *ends], (), _Recomputation(graph.closed))
+    reached = [*wanted, *ends]
+    _propagate(order, cotangents, reached, (), _Recomputation(graph.closed, reached))
     for node in ends:
         if node in cotangents:
             raise _not_differentiable(node)
@@ -157,20 +156,28 @@ def _propagate(
     Propagation stops at the `ends`.
     """
     useful = _depending_on(order, sources, recomputation.closed)
-    branches = _Branches(order, useful, ends, recomputation.closed)
-    loops: dict[Node, dict[int, Node]] = {}  # the cotangents of their results
+    branches = _Branches(order, useful, ends, recomputation)
+    # The cotangents of the results of loops and of functions with gradients of their own.
+    results: dict[Node, dict[int, Node]] = {}
     for node in reversed(order):
         cotangent = cotangents.get(node)
         if node in branches.results:
             for source, derivative in branches.cotangents(node, cotangent):
                 _add(cotangents, source, sum_to(derivative, source.shape))
             continue
-        if node.operation is SCAN and node in loops:
-            parts = scan_cotangents(node, loops.pop(node), useful, _propagated_step)
+        if node.operation is SCAN and node in results:
+            parts = scan_cotangents(node, results.pop(node), useful, _propagated_step)
+        elif node.operation is CUSTOM_CALL and node in results:
+            parts = call_cotangents(node, results.pop(node))
         elif cotangent is None or node not in useful or node.is_leaf or node in ends:
             continue
         elif is_scan_result(node):
-            _add(loops.setdefault(node.inputs[0], {}), node.attributes["index"], cotangent)
+            _add(results.setdefault(node.inputs[0], {}), node.attributes["index"], cotangent)
+            continue
+        elif node.operation is CUSTOM_RESULT:
+            value, call = node.inputs
+            check_call(call, value, recomputation.sources, recomputation.closed)
+            _add(results.setdefault(call, {}), node.attributes["index"], cotangent)
             continue
         elif node.operation is CHECKPOINT:
             parts = recomputation.cotangents(node, cotangent)
@@ -185,7 +192,7 @@ def _propagated_step(
     order: Sequence[Node], cotangents: dict[Node, Node], sources: Sequence[Node]
 ) -> None:
     """Accumulate the cotangents of the nodes of one step of a loop."""
-    _propagate(order, cotangents, sources, (), _Recomputation(set()))
+    _propagate(order, cotangents, sources, (), _Recomputation(set(), sources))
 
 
 @final
@@ -202,9 +209,9 @@ class _Branches:
         order: Sequence[Node],
         useful: Collection[Node],
         ends: Collection[Node],
-        closed: set[Node],
+        outer: _Recomputation,
     ) -> None:
-        self._useful, self._closed = useful, closed
+        self._useful, self._outer = useful, outer
         self.results = {x: x.inputs[1] for x in order if _is_result(x) and x not in ends}
         """The results of branches, and their branches."""
         self._first: dict[Node, Node] = {}
@@ -226,7 +233,8 @@ class _Branches:
         given = list(cotangents.values())
         order = topological_until(cotangents, inputs)
         # Its own recomputation: values of others come after cotangents that it does not read.
-        _propagate(order, cotangents, sources, set(inputs), _Recomputation(self._closed))
+        own = _Recomputation(self._outer.closed, self._outer.sources)
+        _propagate(order, cotangents, sources, set(inputs), own)
         backwards = branch(predicate, [*inputs, *given])
         return [
             (
@@ -250,11 +258,11 @@ class _Recomputation:
     stored.
 
     The results of one function share the recomputed values. `closed` are nodes that count as
-    constants.
+    constants, `sources` those with respect to which the whole is differentiated.
     """
 
-    def __init__(self, closed: set[Node]) -> None:
-        self.closed = closed
+    def __init__(self, closed: set[Node], sources: Iterable[Node]) -> None:
+        self.closed, self.sources = closed, set(sources)
         self._again: dict[tuple[Node, ...], dict[Node, Node]] = {}
 
     def cotangents(self, node: Node, cotangent: Node) -> Gradients:
@@ -453,21 +461,11 @@ def _depending_on(
     order: Sequence[Node], sources: Sequence[Node], closed: Collection[Node]
 ) -> set[Node]:
     """Return the nodes through which cotangents pass from the last nodes to the sources."""
-    useful = {source for source in sources if _has_derivatives(source)}
+    useful = {source for source in sources if varies(source)}
     for node in order:
-        if (
-            node not in closed
-            and any(source in useful for source in node.inputs)
-            and _has_derivatives(node)
-        ):
+        if node not in closed and any(source in useful for source in node.inputs) and varies(node):
             useful.add(node)
     return useful
-
-
-def _has_derivatives(node: Node) -> bool:
-    """Return False for integers and truth values, which are constant between their steps."""
-    kind = node.dtype.kind
-    return kind == "float" or kind == "complex" or node.operation in _OF_SEVERAL_VALUES
 
 
 def _gradient_of(cotangent: Node | None, source: Node) -> Node:

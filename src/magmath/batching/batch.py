@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import final
 
+from magmath.batching.custom_call import batched_call
 from magmath.batching.loop import batched_loop
 from magmath.batching.masked_examples import values_of_needed_examples
 from magmath.batching.operand import BatchOperand, BatchOperands
@@ -16,6 +17,7 @@ from magmath.batching.rules import DRAWN, drawn, of_batch
 from magmath.graph import Node
 from magmath.graph.graph import topological_until
 from magmath.ops.counted_loops import SCAN, unrolled
+from magmath.ops.custom_gradients import CUSTOM_CALL
 from magmath.ops.loop_results import LOOP_RESULT
 from magmath.ops.predication import BRANCH, BRANCH_RESULT, branch, branch_result
 from magmath.ops.reductions import reduce
@@ -80,6 +82,8 @@ class _Batch:
         if node.operation is LOOP_RESULT:
             index: int = node.attributes["index"]
             return self._loops[node.inputs[0]][index]
+        if node.operation is CUSTOM_CALL and any(x.varies for x in operands):
+            return batched_call(node, operands, _results, self._streams, self._size)
         if node.name == "recompute":
             self._streams.update([node] if node.inputs[0] in self._streams else [])
             varies = operands[0].varies

@@ -54,8 +54,10 @@ def _batched_body(body: LoopBody, captured: BatchOperands, batched: Batched, siz
     own = len(body.states) - body.streams
     active = _placeholder((size,), bool_, body.states[0].layout)
     needed = BatchOperand(active, True, size)
-    states = [_operand(x, i < own, size) for i, x in enumerate(body.states)]
-    read = [_operand(x, of.varies, size) for x, of in zip(body.captured, captured, strict=True)]
+    states = [placeholder_of(x, i < own, size) for i, x in enumerate(body.states)]
+    read = [
+        placeholder_of(x, of.varies, size) for x, of in zip(body.captured, captured, strict=True)
+    ]
     leaves = (*body.states, *body.captured)
     given = dict(zip(leaves, values_of_needed_examples([*states, *read], needed), strict=True))
     outputs = [*body.following, body.goes_on, *body.drawn]
@@ -76,7 +78,7 @@ def _batched_body(body: LoopBody, captured: BatchOperands, batched: Batched, siz
     )
 
 
-def _operand(leaf: Node, varies: bool, size: int) -> BatchOperand:
+def placeholder_of(leaf: Node, varies: bool, size: int) -> BatchOperand:
     """Return a placeholder for a state or captured array of one example, or of all."""
     shape = (size, *leaf.shape) if varies else leaf.shape
     return BatchOperand(_placeholder(shape, leaf.dtype, leaf.layout), varies, size)

@@ -400,6 +400,7 @@ RULES: dict[str, BatchingRule] = {
     "correlation_kernel": _correlated,
     "redistribute": _without_redistribution,
     "checkpoint": _marked,
+    "custom_result": _marked,
     "recompute": _marked,
     "gradient": _marked,
     "independent": _marked,

@@ -98,10 +98,7 @@ NAMESPACE: Final[Mapping[str, str]] = {
     "distributed": "mm.init(workers=n)",
     "utils": "mm.data.Loader for batches, mm.remat for checkpointing",
     "DataLoader": "mm.data.Loader",
-    "custom_vjp": "mm.stop_gradient: y + mm.stop_gradient(f(x) - y) has the value f(x) and the "
-    "gradient of y",
-    "custom_gradient": "mm.stop_gradient: y + mm.stop_gradient(f(x) - y) has the value f(x) and "
-    "the gradient of y",
+    "custom_vjp": "mm.custom_gradient, for a function that returns its value and its pullback",
     "Module": "mm.nn.Module",
     "functional": "mm.nn.functional",
     # NumPy before version 2

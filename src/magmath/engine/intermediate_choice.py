@@ -8,6 +8,7 @@ from typing import Final
 from magmath.engine.live_references import has_array
 from magmath.graph import Node
 from magmath.ops.counted_loops import SCAN
+from magmath.ops.custom_gradients import CUSTOM_CALL
 from magmath.passes.candidates import is_contraction
 
 MAX_PARTS: Final = 4
@@ -25,7 +26,7 @@ def worthwhile_intermediates(order: Sequence[Node], held: Iterable[Node]) -> lis
     they are larger than every evaluated array of the expression, for example by broadcasting, or if
     many of them have no array, and are only parts of other pending expressions.
     """
-    found = [x for x in held if not (x.is_leaf_or_constant or x.operation is SCAN)]
+    found = [x for x in held if not (x.is_leaf_or_constant or x.operation in (SCAN, CUSTOM_CALL))]
     if not found:
         return found
     max_elements = max([node.size for node in order if node.value is not None], default=0)

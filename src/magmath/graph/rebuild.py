@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from magmath.graph.dependence import DependenceQuery, IsSource, depends_on
-from magmath.graph.graph import topological
+from magmath.graph.graph import topological_until
 from magmath.graph.operation import Node
 from magmath.graph.provenance import Provenance, Replace, provenance_of
 from magmath.graph.recorded_operands import ProvenanceRecord, RecordedOperand
@@ -89,12 +89,16 @@ def rebuilt(roots: Sequence[Node], given: Mapping[Node, Node]) -> list[Node]:
     Nodes that do not depend on these do not change.
     """
     new: dict[Node, Node] = dict(given)
-    for node in topological(roots, cut=True):
+    for node in topological_until(roots, given, _inputs_of_unknown):
         if node not in new:
             inputs = tuple([new.get(source, source) for source in node.inputs])
             known = node.value is not None or inputs == node.inputs
             new[node] = node if known else node.replace(inputs)
     return [new[node] for node in roots]
+
+
+def _inputs_of_unknown(node: Node) -> Sequence[Node]:
+    return node.inputs if node.value is None else ()
 
 
 def _mapped(node: Node, expressions: dict[Node, Node], new: dict[Node, Node]) -> Node:

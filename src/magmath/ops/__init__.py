@@ -10,6 +10,7 @@ from magmath.ops import (
     block_reduction,
     concatenation,
     creation,
+    custom_gradients,
     elementwise,
     gradient_results,
     joint_sums,
@@ -82,6 +83,7 @@ OPERATIONS: dict[str, Operation] = {
     **redistribute.OPERATIONS,
     **recomputation.OPERATIONS,
     **predication.OPERATIONS,
+    **custom_gradients.OPERATIONS,
     **gradient_results.OPERATIONS,
     **summands.OPERATIONS,
 }

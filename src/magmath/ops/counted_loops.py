@@ -18,6 +18,7 @@ from magmath.graph import Node, Shape, apply, make_node, topological
 from magmath.graph.operation import NO_ATTRIBUTES, Line
 from magmath.graph.rebuild import rebuilt
 from magmath.ops.concatenation import CONCAT
+from magmath.ops.custom_gradients import CUSTOM_CALL, CUSTOM_RESULT
 from magmath.ops.gradient_results import INDEPENDENT
 from magmath.ops.leaves import INPUT, constant
 from magmath.ops.loop_results import LOOP_RESULT, loop_operation, results_of
@@ -27,6 +28,8 @@ from magmath.ops.slicing import slice_along
 
 MAX_UNROLLED: Final = 1000
 """The number of operations of the longest loop that is unrolled."""
+_PLAIN_MARKS: Final = (CHECKPOINT, INDEPENDENT, CUSTOM_CALL, CUSTOM_RESULT)
+"""Marks whose gradients do not depend on the surrounding expression."""
 
 
 @final
@@ -61,7 +64,7 @@ class ScanBody:
         """True if the step contains no branches, loops and gradients, whose own gradients depend on
         the surrounding expression."""
         marks = [x.operation for x in topological(self.outputs, cut=True) if x.operation.is_mark]
-        return all(operation in (CHECKPOINT, INDEPENDENT) for operation in marks)
+        return all(operation in _PLAIN_MARKS for operation in marks)
 
     @property
     def operations(self) -> int:

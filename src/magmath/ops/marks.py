@@ -3,10 +3,11 @@ value of their first operand."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from magmath.graph import Node, Operation
+from magmath.graph.graph import topological_until
 from magmath.graph.operation import Infer, Vjp
 
 
@@ -44,3 +45,19 @@ def mark(
         is_mark=True,
         is_gradient=gradient,
     )
+
+
+def without_marks(roots: Sequence[Node]) -> list[Node]:
+    """Return expressions with values in place of the marks."""
+
+    def is_marked(node: Node) -> bool:
+        return node.operation.lower_to is first_operand
+
+    def inputs_of(node: Node) -> Sequence[Node]:
+        return node.inputs[:1] if is_marked(node) else node.inputs
+
+    new: dict[Node, Node] = {}
+    for node in topological_until(roots, (), inputs_of):
+        inputs = tuple([new[x] for x in inputs_of(node)])
+        new[node] = inputs[0] if is_marked(node) else node.with_inputs(inputs)
+    return [new[node] for node in roots]

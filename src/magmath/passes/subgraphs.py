@@ -6,13 +6,14 @@ Branches of `mm.cond` and functions of `mm.remat` are not divided: gradients tre
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
 from magmath.graph import Node, topological
 from magmath.graph.graph import topological_until
 from magmath.ops.counted_loops import SCAN, ScanBody
+from magmath.ops.custom_gradients import CUSTOM_CALL
 from magmath.ops.loop_results import LOOP_RESULT
 from magmath.ops.predication import BRANCH, BRANCH_RESULT
 from magmath.ops.recomputation import CHECKPOINT
@@ -89,10 +90,20 @@ def without_versions(roots: Sequence[Node], given: Mapping[Node, Node]) -> list[
     return [new[node] for node in roots]
 
 
-def frontier(outputs: Sequence[Node], starts: Collection[Node]) -> list[Node]:
-    """Return what expressions read that does not depend on the nodes `starts`."""
-    varying, whole = set(starts), _interior(outputs)
-    for node in topological(outputs, cut=True):
+def frontier(
+    outputs: Sequence[Node], starts: Collection[Node], made: Container[Node] | None = None
+) -> list[Node]:
+    """Return what expressions read that does not depend on the nodes `starts`.
+
+    `made`, if given, contains all nodes that depend on these.
+    """
+
+    def inputs_of(node: Node) -> Sequence[Node]:
+        return node.inputs if node.value is None and (made is None or node in made) else ()
+
+    order = topological_until(outputs, starts, inputs_of)
+    varying, whole = set(starts), _interior(order)
+    for node in order:
         if node.value is None and not varying.isdisjoint(node.inputs):
             varying.add(node)
     found = dict[Node, None]()
@@ -122,7 +133,7 @@ class _Division:
     def __init__(self, outputs: Sequence[Node], outside: Collection[Node]) -> None:
         self._outputs, self._order = outputs, topological(outputs, cut=True)
         self._loops = [node for node in self._order if _is_loop(node)]
-        self._whole, self._outside = _interior(outputs), outside
+        self._whole, self._outside = _interior(self._order), outside
         self._after: dict[Node, int] = {}
         number = {loop: i for i, loop in enumerate(self._loops, 1)}
         for node in self._order:
@@ -173,11 +184,11 @@ class _Division:
         return [x for x in self._order if x.operation is LOOP_RESULT and x.inputs[0] is loop]
 
 
-def _interior(roots: Sequence[Node]) -> set[Node]:
+def _interior(order: Sequence[Node]) -> set[Node]:
     """Return the nodes of branches and of functions that are recomputed, and the marks."""
     found = set[Node]()
-    for node in topological(roots, cut=True):
-        if node.operation is BRANCH:
+    for node in order:
+        if node.operation in (BRANCH, CUSTOM_CALL):
             found.add(node)
         elif node.operation is BRANCH_RESULT:
             value, branch = node.inputs

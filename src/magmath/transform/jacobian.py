@@ -9,6 +9,7 @@ Names and semantics of `vjp` and `jvp` are JAX's.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,11 @@ from magmath.arrays.tree import flatten, unflatten
 from magmath.autodiff import gradients
 from magmath.engine.retained_expressions import keeping_expressions
 from magmath.errors import DTypeError, ShapeError
+from magmath.graph import Node
+from magmath.graph.rebuild import rebuilt
 from magmath.transform.function_argument import named, require_function
 from magmath.transform.grad import Argnums, argument, grad
+from magmath.transform.traced_function import placeholder
 from magmath.transform.vmap import vmap
 
 
@@ -47,6 +51,15 @@ def vjp(function: Callable[..., Any], *args: Any) -> tuple[Any, Callable[[Any], 
         del arrays
         results, nesting = _results("vjp", function, outputs)
 
+    given = [placeholder(y.shape, y.dtype) for y in results]
+
+    @cache
+    def products() -> list[Node]:
+        """Return the products with the placeholders of cotangents, which are constants, also if
+        the cotangents depend on the arguments."""
+        total = _inner(results, [Array(x) for x in given])
+        return gradients(total.node, nodes, check_independence=False)
+
     def pullback(cotangents: Any) -> tuple[Any, ...]:
         weights, own = flatten(cotangents)
         if own != nesting or any(
@@ -57,8 +70,8 @@ def vjp(function: Callable[..., Any], *args: Any) -> tuple[Any, Callable[[Any], 
                 f"shapes {_shapes(results)}, was given {_shapes(weights)}; pass an array for each "
                 f"output"
             )
-        total = _inner(results, weights)
-        derivatives = gradients(total.node, nodes, check_independence=False)
+        values = [as_array("vjp", w).astype(y.dtype).node for w, y in zip(weights, results)]  # noqa: B905
+        derivatives = rebuilt(products(), dict(zip(given, values, strict=True)))
         found: tuple[Any, ...] = unflatten(tree, [Array(node) for node in derivatives])
         return found
 

@@ -112,6 +112,30 @@ def test_products_with_the_transposed_jacobian(function: Function, is_evaluated:
     _check(outputs, known)
 
 
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_cotangents_that_depend_on_the_arguments_are_constants(is_compiled: bool) -> None:
+    """As in a linear solver: each cotangent is a product of the one before."""
+
+    def repeated(vjp: Any, function: Any, x: Any) -> Any:
+        outputs, pullback = vjp(function, x)
+        cotangent = outputs * x
+        for _ in range(3):
+            (cotangent,) = pullback(cotangent + x)
+        return cotangent
+
+    def ours(x: Any) -> Any:
+        return repeated(mm.vjp, lambda x: mm.sin(x) * mm.sum(x), x)
+
+    def theirs(x: Any) -> Any:
+        return repeated(torch.func.vjp, lambda x: torch.sin(x) * torch.sum(x), x)
+
+    (x,) = _tensors(X)
+    step = mm.compile if is_compiled else lambda f: f
+    _check(step(ours)(mm.asarray(X)), theirs(x))
+    slope = mm.grad(lambda x: mm.sum(ours(x) ** 2))
+    _check(step(slope)(mm.asarray(X)), torch.func.grad(lambda x: torch.sum(theirs(x) ** 2))(x))
+
+
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_products_with_the_jacobian(function: Function) -> None:
     tangents = np.cos(X), np.sin(W)

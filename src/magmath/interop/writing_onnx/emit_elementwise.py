@@ -190,6 +190,7 @@ ELEMENTWISE: dict[str, Emitter] = {
     "tanh": same_as("Tanh"),
     "where": _chosen,
     "stop_gradient": same_as("Identity"),
+    "argument": same_as("Identity"),
     "clamp_max": same_as("Min"),
     "clamp_min": same_as("Max"),
     "remainder": _remainder,

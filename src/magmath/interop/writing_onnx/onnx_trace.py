@@ -20,6 +20,7 @@ from magmath.engine.tracing import Trace
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node, Shape, topological
 from magmath.ops.leaves import input_leaf
+from magmath.ops.marks import without_marks
 
 Extent = tuple[int, ...]
 """An extent, or another integer, in each of the traces."""
@@ -262,4 +263,4 @@ def _traced(
                 f"to_onnx: the module must return arrays, was given {type(x).__name__} among its "
                 f"outputs; leave it out, or return mm.asarray(x)"
             )
-    return _Call([x.node for x in given], [x.node for x in outputs], nested, trace)
+    return _Call([x.node for x in given], without_marks([x.node for x in outputs]), nested, trace)

@@ -1,0 +1,33 @@
+"""Calls of functions with gradients of their own, for a batch: the gradient rule becomes one of the
+whole batch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from magmath.batching.loop import Batched, placeholder_of
+from magmath.batching.operand import BatchOperand, BatchOperands
+from magmath.graph import Node
+from magmath.ops.custom_gradients import GradientRule, custom_call, parts_of_call
+
+
+def batched_call(
+    call: Node, operands: BatchOperands, batched: Batched, streams: Collection[Node], size: int
+) -> BatchOperand:
+    """Return a call for a batch of `size` examples.
+
+    The cotangents of all examples differ, and so do those of the arguments; autodiff adds those of
+    an argument that the examples share.
+    """
+    rule: GradientRule = call.attributes["rule"]
+    new = dict(zip(call.inputs, operands, strict=True))
+    arguments, read, values = [[new[x] for x in part] for part in parts_of_call(call)]
+    given = [placeholder_of(x, True, size) for x in rule.given]
+    own = [placeholder_of(x, y.varies, size) for x, y in zip(rule.read, read, strict=True)]
+    leaves = dict(zip((*rule.given, *rule.read), (*given, *own), strict=True))
+    computed = [x.stacked for x in batched(rule.computed, leaves, streams, size)]
+    whole = rule.with_computed(computed, [x.node for x in given], [x.node for x in own])
+    result = custom_call(
+        [x.node for x in arguments], whole, [x.node for x in read], [x.stacked for x in values]
+    )
+    return BatchOperand(result, True, size)
