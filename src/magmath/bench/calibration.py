@@ -171,15 +171,15 @@ def _chain_seconds(length: int) -> _Chain:
         return x
 
     rows = mm.zeros(_MOVED[0], dtype=mm.float32, layout=mm.Layout.split(0))
-    barriers, calls = 0, float("inf")
+    barriers, best = 0, [float("inf")]
     for _ in range(_MOVES):
         with mm.profile() as profile:
             mm.evaluate(chain(rows), wait=True)
         steps = profile.instructions
         barriers = sum(step.operation == "barrier" for step in steps)
-        own = [min(step.by_worker) for step in steps if step.operation != "barrier"]
-        calls = min(calls, sum(own))
-    return _Chain(_best(lambda: mm.evaluate(chain(rows), wait=True)), barriers, calls)
+        calls = [min(step.by_worker) for step in steps if step.operation != "barrier"]
+        best = list(map(min, best, calls)) if len(best) == len(calls) else calls
+    return _Chain(_best(lambda: mm.evaluate(chain(rows), wait=True)), barriers, sum(best))
 
 
 def _best(work: Callable[[], object]) -> float:
