@@ -260,6 +260,19 @@ def test_options_of_layers() -> None:
         assert repr(Hybrid({"0": "model"})) == "Hybrid(layers={'0': 'model'})"
 
 
+@pytest.mark.parametrize("pattern", ["0", "0.*", "0.0.0", "*.0"])
+def test_a_pattern_names_layers_or_a_module_that_contains_them(pattern: str) -> None:
+    with current("shared", 2):
+        inner = nn.Sequential(nn.Sequential(nn.Dense(8)), nn.Tanh())
+        layers = [inner, nn.Dense(5)]
+        net = nn.NeuralNetwork(layers, optimizer="momentum", seed=1)
+        net.fit(X, Y, epochs=0, strategy={pattern: "model"})
+        assert net.parameters["1.weight"].layout.is_replicated
+        divided = [v for name, v in net.parameters.items() if name.startswith("0.")]
+        assert len(divided) == 2
+        assert not any(v.layout.is_replicated for v in divided)
+
+
 def test_mistakes() -> None:
     with current("messages", 4):
         with pytest.raises(
@@ -278,6 +291,8 @@ def test_mistakes() -> None:
             )
         with pytest.raises(MagmathError, match="layer '0' has 3 units for 4 workers"):
             trained({"0": "model"}, make=lambda: [nn.Dense(3), nn.Dense(5)])
+        with pytest.raises(MagmathError, match="layer '1' has 3 inputs for 4 workers"):
+            trained({"1": "rows"}, make=lambda: [nn.Dense(3), nn.Dense(5)])
         with pytest.raises(MagmathError, match=r"mm.parallel.ModelParallel\(…\), with parentheses"):
             trained(ModelParallel)
     with pytest.raises(

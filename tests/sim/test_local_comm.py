@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import resource
+import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
+import numpy as np
 import pytest
 import torch
 
 import comm_bodies
 from comm_bodies import Body
 from magmath.comm import Communicator, LocalGroup, LocalHosts
+from magmath.comm.barrier import SpinBarrier
+from magmath.comm.barrier_memory import LINE, flags_length, prepare_flags
 from magmath.errors import ShapeError, WorkerLost
 
 SIZES = (1, 2, 3, 7)
@@ -116,6 +123,27 @@ def test_message_of_another_size_is_refused() -> None:
             comm.abort()
 
     run(LocalGroup(2), body)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts switches of Linux")
+@pytest.mark.parametrize("cores", [1, 3])
+def test_waiting_ranks_sleep_and_do_not_yield(cores: int) -> None:
+    """Two ranks on one processor wait for a third: a rank that yields is switched each time."""
+    memory = np.zeros(flags_length(3) + LINE, np.uint64)
+    flags = memory[-memory.ctypes.data % (LINE * 8) // 8 :]
+    prepare_flags(flags, 3, cores)
+    one = {min(os.sched_getaffinity(0))}
+
+    def body(rank: int) -> None:
+        os.sched_setaffinity(0, one)  # of this thread
+        barrier = SpinBarrier(flags, rank, 3)
+        if rank == 2:
+            time.sleep(0.2)
+        before = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
+        barrier.wait()
+        assert resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw - before < 15
+
+    on_ranks(3, body)
 
 
 def test_a_group_has_ranks() -> None:

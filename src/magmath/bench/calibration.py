@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, final
 
 import numpy as np
 import torch
@@ -37,6 +37,7 @@ _ROUND_SECONDS: Final = 0.1
 _CROWDED_EXTENT: Final = 256
 _MOVES: Final = 8  # rounds of each move
 _MOVED: Final = ((64, 64), (2048, 2048))  # shapes: latency counts, and bandwidth counts
+_CHAINS: Final = (4, 36)  # moves of a program whose barriers are measured
 
 Report = Callable[[str], None]
 """Receives the name of each constant before it is measured."""
@@ -135,11 +136,50 @@ def _contention() -> float:
 
 
 def _crowded_barrier(machine: Machine) -> float:
-    """Return the least seconds of a barrier of two workers for each processor."""
+    """Return the least seconds of a barrier of two workers for each processor.
+
+    Waits for workers that compute on the same processor depend on what the system lets run, so it
+    is the time that barriers add to a program: between two lengths of a chain of moves, less the
+    time of the calls, which take turns on the processors.
+    """
     with warnings.catch_warnings():  # more workers than processors, as intended
         warnings.simplefilter("ignore", RuntimeWarning)
         with mm.init(workers=2 * _processors(), device="cpu", threads=1):
-            return _move_seconds(_MOVED[0]).get("barrier", machine.crowded_barrier)
+            short, long = (_chain_seconds(length) for length in _CHAINS)
+    barriers = long.barriers - short.barriers
+    added = long.seconds - short.seconds - 2 * (long.calls - short.calls)
+    return max(added / barriers, machine.shared.barrier) if barriers else machine.crowded_barrier
+
+
+@final
+class _Chain(NamedTuple):
+    """The seconds of a chain of moves, the number of its barriers, and the seconds of its calls on
+    one worker."""
+
+    seconds: float
+    barriers: int
+    calls: float
+
+
+def _chain_seconds(length: int) -> _Chain:
+    """Measure a compiled chain of moves of a small array, on the current pool."""
+
+    @mm.compile
+    def chain(x: Any) -> Any:
+        for axis in range(1, length + 1):
+            x = (x + 1.0).redistribute(mm.Layout.split(axis % 2))
+        return x
+
+    rows = mm.zeros(_MOVED[0], dtype=mm.float32, layout=mm.Layout.split(0))
+    barriers, best = 0, [float("inf")]
+    for _ in range(_MOVES):
+        with mm.profile() as profile:
+            mm.evaluate(chain(rows), wait=True)
+        steps = profile.instructions
+        barriers = sum(step.operation == "barrier" for step in steps)
+        calls = [min(step.by_worker) for step in steps if step.operation != "barrier"]
+        best = list(map(min, best, calls)) if len(best) == len(calls) else calls
+    return _Chain(_best(lambda: mm.evaluate(chain(rows), wait=True)), barriers, sum(best))
 
 
 def _best(work: Callable[[], object]) -> float:

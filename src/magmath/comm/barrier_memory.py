@@ -1,9 +1,9 @@
 """The layout of the barrier memory: a few cache lines shared by all ranks of one host.
 
-Line 0 is common: the abort flag, the number of spins before a rank yields the processor, and the
-number of yields before it sleeps. Only rank r writes line 1 + r: the number of barriers that it has
-entered, and small values that it publishes. The compiled barrier (`magmath.comm.barrier`) and the
-communicators read and write it. This module defines the offsets and does not import the compiler.
+Line 0 is common: the abort flag, and the number of polls before a waiting rank sleeps. Only rank r
+writes line 1 + r: the number of barriers that it has entered, and small values that it publishes.
+The compiled barrier (`magmath.comm.barrier`) and the communicators read and write it. This module
+defines the offsets and does not import the compiler.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ LINE = 8
 ABORT = 0
 """Word that is nonzero after a rank has aborted."""
 SPIN_COUNT = 1
-"""Word with the number of polls before a waiting rank yields the processor."""
-YIELD_COUNT = 2
-"""Word with the number of yields before a waiting rank sleeps."""
+"""Word with the number of polls before a waiting rank sleeps."""
 
 ENTERED = 0
 """First of two words of a rank's line: barriers entered, and whether ranks sleep until the next
@@ -35,9 +33,6 @@ ADDRESSES = 4
 
 _SPIN = 2000
 _SPIN_OVERSUBSCRIBED = 50
-_YIELDS = 2000
-_YIELDS_OF_MANY_THREADS = 20
-"""More threads than cores: they also share the interpreter lock, so that a wait takes long."""
 
 
 def flags_length(size: int) -> int:
@@ -49,11 +44,10 @@ def prepare_flags(flags: Flags, size: int, cores: int) -> None:
     """Write the initial state into barrier memory. One rank calls it before the others use it.
 
     `cores`: the number of processor cores for all ranks; with fewer cores than ranks, a waiting
-    rank yields sooner.
+    rank sleeps sooner.
     """
     flags[:] = 0
     flags[SPIN_COUNT] = _SPIN if size <= cores else _SPIN_OVERSUBSCRIBED
-    flags[YIELD_COUNT] = _YIELDS
 
 
 def allocate_flags(size: int) -> Flags:
@@ -62,10 +56,7 @@ def allocate_flags(size: int) -> Flags:
     memory = np.zeros(words + LINE, np.uint64)
     skip = -memory.ctypes.data % (LINE * 8) // 8
     flags = memory[skip : skip + words]
-    cores = processor_count()
-    prepare_flags(flags, size, cores)
-    if size > cores:
-        flags[YIELD_COUNT] = _YIELDS_OF_MANY_THREADS
+    prepare_flags(flags, size, processor_count())
     return flags
 
 

@@ -1,8 +1,10 @@
-"""Compiled waiting on words in shared memory: spin, yield, then sleep on a futex.
+"""Compiled waiting on words in shared memory: spin, then sleep on a futex.
 
-One rank increases a word; others wait until it reaches a value. They first poll it, then yield the
-processor, since there may be more workers than cores, and then sleep until it changes, which leaves
-the processors to working ranks. The following word shows the writer that ranks sleep.
+One rank increases a word; others wait until it reaches a value. They first poll it, and then sleep
+until it changes, which leaves the processors to working ranks and other programs. They do not yield
+(sched_yield) in between: Linux charges a thread that yields to others a whole slice, so it
+continues late, and a processor on which a rank yields counts as busy, so no other rank is moved
+there. The following word shows the writer that ranks sleep.
 
 Source: Drepper (2011), "Futexes are tricky". On systems without futexes, waiting ranks sleep for
 short intervals.
@@ -14,7 +16,7 @@ import platform
 import sys
 from typing import Final
 
-from magmath.comm.barrier_memory import ABORT, SPIN_COUNT, YIELD_COUNT
+from magmath.comm.barrier_memory import ABORT, SPIN_COUNT
 
 DONE: Final = 0
 """Returned by waiting functions when the condition holds."""
@@ -27,7 +29,7 @@ _FUTEX = {"x86_64": 202, "aarch64": 98}  # the number of the system call
 _HAS_FUTEX = sys.platform == "linux" and platform.machine() in _FUTEX
 
 CONSTANTS: Final = {
-    "ABORT": ABORT, "SPIN_COUNT": SPIN_COUNT, "YIELD_COUNT": YIELD_COUNT,
+    "ABORT": ABORT, "SPIN_COUNT": SPIN_COUNT,
     "DONE": DONE, "ABORTED": ABORTED, "PENDING": PENDING,
     "SLEEPER_WORD": 1,  # offset from a word to its sleeper flag
     "HAS_FUTEX": _HAS_FUTEX, "FUTEX": _FUTEX.get(platform.machine(), 0),
@@ -67,7 +69,6 @@ def wait_until_reached(
 ) -> int64:
     """Wait until a word is at least `least`; PENDING after `patience` sleeps, unless FOREVER."""
     spins = flags[SPIN_COUNT]
-    yields = flags[YIELD_COUNT]
     looks = uint64(0)
     naps = 0
     seen = load_acquire(words, index)
@@ -77,9 +78,6 @@ def wait_until_reached(
         if looks < spins:
             looks = looks + 1
             pause()
-        elif looks < spins + yields:
-            looks = looks + 1
-            sched_yield()
         elif naps != patience:
             naps = naps + 1
             futex_sleep(words, index, seen)

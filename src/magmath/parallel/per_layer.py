@@ -139,15 +139,22 @@ class ModelParallel(PerLayer):
 
 
 _SPLITS = {"columns": "model", "rows": "rows"}
+_DIVIDED = {"model": "units", "rows": "inputs"}
+
+
+def _matches(path: str, pattern: str) -> bool:
+    """Return True if a pattern names a layer, or a module that contains it."""
+    return fnmatchcase(path, pattern) or fnmatchcase(path, f"{pattern}.*")
 
 
 @final
 class Hybrid(PerLayer):
     """Choose an option for each layer: "data", "model" (units) or "rows" (inputs).
 
-    layers       options by the path of a layer, such as {"features.*": "data", "classifier.*":
-                 "model"}; * matches any characters, and the first pattern that matches is used. A
-                 layer that no pattern matches has the option "data"
+    layers       options by the path of a layer, or of a module that contains layers, such as
+                 {"features": "data", "classifier.*": "model"}; * matches any characters, and the
+                 first pattern that matches is used. A layer that no pattern matches has the option
+                 "data"
     accumulate   the number of parts of a batch whose gradients are added
 
     Raises OptionError for a pattern without a layer, and if a layer has fewer units or inputs than
@@ -174,7 +181,7 @@ class Hybrid(PerLayer):
     ) -> tuple[Mapping[str, str], Mapping[str, float]]:
         paths = training.layers
         for pattern in self.layers:
-            if not any(fnmatchcase(path, pattern) for path in paths):
+            if not any(_matches(path, pattern) for path in paths):
                 raise OptionError(
                     f"Hybrid: no layer with parameters has the path {pattern!r}; the paths are "
                     f"{', '.join(paths)}"
@@ -183,15 +190,15 @@ class Hybrid(PerLayer):
         workers, axes = environment.workers, LayerAxes(training, trace)
         for path, option in found.items():
             if workers > 1 and axes.possible(path, option, workers) != option:
-                units = axes.units(path, option)
+                parts = f"{axes.units(path, option)} {_DIVIDED[option]}"
                 raise OptionError(
-                    f"Hybrid: layer {path!r} has {units} units for {workers} workers "
+                    f"Hybrid: layer {path!r} has {parts} for {workers} workers "
                     f"with the option {option!r}; choose the option 'data' for it, or fewer workers"
                 )
         return found, {}
 
     def _option(self, path: str) -> str:
-        options = (o for pattern, o in self.layers.items() if fnmatchcase(path, pattern))
+        options = (o for pattern, o in self.layers.items() if _matches(path, pattern))
         return next(options, "data")
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import magmath as mm
-from magmath.core.dtypes import float32
+from magmath.core.dtypes import float32, int64
 from magmath.cost import Level, Machine
 from magmath.cost.link import Link
 from magmath.errors import MagmathError
@@ -110,6 +110,47 @@ def test_a_computation_that_needs_little_memory_is_not_slowed_down():
     spans = simulate(tasks, SHARED.levels, None, Host(2, bandwidth=10.0)).spans
     # In the first second 8 of the 16 bytes pass, then 8 at 10 bytes/s.
     assert [span.end for span in spans] == pytest.approx([1.0, 1.8])
+
+
+@pytest.mark.parametrize(
+    ("operation", "attributes", "inputs", "out", "nbytes"),
+    [
+        ("take", {"axes": (0,), "at": 0}, (0, 1), 2, 2 * 4 * 400 + 8 * 4),
+        ("window", {"axes": (0,), "extents": (4,), "steps": (1,)}, (0, 4), 2, 2 * 4 * 400),
+        ("slice", {"bounds": ((0, 4, 1), (0, 100, 1))}, (0,), 2, 2 * 4 * 400),
+        ("slice", {"bounds": ((0, 4, 1), (0, 100, 1))}, (0,), 3, 0),  # a view
+        ("add", {}, (0, 0), 5, 2 * 4 * 100_000),
+        ("add", {}, (5, 0), 5, 2 * 4 * 100_000),  # in place
+    ],
+)
+def test_a_computation_touches_the_elements_that_it_reads_and_writes(
+    operation, attributes, inputs, out, nbytes
+):
+    mesh = Mesh((1,))
+
+    def slot(dtype, *shape, kind="temporary", **options):
+        return Slot(shape, dtype, Layout.whole(shape, mesh), kind, **options)
+
+    data, result = (1000, 100), (4, 100)
+    slots = [
+        slot(float32, *data, kind="input"),
+        slot(int64, 4, kind="input"),
+        slot(float32, *result, kind="output"),
+        slot(float32, *result, alias=0, start=(0, 0)),
+        slot(int64),
+        slot(float32, *data),
+    ]
+    program = Program(slots, [Call(operation, attributes, inputs, out)], [0, 1], [2], [], {}, 1)
+    network = WorkerNetwork(True, 0.0, 1.0, (Level("host", 0, 1.0, 0.0),))
+    tasks, _ = program_tasks(program, _tiers(1, 1.0), network, [0.0])
+    assert [task.nbytes for task in tasks] == pytest.approx([nbytes], abs=8)
+
+
+def test_a_move_touches_what_it_reads_of_others_and_writes():
+    program = _program(2, [Redistribute(0, 3)])
+    network = WorkerNetwork(True, 0.0, 1.0, (Level("host", 0, 1.0, 0.0),))
+    tasks, _ = program_tasks(program, _tiers(2, 1.0), network, [0.0])
+    assert [task.nbytes for task in tasks] == [2 * 16 * 4] * 2
 
 
 def test_a_segment_is_one_task():

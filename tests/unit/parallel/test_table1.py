@@ -37,6 +37,12 @@ def test_most_rows_of_alexnet_are_within_a_fifth(graphs):
     assert sum(error <= 0.21 for error in errors) >= 10
 
 
+def test_placement_matters_only_where_a_host_is_not_full(graphs):
+    for column in COLUMNS[:2]:
+        for row in simulated_rows(column, graphs[column.title]):
+            assert (row.spread < row.simulated) == (row.workers in (4, 8)), row
+
+
 def test_the_given_speed_is_met(graphs):
     graph = graphs["AlexNet 256"][256]
     for given in (100.0, 533.0):

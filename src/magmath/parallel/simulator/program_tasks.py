@@ -23,7 +23,16 @@ from magmath.parallel.simulator.events import (
     PortStage,
     SimulatedTask,
 )
-from magmath.program.instructions import Barrier, Call, Emit, Instruction, Program, Redistribute
+from magmath.program.instructions import (
+    Barrier,
+    Call,
+    Emit,
+    Instruction,
+    Program,
+    Redistribute,
+    Slot,
+    root_of,
+)
 
 KERNEL: Final = "kernel"
 COPY: Final = "copy"
@@ -127,27 +136,43 @@ class _Writer:
         """Return the least seconds of reading what other workers have written."""
         if not self.network.shares_memory:
             return 0.0
-        total = 0.0
-        for one in members:
-            if isinstance(one, Redistribute):
-                for stage in self._stages(one):
-                    traffic = stage.traffic.get(worker)
-                    itemsize = self.program.slots[one.source].dtype.itemsize
-                    total += 0.0 if traffic is None else traffic.received * itemsize
-        return total / self.network.bandwidth
+        moves = [one for one in members if isinstance(one, Redistribute)]
+        return sum([self._received(worker, one) for one in moves]) / self.network.bandwidth
+
+    def _received(self, worker: int, move: Redistribute) -> float:
+        """Return the bytes that a worker reads of other workers' tiles."""
+        itemsize = self.program.slots[move.source].dtype.itemsize
+        traffics = [stage.traffic.get(worker) for stage in self._stages(move)]
+        return float(sum([one.received * itemsize for one in traffics if one is not None]))
 
     def _bytes(self, worker: int, instruction: Instruction) -> float:
-        """Return the bytes of a worker's operands and result that no cache holds."""
+        """Return the bytes that a worker reads and writes and that no cache holds."""
         match instruction:
-            case Call(_, _, inputs, out):
-                touched = [*inputs, out]
-            case Redistribute(source, target):
-                touched = [source, target]
+            case Call():
+                nbytes = self._bytes_of_call(worker, instruction)
+            case Redistribute():
+                nbytes = self._bytes_of_move(worker, instruction)
             case _:
                 return 0.0
-        slots = [self.program.slots[i] for i in dict.fromkeys(touched)]
-        nbytes = sum([_local_bytes(s.layout, s.dtype.itemsize, worker) for s in slots])
         return nbytes if nbytes > self.network.cache else 0.0
+
+    def _bytes_of_call(self, worker: int, call: Call) -> float:
+        slots, operation = self.program.slots, OPERATIONS[call.operation]
+        if operation.is_view and root_of(slots, call.out) in {
+            root_of(slots, i) for i in call.inputs
+        }:
+            return 0.0
+        written = _local_bytes(slots[call.out], worker)
+        read = {i: _local_bytes(slots[i], worker) for i in call.inputs}
+        if operation.reads_subset:
+            read[call.inputs[0]] = min(read[call.inputs[0]], written)
+        return written + sum([nbytes for slot, nbytes in read.items() if slot != call.out])
+
+    def _bytes_of_move(self, worker: int, move: Redistribute) -> float:
+        have, want = self.program.slots[move.source], self.program.slots[move.target]
+        stored_once = want.layout.shared and not have.layout.shared  # each worker writes its part
+        written = _local_bytes(have if stored_once else want, worker)
+        return written + max(written, self._received(worker, move))
 
     def _barrier(self) -> None:
         if len(self.workers) > 1:
@@ -219,8 +244,9 @@ def _is_alone(program: Program, call: Call) -> bool:
     return OPERATIONS[call.operation].uses_lapack and one and program.workers > 1
 
 
-def _local_bytes(layout: Layout, itemsize: int, worker: int) -> int:
-    return layout.local_size(worker) * itemsize if layout.tiles(worker) else 0
+def _local_bytes(slot: Slot, worker: int) -> float:
+    size = slot.layout.local_size(worker) if slot.layout.tiles(worker) else 0
+    return float(size * slot.dtype.itemsize)
 
 
 def _name(instruction: Instruction) -> str:
