@@ -220,13 +220,14 @@ def operand_of(node: Node) -> RecordedOperand:
     return operand_of_array(node) if node.operation.name == "input" else weak_operand(node)
 
 
-def operand_of_array(leaf: Node) -> RecordedOperand:
-    """Return `operand_of` of the leaf of an array."""
+def operand_of_array(leaf: Node, max_kept: int = MAX_KEPT) -> RecordedOperand:
+    """Return `operand_of` of the leaf of an array; one without provenance is kept alive if it has
+    at most `max_kept` bytes."""
     before = leaf.provenance
     if before is not None:
         return LeafOperand(ref(leaf), before.recorded(leaf))
     nbytes = prod(leaf.shape) * leaf.dtype.itemsize
-    return LeafOperand(ref(leaf), None) if nbytes > MAX_KEPT else KeptOperand(leaf, nbytes)
+    return LeafOperand(ref(leaf), None) if nbytes > max_kept else KeptOperand(leaf, nbytes)
 
 
 class DeferredProvenance(Protocol):

@@ -22,9 +22,13 @@ from magmath.graph import (
     set_provenance,
     weak_operand,
 )
-from magmath.graph.provenance import provenance_before, provenance_of
-from magmath.graph.recorded_operands import LeafOperand
+from magmath.graph.provenance import provenance_before
+from magmath.graph.recorded_operands import KeptOperand, LeafOperand, operand_of_array
 from magmath.graph.repeated_calls import CallResult, RepeatedCalls
+
+MAX_KEPT_ARGUMENT = 64 << 20
+"""Bytes of the largest argument that the results of a call keep alive: a batch of NumPy that the
+call has converted has no other reference."""
 
 
 @final
@@ -87,7 +91,7 @@ class ProvenanceTemplate:
                 argument = arguments[source]
                 leaf = argument._leaf or argument.evaluated()
                 keep_expression(leaf)
-                operands.append(LeafOperand(ref(leaf), provenance_of(leaf)))
+                operands.append(operand_of_array(leaf, MAX_KEPT_ARGUMENT))
             elif isinstance(source, Node):
                 operands.append(weak_operand(source.value().node))
             else:
@@ -153,7 +157,8 @@ class ProvenanceTemplate:
 
 def _is_same_leaf(x: RecordedOperand, y: RecordedOperand) -> bool:
     """Return True for references to one leaf with one value."""
-    if not (isinstance(x, LeafOperand) and isinstance(y, LeafOperand)):
+    kinds = LeafOperand, KeptOperand
+    if not (isinstance(x, kinds) and isinstance(y, kinds)):
         return False
     leaf = x.find()
     return leaf is not None and leaf is y.find()

@@ -250,3 +250,22 @@ def test_values_that_decide_while_tracing_are_read_again_after_updates(
             else:
                 v[...] = x * (number + 1)
             number += 1
+
+
+@pytest.mark.parametrize("rows", [4, 4000])
+@pytest.mark.parametrize("is_read", [False, True])
+def test_gradients_pass_through_calls_on_numpys_arrays(rows: int, is_read: bool) -> None:
+    """The arrays that a call converts have no other reference; gradients need them nevertheless,
+    also after the loss was read."""
+    rng = np.random.default_rng(0)
+    w = mm.variable("w", mm.asarray(rng.standard_normal((50, 3))))
+    network = mm.compile(lambda x: mm.tanh(x @ w))
+    for _ in range(4):
+        batch, targets = rng.standard_normal((rows, 50)), rng.standard_normal((rows, 3))
+        loss = mm.mean((network(batch) - targets) ** 2)
+        if is_read:
+            loss.item()
+        outputs = np.tanh(batch @ w.numpy())
+        expected = batch.T @ ((outputs - targets) * (1 - outputs**2)) * 2 / targets.size
+        np.testing.assert_allclose(mm.grad(loss, w).numpy(), expected, rtol=1e-10, atol=1e-14)
+        w.assign(w - 0.1 * mm.grad(loss, w))
