@@ -61,15 +61,15 @@ class EagerProgram:
 
     def _line(self, kernels: EagerKernels, node: Node, name: dict[Node, str]) -> str:
         """Return the line that computes a node."""
-        target, sources = name[node], ", ".join(name[x] for x in node.inputs)
+        target, sources = name[node], [name[x] for x in node.inputs]
         function, allocates = kernels.function_of(node)
         self._names[f"f_{target}"] = function
         if allocates:
-            return f"    {target} = f_{target}({sources})"
+            return f"    {target} = f_{target}({', '.join(sources)})"
         self._names[f"shape_{target}"] = node.shape
         self._names[f"type_{target}"] = NUMPY[node.dtype]
         memory = f"{target} = empty(shape_{target}, type_{target})"
-        return f"    {memory}; f_{target}({sources}, {target})"
+        return f"    {memory}; f_{target}({', '.join([*sources, target])})"
 
     def run(self, arrays: EagerValues, numbers: Sequence[Any]) -> Sequence[np.ndarray[Any, Any]]:
         """Return the outputs, in new memory, for these values of the leaves.
