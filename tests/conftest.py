@@ -18,7 +18,8 @@ from hypothesis.database import DirectoryBasedExampleDatabase
 
 from engines import close_pools
 from magmath.codegen import background_build
-from magmath.engine import program_table, session
+from magmath.engine import session
+from magmath.engine.programs import program_table
 from magmath.kernels import free_processors
 from magmath.kernels.linalg import lapack_candidates
 

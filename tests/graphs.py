@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from magmath.arrays.variable import Variable
+from magmath.arrays.variables.variable import Variable
 from magmath.core.dtypes import float64
 from magmath.core.shapes import broadcast
 from magmath.engine.engine import Engine

@@ -21,7 +21,7 @@ __array_api_version__ = "2025.12"
 _NAMES = {
     "magmath.arrays.array": "Array",
     "magmath.arrays.lazy_array": "evaluate",
-    "magmath.arrays.variable": "Variable",
+    "magmath.arrays.variables.variable": "Variable",
     "magmath.engine.session": "init pool shutdown",
     "magmath.transform.loops": "fori_loop scan",
     "magmath.transform.control_flow": "cond while_loop",
@@ -78,7 +78,7 @@ _NAMES = {
     "magmath.layout": "Layout Mesh",
     "magmath.memory.manager": "MemoryKind MemoryManager",
     "magmath.api.interchange": "from_dlpack",
-    "magmath.arrays.namespace": "__array_namespace_info__",
+    "magmath.arrays.protocols.namespace": "__array_namespace_info__",
     # NumPy's names; names that do not concern arrays are NumPy's own objects.
     "magmath.api.apply_along_axes": "apply_along_axis apply_over_axes",
     "magmath.api.calculus": "convolve correlate ediff1d gradient interp trapezoid",
@@ -210,7 +210,7 @@ if TYPE_CHECKING:
     )  # fmt: skip
     from magmath.arrays.array import Array as Array
     from magmath.arrays.lazy_array import evaluate as evaluate
-    from magmath.arrays.variable import Variable as Variable
+    from magmath.arrays.variables.variable import Variable as Variable
     from magmath.api.creation import (
         arange as arange, asarray as asarray, constant as constant, empty as empty,
         empty_like as empty_like, eye as eye, full as full, full_like as full_like,
@@ -249,7 +249,9 @@ if TYPE_CHECKING:
         reshape as reshape, roll as roll, rollaxis as rollaxis, squeeze as squeeze, stack as stack,
         swapaxes as swapaxes, tile as tile, transpose as transpose, unstack as unstack,
     )  # fmt: skip
-    from magmath.arrays.namespace import __array_namespace_info__ as __array_namespace_info__
+    from magmath.arrays.protocols.namespace import (
+        __array_namespace_info__ as __array_namespace_info__,
+    )
     from magmath.api.einsum import einsum as einsum
     from magmath.api.products import (
         matmul as matmul, matrix_transpose as matrix_transpose, outer as outer,

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import magmath as mm
 from layouts import layouts, meshes, shapes
-from magmath.arrays.conversion import leaf_of_tensor
+from magmath.arrays.inputs.conversion import leaf_of_tensor
 from magmath.core.dtypes import DTYPES
 from magmath.engine import session
 from magmath.errors import WorkerLost

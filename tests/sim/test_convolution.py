@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import magmath as mm
 from engines import current, engine_of
 from magmath.arrays.array import Array
-from magmath.arrays.operands import promoted_nodes
+from magmath.arrays.inputs.operands import promoted_nodes
 from magmath.kernels.conv import winograd
 from magmath.kernels.dispatch.tuner import Tuner
 from magmath.ops.conv.convolution import correlation

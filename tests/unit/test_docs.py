@@ -146,7 +146,9 @@ PAGES = [
 @pytest.mark.parametrize("page", PAGES)
 def test_page_shows_what_happens(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pages show plans by the default constants, which a calibration of this machine changes."""
-    monkeypatch.setattr("magmath.engine.program_build.current_machine", lambda: DEFAULT_MACHINE)
+    monkeypatch.setattr(
+        "magmath.engine.programs.program_build.current_machine", lambda: DEFAULT_MACHINE
+    )
     text = (ROOT / "docs" / page).read_text()
     test = doctest.DocTestParser().get_doctest(FENCE.sub("", text), {}, page, None, 0)
     assert len(test.examples) >= 10

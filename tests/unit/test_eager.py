@@ -14,10 +14,11 @@ import magmath as mm
 from engines import current
 from magmath.arrays.lazy_array import EAGER_PENDING, MAX_PENDING
 from magmath.engine import session
-from magmath.engine.eager_arrays import MAX_READ
+from magmath.engine.eager.eager_arrays import MAX_READ
 from magmath.engine.engine import MAX_EAGER_BYTES, Engine
 from magmath.errors import MagmathError, MemoryLimitError
-from magmath.graph import Provenance, provenance, record_chains, repeated_calls
+from magmath.graph import Provenance
+from magmath.graph.provenance import provenance, record_chains, repeated_calls
 from magmath.runtime import Pool
 
 LARGEST = MAX_EAGER_BYTES // 4

@@ -18,8 +18,8 @@ from magmath.engine import session
 from magmath.engine.engine import MAX_EAGER_BYTES
 from magmath.engine.remote_array import RemoteArray
 from magmath.errors import MagmathError
-from magmath.graph.provenance import KEPT_BYTES
-from magmath.graph.record_chains import MAX_LENGTH
+from magmath.graph.provenance.provenance import KEPT_BYTES
+from magmath.graph.provenance.record_chains import MAX_LENGTH
 from small_expressions import BINARY, UNARY, appended
 
 GRID = np.random.default_rng(0).uniform(-1, 1, (3, 3))

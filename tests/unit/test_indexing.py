@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import magmath as mm
 from engines import current
-from magmath.arrays import subscripts
+from magmath.arrays.indexing import subscripts
 from magmath.core.index_set import IndexSet
 from magmath.engine import session
 from magmath.errors import DTypeError, ShapeError, TracingError

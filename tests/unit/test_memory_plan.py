@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import magmath as mm
 from engines import start
 from magmath.engine import session
-from magmath.engine.memory_check import need_of
+from magmath.engine.programs.memory_check import need_of
 from magmath.errors import MemoryLimitError
 
 NETWORKS = {

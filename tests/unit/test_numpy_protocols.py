@@ -14,7 +14,7 @@ import pytest
 
 import magmath as mm
 from engines import current
-from magmath.arrays.methods import METHODS, Methods
+from magmath.arrays.protocols.methods import METHODS, Methods
 from magmath.errors import DTypeError, ShapeError
 
 KINDS = [("inline", 1), ("shared", 2), ("messages", 3)]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import magmath as mm
 from magmath.diagnostics.explanation import Explanation
-from magmath.engine.memory_check import need_of
+from magmath.engine.programs.memory_check import need_of
 from magmath.errors import MemoryLimitError
 from magmath.program.instructions import Call, Program
 

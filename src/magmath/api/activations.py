@@ -24,8 +24,8 @@ from magmath.api.elementwise import (
 from magmath.api.searching import where
 from magmath.api.statistics import max, sum
 from magmath.arrays.array import Array, as_array, floating
-from magmath.arrays.dispatch_cache import dispatch_cached
-from magmath.arrays.masked_elements import takes_selected
+from magmath.arrays.indexing.masked_elements import takes_selected
+from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.core.dtypes import DType, compute_dtype
 from magmath.core.keyword_hints import keyword_hints
 from magmath.engine.user_line import user_line

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from magmath.arrays.array import as_array
-from magmath.arrays.printing import shown_values
+from magmath.arrays.exports.printing import shown_values
 
 
 def array_repr(

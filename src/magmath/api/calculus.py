@@ -16,8 +16,8 @@ from magmath.api.signal import convolve as convolved
 from magmath.api.sorting import argsort
 from magmath.api.statistics import diff, sum
 from magmath.arrays.array import Array, as_arrays, floating
-from magmath.arrays.dispatch_cache import dispatch_cached
-from magmath.arrays.number_list import is_number
+from magmath.arrays.inputs.number_list import is_number
+from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.core.dtypes import bool_, float64, int64
 from magmath.core.shapes import Axis, normalize_axes, normalize_axis
 from magmath.errors import OptionError, ShapeError

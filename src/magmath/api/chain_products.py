@@ -7,8 +7,8 @@ from typing import Any
 
 from magmath.api.products import matmul
 from magmath.arrays.array import Array, as_arrays
-from magmath.arrays.dispatch_cache import dispatch_cached
-from magmath.arrays.output import stored
+from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.ufuncs.output import stored
 from magmath.errors import ShapeError
 
 

@@ -21,8 +21,8 @@ from magmath.api.elementwise import (
 from magmath.api.manipulation import broadcast_shapes
 from magmath.api.statistics import all
 from magmath.arrays.array import Array, as_arrays
-from magmath.arrays.masked_elements import takes_selected
-from magmath.arrays.operands import promoted_nodes
+from magmath.arrays.indexing.masked_elements import takes_selected
+from magmath.arrays.inputs.operands import promoted_nodes
 from magmath.arrays.views import share_elements
 from magmath.core.promotion import floating_dtype
 from magmath.errors import ShapeError

@@ -11,7 +11,7 @@ from magmath.api.linalg import diagonal
 from magmath.api.manipulation import broadcast_to, concat, reshape, squeeze
 from magmath.api.statistics import mean, sum
 from magmath.arrays.array import Array, as_array, as_arrays, floating
-from magmath.arrays.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.core.promotion import floating_dtype
 from magmath.core.shapes import Axis, normalize_axes
 from magmath.errors import ShapeError

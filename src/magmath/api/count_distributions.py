@@ -21,7 +21,7 @@ from magmath.api.random_draw import (
     integers,
 )
 from magmath.arrays.array import Array, Operand
-from magmath.arrays.conversion import LayoutLike
+from magmath.arrays.inputs.conversion import LayoutLike
 from magmath.core.dtypes import float64, int64
 from magmath.ops import creation, samplers
 from magmath.ops import elementwise as e

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from magmath.arrays.array import Array, as_array, copy_of, rearranged
-from magmath.arrays.conversion import LayoutLike, bind_layout, leaf_of_values
+from magmath.arrays.inputs.conversion import LayoutLike, bind_layout, leaf_of_values
+from magmath.arrays.inputs.number_list import holds, is_number
+from magmath.arrays.inputs.operands import joined
 from magmath.arrays.lazy_array import LazyArray
-from magmath.arrays.number_list import holds, is_number
-from magmath.arrays.operands import joined
 from magmath.arrays.traced_scalar import NumberNeeded, TracedScalar
-from magmath.arrays.variable import Variable
+from magmath.arrays.variables.variable import Variable
 from magmath.arrays.views import Reshaped, Stretched, as_memory
 from magmath.core.dtypes import (
     DType,

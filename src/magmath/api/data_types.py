@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from magmath.arrays.array import Array, as_array
-from magmath.arrays.number_list import is_number
+from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.traced_scalar import TracedScalar
 from magmath.core.dtypes import KINDS, DType, as_dtype, float64, real_dtype
 from magmath.core.promotion import common_dtype, promote

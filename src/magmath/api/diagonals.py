@@ -14,8 +14,8 @@ from magmath.api.manipulation import broadcast_to, flip, moveaxis, ravel, reshap
 from magmath.api.searching import nonzero, where
 from magmath.api.statistics import cumulative_prod
 from magmath.arrays.array import Array, as_array
-from magmath.arrays.dispatch_cache import dispatch_cached
-from magmath.arrays.output import stored, target
+from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.ufuncs.output import stored, target
 from magmath.core.dtypes import bool_, int64, uint64
 from magmath.core.promotion import get_default_dtype
 from magmath.errors import ShapeError

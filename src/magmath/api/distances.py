@@ -8,8 +8,8 @@ from magmath.api.norms import vector_norm
 from magmath.api.products import matmul, matrix_transpose
 from magmath.api.statistics import mean, sum
 from magmath.arrays.array import Array, Operand
-from magmath.arrays.dispatch_cache import dispatch_cached
-from magmath.arrays.operands import promoted_nodes
+from magmath.arrays.inputs.operands import promoted_nodes
+from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.core.dtypes import compute_dtype
 from magmath.errors import OptionError, ShapeError
 from magmath.ops import elementwise as e

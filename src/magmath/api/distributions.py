@@ -14,8 +14,8 @@ from magmath.api.count_distributions import CountDistributions
 from magmath.api.creation import DTypeLike
 from magmath.api.random_draw import DistributionParameter, Draw, Size, gamma_numbers
 from magmath.arrays.array import Array, Operand
-from magmath.arrays.conversion import LayoutLike
-from magmath.arrays.output import stored
+from magmath.arrays.inputs.conversion import LayoutLike
+from magmath.arrays.ufuncs.output import stored
 from magmath.core.dtypes import float64, int64, uint8
 from magmath.core.integers import require_integer
 from magmath.graph import Node

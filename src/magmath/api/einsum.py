@@ -16,9 +16,9 @@ from typing import Any, final
 import numpy as np
 
 from magmath.arrays.array import Array, rearranged
-from magmath.arrays.dispatch_cache import dispatch_cached
-from magmath.arrays.operands import promoted_nodes as common_operands
-from magmath.arrays.output import stored
+from magmath.arrays.inputs.operands import promoted_nodes as common_operands
+from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.ufuncs.output import stored
 from magmath.arrays.views import Diagonal, Permuted
 from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError

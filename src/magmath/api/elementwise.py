@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from magmath.arrays.array import Array, as_array, binary, floating, unary
-from magmath.arrays.dispatch_cache import dispatch_cached
-from magmath.arrays.masked_elements import MaskedElements, takes_selected
-from magmath.arrays.number_list import is_number
-from magmath.arrays.operands import OPERANDS
-from magmath.arrays.output import masked, stored
+from magmath.arrays.indexing.masked_elements import MaskedElements, takes_selected
+from magmath.arrays.inputs.number_list import is_number
+from magmath.arrays.inputs.operands import OPERANDS
+from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.traced_scalar import TracedScalar, of_numbers
-from magmath.arrays.ufunc_methods import (
+from magmath.arrays.ufuncs.output import masked, stored
+from magmath.arrays.ufuncs.ufunc_methods import (
     BinaryFunction,
     UnaryFunction,
     as_ufunc,

@@ -13,7 +13,7 @@ import numpy as np
 
 from magmath.api.creation import DTypeLike, asarray
 from magmath.arrays.array import Array, Operand, as_array
-from magmath.arrays.conversion import LayoutLike
+from magmath.arrays.inputs.conversion import LayoutLike
 from magmath.core.dtypes import bfloat16
 from magmath.errors import DataError, DTypeError
 

@@ -44,11 +44,11 @@ from magmath.api.manipulation import concat
 from magmath.api.searching import where
 from magmath.api.statistics import cumulative_sum, diff
 from magmath.arrays.array import Array, as_array, as_arrays, floating
-from magmath.arrays.masked_elements import takes_selected
-from magmath.arrays.number_list import is_number
-from magmath.arrays.operands import promoted_nodes
-from magmath.arrays.output import takes_out, takes_two_outs
-from magmath.arrays.ufunc_methods import as_ufunc
+from magmath.arrays.indexing.masked_elements import takes_selected
+from magmath.arrays.inputs.number_list import is_number
+from magmath.arrays.inputs.operands import promoted_nodes
+from magmath.arrays.ufuncs.output import takes_out, takes_two_outs
+from magmath.arrays.ufuncs.ufunc_methods import as_ufunc
 from magmath.core.dtypes import complex128, float64, int32, int64
 from magmath.core.shapes import normalize_axis
 from magmath.errors import DTypeError

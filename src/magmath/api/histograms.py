@@ -18,8 +18,8 @@ from magmath.api.order_statistics import percentile
 from magmath.api.searching import searchsorted, where
 from magmath.api.statistics import any, diff, max, min, std, sum
 from magmath.arrays.array import Array, as_array, as_arrays, floating
+from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.lazy_array import evaluate
-from magmath.arrays.number_list import is_number
 from magmath.core.dtypes import bool_, int64
 from magmath.core.integers import require_integer
 from magmath.engine.user_line import user_line

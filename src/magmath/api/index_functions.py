@@ -27,10 +27,10 @@ from magmath.api.searching import nonzero
 from magmath.api.searching import where as choice
 from magmath.api.statistics import any
 from magmath.arrays.array import Array, as_array, as_arrays
-from magmath.arrays.masks import count_mask
-from magmath.arrays.number_list import is_number
-from magmath.arrays.operands import promoted_nodes, written_operand
-from magmath.arrays.output import stored, target
+from magmath.arrays.indexing.masks import count_mask
+from magmath.arrays.inputs.number_list import is_number
+from magmath.arrays.inputs.operands import promoted_nodes, written_operand
+from magmath.arrays.ufuncs.output import stored, target
 from magmath.core.dtypes import bool_, int64
 from magmath.core.shapes import normalize_axis
 from magmath.errors import OptionError, PositionError, ShapeError

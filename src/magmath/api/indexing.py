@@ -7,8 +7,8 @@ from typing import Any
 from magmath.api.elementwise import clip, remainder
 from magmath.api.manipulation import broadcast_to
 from magmath.arrays.array import Array, as_array
-from magmath.arrays.index_checks import check_indices
-from magmath.arrays.output import stored
+from magmath.arrays.indexing.index_checks import check_indices
+from magmath.arrays.ufuncs.output import stored
 from magmath.core.shapes import broadcast, normalize_axis
 from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, ShapeError

@@ -17,7 +17,7 @@ from magmath.api.creation import DTypeLike
 from magmath.api.data_types import astype
 from magmath.api.file_objects import load_object, save_object, write_compressed
 from magmath.arrays.array import Array, Operand, as_array
-from magmath.arrays.conversion import LayoutLike, bind_layout, default_layout
+from magmath.arrays.inputs.conversion import LayoutLike, bind_layout, default_layout
 from magmath.core.atomic_replace import atomic_replace
 from magmath.core.dtypes import as_dtype, bfloat16, float32
 from magmath.diagnostics.progress import transfer_progress

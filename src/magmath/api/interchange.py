@@ -9,7 +9,7 @@ from torch.utils.dlpack import from_dlpack as tensor_from_dlpack
 
 from magmath.api.creation import asarray
 from magmath.arrays.array import Array
-from magmath.arrays.conversion import leaf_of_tensor, leaf_of_values
+from magmath.arrays.inputs.conversion import leaf_of_tensor, leaf_of_values
 from magmath.engine.devices import check_device
 
 

@@ -40,8 +40,8 @@ from magmath.api.linear_systems import (
 from magmath.api.norms import matrix_norm, norm, vector_norm
 from magmath.api.products import matmul, matrix_transpose, outer, tensordot, vecdot
 from magmath.arrays.array import Array, as_array
-from magmath.arrays.dispatch_cache import dispatch_cached
-from magmath.arrays.operands import promoted_nodes
+from magmath.arrays.inputs.operands import promoted_nodes
+from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.views import Diagonal, link
 from magmath.core.dtypes import as_dtype
 from magmath.core.foreign_names import missing_attribute

@@ -13,8 +13,8 @@ import numpy as np
 from magmath.api.factorizations import svdvals
 from magmath.api.norms import matrix_norm
 from magmath.arrays.array import Array, as_array, floating
-from magmath.arrays.dispatch_cache import dispatch_cached
-from magmath.arrays.operands import promoted_nodes
+from magmath.arrays.inputs.operands import promoted_nodes
+from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.core.dtypes import int64, real_dtype
 from magmath.core.promotion import floating_dtype
 from magmath.core.shapes import broadcast, normalize_axis, size_of

@@ -11,11 +11,11 @@ import numpy as np
 
 from magmath.api.creation import normal_shape
 from magmath.arrays.array import Array, as_array, rearranged
-from magmath.arrays.dispatch_cache import dispatch_cached
+from magmath.arrays.inputs.number_list import is_number
+from magmath.arrays.inputs.operands import promoted_nodes
 from magmath.arrays.lazy_array import evaluate
-from magmath.arrays.number_list import is_number
-from magmath.arrays.operands import promoted_nodes
-from magmath.arrays.output import stored
+from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.ufuncs.output import stored
 from magmath.arrays.views import (
     Permuted,
     Reshaped,

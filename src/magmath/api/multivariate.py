@@ -15,7 +15,7 @@ from magmath.api.random_draw import Draw, DrawState, Size, counted
 from magmath.api.searching import where
 from magmath.api.statistics import cumulative_sum, sum
 from magmath.arrays.array import Array, as_array
-from magmath.arrays.conversion import LayoutLike
+from magmath.arrays.inputs.conversion import LayoutLike
 from magmath.core.dtypes import float64, int64
 from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, ShapeError

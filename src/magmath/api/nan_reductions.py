@@ -10,8 +10,8 @@ from magmath.api.searching import argmax, argmin
 from magmath.api.searching import where as choice
 from magmath.api.statistics import all, any, cumprod, cumsum, max, mean, min, prod, std, sum, var
 from magmath.arrays.array import Array, as_array
-from magmath.arrays.dispatch_cache import dispatch_cached
-from magmath.arrays.output import stored
+from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.ufuncs.output import stored
 from magmath.core.shapes import Axis
 from magmath.errors import ShapeError
 

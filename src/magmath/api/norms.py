@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from magmath.arrays.array import Array, as_array, floating
-from magmath.arrays.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.core.dtypes import compute_dtype, real_dtype
 from magmath.core.shapes import Axis, normalize_axes, normalize_axis, reduced_shape
 from magmath.engine.user_line import user_line

@@ -14,7 +14,7 @@ from magmath.api.index_functions import indices
 from magmath.api.manipulation import reshape, stack
 from magmath.api.statistics import all
 from magmath.arrays.array import Array, as_arrays, copy_of
-from magmath.arrays.conversion import LayoutLike
+from magmath.arrays.inputs.conversion import LayoutLike
 from magmath.core.dtypes import as_dtype
 from magmath.errors import RangeError
 

@@ -31,8 +31,8 @@ from magmath.api.searching import where
 from magmath.api.sorting import argsort, sort
 from magmath.api.statistics import cumulative_sum, max, min, sum, warn_empty
 from magmath.arrays.array import Array, as_array, floating
-from magmath.arrays.dispatch_cache import dispatch_cached
-from magmath.arrays.output import stored
+from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.ufuncs.output import stored
 from magmath.core.dtypes import bool_, float64, int64, uint8
 from magmath.core.shapes import Axis, normalize_axes, normalize_axis, size_of
 from magmath.engine.user_line import user_line

@@ -15,7 +15,7 @@ from magmath.api.manipulation import broadcast_to, concat, reshape
 from magmath.api.order_statistics import median
 from magmath.api.statistics import max, mean, min
 from magmath.arrays.array import Array, as_array, as_arrays
-from magmath.arrays.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.errors import OptionError, ShapeError
 
 Pair = tuple[Any, Any]

@@ -16,7 +16,7 @@ from magmath.api.signal import convolve
 from magmath.api.stacking import atleast_1d
 from magmath.api.statistics import all, sum
 from magmath.arrays.array import Array, as_array, as_arrays, floating
-from magmath.arrays.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.core.integers import require_integer
 from magmath.core.promotion import floating_dtype
 from magmath.errors import ShapeError

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from magmath.arrays.array import Array, Operand, as_array
-from magmath.arrays.dispatch_cache import dispatch_cached
-from magmath.arrays.operands import promoted_nodes
-from magmath.arrays.output import stored
+from magmath.arrays.inputs.operands import promoted_nodes
+from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.ufuncs.output import stored
 from magmath.core.shapes import broadcast, normalize_axis
 from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError

@@ -22,7 +22,7 @@ from magmath.arrays.array import Array
 from magmath.core.foreign_names import RANDOM, hint, missing_attribute
 from magmath.core.integers import require_integer
 from magmath.engine import session
-from magmath.engine.stream_state import StreamState
+from magmath.engine.traces.stream_state import StreamState
 from magmath.errors import OptionError
 
 __all__ = [

@@ -9,7 +9,7 @@ import numpy as np
 
 from magmath.api.creation import DTypeLike, normal_shape
 from magmath.arrays.array import Array, as_array
-from magmath.arrays.conversion import LayoutLike, bind_layout
+from magmath.arrays.inputs.conversion import LayoutLike, bind_layout
 from magmath.arrays.traced_scalar import TracedScalar
 from magmath.core.dtypes import DType, as_dtype, float64, int64
 from magmath.core.parameter_ranges import ParameterRange

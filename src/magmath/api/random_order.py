@@ -16,7 +16,7 @@ from magmath.api.searching import searchsorted
 from magmath.api.sorting import argsort
 from magmath.api.statistics import cumulative_sum
 from magmath.arrays.array import Array, as_array, floating
-from magmath.arrays.output import stored
+from magmath.arrays.ufuncs.output import stored
 from magmath.core.dtypes import int64
 from magmath.core.shapes import normalize_axis, size_of
 from magmath.engine.user_line import user_line

@@ -9,11 +9,11 @@ from magmath.api.creation import asarray
 from magmath.api.data_types import astype
 from magmath.api.elementwise import not_equal
 from magmath.arrays.array import Array, as_array
-from magmath.arrays.dispatch_cache import dispatch_cached
-from magmath.arrays.masks import count_mask
-from magmath.arrays.number_list import is_number
-from magmath.arrays.operands import promoted_nodes
-from magmath.arrays.output import stored
+from magmath.arrays.indexing.masks import count_mask
+from magmath.arrays.inputs.number_list import is_number
+from magmath.arrays.inputs.operands import promoted_nodes
+from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.ufuncs.output import stored
 from magmath.core.dtypes import uint8
 from magmath.core.keyword_hints import keyword_hints
 from magmath.core.shapes import normalize_axis

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from magmath.arrays.array import Array
-from magmath.arrays.dispatch_cache import dispatch_cached
-from magmath.arrays.operands import promoted_nodes
+from magmath.arrays.inputs.operands import promoted_nodes
+from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.core.promotion import floating_dtype
 from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, OptionError, ShapeError

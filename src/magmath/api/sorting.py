@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from magmath.api.complex_order import complex_argsort, taken_along
 from magmath.arrays.array import Array, as_array
-from magmath.arrays.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.core.shapes import normalize_axis
 from magmath.engine.user_line import user_line
 from magmath.graph import Operation, apply

@@ -23,8 +23,8 @@ from magmath.api.manipulation import moveaxis, reshape
 from magmath.api.searching import where
 from magmath.api.statistics import any
 from magmath.arrays.array import Array, as_arrays
-from magmath.arrays.conversion import LayoutLike
-from magmath.arrays.number_list import is_number
+from magmath.arrays.inputs.conversion import LayoutLike
+from magmath.arrays.inputs.number_list import is_number
 from magmath.core.dtypes import DType, as_dtype, complex128, float64
 from magmath.core.promotion import common_dtype, floating_dtype
 from magmath.errors import RangeError

@@ -21,7 +21,7 @@ from magmath.api.manipulation import (
 )
 from magmath.api.searching import nonzero
 from magmath.arrays.array import Array, as_array, as_arrays
-from magmath.arrays.dispatch_cache import dispatch_cached
+from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.core.shapes import normalize_axis
 from magmath.errors import ShapeError
 

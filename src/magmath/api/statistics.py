@@ -25,10 +25,10 @@ from magmath.api.elementwise import (
 )
 from magmath.api.manipulation import concat, reshape
 from magmath.arrays.array import Array, as_array, as_arrays
-from magmath.arrays.dispatch_cache import dispatch_cached
-from magmath.arrays.masked_elements import reduces_selected
-from magmath.arrays.operands import promoted_nodes
-from magmath.arrays.output import stored
+from magmath.arrays.indexing.masked_elements import reduces_selected
+from magmath.arrays.inputs.operands import promoted_nodes
+from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.ufuncs.output import stored
 from magmath.core.call_effects import CALL_EFFECTS
 from magmath.core.dtypes import (
     DType,

@@ -11,7 +11,7 @@ import numpy as np
 
 from magmath.api.creation import DTypeLike, asarray
 from magmath.arrays.array import Array, as_array
-from magmath.arrays.conversion import LayoutLike
+from magmath.arrays.inputs.conversion import LayoutLike
 from magmath.core.dtypes import as_dtype
 from magmath.errors import ShapeError
 

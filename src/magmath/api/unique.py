@@ -11,8 +11,8 @@ from functools import cached_property, partial, reduce
 from typing import NamedTuple, final
 
 from magmath.arrays.array import Array, as_array
-from magmath.arrays.masks import Counted, count_mask
-from magmath.arrays.operands import promoted_nodes
+from magmath.arrays.indexing.masks import Counted, count_mask
+from magmath.arrays.inputs.operands import promoted_nodes
 from magmath.core.dtypes import bool_, int64
 from magmath.core.type_aliases import Number
 from magmath.engine.user_line import user_line

@@ -14,29 +14,13 @@ from weakref import ref
 import numpy as np
 from numpy.typing import DTypeLike
 
-from magmath.arrays import printing
-from magmath.arrays.conversion import bind_layout
-from magmath.arrays.dispatch_cache import dispatch_cached, note_operator, repeated_operator
-from magmath.arrays.dlpack import CPU, to_dlpack
-from magmath.arrays.element_reads import element_of
-from magmath.arrays.element_storage import ViewStep
-from magmath.arrays.lazy_array import LazyArray, evaluate, note_value_read
-from magmath.arrays.masked_elements import masked_elements, with_item
-from magmath.arrays.masks import UnknownCount
-from magmath.arrays.methods import Methods
-from magmath.arrays.namespace import array_namespace
-from magmath.arrays.numpy_protocols import call_function, call_ufunc
-from magmath.arrays.operands import (
-    OPERANDS,
-    combined,
-    node_of_value,
-    promoted_nodes,
-    unpromoted_nodes,
-    written_operand,
-)
-from magmath.arrays.operators import Operators
-from magmath.arrays.pickling import restored_leaf, values_of
-from magmath.arrays.stored_parts import (
+from magmath.arrays.exports import printing
+from magmath.arrays.exports.dlpack import CPU, to_dlpack
+from magmath.arrays.exports.pickling import restored_leaf, values_of
+from magmath.arrays.indexing.element_reads import element_of
+from magmath.arrays.indexing.masked_elements import masked_elements, with_item
+from magmath.arrays.indexing.masks import UnknownCount
+from magmath.arrays.indexing.stored_parts import (
     note_elements,
     note_part,
     note_write,
@@ -44,7 +28,27 @@ from magmath.arrays.stored_parts import (
     stored_part,
     stored_write,
 )
-from magmath.arrays.subscripts import getitem, known_part
+from magmath.arrays.indexing.subscripts import getitem, known_part
+from magmath.arrays.inputs.conversion import bind_layout
+from magmath.arrays.inputs.operands import (
+    OPERANDS,
+    combined,
+    node_of_value,
+    promoted_nodes,
+    unpromoted_nodes,
+    written_operand,
+)
+from magmath.arrays.lazy_array import LazyArray, evaluate, note_value_read
+from magmath.arrays.protocols.dispatch_cache import (
+    dispatch_cached,
+    note_operator,
+    repeated_operator,
+)
+from magmath.arrays.protocols.methods import Methods
+from magmath.arrays.protocols.namespace import array_namespace
+from magmath.arrays.protocols.numpy_protocols import call_function, call_ufunc
+from magmath.arrays.protocols.operators import Operators
+from magmath.arrays.storage.element_storage import ViewStep
 from magmath.arrays.temporary_references import (
     TEMPORARY,
     TEMPORARY_NUMBER,
@@ -67,8 +71,9 @@ from magmath.core.missing_numpy_names import alias_hint
 from magmath.core.promotion import floating_dtype
 from magmath.core.type_aliases import Number
 from magmath.diagnostics.explain import explain_node
-from magmath.engine import session, tracing
+from magmath.engine import session
 from magmath.engine.devices import check_device
+from magmath.engine.traces import tracing
 from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, MagmathError, ScalarError, ShapeError
 from magmath.graph import Node, applied, apply

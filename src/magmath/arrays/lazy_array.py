@@ -13,28 +13,30 @@ from weakref import ref
 
 import numpy as np
 
-from magmath.arrays.element_storage import ArrayView
-from magmath.arrays.failed_updates import (
+from magmath.arrays.retained_operands import keep
+from magmath.arrays.storage.element_storage import ArrayView
+from magmath.arrays.storage.failed_updates import (
     Replaced,
     ViewWrite,
     record_of,
     undo_failed_updates,
 )
-from magmath.arrays.retained_operands import keep
 from magmath.core.call_effects import CALL_EFFECTS
 from magmath.core.dtypes import DType
 from magmath.core.shapes import size_of
-from magmath.engine import pending_arrays, session, tracing
+from magmath.engine import session
 from magmath.engine.array_handle import ArrayHandle
-from magmath.engine.captured_arrays import note_evaluation, note_update
 from magmath.engine.engine import MAX_EAGER_BYTES
-from magmath.engine.live_references import bytes_held_alone
-from magmath.engine.pending_arrays import MAX_HELD
-from magmath.engine.pending_readers import note_reader
+from magmath.engine.lifetimes import pending_arrays
+from magmath.engine.lifetimes.live_references import bytes_held_alone
+from magmath.engine.lifetimes.pending_arrays import MAX_HELD
+from magmath.engine.lifetimes.pending_readers import note_reader
+from magmath.engine.lifetimes.retained_expressions import keep_expression
 from magmath.engine.remote_array import RemoteArray, remote_array_of
-from magmath.engine.retained_expressions import keep_expression
+from magmath.engine.traces import tracing
+from magmath.engine.traces.captured_arrays import note_evaluation, note_update
 from magmath.graph import Node, Shape, provenance_of, set_user_array, set_value, topological
-from magmath.graph.record_chains import nodes_before
+from magmath.graph.provenance.record_chains import nodes_before
 from magmath.layout import Layout
 from magmath.ops import leaves
 

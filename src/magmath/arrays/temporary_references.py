@@ -5,7 +5,7 @@ from __future__ import annotations
 from sys import getrefcount
 from typing import Any, ClassVar, Final, final
 
-from magmath.arrays.operators import Operators
+from magmath.arrays.protocols.operators import Operators
 
 
 @final

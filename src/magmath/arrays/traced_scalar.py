@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 
 from magmath.arrays.array import Array
-from magmath.arrays.number_list import is_number
+from magmath.arrays.inputs.number_list import is_number
 from magmath.core.dtypes import DTYPE_OF_PYTHON, PYTHON_NUMBERS
 from magmath.core.promotion import number_dtype
 from magmath.engine.remote_array import no_value_error

@@ -15,7 +15,9 @@ from weakref import ref
 
 import numpy as np
 
-from magmath.arrays.element_storage import (
+from magmath.arrays.indexing.subscripts import getitem, setitem
+from magmath.arrays.lazy_array import LazyArray
+from magmath.arrays.storage.element_storage import (
     ArrayView,
     ElementStorage,
     Path,
@@ -23,9 +25,7 @@ from magmath.arrays.element_storage import (
     read,
     written,
 )
-from magmath.arrays.failed_updates import Rewrite, ViewWrite, record_of_view
-from magmath.arrays.lazy_array import LazyArray
-from magmath.arrays.subscripts import getitem, setitem
+from magmath.arrays.storage.failed_updates import Rewrite, ViewWrite, record_of_view
 from magmath.errors import MagmathError, ReadOnlyError
 from magmath.graph import Node, Shape
 from magmath.ops import elementwise as e

@@ -13,7 +13,7 @@ from typing import final
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.graph import Node, make_node
 from magmath.graph.graph import topological_until
-from magmath.graph.recipe import RecipeStep
+from magmath.graph.provenance.recipe import RecipeStep
 
 MAX_GRADIENTS = 256
 MAX_NODES = 1000

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from magmath.graph import Node, Operation, Provenance, provenance_of
-from magmath.graph.provenance import provenance_before
-from magmath.graph.recipe import RecipeStep
+from magmath.graph.provenance.provenance import provenance_before
+from magmath.graph.provenance.recipe import RecipeStep
 from magmath.ops.gradient_results import INDEPENDENT
 
 MAX_DEPTH = 200

@@ -18,12 +18,12 @@ from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Node, apply, provenance_of
-from magmath.graph.dependence import DependenceQuery, depends_on
 from magmath.graph.graph import topological_until
 from magmath.graph.operation import Gradients
-from magmath.graph.rebuild import with_expressions
-from magmath.graph.record_chains import nodes_before
-from magmath.graph.recorded_operands import ProvenanceRecord, RecordedOperand
+from magmath.graph.provenance.dependence import DependenceQuery, depends_on
+from magmath.graph.provenance.rebuild import with_expressions
+from magmath.graph.provenance.record_chains import nodes_before
+from magmath.graph.provenance.recorded_operands import ProvenanceRecord, RecordedOperand
 from magmath.ops.counted_loops import SCAN, is_scan_result
 from magmath.ops.creation import full
 from magmath.ops.custom_gradients import CUSTOM_CALL, CUSTOM_RESULT

@@ -18,7 +18,7 @@ from magmath.core.dtypes import DType
 from magmath.graph import Node, Shape
 from magmath.graph.graph import topological_until
 from magmath.graph.operation import Gradients
-from magmath.graph.rebuild import rebuilt
+from magmath.graph.provenance.rebuild import rebuilt
 from magmath.ops.counted_loops import (
     SCAN,
     ScanBody,

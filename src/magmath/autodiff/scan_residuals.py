@@ -7,7 +7,7 @@ from typing import Final, final
 
 from magmath.graph import Node
 from magmath.graph.graph import topological_until
-from magmath.graph.rebuild import rebuilt
+from magmath.graph.provenance.rebuild import rebuilt
 from magmath.ops.counted_loops import ScanBody, placeholder
 
 CHEAP_FLOPS: Final = 4

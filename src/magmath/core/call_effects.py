@@ -1,7 +1,7 @@
 """The count of what functions of the namespace do besides operations on arrays.
 
 A call that has read a value, or has warned, cannot be repeated by its operations alone
-(`arrays/dispatch_cache.py`).
+(`arrays/protocols/dispatch_cache.py`).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from magmath.api.input_output import absolute, missing, read_table
 from magmath.arrays.array import Array
-from magmath.arrays.conversion import LayoutLike
+from magmath.arrays.inputs.conversion import LayoutLike
 from magmath.core.dtypes import DType
 from magmath.core.keyword_hints import keyword_hints
 from magmath.files.csv import MISSING, CsvOptions, Header

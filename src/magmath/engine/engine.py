@@ -15,29 +15,29 @@ from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
 from magmath.core.traceback_cleanup import clear_frames
-from magmath.engine.abandoned_run import AbandonedRun
-from magmath.engine.asynchronous_build import AsynchronousDivision
 from magmath.engine.data_failures import any_pending_fallible
-from magmath.engine.donation import donate, is_small_write, with_former_values
-from magmath.engine.eager_arrays import EagerArrays
-from magmath.engine.found_program import FoundProgram
-from magmath.engine.intermediate_cache import IntermediateCache
-from magmath.engine.intermediate_choice import worthwhile_intermediates
-from magmath.engine.joint_evaluation import JointEvaluation, Pending
-from magmath.engine.live_references import is_unobservable, live_intermediates
-from magmath.engine.loop_runs import LoopPrograms, has_counted_loop
-from magmath.engine.pending_arrays import note_bytes
-from magmath.engine.program_build import Compiled, environment_of
-from magmath.engine.program_table import ProgramTable
-from magmath.engine.redistribution_cache import NeededCopies, RedistributionCache
-from magmath.engine.remote_array import RemoteArray, leaf_of, no_value_error, remote_array_of
-from magmath.engine.result_records import (
+from magmath.engine.eager.eager_arrays import EagerArrays
+from magmath.engine.evaluation.abandoned_run import AbandonedRun
+from magmath.engine.evaluation.intermediate_choice import worthwhile_intermediates
+from magmath.engine.evaluation.joint_evaluation import JointEvaluation, Pending
+from magmath.engine.evaluation.loop_runs import LoopPrograms, has_counted_loop
+from magmath.engine.evaluation.result_records import (
     RecipeMemo,
     deliver_results,
     record_by_structure,
     record_provenance,
 )
-from magmath.engine.stream_state import INITIAL_STREAMS, StreamState
+from magmath.engine.lifetimes.donation import donate, is_small_write, with_former_values
+from magmath.engine.lifetimes.intermediate_cache import IntermediateCache
+from magmath.engine.lifetimes.live_references import is_unobservable, live_intermediates
+from magmath.engine.lifetimes.pending_arrays import note_bytes
+from magmath.engine.lifetimes.redistribution_cache import NeededCopies, RedistributionCache
+from magmath.engine.programs.asynchronous_build import AsynchronousDivision
+from magmath.engine.programs.found_program import FoundProgram
+from magmath.engine.programs.program_build import Compiled, environment_of
+from magmath.engine.programs.program_table import ProgramTable
+from magmath.engine.remote_array import RemoteArray, leaf_of, no_value_error, remote_array_of
+from magmath.engine.traces.stream_state import INITIAL_STREAMS, StreamState
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node, set_value, structure_of, topological
 from magmath.layout import Layout

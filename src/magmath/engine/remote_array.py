@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from magmath.core.dtypes import DType
-from magmath.engine import tracing
+from magmath.engine.traces import tracing
 from magmath.errors import MagmathError, TracingError
 from magmath.graph import Node, Shape
 from magmath.layout import Layout

@@ -16,10 +16,10 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, final
 
 from magmath.core.bounded_memo import store_bounded
-from magmath.engine.eager_arrays import MAX_READ
+from magmath.engine.eager.eager_arrays import MAX_READ
 from magmath.engine.engine import MAX_EAGER_BYTES, Engine
-from magmath.engine.live_references import are_unreferenced
-from magmath.engine.program_build import Compiled
+from magmath.engine.lifetimes.live_references import are_unreferenced
+from magmath.engine.programs.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, leaf_of
 from magmath.engine.run_numbers import commit_reservations
 from magmath.graph import Graph, Shape

@@ -9,10 +9,10 @@ from threading import RLock
 from types import TracebackType
 from typing import TYPE_CHECKING, final
 
-from magmath.engine import tracing
-from magmath.engine.eager_arrays import EagerArrays
+from magmath.engine.eager.eager_arrays import EagerArrays
 from magmath.engine.engine import Engine
-from magmath.engine.retained_expressions import keeps_expressions
+from magmath.engine.lifetimes.retained_expressions import keeps_expressions
+from magmath.engine.traces import tracing
 from magmath.errors import WorkerError, WorkerLost
 from magmath.graph import Node
 from magmath.layout.mesh import set_printed_pool_size

@@ -15,10 +15,10 @@ from magmath.graph.operation import (
     set_user_array,
     set_value,
 )
-from magmath.graph.provenance import Provenance, provenance_of
-from magmath.graph.recipe import Recipe
-from magmath.graph.recorded_operands import RecordedOperand, set_provenance, weak_operand
-from magmath.graph.recording import recipe_of
+from magmath.graph.provenance.provenance import Provenance, provenance_of
+from magmath.graph.provenance.recipe import Recipe
+from magmath.graph.provenance.recorded_operands import RecordedOperand, set_provenance, weak_operand
+from magmath.graph.provenance.recording import recipe_of
 from magmath.graph.structure import structure_of
 
 __all__ = [

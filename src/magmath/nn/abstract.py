@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, final
 
 from magmath.arrays.array import Array
 from magmath.arrays.tree import flatten, unflatten
-from magmath.arrays.variable import Variable
+from magmath.arrays.variables.variable import Variable
 from magmath.core.dtypes import DType, as_dtype
 from magmath.core.promotion import get_default_dtype
-from magmath.engine import session, tracing
-from magmath.engine.tracing import Trace
+from magmath.engine import session
+from magmath.engine.traces import tracing
+from magmath.engine.traces.tracing import Trace
 from magmath.errors import ShapeError
 from magmath.graph import topological
 from magmath.ops.leaves import input_leaf

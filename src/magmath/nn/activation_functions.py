@@ -9,7 +9,7 @@ from magmath.api.activations import log_softmax, relu, sigmoid, softmax, softplu
 from magmath.api.manipulation import reshape
 from magmath.api.searching import where
 from magmath.arrays.array import Array, as_array, floating
-from magmath.arrays.masked_elements import takes_selected
+from magmath.arrays.indexing.masked_elements import takes_selected
 from magmath.core.shapes import normalize_axis
 from magmath.errors import OptionError, ShapeError
 

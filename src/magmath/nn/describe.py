@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from magmath.arrays.tree import flatten
-from magmath.arrays.variable import Variable
+from magmath.arrays.variables.variable import Variable
 from magmath.nn.abstract import AbstractArray, trace_call
 from magmath.nn.forward_hooks import forward_hook
 from magmath.nn.inventory import joined

@@ -25,7 +25,7 @@ from magmath.api.manipulation import reshape
 from magmath.api.products import matrix_transpose
 from magmath.api.searching import where
 from magmath.arrays.array import Array
-from magmath.arrays.conversion import LayoutLike
+from magmath.arrays.inputs.conversion import LayoutLike
 from magmath.core.dtypes import DType, as_dtype, compute_dtype, float32
 from magmath.core.promotion import get_default_dtype
 from magmath.core.shapes import size_of

@@ -13,8 +13,8 @@ from typing import Any, Generic, Protocol, TypeVar, final
 from weakref import ref
 
 from magmath.arrays.array import Array
-from magmath.arrays.variable import Variable
-from magmath.arrays.variable_list import is_module
+from magmath.arrays.variables.variable import Variable
+from magmath.arrays.variables.variable_list import is_module
 from magmath.core.identity import are_identical
 from magmath.errors import MagmathError
 from magmath.nn.variables import Deferred

@@ -23,7 +23,7 @@ from magmath.core.precision_state import PRECISION
 from magmath.errors import DTypeError, OptionError
 
 if TYPE_CHECKING:
-    from magmath.arrays.variable import Variable
+    from magmath.arrays.variables.variable import Variable
 
 PRECISIONS: Mapping[str, DType | None] = {
     "float32": None,

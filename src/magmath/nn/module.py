@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from magmath.api.creation import asarray
 from magmath.arrays.array import Array
-from magmath.arrays.number_list import is_number_table
-from magmath.arrays.variable import Variable
+from magmath.arrays.inputs.number_list import is_number_table
+from magmath.arrays.variables.variable import Variable
 from magmath.core.dtypes import as_dtype, compute_dtype, float32
 from magmath.core.foreign_names import (
     KEYWORDS,
@@ -32,8 +32,8 @@ from magmath.core.foreign_names import (
 )
 from magmath.core.keyword_hints import KeywordHints
 from magmath.core.precision_state import PRECISION
-from magmath.engine import tracing
-from magmath.engine.captured_arrays import note_update
+from magmath.engine.traces import tracing
+from magmath.engine.traces.captured_arrays import note_update
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.nn.abstract import AbstractArray, inputs_of, trace_call
 from magmath.nn.describe import representation, summary

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from magmath.api.creation import asarray
 from magmath.api.input_output import save_on_controller
 from magmath.arrays.array import Array
-from magmath.arrays.variable import Variable, assign, conversion_remedy, is_convertible
+from magmath.arrays.variables.variable import Variable, assign, conversion_remedy, is_convertible
 from magmath.errors import DTypeError, MagmathError, ShapeError, WeightsError
 
 if TYPE_CHECKING:

@@ -9,15 +9,16 @@ from magmath.api import creation
 from magmath.api.creation import DTypeLike, variable
 from magmath.api.random import OWN_STREAMS, Distributions, drawing_from
 from magmath.arrays.array import Array
-from magmath.arrays.conversion import LayoutLike
-from magmath.arrays.number_list import is_number
-from magmath.arrays.variable import Variable
+from magmath.arrays.inputs.conversion import LayoutLike
+from magmath.arrays.inputs.number_list import is_number
+from magmath.arrays.variables.variable import Variable
 from magmath.core.dtypes import DType, as_dtype, float32, int64
 from magmath.core.integers import require_integer
 from magmath.core.precision_state import PRECISION
 from magmath.core.promotion import get_default_dtype
-from magmath.engine import session, tracing
+from magmath.engine import session
 from magmath.engine.remote_array import RemoteArray
+from magmath.engine.traces import tracing
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Node, Shape
 from magmath.nn.mixed_precision import wrong_parameter

@@ -2,8 +2,8 @@
 
 The inputs of a loop are the initial states, the arrays whose rows the steps read, one in each, and
 the arrays that all steps read. Its results are the final states, and the values that the steps
-collect, stacked. The workers run all steps as one program (`engine/loop_runs.py`); where a
-single program has to contain the loop, the passes unroll it.
+collect, stacked. The workers run all steps as one program (`engine/evaluation/loop_runs.py`); where
+a single program has to contain the loop, the passes unroll it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final, final
 from magmath.core.dtypes import DType, bool_, int64
 from magmath.graph import Node, Shape, apply, make_node, topological
 from magmath.graph.operation import NO_ATTRIBUTES, Line
-from magmath.graph.rebuild import rebuilt
+from magmath.graph.provenance.rebuild import rebuilt
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.custom_gradients import CUSTOM_CALL, CUSTOM_RESULT
 from magmath.ops.gradient_results import INDEPENDENT

@@ -15,7 +15,7 @@ from typing import final
 
 from magmath.core.dtypes import DType, bool_
 from magmath.graph import Graph, Node, Shape, apply
-from magmath.graph.rebuild import rebuilt
+from magmath.graph.provenance.rebuild import rebuilt
 from magmath.ops.marks import mark
 
 

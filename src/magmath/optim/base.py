@@ -17,18 +17,18 @@ from weakref import ref
 
 from magmath.arrays.array import Array
 from magmath.arrays.lazy_array import evaluate
-from magmath.arrays.variable import Variable, assign
-from magmath.arrays.variable_list import checked_variables
+from magmath.arrays.variables.variable import Variable, assign
+from magmath.arrays.variables.variable_list import checked_variables
 from magmath.autodiff import is_independent
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.dtypes import compute_dtype, float64
 from magmath.core.foreign_names import UPDATES, check_assigned_name, hint
 from magmath.core.integers import require_integer
 from magmath.core.keyword_hints import KeywordHints
-from magmath.engine import tracing
-from magmath.engine.retained_expressions import keeps_expressions
+from magmath.engine.lifetimes.retained_expressions import keeps_expressions
 from magmath.engine.run_numbers import reserve_for_run
-from magmath.engine.tracing import NumberSource
+from magmath.engine.traces import tracing
+from magmath.engine.traces.tracing import NumberSource
 from magmath.errors import DTypeError, MagmathError, OptionError, ShapeError
 from magmath.graph import Node
 from magmath.ops import elementwise as e

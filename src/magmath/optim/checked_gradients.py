@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from magmath.arrays.array import Array, as_array
-from magmath.arrays.variable import Variable
-from magmath.arrays.variable_list import is_module, remedy_for
+from magmath.arrays.variables.variable import Variable
+from magmath.arrays.variables.variable_list import is_module, remedy_for
 from magmath.errors import DTypeError, OptionError, ShapeError
 
 

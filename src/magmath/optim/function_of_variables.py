@@ -12,10 +12,10 @@ from typing import final
 from weakref import ref
 
 from magmath.arrays.array import Array
-from magmath.arrays.variable import Variable
+from magmath.arrays.variables.variable import Variable
 from magmath.engine import session
-from magmath.engine.live_references import live_intermediates
-from magmath.engine.stream_state import StreamState, generator_of
+from magmath.engine.lifetimes.live_references import live_intermediates
+from magmath.engine.traces.stream_state import StreamState, generator_of
 from magmath.errors import MagmathError
 from magmath.graph import (
     Graph,
@@ -26,9 +26,9 @@ from magmath.graph import (
     set_value,
     topological,
 )
-from magmath.graph.rebuild import with_expressions
-from magmath.graph.record_chains import operands_before
-from magmath.graph.recorded_operands import VersionOperand
+from magmath.graph.provenance.rebuild import with_expressions
+from magmath.graph.provenance.record_chains import operands_before
+from magmath.graph.provenance.recorded_operands import VersionOperand
 
 
 @final

@@ -15,10 +15,11 @@ from typing import Any, final
 
 from magmath.api.creation import variable
 from magmath.arrays.array import Array, as_array
-from magmath.arrays.variable import Variable
+from magmath.arrays.variables.variable import Variable
 from magmath.core.dtypes import DType, compute_dtype, float32, int64
 from magmath.core.integers import require_integer
-from magmath.engine import session, tracing
+from magmath.engine import session
+from magmath.engine.traces import tracing
 from magmath.errors import OptionError
 from magmath.graph import Node
 from magmath.ops import elementwise as e

@@ -16,20 +16,20 @@ from weakref import WeakSet, ref
 
 from magmath.api.creation import variable
 from magmath.arrays.array import Array
-from magmath.arrays.variable import Variable, overwrite, restored_on_failure
+from magmath.arrays.variables.variable import Variable, overwrite, restored_on_failure
 from magmath.autodiff import gradients, is_independent
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.dtypes import DType, compute_dtype, int64
 from magmath.core.promotion import promote
 from magmath.engine import session
 from magmath.engine.engine import Engine
-from magmath.engine.program_build import Compiled
+from magmath.engine.evaluation.result_records import provenance_of_pending
+from magmath.engine.programs.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, remote_array_of
-from magmath.engine.result_records import provenance_of_pending
 from magmath.engine.run_numbers import rollback_on_failure
 from magmath.errors import MagmathError, NonFiniteLoss
 from magmath.graph import Graph, Node, Provenance, RecordedOperand, set_provenance, set_value
-from magmath.graph.recorded_operands import VersionOperand
+from magmath.graph.provenance.recorded_operands import VersionOperand
 from magmath.ops.leaves import input_leaf, scalar
 from magmath.optim.function_of_variables import FunctionOfVariables
 from magmath.optim.states import ParameterNodes, States, VariableStates

@@ -8,7 +8,7 @@ from typing import Any, Protocol, final
 import numpy as np
 
 from magmath.api.creation import variable
-from magmath.arrays.variable import Variable
+from magmath.arrays.variables.variable import Variable
 from magmath.core.dtypes import DType
 from magmath.errors import OptionError
 from magmath.graph import Node, set_value

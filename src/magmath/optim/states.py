@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, final
 from weakref import WeakMethod, ref
 
 from magmath.api.creation import asarray, variable, zeros
-from magmath.arrays.variable import Variable
+from magmath.arrays.variables.variable import Variable
 from magmath.core.dtypes import DType, compute_dtype, int64
-from magmath.engine import tracing
-from magmath.engine.captured_arrays import note_update
+from magmath.engine.traces import tracing
+from magmath.engine.traces.captured_arrays import note_update
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import Node, Shape
 from magmath.layout import Layout

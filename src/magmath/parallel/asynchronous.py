@@ -14,13 +14,13 @@ from typing import final
 from magmath.api.creation import variable
 from magmath.api.manipulation import broadcast_to
 from magmath.arrays.array import Array
-from magmath.arrays.variable import Variable, assign
-from magmath.arrays.variable_map import VariableMap
+from magmath.arrays.variables.variable import Variable, assign
+from magmath.arrays.variables.variable_map import VariableMap
 from magmath.core.dtypes import float64, int64
 from magmath.core.integers import require_integer
 from magmath.engine import session
-from magmath.engine.asynchronous_build import AsynchronousDivision
-from magmath.engine.loop_runs import row_of, with_row
+from magmath.engine.evaluation.loop_runs import row_of, with_row
+from magmath.engine.programs.asynchronous_build import AsynchronousDivision
 from magmath.errors import MagmathError, OptionError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout

@@ -17,7 +17,7 @@ from magmath.api.manipulation import concat, stack
 from magmath.api.statistics import mean
 from magmath.arrays.array import Array
 from magmath.arrays.tree import flatten, unflatten
-from magmath.arrays.variable import Variable
+from magmath.arrays.variables.variable import Variable
 from magmath.autodiff import is_independent
 from magmath.core.integers import require_integer
 from magmath.engine import session

@@ -10,10 +10,11 @@ from magmath.arrays.array import Array, as_array
 from magmath.arrays.tree import flatten, unflatten
 from magmath.core.identity import are_identical
 from magmath.diagnostics.explain import explain
-from magmath.engine import session, tracing
-from magmath.engine.captured_arrays import note_update
-from magmath.engine.retained_expressions import keeping_expressions
-from magmath.engine.tracing import Trace
+from magmath.engine import session
+from magmath.engine.lifetimes.retained_expressions import keeping_expressions
+from magmath.engine.traces import tracing
+from magmath.engine.traces.captured_arrays import note_update
+from magmath.engine.traces.tracing import Trace
 from magmath.errors import MagmathError
 from magmath.graph import Graph
 from magmath.nn.mixed_precision import check_parameters, check_precision

@@ -9,8 +9,8 @@ from magmath.api.creation import variable, zeros
 from magmath.api.manipulation import reshape
 from magmath.api.statistics import sum
 from magmath.arrays.array import Array
-from magmath.arrays.variable import Variable
-from magmath.arrays.variable_map import VariableMap
+from magmath.arrays.variables.variable import Variable
+from magmath.arrays.variables.variable_map import VariableMap
 from magmath.core.dtypes import DTYPES, DType
 from magmath.engine import session
 from magmath.errors import OptionError

@@ -9,8 +9,8 @@ from typing import Any, final
 
 from magmath.api.statistics import sum
 from magmath.arrays.array import Array
-from magmath.arrays.variable import Variable
-from magmath.arrays.variable_map import VariableMap
+from magmath.arrays.variables.variable import Variable
+from magmath.arrays.variables.variable_map import VariableMap
 from magmath.engine import session
 from magmath.errors import MagmathError, OptionError
 from magmath.graph import Graph, Node

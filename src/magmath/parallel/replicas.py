@@ -19,7 +19,7 @@ from magmath.api.manipulation import broadcast_to, reshape
 from magmath.api.statistics import all, mean
 from magmath.arrays.array import Array
 from magmath.arrays.tree import flatten, unflatten
-from magmath.arrays.variable import Variable, assign
+from magmath.arrays.variables.variable import Variable, assign
 from magmath.autodiff import is_independent
 from magmath.batching import BatchOperand, batched
 from magmath.core.integers import require_integer

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, final
 
 from magmath.arrays.array import Array
-from magmath.arrays.variable import Variable
-from magmath.engine.asynchronous_build import AsynchronousDivision
+from magmath.arrays.variables.variable import Variable
+from magmath.engine.programs.asynchronous_build import AsynchronousDivision
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
-from magmath.arrays.variable import Variable
+from magmath.arrays.variables.variable import Variable
 from magmath.graph import Graph, Node
 from magmath.parallel.strategy import Training
 from magmath.passes.expand import expand

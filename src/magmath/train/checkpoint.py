@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, final
 
 from magmath.arrays.array import Array
-from magmath.arrays.variable import Variable
-from magmath.engine.stream_state import StreamState
+from magmath.arrays.variables.variable import Variable
+from magmath.engine.traces.stream_state import StreamState
 from magmath.errors import WeightsError
 from magmath.graph import Shape
 from magmath.nn.module import Module

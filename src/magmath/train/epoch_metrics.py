@@ -14,10 +14,10 @@ from magmath.api.creation import variable, zeros
 from magmath.api.data_types import astype
 from magmath.api.searching import where
 from magmath.arrays.array import Array
-from magmath.arrays.variable import Variable
+from magmath.arrays.variables.variable import Variable
 from magmath.core.dtypes import int64
 from magmath.core.promotion import get_default_dtype
-from magmath.engine import tracing
+from magmath.engine.traces import tracing
 from magmath.errors import ShapeError
 from magmath.graph import Node
 from magmath.nn.metrics import Metric as CountedMetric

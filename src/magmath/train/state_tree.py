@@ -13,7 +13,7 @@ import numpy as np
 
 from magmath.api.creation import asarray
 from magmath.arrays.array import Array
-from magmath.arrays.variable import Variable
+from magmath.arrays.variables.variable import Variable
 from magmath.errors import MagmathError
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, final
 from magmath.api.creation import variable
 from magmath.api.random import drawing_from
 from magmath.arrays.array import Array
-from magmath.arrays.variable import Variable, overwrite
+from magmath.arrays.variables.variable import Variable, overwrite
 from magmath.core.dtypes import int64
 from magmath.core.identity import are_identical
 from magmath.core.paused_gc import paused_gc
@@ -26,14 +26,15 @@ from magmath.core.stage_times import stage
 from magmath.diagnostics.asynchronous_costs import explain_asynchronous
 from magmath.diagnostics.explain import explain_program
 from magmath.diagnostics.program_layers import layers_of
-from magmath.engine import session, tracing
-from magmath.engine.asynchronous_build import AsynchronousDivision
-from magmath.engine.captured_arrays import Captured
-from magmath.engine.program_build import Compiled
+from magmath.engine import session
+from magmath.engine.lifetimes.retained_expressions import keeping_expressions
+from magmath.engine.programs.asynchronous_build import AsynchronousDivision
+from magmath.engine.programs.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, remote_array_of
-from magmath.engine.retained_expressions import keeping_expressions
-from magmath.engine.stream_state import StreamState
-from magmath.engine.tracing import Trace
+from magmath.engine.traces import tracing
+from magmath.engine.traces.captured_arrays import Captured
+from magmath.engine.traces.stream_state import StreamState
+from magmath.engine.traces.tracing import Trace
 from magmath.engine.user_line import warn_user
 from magmath.graph import Graph, Node
 from magmath.nn.abstract import call

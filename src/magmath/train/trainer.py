@@ -24,7 +24,7 @@ from magmath.core.keyword_hints import KeywordHints
 from magmath.core.promotion import get_default_dtype
 from magmath.data.loader import Loader
 from magmath.engine import session
-from magmath.engine.stream_state import INITIAL_STREAMS, StreamState
+from magmath.engine.traces.stream_state import INITIAL_STREAMS, StreamState
 from magmath.errors import DataError, MagmathError, OptionError
 from magmath.nn.abstract import trace_call
 from magmath.nn.losses import cross_entropy, loss_function

@@ -12,7 +12,7 @@ import numpy as np
 from magmath.api.creation import asarray
 from magmath.arrays.array import Array
 from magmath.arrays.traced_scalar import TracedScalar, TypedScalar
-from magmath.arrays.variable import Variable
+from magmath.arrays.variables.variable import Variable
 from magmath.core.dtypes import (
     DTYPE_OF_PYTHON,
     PYTHON_NUMBERS,

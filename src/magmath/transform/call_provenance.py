@@ -2,8 +2,8 @@
 of each call.
 
 Calls that receive results of the call before, and otherwise the same arrays, have one record
-(`graph/repeated_calls.py`). Such a call is recognized by its arguments before anything else is
-checked, since they are then of the right types and layouts.
+(`graph/provenance/repeated_calls.py`). Such a call is recognized by its arguments before anything
+else is checked, since they are then of the right types and layouts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, final
 from weakref import ref
 
-from magmath.engine.retained_expressions import keep_expression, keeps_expressions
+from magmath.engine.lifetimes.retained_expressions import keep_expression, keeps_expressions
 from magmath.graph import (
     Graph,
     Node,
@@ -22,9 +22,9 @@ from magmath.graph import (
     set_provenance,
     weak_operand,
 )
-from magmath.graph.provenance import provenance_before
-from magmath.graph.recorded_operands import KeptOperand, LeafOperand, operand_of_array
-from magmath.graph.repeated_calls import CallResult, RepeatedCalls
+from magmath.graph.provenance.provenance import provenance_before
+from magmath.graph.provenance.recorded_operands import KeptOperand, LeafOperand, operand_of_array
+from magmath.graph.provenance.repeated_calls import CallResult, RepeatedCalls
 
 MAX_KEPT_ARGUMENT = 64 << 20
 """Bytes of the largest argument that the results of a call keep alive: a batch of NumPy that the

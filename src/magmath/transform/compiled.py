@@ -13,8 +13,9 @@ from magmath.arrays.tree import flatten
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.precision_state import PRECISION
 from magmath.core.promotion import DEFAULT
-from magmath.engine import session, tracing
+from magmath.engine import session
 from magmath.engine.engine import Engine
+from magmath.engine.traces import tracing
 from magmath.engine.user_line import warn_user
 from magmath.errors import MagmathError
 from magmath.passes.subgraphs import contains_loop
@@ -35,7 +36,7 @@ from magmath.transform.traced_call import TracedCall
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
-    from magmath.engine.captured_arrays import Captured
+    from magmath.engine.traces.captured_arrays import Captured
 
 
 def compile(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,9 +9,9 @@ import numpy as np
 
 from magmath.arrays.array import Array
 from magmath.arrays.tree import flatten, unflatten
-from magmath.arrays.variable import Variable
+from magmath.arrays.variables.variable import Variable
 from magmath.core.dtypes import bool_
-from magmath.engine import tracing
+from magmath.engine.traces import tracing
 from magmath.errors import DTypeError, MagmathError, ShapeError, TracingError
 from magmath.graph import Node
 from magmath.ops import elementwise as e

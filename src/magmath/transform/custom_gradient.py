@@ -8,16 +8,16 @@ from typing import Any
 
 from magmath.api.creation import asarray
 from magmath.arrays.array import Array, as_array
-from magmath.arrays.number_list import is_number
+from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.traced_scalar import TracedScalar
 from magmath.arrays.tree import flatten, unflatten
 from magmath.core.dtypes import DType
-from magmath.engine.retained_expressions import keeping_expressions
-from magmath.engine.tracing import Scope, tracing
+from magmath.engine.lifetimes.retained_expressions import keeping_expressions
+from magmath.engine.traces.tracing import Scope, tracing
 from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Node, apply, recording_nodes
-from magmath.graph.rebuild import rebuilt
+from magmath.graph.provenance.rebuild import rebuilt
 from magmath.ops import elementwise as e
 from magmath.ops.custom_gradients import GradientRule, custom_call, custom_result
 from magmath.passes.subgraphs import frontier

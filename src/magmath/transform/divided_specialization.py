@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, final
 from magmath.api.creation import asarray
 from magmath.arrays.array import Array
 from magmath.arrays.tree import unflatten
-from magmath.arrays.variable import assign
-from magmath.engine.captured_arrays import Captured
-from magmath.engine.pending_readers import note_reader
+from magmath.arrays.variables.variable import assign
+from magmath.engine.lifetimes.pending_readers import note_reader
 from magmath.engine.remote_array import RemoteArray
 from magmath.engine.run_numbers import rollback_on_failure
+from magmath.engine.traces.captured_arrays import Captured
 from magmath.graph import Graph, Node
 from magmath.passes.subgraphs import without_versions
 from magmath.transform.call_arguments import check_limits, integer_limits

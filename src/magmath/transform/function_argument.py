@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from magmath.arrays.array import Array
-from magmath.arrays.number_list import is_number
+from magmath.arrays.inputs.number_list import is_number
 
 
 def require_function(requirement: str, value: Any) -> None:

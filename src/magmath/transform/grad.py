@@ -10,14 +10,15 @@ import numpy as np
 
 from magmath.api.creation import asarray
 from magmath.arrays.array import Array, as_array
-from magmath.arrays.number_list import is_number
+from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.traced_scalar import TracedScalar
 from magmath.arrays.tree import flatten, unflatten
-from magmath.arrays.variable import Variable
-from magmath.arrays.variable_list import is_module, remedy_for
+from magmath.arrays.variables.variable import Variable
+from magmath.arrays.variables.variable_list import is_module, remedy_for
 from magmath.autodiff import gradients
-from magmath.engine import session, tracing
-from magmath.engine.retained_expressions import keeping_expressions, keeps_expressions
+from magmath.engine import session
+from magmath.engine.lifetimes.retained_expressions import keeping_expressions, keeps_expressions
+from magmath.engine.traces import tracing
 from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Node, apply

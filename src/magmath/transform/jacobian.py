@@ -18,13 +18,13 @@ from magmath.api.creation import asarray, eye, zeros_like
 from magmath.api.manipulation import reshape
 from magmath.api.statistics import sum
 from magmath.arrays.array import Array, as_array
-from magmath.arrays.number_list import is_number
+from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.tree import flatten, unflatten
 from magmath.autodiff import gradients
-from magmath.engine.retained_expressions import keeping_expressions
+from magmath.engine.lifetimes.retained_expressions import keeping_expressions
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node
-from magmath.graph.rebuild import rebuilt
+from magmath.graph.provenance.rebuild import rebuilt
 from magmath.transform.function_argument import named, require_function
 from magmath.transform.grad import Argnums, argument, grad
 from magmath.transform.traced_function import placeholder

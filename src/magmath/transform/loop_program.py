@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, final
 from magmath.api.creation import asarray, zeros
 from magmath.arrays.array import Array, copy_of
 from magmath.arrays.lazy_array import evaluate
-from magmath.arrays.variable import overwrite
+from magmath.arrays.variables.variable import overwrite
 from magmath.core.dtypes import int64
-from magmath.engine import session, tracing
-from magmath.engine.loop_runs import row_of, with_row
+from magmath.engine import session
+from magmath.engine.evaluation.loop_runs import row_of, with_row
+from magmath.engine.lifetimes.retained_expressions import keep_expression, keeps_expressions
 from magmath.engine.remote_array import RemoteArray, leaf_of, remote_array_of
-from magmath.engine.retained_expressions import keep_expression, keeps_expressions
-from magmath.engine.tracing import Trace
+from magmath.engine.traces import tracing
+from magmath.engine.traces.tracing import Trace
 from magmath.engine.user_line import user_line
 from magmath.graph import (
     Graph,
@@ -31,7 +32,7 @@ from magmath.graph import (
     topological,
     weak_operand,
 )
-from magmath.graph.rebuild import rebuilt
+from magmath.graph.provenance.rebuild import rebuilt
 from magmath.ops import elementwise as e
 from magmath.ops.counted_loops import ScanBody, is_short, scan_results, unrolled
 from magmath.ops.leaves import constant, input_leaf

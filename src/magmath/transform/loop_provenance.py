@@ -21,7 +21,7 @@ from magmath.graph import (
     topological,
     weak_operand,
 )
-from magmath.graph.recipe import NumberStep, RecipeStep, number_node
+from magmath.graph.provenance.recipe import NumberStep, RecipeStep, number_node
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.leaves import scalar
 from magmath.ops.manipulation import RESHAPE

@@ -14,8 +14,8 @@ from magmath.arrays.traced_scalar import TracedScalar
 from magmath.arrays.tree import flatten, unflatten
 from magmath.core.dtypes import int64
 from magmath.core.integers import require_integer
-from magmath.engine import tracing
-from magmath.engine.tracing import Trace
+from magmath.engine.traces import tracing
+from magmath.engine.traces.tracing import Trace
 from magmath.errors import MagmathError, ShapeError
 from magmath.graph import Node
 from magmath.ops import elementwise as e

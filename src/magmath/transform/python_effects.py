@@ -11,8 +11,8 @@ from typing import Any, final
 import numpy as np
 
 from magmath.arrays.array import Array
-from magmath.arrays.variable import Variable
-from magmath.engine.tracing import Trace
+from magmath.arrays.variables.variable import Variable
+from magmath.engine.traces.tracing import Trace
 from magmath.engine.user_line import warn_user
 from magmath.errors import TracingError
 from magmath.graph import Node, topological

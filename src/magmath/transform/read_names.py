@@ -29,7 +29,7 @@ from weakref import ref
 import numpy as np
 
 from magmath.arrays.array import Array
-from magmath.arrays.variable import Variable
+from magmath.arrays.variables.variable import Variable
 from magmath.transform.code_reads import ANY_KEY, CodeReads, merge_keys, reads_of
 from magmath.transform.held_entries import (
     COMPARED,

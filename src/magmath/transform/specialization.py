@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, final
 
 from magmath.arrays.array import Array
 from magmath.arrays.tree import flatten, unflatten
-from magmath.arrays.variable import overwrite
+from magmath.arrays.variables.variable import overwrite
 from magmath.core.precision_state import PRECISION
 from magmath.core.promotion import DEFAULT
-from magmath.engine.captured_arrays import Captured
 from magmath.engine.engine import Engine
 from magmath.engine.hoisted_values import HoistedGraph, HoistedValues, hoist
-from magmath.engine.pending_readers import note_reader
-from magmath.engine.program_build import Compiled
+from magmath.engine.lifetimes.pending_readers import note_reader
+from magmath.engine.programs.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, leaf_of, remote_array_of
 from magmath.engine.replay_cache import ReplayCache
+from magmath.engine.traces.captured_arrays import Captured
 from magmath.engine.user_line import user_line
 from magmath.graph import Graph, Node
 from magmath.transform.call_arguments import (

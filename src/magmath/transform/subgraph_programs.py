@@ -12,7 +12,7 @@ from magmath.arrays.lazy_array import evaluate
 from magmath.diagnostics.explain import explain_program
 from magmath.engine import session
 from magmath.graph import Node
-from magmath.graph.rebuild import rebuilt
+from magmath.graph.provenance.rebuild import rebuilt
 from magmath.ops.counted_loops import scan_results
 from magmath.ops.while_loops import WHILE, LoopBody
 from magmath.passes.subgraphs import Subgraph, subgraphs, with_shared_loops

@@ -8,12 +8,12 @@ from typing import Any, final
 import numpy as np
 
 from magmath.arrays.array import Array, as_array
-from magmath.arrays.masked_elements import MaskedElements
-from magmath.arrays.number_list import is_number
+from magmath.arrays.indexing.masked_elements import MaskedElements
+from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.traced_scalar import NumberNeeded
 from magmath.arrays.tree import flatten, unflatten
-from magmath.engine import tracing
-from magmath.engine.tracing import Trace
+from magmath.engine.traces import tracing
+from magmath.engine.traces.tracing import Trace
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node, apply, recording_nodes, topological
 from magmath.ops import elementwise as e

@@ -13,15 +13,15 @@ from typing import Any, final
 
 from magmath.api.creation import asarray
 from magmath.arrays.array import Array, as_array
-from magmath.arrays.number_list import is_number
+from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.tree import flatten, unflatten
-from magmath.arrays.variable import Variable, assign
+from magmath.arrays.variables.variable import Variable, assign
 from magmath.core.dtypes import DType
 from magmath.engine import session
-from magmath.engine.drawn_streams import StreamPosition
-from magmath.engine.tracing import Scope, tracing
+from magmath.engine.traces.drawn_streams import StreamPosition
+from magmath.engine.traces.tracing import Scope, tracing
 from magmath.graph import Node, Shape
-from magmath.graph.rebuild import rebuilt
+from magmath.graph.provenance.rebuild import rebuilt
 from magmath.ops.leaves import input_leaf
 
 

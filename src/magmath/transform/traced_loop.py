@@ -12,14 +12,14 @@ from typing import Any, Final, final
 
 from magmath.arrays.array import Array
 from magmath.arrays.tree import unflatten
-from magmath.arrays.variable import Variable, assign
+from magmath.arrays.variables.variable import Variable, assign
 from magmath.core.dtypes import int64
-from magmath.engine.drawn_streams import StreamPosition, Streams
-from magmath.engine.tracing import Scope, Trace, VariableState, current, tracing
+from magmath.engine.traces.drawn_streams import StreamPosition, Streams
+from magmath.engine.traces.tracing import Scope, Trace, VariableState, current, tracing
 from magmath.engine.user_line import user_line
 from magmath.errors import MagmathError
 from magmath.graph import Node
-from magmath.graph.rebuild import rebuilt
+from magmath.graph.provenance.rebuild import rebuilt
 from magmath.ops.counted_loops import ScanBody, is_short, scan_results
 from magmath.ops.leaves import version
 from magmath.ops.while_loops import LoopBody, final_states

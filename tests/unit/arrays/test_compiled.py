@@ -137,7 +137,7 @@ def test_functions_that_cannot_be_compiled_are_told_why() -> None:
 
 def test_programs_that_are_held_are_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others are, so that a long session does not collect them."""
-    monkeypatch.setattr("magmath.engine.program_table.MAX_PROGRAMS", 4)
+    monkeypatch.setattr("magmath.engine.programs.program_table.MAX_PROGRAMS", 4)
     with current("shared", 2) as pool:
         before = pool.stats()[0]["programs"]
         x, v = mm.asarray([1.0, 2.0]), mm.variable("v", [3.0])

@@ -222,7 +222,7 @@ def test_long_loops(offset: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A chain of records is cut far behind the operations of a step, wherever it reaches its limit;
     and what the cut part depends on directly is not what its gradients depend on."""
     for module in ("record_chains", "provenance"):
-        monkeypatch.setattr(f"magmath.graph.{module}.MAX_LENGTH", 200)
+        monkeypatch.setattr(f"magmath.graph.provenance.{module}.MAX_LENGTH", 200)
     x, target = RANDOM.normal(size=(2, 6, 3))
     w, x_ = np.full((3, 1), 0.5), mm.asarray(x)
     ours, m, goal = mm.asarray(w), mm.zeros((3, 1), dtype="float64"), mm.asarray(target[:, :1])

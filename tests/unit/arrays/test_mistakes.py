@@ -17,7 +17,7 @@ from arrays import GRID, check
 from engines import current
 from magmath.core.foreign_names import KEYWORDS
 from magmath.engine import session
-from magmath.engine.live_references import referenced_elsewhere
+from magmath.engine.lifetimes.live_references import referenced_elsewhere
 from magmath.errors import (
     DataError,
     DTypeError,
@@ -375,7 +375,7 @@ def test_many_operands_of_a_failed_expression_can_be_read() -> None:
 
 def test_pending_expressions_outlive_a_failed_write(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a failed run has computed is computed again, and then belongs to what reads it."""
-    monkeypatch.setattr("magmath.engine.intermediate_cache.MAX_INTERMEDIATES", 8)
+    monkeypatch.setattr("magmath.engine.lifetimes.intermediate_cache.MAX_INTERMEDIATES", 8)
     with current("shared", 2):
         x = [mm.asarray(np.arange(4.0) + 10 * i) for i in range(3)]
         v = [mm.variable(name, np.ones(4)) for name in "vw"]

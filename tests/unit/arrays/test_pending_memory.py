@@ -14,7 +14,7 @@ import torch
 
 import magmath as mm
 from engines import current
-from magmath.engine import pending_arrays
+from magmath.engine.lifetimes import pending_arrays
 from magmath.memory import Heap, PrivateSource
 from magmath.memory.temporaries import Temporaries
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import magmath as mm
 from engines import current
-from magmath.graph import provenance
-from magmath.graph.repeated_calls import CallResult
+from magmath.graph.provenance import provenance
+from magmath.graph.provenance.repeated_calls import CallResult
 
 KINDS = pytest.mark.parametrize("kind", [("inline", 1), ("planned", 1), ("shared", 2)])
 
@@ -120,7 +120,7 @@ def test_long_loops_forget_their_first_operations(
 ) -> None:
     """Gradients through later calls are right, those through more fail, and none is zero."""
     for module in ("record_chains", "provenance", "repeated_calls"):
-        monkeypatch.setattr(f"magmath.graph.{module}.MAX_LENGTH", 120)
+        monkeypatch.setattr(f"magmath.graph.provenance.{module}.MAX_LENGTH", 120)
     with current("planned"):
         f: Callable[..., Any] = mm.compile(lambda x, y: x * 0.99 + y)
         first, y = mm.ones(3, dtype=mm.float64), mm.ones(3, dtype=mm.float64)
@@ -146,7 +146,7 @@ def test_a_result_that_the_user_holds_has_a_gradient_at_the_cut(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for module in ("record_chains", "provenance", "repeated_calls"):
-        monkeypatch.setattr(f"magmath.graph.{module}.MAX_LENGTH", 120)
+        monkeypatch.setattr(f"magmath.graph.provenance.{module}.MAX_LENGTH", 120)
     with current("inline"):
         f: Callable[..., Any] = mm.compile(lambda x, y: x * 0.99 + y)
         x, y = mm.ones(3, dtype=mm.float64), mm.ones(3, dtype=mm.float64)
@@ -162,7 +162,7 @@ def test_long_loops_of_large_arrays_forget_results_that_no_longer_exist(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for module in ("record_chains", "provenance", "repeated_calls"):
-        monkeypatch.setattr(f"magmath.graph.{module}.MAX_LENGTH", 120)
+        monkeypatch.setattr(f"magmath.graph.provenance.{module}.MAX_LENGTH", 120)
     with current("inline"):
         f: Callable[..., Any] = mm.compile(lambda x, y: x * 0.5 + y)
         x, y = mm.zeros(20_000), mm.ones(20_000)
@@ -174,7 +174,7 @@ def test_long_loops_of_large_arrays_forget_results_that_no_longer_exist(
 def test_a_long_loop_depends_on_results_that_were_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gradients through too many calls fail, also those of a result that was used in between."""
     for module in ("record_chains", "provenance", "repeated_calls"):
-        monkeypatch.setattr(f"magmath.graph.{module}.MAX_LENGTH", 120)
+        monkeypatch.setattr(f"magmath.graph.provenance.{module}.MAX_LENGTH", 120)
     with current("inline"):
         f: Callable[..., Any] = mm.compile(lambda x: x * 0.99)
         x = kept = mm.ones(3)

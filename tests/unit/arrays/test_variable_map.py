@@ -8,7 +8,7 @@ import pytest
 
 import magmath as mm
 from engines import current
-from magmath.arrays.variable_map import VariableMap
+from magmath.arrays.variables.variable_map import VariableMap
 
 
 def test_values_end_with_their_variable() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import magmath as mm
-from magmath.engine import tracing
+from magmath.engine.traces import tracing
 from magmath.errors import TracingError
 from magmath.interop.reading_onnx.onnx_call import OnnxCall, OnnxValue, Operator
 

@@ -19,7 +19,7 @@ import magmath
 import magmath as mm
 from magmath.arrays.array import as_array
 from magmath.arrays.tree import flatten
-from magmath.arrays.variable import Variable
+from magmath.arrays.variables.variable import Variable
 from magmath.core.atomic_replace import atomic_replace
 from magmath.core.integers import require_integer
 from magmath.errors import MagmathError, OptionError

@@ -15,8 +15,9 @@ import numpy as np
 import magmath as mm
 from magmath.arrays.array import Array
 from magmath.arrays.tree import flatten
-from magmath.engine import session, tracing
-from magmath.engine.tracing import Trace
+from magmath.engine import session
+from magmath.engine.traces import tracing
+from magmath.engine.traces.tracing import Trace
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node, Shape, topological
 from magmath.ops.leaves import input_leaf

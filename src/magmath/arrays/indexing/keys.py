@@ -1,0 +1,300 @@
+"""The parser of indexing keys, by NumPy's rules.
+
+Slices and integers cut single dimensions. If a key has an array of integers or a mask, its integers
+count as arrays too: all of them broadcast against each other, and the dimensions of their common
+shape replace those of the arrays, or come first if the arrays are not adjacent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from operator import index
+from typing import Any, final
+
+import numpy as np
+
+from magmath.arrays.indexing.index_checks import check_indices
+from magmath.arrays.indexing.masks import MaskIndex
+from magmath.arrays.inputs.conversion import leaf_of_values
+from magmath.arrays.lazy_array import LazyArray
+from magmath.core.dtypes import bool_, int64
+from magmath.core.shapes import broadcast
+from magmath.graph import Node, Shape
+from magmath.layout import Layout
+from magmath.ops.creation import full
+from magmath.ops.indexing.local_index import out_of_range
+from magmath.ops.leaves import constant, scalar
+
+NEW, KEPT, PICKED, BETWEEN = "new", "kept", "picked", "between"
+
+
+@final
+@dataclass(frozen=True)
+class Cut:
+    """The part of a dimension to keep: `extent` elements from `start` on by `step`.
+
+    An extent of None selects one element and removes the dimension.
+    """
+
+    axis: int
+    start: int | Node
+    extent: int | None
+    step: int = 1
+
+    @property
+    def span(self) -> int:
+        """The number of elements from the first to the last element of a slice; 0 for a single
+        element or a computed start."""
+        if not self.extent or not isinstance(self.start, int):
+            return 0
+        return (self.extent - 1) * abs(self.step) + 1
+
+
+@final
+@dataclass
+class Key:
+    """A parsed key for arrays of one shape.
+
+    cuts     cuts of single dimensions, in order
+    indices  integer arrays by dimension; 0-d arrays for integers in the same key
+    mask     the mask, if it is the only array of the key
+    order    the dimensions of the result: new ones, kept ones, and one entry for all picked ones
+    """
+
+    shape: Shape
+    cuts: list[Cut] = field(default_factory=list)
+    indices: dict[int, Node] = field(default_factory=dict)
+    mask: MaskIndex | None = None
+    order: list[str] = field(default_factory=list)
+
+    @property
+    def at(self) -> int:
+        """The number of kept dimensions before the picked ones."""
+        return self.order[: self.order.index(PICKED)].count(KEPT)
+
+    def picked(self) -> Shape:
+        """Return the extents of the dimensions that index arrays or the mask produce."""
+        if self.mask is not None:
+            return (self.mask.counted.total,)
+        return broadcast("indexing", *(node.shape for node in self.indices.values()))
+
+    def remaining(self) -> Shape:
+        """Return the extents, after the cuts, of the dimensions that no array indexes."""
+        extents: list[int | None] = list(self.shape)
+        for cut in self.cuts:
+            extents[cut.axis] = cut.extent
+        picked = set(self.indices)
+        if self.mask is not None:
+            picked = set(range(self.mask.axis, self.mask.axis + self.mask.node.ndim))
+        return tuple(n for d, n in enumerate(extents) if n is not None and d not in picked)
+
+    def result(self) -> list[tuple[str, int]]:
+        """Return the kind and extent of each dimension of x[key]."""
+        kept, found = iter(self.remaining()), []
+        for part in self.order:
+            if part is PICKED:
+                found += [(PICKED, extent) for extent in self.picked()]
+            else:
+                found.append((part, 1 if part is NEW else next(kept)))
+        return found
+
+
+def parse(x: Node, key: Any) -> Key:
+    """Parse a key for an array. Raises IndexError for indices that do not fit."""
+    items = key_items(key, x.ndim)
+    arrays = [item for item in items if isinstance(item, (LazyArray, np.ndarray))]
+    masks = [item for item in arrays if is_mask(item)]
+    alone = len(masks) == len(arrays) == 1 and not any(isinstance(item, int) for item in items)
+    picking = bool(masks) or any(item.ndim for item in arrays)
+    parser = _Parser(Key(x.shape), x.layout, picking, alone)
+    for item in items:
+        parser.add(item)
+    parser.key.order = _with_picked_together(parser.key.order)
+    return parser.key
+
+
+def key_items(key: Any, ndim: int) -> list[Any]:
+    """Return the items of a key, for all dimensions: None, slices, integers and arrays of magmath
+    or NumPy, and `...` where it stands for no dimension."""
+    return _expanded([_item(item) for item in (key if isinstance(key, tuple) else (key,))], ndim)
+
+
+def _item(item: Any) -> Any:
+    """Return an item as None, `...`, a slice, a Python integer, or a magmath or NumPy array.
+
+    Raises IndexError for other objects and for arrays of other types.
+    """
+    if item is None or item is Ellipsis or isinstance(item, slice):
+        return item
+    if isinstance(item, (LazyArray, np.ndarray)):
+        found = item
+    elif isinstance(item, (list, tuple)):
+        found = np.asarray(item, dtype=None if item else np.int64)
+    elif isinstance(item, (bool, np.bool_)):
+        found = np.asarray(item)
+    elif hasattr(item, "__index__"):
+        return index(item)
+    else:
+        raise _unfit(type(item).__name__)
+    kind = found.dtype.kind
+    if kind not in ("bool", "int", "uint", "b", "i", "u"):
+        raise _unfit(f"an array of {found.dtype}")
+    return found
+
+
+def _unfit(given: str) -> IndexError:
+    return IndexError(
+        f"indexing: a dimension takes an integer, a slice, `...`, None, an array of integers or a "
+        f"mask, was given {given}"
+    )
+
+
+def item_node(item: LazyArray | np.ndarray[Any, Any]) -> Node:
+    """Return the node of an item that is an array."""
+    return item.node if isinstance(item, LazyArray) else leaf_of_values(item)
+
+
+def is_mask(item: Any) -> bool:
+    """Return True for an item that is an array of truth values."""
+    return isinstance(item, (LazyArray, np.ndarray)) and item.dtype.kind in ("bool", "b")
+
+
+def _dimensions(item: Any) -> int:
+    """Return the number of dimensions of the array that an item indexes."""
+    if item is None or item is Ellipsis:
+        return 0
+    return item.ndim if is_mask(item) else 1
+
+
+def _expanded(items: list[Any], ndim: int) -> list[Any]:
+    """Return the items with full slices for `...` and for missing dimensions.
+
+    A `...` for no dimension stays: arrays on either side of it are not adjacent.
+    """
+    ellipses = [i for i, item in enumerate(items) if item is Ellipsis]
+    if len(ellipses) > 1:
+        raise IndexError("indexing: `...` may occur only once; write : for the other dimensions")
+    used = sum(map(_dimensions, items))
+    if used > ndim:
+        raise IndexError(
+            f"indexing: {used} indices for an array of {ndim} dimensions"
+            "; index one dimension less, or add dimensions with mm.expand_dims"
+        )
+    rest: list[Any] = [slice(None)] * (ndim - used)
+    if not ellipses:
+        return [*items, *rest]
+    return [*items[: ellipses[0]], *(rest or [Ellipsis]), *items[ellipses[0] + 1 :]]
+
+
+def _with_picked_together(order: list[str]) -> list[str]:
+    """Return the order with a single entry for all picked dimensions.
+
+    It replaces the arrays if these are adjacent, otherwise it comes first.
+    """
+    positions = [i for i, part in enumerate(order) if part is PICKED]
+    found = [part for part in order if part in (NEW, KEPT)]
+    if not positions:
+        return found
+    adjacent = positions[-1] - positions[0] == len(positions) - 1
+    before = [part for part in order[: positions[0]] if part in (NEW, KEPT)] if adjacent else []
+    return [*before, PICKED, *found[len(before) :]]
+
+
+@final
+@dataclass
+class _Parser:
+    """The state of parsing a key, item by item; `axis` is the next dimension of the array."""
+
+    key: Key
+    layout: Layout | None  # layout of the array, if it is known
+    picking: bool  # the key has arrays, so integers count as arrays
+    alone: bool  # a mask is the only array of the key
+    axis: int = 0
+
+    def add(self, item: Any) -> None:
+        if item is None or item is Ellipsis:
+            self.key.order.append(NEW if item is None else BETWEEN)
+        elif isinstance(item, slice):
+            self._slice(item)
+        elif is_mask(item):
+            self._mask(item)
+        elif self.picking:
+            self._pick(self._position(item))
+        else:
+            self.key.cuts.append(Cut(self.axis, self._start(item), None))
+            self.axis += 1
+
+    @property
+    def _extent(self) -> int:
+        return self.key.shape[self.axis]
+
+    def _slice(self, item: slice) -> None:
+        try:
+            start, stop, step = item.indices(self._extent)
+        except (TypeError, ValueError) as error:
+            raise type(error)(
+                f"indexing: a slice takes integers, and steps other than 0, was given {item}"
+            ) from None
+        extent = len(range(start, stop, step))
+        if (extent, step) != (self._extent, 1):
+            self.key.cuts.append(Cut(self.axis, start, extent, step))
+        self.key.order.append(KEPT)
+        self.axis += 1
+
+    def _mask(self, item: LazyArray | np.ndarray[Any, Any]) -> None:
+        mask = item_node(item)
+        own = self.key.shape[self.axis : self.axis + mask.ndim]
+        if mask.size == 0 and _fits_or_empty(mask.shape, own):
+            mask = full(own, constant(False, bool_))  # it selects nothing
+        if mask.ndim == 0 or mask.shape != own:
+            raise IndexError(
+                f"indexing: a mask of shape {mask.shape} does not fit axes {self.axis} to "
+                f"{self.axis + mask.ndim - 1} of an array of shape {self.key.shape}"
+                if mask.ndim
+                else "indexing: True or False must be the only array in a key; index in two steps"
+            )
+        found = MaskIndex(mask, self.layout, self.axis)
+        if self.alone:
+            self.key.mask = found
+            self.key.order.append(PICKED)
+            self.axis += mask.ndim
+        else:
+            for node in found.counted.positions():
+                self._pick(node)
+
+    def _pick(self, node: Node) -> None:
+        self.key.indices[self.axis] = node
+        self.key.order.append(PICKED)
+        self.axis += 1
+
+    def _position(self, item: int | LazyArray | np.ndarray[Any, Any]) -> Node:
+        """Return an index array or an integer as a node."""
+        if isinstance(item, int):
+            return scalar(self._checked(item), int64)
+        if isinstance(item, np.ndarray):
+            self._check_all(item)
+        else:
+            check_indices(item.node, self.axis, self._extent)
+        return item_node(item)
+
+    def _start(self, item: int | LazyArray | np.ndarray[Any, Any]) -> int | Node:
+        if isinstance(item, LazyArray):
+            check_indices(item.node, self.axis, self._extent)
+            return item.node
+        return self._checked(int(item))
+
+    def _checked(self, position: int) -> int:
+        if not -self._extent <= position < self._extent:
+            raise out_of_range(position, self.axis, self._extent)
+        return position % self._extent
+
+    def _check_all(self, item: np.ndarray[Any, Any]) -> None:
+        outside = (item < -self._extent) | (item >= self._extent)
+        if outside.any():
+            raise out_of_range(int(item[outside].flat[0]), self.axis, self._extent)
+
+
+def _fits_or_empty(mask: Shape, own: Shape) -> bool:
+    """Return True if each extent of a mask is that of its dimension or 0, as the standard
+    allows."""
+    return len(mask) == len(own) and all(m in (n, 0) for m, n in zip(mask, own, strict=True))

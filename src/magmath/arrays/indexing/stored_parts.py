@@ -1,0 +1,363 @@
+"""Stored parts: slices and elements of small arrays, which NumPy reads and writes in this process.
+
+The operations of `x[i]` and `x[i] = v` are known by the key and the forms of the arrays: they are
+built once, and later calls share the recipe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple, final
+
+import numpy as np
+
+from magmath.arrays.indexing.subscripts import Part
+from magmath.arrays.lazy_array import LazyArray
+from magmath.arrays.storage.element_storage import ViewStep
+from magmath.core.dtypes import convert_number
+from magmath.engine import session
+from magmath.engine.eager.eager_calls import EagerCall, recipe_of_call
+from magmath.engine.user_line import user_line
+from magmath.graph import Node
+from magmath.graph.provenance.recipe import NumberStep, Recipe, RecipeStep
+from magmath.ops.masking import COMPRESS
+
+if TYPE_CHECKING:
+    from magmath.engine.eager.eager_arrays import EagerArrays
+
+METHOD_FRAMES = 2
+"""Frames from `user_line` to the caller of functions here, which is a method of the array."""
+PART_FRAMES = 3
+"""The same if a function of `array.py` is between them."""
+
+
+# parts without arrays of positions ----------------------------------------------------------------
+
+
+def stored_part(array: LazyArray, step: ViewStep) -> Node | None:
+    """Return a leaf with the elements that a step selects from a small stored array; None if they
+    are read by an operation."""
+    leaf = array._leaf
+    if leaf is None or leaf is not array._node:
+        return None
+    eager = session.dispatching()
+    if eager is None:
+        return None
+    call = eager.calls.get((step, leaf.shape, leaf.dtype.name))
+    return None if call is None else call.run(eager, (leaf,), user_line(PART_FRAMES))
+
+
+def note_part(array: LazyArray, step: ViewStep, selected: LazyArray) -> None:
+    """Note how an array was selected by a step, for the next ones."""
+    source, leaf = array._leaf, selected._leaf
+    eager = session.dispatching()
+    if source is None or source is not array._node or leaf is None or eager is None:
+        return
+    key = step, source.shape, source.dtype.name
+    if key not in eager.calls:
+        known = recipe_of_call(leaf, (source,))
+        call = None if known is None else EagerCall(_Reading(step), known[0], leaf, (0,))
+        eager.note_call(key, call)
+
+
+def stored_write(array: LazyArray, key: Any, part: Part | None, value: Any) -> Node | None:
+    """Return a leaf with the elements of a small stored array, in which a number or a stored array
+    of the same type replaces those that a key selects; None if an operation writes them.
+
+    `part` is the part that the key selects; None if the key has arrays.
+    """
+    leaf = array._leaf
+    eager = session.dispatching()
+    if leaf is None or leaf is not array._node or eager is None:
+        return None
+    write = _write_of(eager, leaf, key, part, value)
+    if write is None:
+        return None
+    call = eager.calls.get(write.form)
+    if call is None:
+        return None
+    try:
+        line = user_line(METHOD_FRAMES)
+        written: Node | None = call.run(eager, write.arguments, line, write.numbers)
+    except (IndexError, ValueError):  # the operation raises it at its own line
+        return None
+    return written
+
+
+def note_write(
+    source: Node | None, key: Any, part: Part | None, value: Any, written: LazyArray
+) -> None:
+    """Note how elements of an array were replaced, for the next ones; `source` is its former
+    leaf."""
+    eager = session.dispatching()
+    if source is None or written._leaf is None or eager is None:
+        return
+    write = _write_of(eager, source, key, part, value)
+    if write is None or write.form in eager.calls:
+        return
+    call, arguments = None, write.arguments
+    known = recipe_of_call(written._leaf, arguments)
+    if known is not None and sorted(known[1]) == [*range(len(arguments))]:
+        recipe, used = known
+        numbers = [i for i, x in enumerate(recipe.steps) if isinstance(x, NumberStep)]
+        if write.numbers:  # the written one is the first; the others are positions
+            recipe = recipe.with_numbers(numbers[:1])
+        call = EagerCall(write.program(used), recipe, written._leaf, used)
+    eager.note_call(write.form, call)
+
+
+@final
+class _Write(NamedTuple):
+    """A write into an array.
+
+    form       what is the same for equal writes of other values
+    arguments  the leaves of the array, of arrays in the key, and of a written array
+    numbers    a written number
+    items      the key, with None in place of arrays
+    places     where arrays are among the items
+    """
+
+    form: tuple[Hashable, ...]
+    arguments: tuple[Node, ...]
+    numbers: tuple[float, ...]
+    items: Sequence[Any]
+    places: tuple[int, ...]
+
+    def program(self, used: Sequence[int]) -> _Writing:
+        """Return the program, for operands that are the arguments at these positions."""
+        arrays = len(self.places)
+        value = None if self.numbers else used.index(arrays + 1)
+        places = [(place, used.index(1 + k)) for k, place in enumerate(self.places)]
+        return _Writing(self.items, places, used.index(0), value)
+
+
+def _write_of(
+    eager: EagerArrays, leaf: Node, key: Any, part: Part | None, value: Any
+) -> _Write | None:
+    """Return the write of a value into the array of a leaf; None if something must be converted or
+    computed before.
+
+    Where a mask selects elements for an array of values, the operation depends on their number in
+    the part of each worker.
+    """
+    arguments, numbers, kind = _written_value(leaf, value)
+    if kind is None:
+        return None
+    form = leaf.shape, leaf.dtype.name, kind
+    if part is not None:
+        return _Write((part, *form), (leaf, *arguments), numbers, part.key, ())
+    known = _array_key(key)
+    if known is None or leaf in known.arrays:
+        return None
+    if known.has_mask and arguments and arguments[0].shape and eager.pool.workers > 1:
+        return None
+    return _Write(
+        (*known.form, *form), (leaf, *known.arrays, *arguments), numbers, known.items, known.places
+    )
+
+
+def _written_value(
+    leaf: Node, value: Any
+) -> tuple[tuple[Node, ...], tuple[float, ...], Hashable | None]:
+    """Return the array or the number that is written into the array of a leaf, and the form of the
+    value; None as its form if it must be converted or computed."""
+    kind: Any = type(value)
+    if kind is float or kind is int:
+        if leaf.dtype.kind == "float":
+            return (), (convert_number(value, leaf.dtype),), kind
+        if kind is int and leaf.dtype.kind == "int" and -128 <= value < 128:
+            return (), (value,), kind
+    elif isinstance(value, LazyArray) and not value.is_weak and not value.is_variable:
+        node = value._node
+        if node is value._leaf and node is not leaf and node.dtype is leaf.dtype:
+            return (node,), (), node.shape
+    return (), (), None
+
+
+# arrays of positions, masks -----------------------------------------------------------------------
+
+
+@final
+class _ArrayKey(NamedTuple):
+    """A key with stored arrays of positions, or a mask.
+
+    form      the key, with shapes and types in place of arrays
+    items     the key, with None in place of arrays
+    places    where the arrays are among the items
+    arrays    their leaves
+    has_mask  one of them is a mask
+    """
+
+    form: tuple[Hashable, ...]
+    items: list[Any]
+    places: tuple[int, ...]
+    arrays: tuple[Node, ...]
+    has_mask: bool
+
+
+def _array_key(key: Any) -> _ArrayKey | None:
+    """Return a key as a form and arrays; None if it has no arrays, or others than stored ones."""
+    form: list[Hashable] = []
+    items: list[Any] = []
+    places: list[int] = []
+    arrays: list[Node] = []
+    has_mask = False
+    for item in key if type(key) is tuple else (key,):
+        if isinstance(item, LazyArray):
+            node = item._node
+            kind = node.dtype.kind
+            if node is not item._leaf or item.is_variable or kind in ("float", "complex"):
+                return None
+            has_mask = has_mask or kind == "bool"
+            form += node.shape, node.dtype.name
+            places.append(len(items))
+            items.append(None)
+            arrays.append(node)
+            continue
+        if type(item) is slice:
+            form.append((item.start, item.stop, item.step))
+        elif item is None or item is Ellipsis or type(item) is int:
+            form.append(item)
+        else:
+            return None
+        items.append(item)
+    if not arrays or (has_mask and len(arrays) > 1):
+        return None
+    return _ArrayKey(tuple(form), items, tuple(places), tuple(arrays), has_mask)
+
+
+def stored_elements(array: LazyArray, key: Any) -> Node | None:
+    """Return a leaf with the elements of a small stored array at stored positions, or where a
+    stored mask is true; None if they are read by an operation."""
+    leaf = array._leaf
+    if leaf is None or leaf is not array._node:
+        return None
+    known = _array_key(key)
+    if known is None or (eager := session.dispatching()) is None:
+        return None
+    form = leaf.shape, leaf.dtype.name, *known.form
+    line = user_line(METHOD_FRAMES)
+    try:
+        if known.has_mask:
+            step = eager.calls.get(form)
+            call = None if step is None else _masked_call(step, leaf, known.arrays[0])
+        else:
+            call = eager.calls.get(form)
+        return None if call is None else call.run(eager, (leaf, *known.arrays), line)
+    except IndexError:  # the operation raises it at its own line
+        return None
+
+
+def note_elements(array: LazyArray, key: Any, selected: LazyArray) -> None:
+    """Note how elements of an array were selected, for the next ones."""
+    source, leaf, eager = array._leaf, selected._leaf, session.dispatching()
+    if source is None or source is not array._node or leaf is None or eager is None:
+        return
+    known = _array_key(key)
+    if known is None:
+        return
+    form = source.shape, source.dtype.name, *known.form
+    if form in eager.calls:
+        return
+    arguments = source, *known.arrays
+    found = recipe_of_call(leaf, arguments)
+    if found is not None and found[1] != [*range(len(arguments))]:
+        found = None
+    if found is None:
+        eager.note_call(form, None)
+        return
+    recipe, used = found
+    if known.has_mask:
+        step = recipe.steps[-1]
+        assert isinstance(step, RecipeStep)
+        is_alone = step.operation is COMPRESS and recipe.length == 1
+        eager.note_call(form, step if is_alone else None)
+    else:
+        program = _Picking(known.items, known.places)
+        eager.note_call(form, EagerCall(program, recipe, leaf, used))
+
+
+def _masked_call(step: RecipeStep, leaf: Node, mask: Node) -> EagerCall | None:
+    """Return the call that reads the elements where a mask is true, whatever their number is."""
+    truths = mask.value.elements_here()
+    if truths is None:
+        return None
+    cuts, axis = step.attributes["cuts"], step.attributes["axis"]
+    counts = tuple([int(np.count_nonzero(truths[a:b])) for a, b in pairwise(cuts)])
+    shape = (*leaf.shape[:axis], sum(counts), *leaf.shape[axis + mask.ndim :])
+    attributes = {"axis": axis, "cuts": cuts, "counts": counts}
+    read = RecipeStep(COMPRESS, attributes, shape, leaf.dtype, None, None, None, (0, 1))
+    items = [slice(None)] * axis + [None]
+    recipe = Recipe([None, None, read], (0, 1))
+    return EagerCall(_Picking(items, (axis,)), recipe, read, (0, 1))
+
+
+# programs -----------------------------------------------------------------------------------------
+
+_Arrays = Sequence["np.ndarray[Any, Any]"]
+
+
+@final
+class _Reading:
+    """The program that copies the elements which a step selects."""
+
+    __slots__ = ("_strided",)
+
+    def __init__(self, step: ViewStep) -> None:
+        self._strided = step.strided
+
+    def run(self, arrays: _Arrays, numbers: Sequence[Any]) -> _Arrays:
+        """Return the copy."""
+        return (np.array(self._strided(arrays[0]), order="C"),)
+
+
+@final
+class _Picking:
+    """The program that copies the elements of the first array which the others select."""
+
+    __slots__ = ("_items", "_places")
+
+    def __init__(self, items: Sequence[Any], places: Sequence[int]) -> None:
+        self._items, self._places = [*items], places
+
+    def run(self, arrays: _Arrays, numbers: Sequence[Any]) -> _Arrays:
+        """Return the copy."""
+        items = self._items.copy()
+        for place, values in zip(self._places, arrays[1:]):  # noqa: B905  they are as many
+            items[place] = values
+        return (np.array(arrays[0][tuple(items)], order="C"),)
+
+
+@final
+class _Writing:
+    """The program that copies an array and writes elements of the copy.
+
+    items   the key, with None in place of arrays
+    places  where arrays are among the items, each with its position among the operands
+    source  the position of the array among the operands
+    value   that of the written array; None if it is a number
+    """
+
+    __slots__ = ("_items", "_places", "_source", "_value")
+
+    def __init__(
+        self,
+        items: Sequence[Any],
+        places: Sequence[tuple[int, int]],
+        source: int,
+        value: int | None,
+    ) -> None:
+        self._items, self._places = [*items], places
+        self._source, self._value = source, value
+
+    def run(self, arrays: _Arrays, numbers: Sequence[Any]) -> _Arrays:
+        """Return the array with the elements replaced."""
+        values = arrays[self._source].copy()
+        items = self._items
+        if self._places:
+            items = items.copy()
+            for place, operand in self._places:
+                items[place] = arrays[operand]
+        values[tuple(items)] = numbers[0] if self._value is None else arrays[self._value]
+        return (values,)

@@ -1,0 +1,344 @@
+"""Subscripts: reading and writing parts of arrays, with all of NumPy's indexing keys.
+
+Positions are operands of the program, so a loop over positions runs the same program repeatedly.
+Only the bounds of a slice that is larger than a worker's share of a dimension are part of the
+program; the layout of its result then follows that of the array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+import numpy as np
+
+from magmath.arrays.indexing.keys import NEW, Cut, Key, parse
+from magmath.arrays.inputs.conversion import leaf_of_values
+from magmath.arrays.lazy_array import LazyArray
+from magmath.core.bounded_memo import store_bounded
+from magmath.core.dtypes import int64
+from magmath.core.shapes import can_broadcast_to
+from magmath.engine import session
+from magmath.engine.engine import MAX_REPLICATED_BYTES
+from magmath.engine.traces import tracing
+from magmath.engine.user_line import user_line
+from magmath.errors import ShapeError
+from magmath.graph import Node, Shape, applied, apply
+from magmath.graph.operation import Line
+from magmath.ops import elementwise as e
+from magmath.ops.indexing.dynamic_slice import SET_WINDOW, WINDOW
+from magmath.ops.indexing.gather_scatter import PUT, TAKE
+from magmath.ops.leaves import scalar
+from magmath.ops.manipulation import reshape
+from magmath.ops.slicing import SET_SLICE, SLICE, Bounds
+
+REGION_FRAMES = 2
+"""Frames from `user_line` to the caller of `_read` or `_written`, which is in this package."""
+
+
+def getitem(x: Node, key: Any) -> tuple[Node, Part | None]:
+    """Return x[key], and the part of x that it is, None for a copy of elements.
+
+    Raises IndexError for indices that do not fit or are out of range.
+    """
+    part = known_part(x, key)
+    if part is not None:
+        return part.read(x), part
+    if _is_truth(key):
+        return getitem(reshape(x, (1, *x.shape)), _listed(key))
+    parsed = parse(x, key)
+    if parsed.mask is None and not parsed.indices:
+        part = _part(x, parsed, key)
+        return part.read(x), part
+    selected = _read(x, _region(x, parsed.cuts))
+    if parsed.mask is not None:
+        selected = parsed.mask.counted.compress(selected, parsed.mask.axis)
+    else:
+        indices = parsed.indices.values()
+        selected = apply(TAKE, selected, *indices, **_places(parsed), line=user_line())
+    return reshape(selected, tuple(n for _, n in parsed.result())), None
+
+
+def setitem(x: Node, key: Any, values: Node) -> Node:
+    """Return x with x[key] replaced by values of its type, which are broadcast.
+
+    Raises IndexError as `getitem` does, ShapeError if the values do not fit.
+    """
+    known = known_part(x, key)
+    if known is not None:
+        return known.write(x, values)
+    if _is_truth(key):
+        return reshape(setitem(reshape(x, (1, *x.shape)), _listed(key), values), x.shape)
+    parsed = parse(x, key)
+    region = _region(x, parsed.cuts)
+    if values.ndim:
+        values = _fitted(values, parsed.result())
+    if parsed.mask is not None:
+        part = _masked(_read(x, region), parsed, values)
+    elif parsed.indices:
+        place, indices = _places(parsed), parsed.indices.values()
+        part = apply(PUT, _read(x, region), values, *indices, **place, line=user_line())
+    else:
+        part = values
+    if parsed.cuts or part is values:
+        part = _written(x, part, region)
+    return part
+
+
+def _is_truth(key: Any) -> bool:
+    """Return True for a single truth value, which selects all or nothing, in a new dimension."""
+    if isinstance(key, (LazyArray, np.ndarray)):
+        return key.ndim == 0 and key.dtype.kind in ("bool", "b")
+    return isinstance(key, (bool, np.bool_))
+
+
+def _listed(truth: Any) -> LazyArray:
+    """Return a single truth value as a mask of one element."""
+    node = truth.node if isinstance(truth, LazyArray) else leaf_of_values(truth)
+    return LazyArray(reshape(node, (1,)))
+
+
+def _places(key: Key) -> dict[str, Any]:
+    return {"axes": tuple(key.indices), "at": key.at}
+
+
+# cutting --------------------------------------------------------------------------------------
+
+
+@final
+class _Region(NamedTuple):
+    """The part of an array that cuts select: attributes of a slice, those of a window of the slice,
+    and the first positions of the window."""
+
+    slice: dict[str, Any] | None
+    window: dict[str, Any] | None
+    starts: list[int | Node]
+
+
+@final
+@dataclass(frozen=True, eq=False, slots=True)
+class Part:
+    """The part of an array that a key without arrays selects, a step of `views`.
+
+    cuts     the cuts of single dimensions, in order
+    result   the kind and extent of each dimension of the result
+    shape    the shape of the result
+    fitting  the shape of written values that fit as they are: the same, if no dimension is new
+    key      the key, with 0 for computed positions
+    is_view  False for a single element, which is a number in NumPy
+    """
+
+    region: _Region
+    cuts: tuple[Cut, ...]
+    result: list[tuple[str, int]]
+    shape: Shape
+    fitting: Shape | None
+    key: tuple[Any, ...]
+    is_view: bool
+
+    def read(self, x: Node) -> Node:
+        """Return this part of x."""
+        selected = _read(x, self.region)
+        return selected if selected.shape == self.shape else reshape(selected, self.shape)
+
+    def write(self, x: Node, values: Node) -> Node:
+        """Return x with this part replaced by values, which are broadcast. Raises ShapeError if
+        they do not fit."""
+        if values.shape and values.shape != self.fitting:
+            values = _fitted(values, self.result)
+        return _written(x, values, self.region)
+
+    @property
+    def is_writable(self) -> bool:
+        """True: all parts can be written."""
+        return True
+
+    @property
+    def is_fixed(self) -> bool:
+        """False if the selected positions are computed."""
+        return all(isinstance(cut.start, int) for cut in self.cuts)
+
+    def strided(self, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Return this part of a NumPy array."""
+        found: np.ndarray[Any, Any] = x[self.key]
+        return found
+
+
+_MAX_PARTS = 4096
+_parts: dict[Hashable, Part] = {}
+
+
+def _part(x: Node, parsed: Key, key: Any) -> Part:
+    """Return the part that a parsed key without arrays selects."""
+    result = parsed.result()
+    shape = tuple([extent for _, extent in result])
+    fitting = None if any(kind is NEW for kind, _ in result) else shape
+    items = [_without_node(item) for item in (key if isinstance(key, tuple) else (key,))]
+    cuts = tuple(parsed.cuts)
+    is_view = bool(shape) or Ellipsis in items
+    return Part(_region(x, cuts), cuts, result, shape, fitting, tuple(items), is_view)
+
+
+def _without_node(item: Any) -> Any:
+    known = item is None or item is Ellipsis or isinstance(item, slice)
+    return item if known or type(item) is int else 0
+
+
+def known_part(x: Node, key: Any) -> Part | None:
+    """Return the part that a key of Python integers, slices of these, `...` and None selects; None
+    for other keys. It is the same for all arrays of a shape, and parsed once."""
+    items: list[Hashable] = []
+    for item in key if type(key) is tuple else (key,):
+        if type(item) is slice:
+            start, stop, step = item.start, item.stop, item.step
+            if (
+                (start is None or type(start) is int)
+                and (stop is None or type(stop) is int)
+                and (step is None or type(step) is int)
+            ):
+                items.append((start, stop, step))
+            else:
+                return None
+        elif type(item) is int or item is None or item is Ellipsis:
+            items.append(item)
+        else:
+            return None
+    place = (x.shape, x.dtype.itemsize, session.engine().environment.workers, *items)
+    part = _parts.get(place)
+    if part is None:
+        part = _part(x, parse(x, key), key)
+        store_bounded(_parts, place, part, _MAX_PARTS)
+    return part
+
+
+def _region(x: Node, cuts: Sequence[Cut]) -> _Region:
+    """Return the region that cuts of an array select."""
+    large, small = _sorted(x, cuts)
+    return _Region(
+        {"bounds": _bounds(x.shape, large)} if large else None,
+        _window(small) if small else None,
+        [c.start for c in small],
+    )
+
+
+def _read(x: Node, region: _Region) -> Node:
+    """Return the part of x in a region."""
+    line = user_line(REGION_FRAMES)
+    if region.slice is not None:
+        x = applied(SLICE, (x,), line, region.slice)
+    if region.window is not None:
+        if tracing.current() is not None and session.engine().environment.workers == 1:
+            fixed = _fixed_part(x, region, line)
+            if fixed is not None:
+                return fixed
+        x = applied(WINDOW, (x, *_starts(region)), line, region.window)
+    return x
+
+
+def _fixed_part(x: Node, region: _Region, line: Line) -> Node | None:
+    """Return the part in a window as a slice, or None if it begins where a run decides.
+
+    A traced function has one program anyway, so the positions need not be its scalars, and
+    loops read a slice without a copy.
+    """
+    assert region.window is not None
+    bounds = [(0, extent, 1) for extent in x.shape]
+    picked: set[int] = set()
+    columns = (region.window[name] for name in ("axes", "extents", "steps"))
+    for start, axis, extent, step in zip(region.starts, *columns, strict=True):
+        if not isinstance(start, int):
+            return None
+        bounds[axis] = (start, start + step * (1 if extent is None else extent), step)
+        if extent is None:
+            picked.add(axis)
+    part = applied(SLICE, (x,), line, {"bounds": tuple(bounds)})
+    return reshape(part, tuple([n for d, n in enumerate(part.shape) if d not in picked]))
+
+
+def _written(x: Node, values: Node, region: _Region) -> Node:
+    """Return x with the part in a region replaced."""
+    line = user_line(REGION_FRAMES)
+    if region.slice is None:
+        return applied(SET_WINDOW, (x, values, *_starts(region)), line, region.window or _NO_CUT)
+    if region.window is not None:
+        part = applied(SLICE, (x,), line, region.slice)
+        values = applied(SET_WINDOW, (part, values, *_starts(region)), line, region.window)
+    return applied(SET_SLICE, (x, values), line, region.slice)
+
+
+def _sorted(x: Node, cuts: Sequence[Cut]) -> tuple[list[Cut], list[Cut]]:
+    """Return the cuts that span more than a worker's share and half of a dimension, and the others.
+
+    If there are several workers, all cuts of a small array, which is replicated, are among the
+    others.
+    """
+    workers = session.engine().environment.workers
+    if workers > 1 and x.nbytes <= MAX_REPLICATED_BYTES:
+        return [], list(cuts)
+    large = [c for c in cuts if c.span * max(workers, 2) > x.shape[c.axis]]
+    return large, [c for c in cuts if c not in large]
+
+
+def _bounds(shape: Shape, cuts: Sequence[Cut]) -> Bounds:
+    bounds = [(0, extent, 1) for extent in shape]
+    for c in cuts:
+        assert isinstance(c.start, int)
+        assert c.extent is not None
+        bounds[c.axis] = (c.start, c.start + c.step * c.extent, c.step)
+    return tuple(bounds)
+
+
+def _window(cuts: Sequence[Cut]) -> dict[str, Any]:
+    return {
+        "axes": tuple(c.axis for c in cuts),
+        "extents": tuple(c.extent for c in cuts),
+        "steps": tuple(c.step for c in cuts),
+    }
+
+
+_NO_CUT = _window(())
+
+
+def _starts(region: _Region) -> list[Node]:
+    return [scalar(x, int64) if isinstance(x, int) else x for x in region.starts]
+
+
+# values ---------------------------------------------------------------------------------------
+
+
+def _fitted(values: Node, result: list[tuple[str, int]]) -> Node:
+    """Return values reshaped for a result of these dimensions.
+
+    Removes new dimensions and leading dimensions of extent 1.
+    """
+    shape = values.shape
+    while len(shape) > len(result) and shape[0] == 1:
+        shape = shape[1:]
+    extents = tuple(extent for _, extent in result)
+    if not can_broadcast_to(shape, extents):
+        raise ShapeError(
+            f"indexing: values of shape {values.shape} do not broadcast to the part of shape "
+            f"{extents} that they are to replace"
+            "; reshape the values with mm.reshape, or cut them"
+        )
+    own = result[len(result) - len(shape) :]
+    return reshape(
+        values, tuple(n for n, (part, _) in zip(shape, own, strict=True) if part is not NEW)
+    )
+
+
+def _masked(x: Node, key: Key, values: Node) -> Node:
+    """Return x with the elements replaced that the key's mask selects."""
+    assert key.mask is not None
+    mask, ndim = key.mask.node, key.mask.node.ndim
+    behind = x.ndim - key.mask.axis - ndim
+    picked = values.ndim - behind - 1  # dimension of the selected elements, if the values have it
+    if picked >= 0 and values.shape[picked] == 1:
+        before, after = values.shape[:picked], values.shape[picked + 1 :]
+        values = reshape(values, (*before, *(1,) * ndim, *after))
+    elif picked >= 0:
+        counted = key.mask.counted
+        mask, values = counted.node, counted.expand(values, picked)
+    condition = reshape(mask, (*mask.shape, *(1,) * behind))
+    return apply(e.WHERE, condition, values, x, line=user_line())

@@ -1,0 +1,1 @@
+"""Inputs: users' arrays, numbers and lists, as nodes of the right types."""

@@ -1,0 +1,228 @@
+"""Operands: conversion of arrays, numbers and lists to nodes of one element type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from magmath.arrays.inputs import complex_compare
+from magmath.arrays.inputs.conversion import as_node, leaf_of_values
+from magmath.arrays.inputs.integer_compare import ALIGNED, comparable_operands
+from magmath.arrays.inputs.number_list import NumberList, holds, is_number, number_list
+from magmath.arrays.lazy_array import LazyArray
+from magmath.core.dtypes import (
+    PYTHON_NUMBERS,
+    DType,
+    bool_,
+    float64,
+    int8,
+    int64,
+    is_same_kind,
+    uint64,
+)
+from magmath.core.promotion import DEFAULT, common_dtype, floating_dtype
+from magmath.engine.user_line import user_line
+from magmath.errors import DTypeError, ShapeError
+from magmath.graph import Node, applied, apply
+from magmath.graph.operation import Line
+from magmath.ops import elementwise as e
+from magmath.ops import leaves
+from magmath.ops.concatenation import CONCAT
+from magmath.ops.manipulation import reshape
+from magmath.ops.torch_gaps import negative_power
+
+OPERANDS = (LazyArray, bool, int, float, complex, np.ndarray, np.generic, list, tuple)
+_NUMBER_CLASSES = frozenset(PYTHON_NUMBERS)
+_COMPARING = ALIGNED | {"isin", "searchsorted"}  # the operations that only compare operands
+
+
+_BOOL_OPERATIONS = {"add": "logical_or", "multiply": "logical_and"}
+"""Operations of truth values that are others than those of numbers."""
+_BOOL_AS_INT8 = frozenset(
+    ("floor_divide", "remainder", "fmod", "power", "bitwise_left_shift", "bitwise_right_shift")
+)
+"""Operations of truth values that, as in NumPy, give small integers."""
+
+
+def combined(operation: str, inputs: tuple[Node, ...], line: Line) -> Node:
+    """Return the node of an element-wise operation on operands of one type. For bool, `add` is
+    `logical_or` and `multiply` is `logical_and`; complex numbers are compared part by part."""
+    dtype = inputs[0].dtype
+    if dtype is bool_:
+        operation = _BOOL_OPERATIONS.get(operation, operation)
+    elif dtype.kind == "complex" and operation in complex_compare.ORDERED:
+        return complex_compare.compared(
+            lambda name, *x: applied(e.OPERATIONS[name], x, line), operation, *inputs
+        )
+    return applied(e.OPERATIONS[operation], inputs, line)
+
+
+def promoted_nodes(operation: str, *values: Any) -> tuple[Node, ...]:
+    """Return nodes of one element type for arrays, Python numbers and nested lists of these.
+
+    Numbers take the arrays' type (`promotion.common_dtype`). Raises TypeError if no operand is an
+    array, DTypeError if there is no common type, RangeError for integers outside its range.
+    """
+    if len(values) == 2:  # the fast path: two arrays of floats, or one and a number
+        x, y = values
+        first, second = type(x), type(y)
+        if isinstance(x, LazyArray):
+            node = x._node
+            if node.dtype.kind == "float" and not x.is_weak:
+                if second is float or second is int:
+                    return node, leaves.scalar(y, node.dtype)
+                if isinstance(y, LazyArray) and not y.is_weak:
+                    other = y._node
+                    if other.dtype is node.dtype:
+                        return node, other
+        elif (first is float or first is int) and isinstance(y, LazyArray) and not y.is_weak:
+            node = y._node
+            if node.dtype.kind == "float":
+                return leaves.scalar(x, node.dtype), node
+    found: list[Any] = []
+    kinds: list[DType | type] = []
+    for value in values:
+        kind: DType | type = type(value)
+        if kind not in _NUMBER_CLASSES:
+            value, kind = operand_and_kind(operation, value)
+        found.append(value)
+        kinds.append(kind)
+    if _NUMBER_CLASSES.issuperset(kinds) and all(map(is_number, found)):
+        numbers = ", ".join(map(repr, values))
+        raise TypeError(
+            f"{operation}: needs an array, was given {numbers}; make one with mm.asarray(x)"
+        )
+    dtype = _operand_type(DEFAULT.floating, operation, *kinds)
+    if dtype.is_integer and operation not in _COMPARING:
+        dtype = _with_lists(dtype, found)
+    if operation == "power" and dtype.is_integer and is_number(found[1]) and found[1] < 0:
+        raise negative_power(found[1])
+    if operation in _COMPARING and dtype.is_integer:
+        dtype, found = comparable_operands(operation, dtype, found, kinds)
+    return tuple([node_of(operation, value, dtype) for value in found])
+
+
+def _with_lists(dtype: DType, operands: Sequence[Any]) -> DType:
+    """Return the type of integers that are combined with lists of integers: these have 64 bits, as
+    in NumPy, so that sums and products with them do not wrap."""
+    lists = [x for x in operands if isinstance(x, NumberList) and x.kind is int]
+    return common_dtype(dtype, int64) if lists and dtype is not uint64 else dtype
+
+
+def operand_and_kind(operation: str, value: Any) -> tuple[Any, DType | type]:
+    """Return an operand as a number, a list of numbers or a node, and its input to type promotion.
+
+    The latter is an element type or a class of Python numbers.
+    """
+    if is_number(value):
+        return value, type(value)
+    if isinstance(value, (list, tuple)):
+        numbers = number_list(value)
+        if numbers is not None:
+            return numbers, numbers.kind
+    if isinstance(value, LazyArray):
+        return value.node, value.operand_kind
+    node = value if isinstance(value, Node) else node_of_value(operation, value)
+    return node, node.dtype
+
+
+def unpromoted_nodes(operation: str, *values: Any) -> list[Node]:
+    """Return nodes for arrays and numbers, each array in its own type.
+
+    Numbers and lists of numbers take the type that they have in an element-wise operation with the
+    arrays, so that no digits are lost; without arrays they have their own.
+    """
+    pairs = [operand_and_kind(operation, value) for value in values]
+    own = [kind for _, kind in pairs if isinstance(kind, DType)]
+    if not own or len(own) == len(pairs):
+        return [node_of_value(operation, value) for value in values]
+    types = [
+        kind if isinstance(kind, DType) else _operand_type(DEFAULT.floating, operation, *own, kind)
+        for _, kind in pairs
+    ]
+    return [
+        node_of(operation, value, _with_lists(dtype, [value]) if dtype.is_integer else dtype)
+        for (value, _), dtype in zip(pairs, types, strict=True)
+    ]
+
+
+def node_of_value(operation: str, value: Any) -> Node:
+    """Return the node of a value as `as_node` does, or of a list that contains arrays."""
+    return joined(operation, value) if holds(value, LazyArray) else as_node(operation, value)
+
+
+def joined(operation: str, values: Sequence[Any]) -> Node:
+    """Return the node of a list of arrays, of lists of arrays, and of numbers, joined along a new
+    first dimension in their common type. Gradients pass through it, unlike through values.
+
+    Raises ShapeError if the elements have several shapes.
+    """
+    nodes = promoted_nodes(operation, *values)
+    if len({node.shape for node in nodes}) > 1:
+        raise ShapeError(
+            f"{operation}: the elements of a list must have one shape, were given "
+            f"{sorted({node.shape for node in nodes})}; arrays whose extents differ along one axis "
+            f"are joined by mm.concat"
+        )
+    line = user_line()
+    rows = [reshape(node, (1, *node.shape)) for node in nodes]
+    return apply(CONCAT, *rows, axis=0, line=line)
+
+
+def node_of(operation: str, value: Any, dtype: DType) -> Node:
+    """Return the node of an operand that `operand` returned, converted to `dtype`."""
+    if isinstance(value, Node):
+        return value if value.dtype is dtype else e.astype(value, dtype)
+    if isinstance(value, NumberList):
+        return leaf_of_values(value.values, dtype)
+    return leaves.scalar(value, dtype, operation)
+
+
+def written_operand(dtype: DType, value: Any) -> Node:
+    """Return the node of a value to write into an array of this type.
+
+    As in an update in place, values of the same kind, or of a less general one, are converted.
+    Raises DTypeError for others.
+    """
+    given = value if isinstance(value, OPERANDS) else leaf_of_values(value)
+    if dtype is bool_ and is_number(given):
+        given = bool(given)  # as in NumPy: visited[i] = 1
+    value, kind = operand_and_kind("indexing", given)
+    offered = kind if isinstance(kind, DType) else common_dtype(dtype, kind)
+    if not is_same_kind(offered, dtype):
+        loses_part = offered.kind == "complex"
+        remedy = "mm.real(value) or mm.abs(value)" if loses_part else "mm.astype(value, …)"
+        raise DTypeError(
+            f"indexing: cannot put {offered} into an array of {dtype}, whose type must not change; "
+            f"convert the value with {remedy}"
+        )
+    return node_of("indexing", value, dtype)
+
+
+@lru_cache(maxsize=4096)
+def _operand_type(default: DType, operation: str, *kinds: DType | type) -> DType:
+    """Return the common type of operands of these kinds; uint64 for the comparison of uint64 with
+    signed integers (`comparable_operands`).
+
+    It depends on the default floating point type, which is an argument only for the cache key.
+    """
+    arrays = [kind for kind in kinds if isinstance(kind, DType)]
+    inexact = any(kind.kind in ("float", "complex") for kind in arrays)
+    if operation in e.FLOATING and not inexact:
+        kinds = tuple([floating_dtype(k) if isinstance(k, DType) else k for k in kinds])
+    try:
+        dtype = common_dtype(*kinds)
+    except DTypeError as error:
+        if operation in ALIGNED and all(kind.is_integer for kind in arrays):
+            return uint64
+        raise DTypeError(f"{operation}: {error}") from None
+    if operation in e.FLOATING and not dtype.is_floating and dtype.kind != "complex":
+        return floating_dtype(dtype)  # integer operands
+    if dtype is bool_ and operation in _BOOL_AS_INT8:
+        return int8
+    if operation in _COMPARING and dtype.is_floating and not inexact:
+        return float64  # integers and a Python float: the result has another type anyway
+    return dtype

@@ -1,0 +1,223 @@
+"""The dispatch cache: calls of functions on small arrays, by the shapes and types of the arrays.
+
+`mm.mean(x, axis=0)` does the same operations for all arrays of a shape and a type. A decorated
+function remembers them for the forms of its last calls (`engine/eager/eager_calls.py`), and repeats
+them without running its own lines. It runs as usual if an argument is pending, large, or of another
+kind, and if it depends on values of its arguments other than through operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cache, wraps
+from inspect import signature
+from operator import is_
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from magmath.arrays.lazy_array import LazyArray
+from magmath.arrays.protocols.namespace import array_namespace
+from magmath.core.call_effects import CALL_EFFECTS
+from magmath.core.promotion import DEFAULT
+from magmath.engine import session
+from magmath.engine.eager.eager_calls import EagerCall, call_of
+from magmath.engine.user_line import user_line
+from magmath.graph import Node
+
+if TYPE_CHECKING:
+    from magmath.engine.eager.eager_arrays import EagerArrays
+
+F = TypeVar("F", bound=Callable[..., Any])
+_SEEN, _NEVER = 0, 1
+"""In place of a call: it was made once; it is not repeated."""
+_EXACT = frozenset((bool, int, str, type(None)))
+"""Classes of arguments that are equal only if they mean the same."""
+_REAL = frozenset((float, int))
+"""Classes of numbers that operators take as operands."""
+
+
+# functions ----------------------------------------------------------------------------------------
+
+
+def dispatch_cached(function: F) -> F:
+    """Return a function of arrays that repeats the operations of an earlier call of the same form.
+
+    It must depend on nothing but its arguments and the default type.
+    """
+
+    @wraps(function)
+    def dispatching(*args: Any, **options: Any) -> Any:
+        eager = session.dispatching()
+        if eager is None:
+            return function(*args, **options)
+        key: list[Hashable] = [function, DEFAULT.floating.name]
+        leaves: list[Node] = []
+        for x in args:
+            if isinstance(x, LazyArray) and x._leaf is x._node and not x.is_variable:
+                leaf = x._node
+                leaves.append(leaf)
+                key += leaf.shape, leaf.dtype.name
+            elif not _add(x, key, leaves):
+                return function(*args, **options)
+        for name, x in options.items():
+            key.append(name)
+            if not _add(x, key, leaves):
+                return function(*args, **options)
+        form = tuple(key)
+        known = eager.calls.get(form)
+        if type(known) is EagerCall:
+            try:
+                result = known.run(eager, leaves, user_line(2))
+            except Exception:  # the function raises it at its own line
+                result = None
+            return function(*args, **options) if result is None else _array_class()(result)
+        if known is None:
+            eager.note_call(form, _SEEN if leaves else _NEVER)
+        elif known == _SEEN:
+            effects = CALL_EFFECTS.count
+            made = function(*args, **options)
+            is_pure = CALL_EFFECTS.count == effects and _are_leaves(args, options, leaves)
+            eager.note_call(form, (is_pure and _repeatable(eager, made, leaves)) or _NEVER)
+            return made
+        return function(*args, **options)
+
+    del dispatching.__wrapped__
+    dispatching.__signature__ = signature(function)  # type: ignore[attr-defined]
+    return dispatching  # type: ignore[return-value]
+
+
+def _add(x: Any, key: list[Hashable], leaves: list[Node]) -> bool:
+    """Add an argument to the key and the leaves of a call; return False if it is none of these: a
+    stored array, a constant, and a list or tuple of such."""
+    kind: Any = type(x)
+    if kind in _EXACT:
+        key += kind, x
+    elif isinstance(x, LazyArray):
+        leaf = _stored(x)
+        if leaf is None:
+            return False
+        leaves.append(leaf)
+        key += leaf.shape, leaf.dtype.name
+    elif kind is float:
+        key += kind, x
+        return bool(x - x == 0.0 != x)  # nan differs from itself, and the zeros are equal
+    elif kind is tuple or kind is list:
+        key += kind, len(x)
+        return all(_add(item, key, leaves) for item in x)
+    else:
+        return False
+    return True
+
+
+def _are_leaves(args: Sequence[Any], options: Mapping[str, Any], leaves: Sequence[Node]) -> bool:
+    """Return True if these are the leaves of the arrays among the arguments, of which none was
+    updated, as by `out=`."""
+    found: list[Node] = []
+    for x in (*args, *options.values()):
+        _add(x, [], found)
+    return len(found) == len(leaves) and all(map(is_, found, leaves))
+
+
+def _stored(x: LazyArray) -> Node | None:
+    """Return the leaf of an evaluated array that is no variable; None if it is pending.
+
+    The node of a pending array may have been computed as an operand of another one.
+    """
+    node = x._node
+    if x.is_variable:
+        return None
+    if node is x._leaf:
+        return node
+    known = node.value
+    if isinstance(known, Node) and not node.is_leaf and not node.reads_version:
+        x.set_known(known)
+        return known
+    return None
+
+
+@cache
+def _array_class() -> Any:
+    return array_namespace().Array
+
+
+def _repeatable(eager: EagerArrays, result: Any, leaves: Sequence[Node]) -> EagerCall | None:
+    """Return the call that has computed a result, if it can be repeated: not if the result is a
+    view of another array."""
+    if not isinstance(result, LazyArray) or result._leaf is None:
+        return None
+    if result.view_of is not None and len(result.view_of.storage.arrays()) > 1:
+        return None
+    return call_of(eager, result._leaf, leaves)
+
+
+# operators ----------------------------------------------------------------------------------------
+
+
+def repeated_operator(operation: str, x: Any, y: Any, frames: int) -> Node | None:
+    """Return a leaf with the result of an element-wise operation on stored arrays, or on one and a
+    number; None if it runs as usual. `frames` are those up to the user's line.
+    """
+    eager = session.dispatching()
+    if eager is None:
+        return None
+    first, second = type(x), type(y)
+    numbers: tuple[Any, ...]
+    leaves: tuple[Node, ...]
+    if second in _REAL:
+        if not isinstance(x, LazyArray) or (a := x._node) is not x._leaf:
+            return None
+        key: tuple[Any, ...] = operation, a.shape, a.dtype.name, second
+        leaves, numbers = (a,), (y,)
+    elif first in _REAL:
+        if not isinstance(y, LazyArray) or (b := y._node) is not y._leaf:
+            return None
+        key = operation, first, b.shape, b.dtype.name
+        leaves, numbers = (b,), (x,)
+    elif second is first and isinstance(x, LazyArray):
+        a, b = x._node, y._node
+        if a is not x._leaf or b is not y._leaf:
+            return None
+        key = operation, a.shape, a.dtype.name, b.shape, b.dtype.name, a is b
+        leaves, numbers = ((a,) if a is b else (a, b)), ()
+    else:
+        return None
+    if operation == "power":  # which is another operation for some numbers
+        key, numbers = key + numbers, ()
+    call = eager.calls.get(key)
+    if call is None:
+        return None
+    try:
+        leaf: Node | None = call.run(eager, leaves, user_line(frames), numbers)
+    except Exception:  # the operation raises it at its own line
+        return None
+    return leaf
+
+
+def note_operator(operation: str, x: Any, y: Any, leaf: Node | None) -> None:
+    """Note how a leaf was computed, for the next operation on arrays of the same form."""
+    eager = session.dispatching()
+    if leaf is None or eager is None:
+        return
+    key: list[Any] = [operation]
+    leaves: list[Node] = []
+    numbers: list[Any] = []
+    for operand in (x, y):
+        if type(operand) in _REAL:
+            key.append(type(operand))
+            numbers.append(operand)
+            continue
+        stored = _stored(operand) if type(operand) is _array_class() else None
+        if stored is None:
+            return
+        key += stored.shape, stored.dtype.name
+        leaves.append(stored)
+    if len(leaves) == 2:
+        key.append(leaves[0] is leaves[1])
+        if leaves[0] is leaves[1]:
+            del leaves[1]
+    if operation == "power":
+        key, numbers = key + numbers, []
+    form = tuple(key)
+    if form not in eager.calls:
+        call = call_of(eager, leaf, leaves, len(numbers))
+        if call is not None:
+            eager.note_call(form, call)

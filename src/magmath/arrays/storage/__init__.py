@@ -1,0 +1,1 @@
+"""Storages: the arrays that share elements, and updates in place that fail."""

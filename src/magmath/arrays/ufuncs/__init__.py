@@ -1,0 +1,1 @@
+"""The methods and arguments of NumPy's universal functions."""

@@ -1,0 +1,132 @@
+"""`at` of NumPy's universal functions: functions of elements at positions, as often as a position
+occurs.
+
+Sums, differences and extrema scatter their values. Other associative functions combine the values
+of each position first. The remaining ones take one pass for each occurrence of a position, so that
+they combine in NumPy's order; these two compute the positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from magmath.arrays.array import Array, as_array
+from magmath.arrays.inputs.operands import written_operand
+from magmath.arrays.protocols.namespace import array_namespace
+from magmath.arrays.ufuncs.ufunc_segments import Combine, combined_segments
+from magmath.core.dtypes import bool_
+from magmath.core.shapes import broadcast
+from magmath.engine.user_line import user_line
+from magmath.graph import Node, apply
+from magmath.ops import elementwise as e
+from magmath.ops.creation import iota
+from magmath.ops.indexing.gather_scatter import SCATTER_ADD
+from magmath.ops.manipulation import reshape
+from magmath.ops.sums import broadcast_to
+
+SCATTERED = ("add", "subtract", "maximum", "minimum")
+
+
+def update_at(
+    name: str, function: Callable[..., Any], x: Array, indices: Any, *values: Any,
+    combine: Combine | None = None,
+) -> None:  # fmt: skip
+    """Replace elements at positions by a function of them, and of values if it takes two operands.
+
+    combine  the function of nodes, if it is associative
+    """
+    items = indices if isinstance(indices, tuple) else (indices,)
+    listed = [_is_positions(item) for item in items]
+    if not any(listed):  # no element occurs twice
+        x[indices] = function(x[indices], *values)
+        return
+    if all(listed) and len(items) <= x.ndim and name in SCATTERED:
+        x._updated(_added(name, x.node, items, *values))
+        return
+    flat = Array(reshape(x.node, (x.size,)))
+    numbers = Array(reshape(iota((x.size,), 0), x.shape))[indices]
+    places = reshape(numbers.node, (numbers.size,))
+    given = [broadcast_to(written_operand(x.dtype, one), numbers.shape) for one in values]
+    whole = [reshape(one, (numbers.size,)) for one in given]
+    if name in SCATTERED:
+        flat = Array(_added(name, flat.node, (Array(places),), *whole))
+    elif numbers.size:
+        _apply_at(function, flat, Array(places), [Array(one) for one in whole], combine)
+    x._updated(reshape(flat.node, x.shape))
+
+
+def _apply_at(
+    function: Callable[..., Any],
+    flat: Array,
+    places: Array,
+    values: Sequence[Array],
+    combine: Combine | None,
+) -> None:
+    """Update a 1-D array at places, in the order of the values."""
+    space = array_namespace()
+    order = space.argsort(places, stable=True)
+    ordered, sorted_values = places[order], [one[order] for one in values]
+    is_first = space.concat([space.ones((1,), dtype=bool_), ordered[1:] != ordered[:-1]])
+    (starts,) = space.nonzero(is_first)
+    if combine is not None and values:
+        (one,) = sorted_values
+        together = combined_segments(combine, one.node, starts.node, 0)
+        target = ordered[starts]
+        flat[target] = function(flat[target], Array(together))
+        return
+    ends = space.concat([starts[1:], space.full((1,), ordered.size, dtype=starts.dtype)])
+    for number in range(int(space.max(ends - starts))):
+        at = starts[ends - starts > number] + number
+        target = ordered[at]
+        flat[target] = function(flat[target], *[one[at] for one in sorted_values])
+
+
+def _is_positions(item: Any) -> bool:
+    """Return True for an array or list of integers, in which a position may occur twice."""
+    if item is None or item is Ellipsis or isinstance(item, (slice, int)):
+        return False
+    return as_array("at", item).dtype is not bool_
+
+
+def _added(name: str, x: Node, positions: Sequence[Any], values: Any) -> Node:
+    """Return x with values combined with its elements at positions, as often as these occur."""
+    indices = [as_array(f"{name}.at", index).node for index in positions]
+    shape = broadcast(f"{name}.at", *[index.shape for index in indices])
+    behind = x.shape[len(indices) :]
+    added = values if isinstance(values, Node) else written_operand(x.dtype, values)
+    addends = broadcast_to(added, (*shape, *behind))
+    if name in ("maximum", "minimum"):
+        return _extreme(name, x, [broadcast_to(index, shape) for index in indices], addends)
+    sums = apply(
+        SCATTER_ADD,
+        addends,
+        *[broadcast_to(index, shape) for index in indices],
+        axes=tuple(range(len(indices))),
+        at=0,
+        extents=x.shape[: len(indices)],
+        line=user_line(),
+    )
+    return e.call(name, x, sums)
+
+
+def _extreme(name: str, x: Node, indices: Sequence[Node], values: Node) -> Node:
+    """Return x with the largest, or smallest, of its element and the values at each position.
+
+    Values are written in ascending (descending) order, and the last one at a position stays.
+    """
+    space = array_namespace()
+    behind = x.shape[len(indices) :]
+    axes = [space.reshape(Array(index), (-1, *[1] * len(behind))) for index in indices]
+    rest = [
+        space.reshape(space.arange(n), [1] * (d + 1) + [n] + [1] * (len(behind) - 1 - d))
+        for d, n in enumerate(behind)
+    ]
+    table = space.reshape(Array(values), (-1, *behind))
+    place = [space.reshape(space.broadcast_to(i, table.shape), (-1,)) for i in (*axes, *rest)]
+    flat = space.reshape(table, (-1,))
+    order = space.argsort(flat, descending=name == "minimum", stable=True)
+    written = tuple([i[order] for i in place])
+    marked = space.copy(Array(x))
+    marked[written] = flat[order]
+    return e.call(name, x, marked.node)

@@ -1,0 +1,337 @@
+"""`reduce`, `accumulate`, `reduceat`, `outer` and `at`: NumPy's methods of universal functions.
+
+Sums, products, extrema and truth values have reductions of their own. Other associative functions
+combine halves of an axis, log₂ n times. `accumulate` doubles the distance between combined elements
+in each of its steps, so that all workers compute in all steps. Functions that are not associative
+take one step for each element of the axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import Any, Protocol, final
+
+import numpy as np
+
+from magmath.arrays.array import Array, as_array, as_arrays
+from magmath.arrays.inputs.conversion import leaf_of_values
+from magmath.arrays.inputs.operands import written_operand
+from magmath.arrays.ufuncs.output import stored
+from magmath.arrays.ufuncs.ufunc_at import update_at
+from magmath.arrays.ufuncs.ufunc_segments import Combine, combined_segments, stepwise_segments
+from magmath.core.dtypes import accumulator_dtype, as_dtype, bool_, int64
+from magmath.core.promotion import floating_dtype
+from magmath.core.shapes import Axis, normalize_axes, normalize_axis, reduced_shape
+from magmath.engine.user_line import user_line
+from magmath.errors import OptionError, PositionError, ShapeError
+from magmath.graph import Node, apply
+from magmath.ops import elementwise as e
+from magmath.ops.concatenation import CONCAT
+from magmath.ops.creation import full
+from magmath.ops.leaves import constant
+from magmath.ops.manipulation import reshape
+from magmath.ops.reductions import reduce as reduced
+from magmath.ops.reductions import reduction_of
+from magmath.ops.scans import CUMULATIVE_PROD, CUMULATIVE_SUM
+from magmath.ops.slicing import slice_along
+from magmath.ops.sums import broadcast_to
+
+REDUCTIONS = {
+    "add": "sum",
+    "multiply": "prod",
+    "maximum": "max",
+    "minimum": "min",
+    "logical_and": "all",
+    "logical_or": "any",
+}
+SCANS = {"add": CUMULATIVE_SUM, "multiply": CUMULATIVE_PROD}
+IDENTITIES = {
+    "add": 0,
+    "multiply": 1,
+    "logical_and": True,
+    "logical_or": False,
+    "logical_xor": False,
+    "bitwise_and": -1,
+    "bitwise_or": 0,
+    "bitwise_xor": 0,
+    "logaddexp": -inf,
+    "logaddexp2": -inf,
+    "hypot": 0,
+    "gcd": 0,
+}
+"""The numbers that change no other one."""
+ASSOCIATIVE = frozenset((*REDUCTIONS, *IDENTITIES, "lcm", "fmax", "fmin"))
+
+
+class UnaryFunction(Protocol):
+    """An element-wise function of one operand with NumPy's method and attributes."""
+
+    __name__: str
+    __qualname__: str
+    at: Callable[..., None]
+    nin: int
+    nout: int
+    nargs: int
+    identity: None
+
+    def __call__(
+        self, x: Any, /, out: Any = None, *, where: Any = True, dtype: Any = None
+    ) -> Array: ...
+
+
+class BinaryFunction(Protocol):
+    """An element-wise function of two operands with NumPy's methods of universal functions."""
+
+    __name__: str
+    __qualname__: str
+    reduce: Callable[..., Array]
+    accumulate: Callable[..., Array]
+    reduceat: Callable[..., Array]
+    outer: Callable[..., Array]
+    at: Callable[..., None]
+    nin: int
+    nout: int
+    nargs: int
+    identity: Any
+
+    def __call__(
+        self, x1: Any, x2: Any, /, out: Any = None, *, where: Any = True, dtype: Any = None
+    ) -> Array: ...
+
+
+def as_ufunc(operands: int) -> Callable[[Callable[..., Any]], Any]:
+    """Return the decorator that attaches the methods to a function of one or two operands."""
+    attach = attach_unary_methods if operands == 1 else attach_ufunc_methods
+    return lambda function: attach(function.__name__, function)
+
+
+def attach_unary_methods(name: str, function: Any) -> UnaryFunction:
+    """Attach NumPy's method and attributes to the function of one operand."""
+
+    def at(x: Array, indices: Any, /) -> None:
+        update_at(name, function, x, indices)
+
+    _attach(name, function, at)
+    _describe(function, 1, None)
+    typed: UnaryFunction = function
+    return typed
+
+
+def attach_ufunc_methods(name: str, function: Any) -> BinaryFunction:
+    """Attach NumPy's methods and attributes to the function of two operands of this name."""
+
+    def combine(x: Node, y: Node) -> Node:
+        return as_array(name, function(Array(x), Array(y))).node
+
+    methods = _Methods(name, combine)
+
+    def reduce(
+        array: Array,
+        axis: Axis = 0,
+        dtype: Any = None,
+        out: Any = None,
+        keepdims: bool = False,
+        initial: Any = None,
+        where: Any = True,
+    ) -> Array:
+        x = methods.operand(array, dtype)
+        if initial is not None or where is not True:
+            return stored(name, methods.reduce_some(x, axis, keepdims, initial, where), out)
+        return stored(name, methods.reduce(x, axis, keepdims), out)
+
+    def accumulate(array: Array, axis: int = 0, dtype: Any = None, out: Any = None) -> Array:
+        return stored(name, methods.accumulate(methods.operand(array, dtype), axis), out)
+
+    def reduceat(
+        array: Array, indices: Any, axis: int = 0, dtype: Any = None, out: Any = None
+    ) -> Array:
+        x = methods.operand(array, dtype)
+        starts = indices.numpy() if isinstance(indices, Array) else np.asarray(indices)
+        return stored(name, methods.reduceat(x, starts, axis), out)
+
+    def outer(x1: Any, x2: Any, /) -> Array:
+        a, b = as_arrays(name, x1, x2)
+        result: Array = function(Array(reshape(a.node, a.shape + (1,) * b.ndim)), b)
+        return result
+
+    def at(x: Array, indices: Any, values: Any, /) -> None:
+        keeps_type = not name.startswith("logical") or x.dtype is bool_
+        known = combine if name in ASSOCIATIVE and keeps_type else None
+        update_at(name, function, x, indices, values, combine=known)
+
+    _attach(name, function, reduce, accumulate, reduceat, outer, at)
+    _describe(function, 2, IDENTITIES.get(name))
+    typed: BinaryFunction = function
+    return typed
+
+
+def _attach(name: str, function: Any, *methods: Callable[..., Any]) -> None:
+    for method in methods:
+        method.__qualname__ = f"{name}.{method.__name__}"
+        setattr(function, method.__name__, method)
+
+
+def _describe(function: Any, operands: int, identity: Any) -> None:
+    """Set NumPy's attributes of a function with one result."""
+    function.nin, function.nout, function.nargs = operands, 1, operands + 1
+    function.identity = identity
+
+
+@final
+class _Methods:
+    """The methods of a function of nodes."""
+
+    def __init__(self, name: str, combine: Combine) -> None:
+        self._name, self._combine = name, combine
+
+    def operand(self, array: Any, dtype: Any) -> Node:
+        """Return the elements in the type in which the function combines them."""
+        name, node = self._name, as_array(self._name, array).node
+        if name.startswith("logical"):
+            zero = constant(0, node.dtype)
+            return node if node.dtype is bool_ else e.call("not_equal", node, zero)
+        if dtype is not None:
+            node = e.astype(node, as_dtype(dtype))
+        elif name in SCANS:
+            node = e.astype(node, accumulator_dtype(node.dtype))
+        if name in e.FLOATING:
+            return e.astype(node, floating_dtype(node.dtype))
+        if name in e.OPERATIONS:
+            return node
+        one = constant(1, node.dtype)
+        return e.astype(node, self._combine(one, one).dtype)
+
+    def reduce(self, x: Node, axis: Axis, keepdims: bool) -> Array:
+        """Return the combined elements along axes."""
+        name = self._name
+        axes = normalize_axes(name, axis, x.ndim)
+        is_extremum_of_complex = x.dtype.kind == "complex" and name in ("maximum", "minimum")
+        if name in REDUCTIONS and not is_extremum_of_complex:
+            return Array(reduced(reduction_of(REDUCTIONS[name], x.dtype), x, axes, keepdims))
+        if name not in ASSOCIATIVE:
+            axes = self._one_axis(axis, x)
+        shape = reduced_shape(x.shape, axes, keepdims)
+        for d in axes:
+            if not x.shape[d]:
+                return Array(full(shape, self._identity("reduce", x)))
+            if x.shape[d] == 1 and name in IDENTITIES:
+                x = self._combine(self._identity("reduce", x), x)  # |x| for gcd and hypot
+            x = self._halved(x, d) if name in ASSOCIATIVE else self._stepwise(x, d)[-1]
+        return Array(reshape(x, shape))
+
+    def _identity(self, method: str, x: Node) -> Node:
+        """Return the result for no elements. Raises ShapeError for functions without one."""
+        if self._name not in IDENTITIES:
+            raise ShapeError(
+                f"{self._name}.{method}: no elements of an array of shape {x.shape} have no "
+                f"{self._name}; leave empty arrays out, choose another axis, or give initial="
+            )
+        value = IDENTITIES[self._name]
+        all_bits = value == -1 and x.dtype.kind in ("bool", "uint")
+        if all_bits:
+            return e.call("bitwise_invert", constant(0, x.dtype))
+        return constant(value, x.dtype)
+
+    def _halved(self, x: Node, d: int) -> Node:
+        while (extent := x.shape[d]) > 1:
+            half = extent // 2
+            first, second = slice_along(x, d, 0, half), slice_along(x, d, half, 2 * half)
+            joined = self._combine(first, second)
+            rest = slice_along(x, d, 2 * half, extent)
+            x = apply(CONCAT, joined, rest, axis=d) if extent % 2 else joined
+        return x
+
+    def _stepwise(self, x: Node, d: int) -> list[Node]:
+        """Return the running results along an axis, one step for each."""
+        found = [slice_along(x, d, 0, 1)]
+        for i in range(1, x.shape[d]):
+            found.append(self._combine(found[-1], slice_along(x, d, i, i + 1)))
+        return found
+
+    def reduce_some(self, x: Node, axis: Axis, keepdims: bool, initial: Any, where: Any) -> Array:
+        """Return the reduction of the elements for which `where` is true, and of an initial value.
+
+        Elements that are not reduced are replaced by a number that changes no other one.
+        """
+        name = self._name
+        start = None if initial is None else written_operand(x.dtype, initial)
+        if where is not True:
+            mask = broadcast_to(as_array(f"{name}.reduce", where).node, x.shape)
+            neutral = self._identity("reduce", x) if name in IDENTITIES else start
+            if neutral is None:
+                raise OptionError(
+                    f"{name}.reduce: where= needs initial=, the result if no element is selected"
+                )
+            if name not in ASSOCIATIVE:
+                return self._reduce_selected(x, axis, keepdims, neutral, mask)
+            x = e.where(mask, x, neutral)
+        if start is None:
+            return self.reduce(x, axis, keepdims)
+        axes = normalize_axes(name, axis, x.ndim)
+        if not all(x.shape[d] for d in axes):
+            return Array(full(reduced_shape(x.shape, axes, keepdims), start))
+        if name not in ASSOCIATIVE:  # it is the first operand
+            shape = tuple([1 if d in axes else n for d, n in enumerate(x.shape)])
+            x = apply(CONCAT, broadcast_to(start, shape), x, axis=axes[0])
+            return self.reduce(x, axis, keepdims)
+        return Array(self._combine(start, self.reduce(x, axis, keepdims).node))
+
+    def _reduce_selected(
+        self, x: Node, axis: Axis, keepdims: bool, start: Node, mask: Node
+    ) -> Array:
+        (d,) = self._one_axis(axis, x)
+        result = broadcast_to(start, reduced_shape(x.shape, (d,), True))
+        for i in range(x.shape[d]):
+            joined = self._combine(result, slice_along(x, d, i, i + 1))
+            result = e.where(slice_along(mask, d, i, i + 1), joined, result)
+        return Array(reshape(result, reduced_shape(x.shape, (d,), keepdims)))
+
+    def _one_axis(self, axis: Axis, x: Node) -> tuple[int, ...]:
+        """Return the axis of a reduction by a function that is not associative."""
+        name = self._name
+        axes = normalize_axes(name, axis, x.ndim)
+        if len(axes) != 1:
+            raise OptionError(
+                f"{name}.reduce: the order of {len(axes)} axes matters, since the function is not "
+                f"associative; reduce them one after another"
+            )
+        return axes
+
+    def accumulate(self, x: Node, axis: int) -> Array:
+        """Return the combined elements up to each one along an axis."""
+        name = self._name
+        d = normalize_axis(name, axis, x.ndim)
+        if name in SCANS:
+            return Array(apply(SCANS[name], x, axis=d, line=user_line()))
+        if name not in ASSOCIATIVE:
+            if x.shape[d] < 2:
+                return Array(x)
+            return Array(apply(CONCAT, *self._stepwise(x, d), axis=d, line=user_line()))
+        step, extent = 1, x.shape[d]
+        while step < extent:
+            later = slice_along(x, d, step, extent)
+            joined = self._combine(slice_along(x, d, 0, extent - step), later)
+            x = apply(CONCAT, slice_along(x, d, 0, step), joined, axis=d, line=user_line())
+            step *= 2
+        return Array(x)
+
+    def reduceat(self, x: Node, starts: np.ndarray[Any, Any], axis: int) -> Array:
+        """Return the combined elements of segments of an axis, which begin at these positions."""
+        name = self._name
+        d = normalize_axis(name, axis, x.ndim)
+        extent = x.shape[d]
+        if starts.ndim != 1 or starts.dtype.kind not in "iu":
+            raise ShapeError(
+                f"{name}.reduceat: indices are 1-D integers, was given {starts.dtype} of shape "
+                f"{starts.shape}"
+            )
+        if not starts.size:
+            return Array(slice_along(x, d, 0, 0))
+        if starts.min() < 0 or starts.max() >= extent:
+            raise PositionError(
+                f"{name}.reduceat: an index is out of range for the extent {extent} of axis {d}; "
+                f"indices are from 0 to {extent - 1}"
+            )
+        segments = combined_segments if name in ASSOCIATIVE else stepwise_segments
+        return Array(segments(self._combine, x, leaf_of_values(starts, int64), d))

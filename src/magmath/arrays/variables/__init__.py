@@ -1,0 +1,1 @@
+"""Variables: named arrays that can be assigned."""

@@ -1,0 +1,395 @@
+"""Variables: named arrays that can be assigned.
+
+An expression of a variable means the value at the line that wrote it. Assignment gives the variable
+another value; expressions that read the former value keep it, and its memory is reused only when it
+has no references. In a traced function a variable stands for its value at the time of the call, and
+assignment becomes part of the function's program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+import numpy as np
+
+from magmath.arrays.array import Array, as_array, copy_of, redistributed
+from magmath.arrays.exports.pickling import restored_leaf, values_of
+from magmath.arrays.indexing.masked_elements import with_item
+from magmath.arrays.inputs.conversion import default_layout, leaf_of_values
+from magmath.arrays.inputs.number_list import holds, is_number
+from magmath.arrays.lazy_array import LazyArray, evaluate
+from magmath.arrays.storage.failed_updates import undo_failed_updates
+from magmath.core.dtypes import DType, is_same_kind
+from magmath.core.foreign_names import VARIABLES, hint, missing_attribute
+from magmath.engine import session
+from magmath.engine.data_failures import any_pending_fallible
+from magmath.engine.lifetimes.live_references import is_referenced
+from magmath.engine.lifetimes.pending_readers import readers_of_former_values
+from magmath.engine.remote_array import RemoteArray, leaf_of, no_value_error, remote_array_of
+from magmath.engine.run_numbers import rollback_on_failure
+from magmath.engine.traces import tracing
+from magmath.engine.traces.captured_arrays import note_update
+from magmath.errors import DTypeError, ShapeError
+from magmath.graph import Node, apply, topological
+from magmath.graph.operation import set_variable_layout
+from magmath.layout import Layout
+from magmath.ops import elementwise as e
+from magmath.ops.leaves import variable_leaf, version
+
+if TYPE_CHECKING:
+    from magmath.runtime.run_handle import RunHandle
+
+
+def _replaced(name: str) -> property:
+    """Return the property of a name of PyTorch's parameters: reading or assigning it raises
+    AttributeError, which says what to write."""
+
+    def refuse(variable: Variable, value: object = None) -> None:
+        raise missing_attribute(f"{type(variable).__name__!r} object", name, hint(VARIABLES, name))
+
+    return property(refuse, refuse)
+
+
+class Variable(Array):
+    """A named array that can be assigned, and that optimizers update.
+
+    Attributes: `name`, and those of an array. Assignment changes neither shape, element type nor
+    layout.
+    """
+
+    __slots__ = ("_value", "_version", "leaf", "name", "number", "stored")
+    is_variable = True
+    data = _replaced("data")
+    requires_grad = _replaced("requires_grad")
+
+    def __init__(self, name: str, data: RemoteArray) -> None:
+        self.name = name
+        self.leaf = variable_leaf(data.shape, data.dtype, data.layout, ref(self))
+        self.number = 0
+        """Version number of the current value."""
+        self.replaced = None
+        self.view_of = None
+        self.set_value(data)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The attributes of its class, other than name and value, that copies inherit."""
+        return {}
+
+    @classmethod
+    def restored(cls, name: str, data: RemoteArray, settings: Mapping[str, Any]) -> Variable:
+        """Return a variable of this class with the given value and settings."""
+        made = cls.__new__(cls)
+        Variable.__init__(made, name, data)
+        for setting, value in settings.items():
+            setattr(made, setting, value)
+        return made
+
+    def set_value(self, data: RemoteArray) -> None:
+        """Store a new value of the same shape, type and layout."""
+        self.number += 1
+        self._hold(data)
+
+    def _hold(self, data: RemoteArray) -> None:
+        self.stored = data
+        """The value on the workers."""
+        self._value: Node = leaf_of(data)
+        self._version: Node | None = None
+
+    @property
+    def _node(self) -> Node:  # type: ignore[override]
+        """The node that an expression reads if it is written now."""
+        trace = tracing.current()
+        if trace is not None:
+            return trace.value_of(self)
+        return self.current_version
+
+    @property
+    def current_version(self) -> Node:
+        """The node of its value outside of traces."""
+        if self._version is None:
+            self._version = version(self.leaf, self._value, self.number, self._value)
+        return self._version
+
+    @property
+    def _leaf(self) -> Node | None:  # type: ignore[override]
+        return self._value if tracing.current() is None else None
+
+    @property
+    def layout(self) -> Layout:
+        """The distribution of the value over the workers."""
+        layout = self.leaf.layout
+        assert layout is not None
+        return layout
+
+    def evaluated(self) -> Node:
+        """Return the leaf with the value. Raises TracingError while a function is traced."""
+        if tracing.current() is not None:
+            raise no_value_error()
+        return self._value
+
+    def is_known(self) -> bool:
+        """Return True except while a function is traced."""
+        return tracing.current() is None
+
+    def assign(self, value: Any) -> None:
+        """Assign a new value of the same shape, converted to the variable's type.
+
+        Earlier expressions keep the value that they read. After the pool of the variable has ended,
+        the value is stored in the current pool, in the default layout. Raises TypeError for a value
+        other than arrays, numbers and nested lists, ShapeError for another shape, DTypeError if the
+        conversion would lose information.
+        """
+        if holds(value, LazyArray):
+            value = as_array("assign", value)
+        shape = _shape_of(self.name, value)
+        if shape != self.shape:
+            raise ShapeError(
+                f"assign: variable {self.name} has shape {self.shape}, was given a value of shape "
+                f"{shape}; reshape or broadcast the value"
+            )
+        assign([(self, value.node if isinstance(value, LazyArray) else leaf_of_values(value))])
+
+    def snapshot(self) -> Array:
+        """Return the current value as an array that later assignments do not change.
+
+        The array counts as a constant for gradients.
+        """
+        if tracing.current() is not None:
+            return Array(apply(e.OPERATIONS["stop_gradient"], self.node))
+        return Array(self._value)
+
+    def move(self, layout: Layout) -> None:
+        """Redistribute the variable to another layout.
+
+        Compiled functions that read the variable are traced again.
+        """
+        own = self.layout
+        once = own.shared and layout == Layout.whole(self.shape, own.mesh)
+        if layout == own or once:  # one copy for all workers of a host serves as one for each
+            return
+        moved = redistributed(Array(self.node), layout)
+        data = remote_array_of(moved.evaluated())
+        note_update(self.leaf)
+        set_variable_layout(self.leaf, data.layout)  # copies for each worker are stored once
+        self._hold(data)
+
+    def _move_to_current_pool(self, node: Node) -> None:
+        """Store a value in the current pool, in its default layout, after the pool of the variable
+        has ended."""
+        layout = default_layout(node.shape, node.nbytes)
+        data = remote_array_of(redistributed(Array(node), layout).evaluated())
+        note_update(self.leaf)
+        set_variable_layout(self.leaf, data.layout)
+        self.set_value(data)
+
+    def convert(self, dtype: DType) -> None:
+        """Convert the variable to another element type.
+
+        Compiled functions that read the variable are traced again. Expressions that were written
+        before keep the former values, and do not depend on the variable any more.
+        """
+        if dtype is self.leaf.dtype:
+            return
+        data = remote_array_of(
+            redistributed(Array(e.astype(self.node, dtype)), self.layout).evaluated()
+        )
+        note_update(self.leaf)
+        self.leaf = variable_leaf(data.shape, dtype, data.layout, ref(self))
+        self.set_value(data)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        assign([(self, with_item(self, key, value))])
+
+    def _updated(self, node: Node) -> Array:
+        if node.shape != self.shape:
+            raise ShapeError(
+                f"update in place: variable {self.name!r} has shape {self.shape}, "
+                f"its new value would have {node.shape}; assign a value of the "
+                "variable's shape, or make a new array: y = v + x"
+            )
+        assign([(self, node)])
+        return self
+
+    def __reduce__(self) -> tuple[Callable[..., Array], tuple[Any, ...]]:
+        return _restored, (type(self), self.name, self.settings, *values_of(self))
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Variable:
+        """Return another variable with the same name and value."""
+        data = remote_array_of(copy_of(self, self.layout).evaluated())
+        return type(self).restored(self.name, data, self.settings)
+
+    def release(self) -> list[Node]:
+        """Return a list with the value's leaf, which only the list, the variable and user code
+        reference."""
+        self._version = None
+        return [self._value]
+
+    @property
+    def is_observed(self) -> bool:
+        """True if the value has references other than the variable."""
+        return is_referenced(self.release())
+
+
+def assign(pairs: Sequence[tuple[Variable, Node]]) -> None:
+    """Assign new values to variables, all computed from the former values."""
+    trace = tracing.current()
+    converted = [(v, _converted(v, node)) for v, node in pairs]
+    if trace is not None:  # the program stores the values in the layouts of the variables
+        for v, node in converted:
+            trace.assign(v, node)
+        return
+    pool = session.engine().pool
+    placed = []
+    for v, node in converted:
+        if v.stored.pool is pool:
+            placed.append((v, redistributed(Array(node), v.leaf.layout).node))
+        else:
+            v._move_to_current_pool(node)
+    with rollback_on_failure():
+        _forget_former([v for v, _ in placed])
+        try:
+            session.engine().assign(placed)
+        except Exception as error:
+            undo_failed_updates(topological([node for _, node in placed], cut=True), error)
+            raise
+
+
+def _shape_of(name: str, value: Any) -> tuple[int, ...]:
+    """Return the shape of a value to be assigned to the variable of this name."""
+    if hasattr(value, "shape"):
+        return tuple(value.shape)
+    if not (is_number(value) or isinstance(value, (list, tuple))):
+        raise TypeError(
+            f"assign: variable {name} needs an array, a number or nested lists of numbers, was "
+            f"given {value!r}"
+        )
+    try:
+        return np.shape(value)
+    except ValueError:
+        raise ShapeError(
+            f"assign: the nested lists given to variable {name} have different lengths; make them "
+            f"equal in each dimension"
+        ) from None
+
+
+def is_convertible(given: DType, own: DType) -> bool:
+    """Return True if values of the type `given` may be assigned to a variable of the type `own`.
+
+    Integers must not overflow, and fractions and imaginary parts must not be lost.
+    """
+    wider = given.is_integer and own.is_integer and given.itemsize > own.itemsize
+    return is_same_kind(given, own) and not wider
+
+
+def conversion_remedy(given: DType, own: DType) -> str:
+    """Return how to convert values of the type `given`, which loses information, for messages."""
+    if given.kind == "complex" and own.kind != "complex":
+        return "take its real part, mm.real(x), or mm.abs(x)"
+    return f"convert it with mm.astype(x, mm.{own.name})"
+
+
+def _converted(variable: Variable, node: Node) -> Node:
+    """Return a new value in the variable's element type.
+
+    Raises DTypeError if integers could overflow, or fractions or imaginary parts could be lost.
+    """
+    given, own = node.dtype, variable.leaf.dtype
+    if not is_convertible(given, own):
+        raise DTypeError(
+            f"assign: variable {variable.name} is {own}, its new value would be {given} and lose "
+            f"information; {conversion_remedy(given, own)}"
+        )
+    return e.astype(node, own)
+
+
+def _forget_former(variables: Sequence[Variable]) -> None:
+    """Release former values of variables that expressions keep.
+
+    Pending expressions are computed first, unless they can fail, read results of failed runs or
+    belong to another pool.
+    """
+    pool = session.engine().pool
+    readers = readers_of_former_values([(v.leaf, v._value) for v in variables])
+    pending = []
+    for reader in readers:
+        if reader.is_known():
+            continue
+        order = topological((reader.node,), cut=True)
+        known = [node.value if isinstance(node.value, Node) else node for node in order]
+        data = [remote_array_of(node) for node in known if node.name == "input"]
+        present = all(one.pool is pool and not one.has_failed for one in data)
+        if present and not any_pending_fallible(order):
+            pending.append(reader)
+    evaluate(*pending)
+    for reader in readers:
+        reader.forget_values()
+
+
+def overwrite(
+    variables: Sequence[Variable],
+    start: Callable[[], tuple[list[RemoteArray], RunHandle]],
+    *,
+    is_fallible: bool,
+) -> tuple[list[RemoteArray], RunHandle]:
+    """Start a program that updates variables in place; return its other outputs and the run.
+
+    The last outputs of the program are the new values of the variables, in the memory of the
+    current ones. If a current value has other references, the program overwrites a copy.
+
+    is_fallible  the program fails for some data: it overwrites copies of all variables, and this
+                 function waits for its end. If it raises, the variables have their former values
+    """
+    with rollback_on_failure():
+        session.engine().wait_for_fallible_run()
+        _forget_former(variables)
+        if not is_fallible:
+            return _overwrite([v for v in variables if v.is_observed], variables, start)
+        with restored_on_failure(variables):
+            made, run = _overwrite(variables, variables, start)
+            run.wait()
+        return made, run
+
+
+@contextmanager
+def restored_on_failure(variables: Sequence[Variable]) -> Iterator[None]:
+    """Give variables their former values, which must not be overwritten, if this block fails."""
+    former = [(v, v.stored, v._value, v._version, v.number) for v in variables]
+    try:
+        yield
+    except Exception:
+        for v, data, value, read, number in former:
+            v.stored, v._value, v._version, v.number = data, value, read, number
+        raise
+
+
+def _overwrite(
+    copied: Sequence[Variable],
+    variables: Sequence[Variable],
+    start: Callable[[], tuple[list[RemoteArray], RunHandle]],
+) -> tuple[list[RemoteArray], RunHandle]:
+    """Start a program that updates variables in place, some of them in copies of their values."""
+    engine = session.engine()
+    if copied:
+        copies = [redistributed(Array(_copied(v.node)), v.layout).node for v in copied]
+        for v, leaf in zip(copied, engine.evaluate(copies), strict=True):
+            v._hold(remote_array_of(leaf))
+    with engine.pool.defer_interrupts():
+        made, run = start()
+        first = len(made) - len(variables)
+        for v, value in zip(variables, made[first:], strict=True):
+            v.set_value(value)
+    return made[:first], run
+
+
+def _copied(node: Node) -> Node:
+    return apply(e.ASTYPE, node, dtype=node.dtype)
+
+
+def _restored(
+    kind: type[Variable], name: str, settings: Mapping[str, Any], *values: Any
+) -> Variable:
+    return kind.restored(name, remote_array_of(restored_leaf(*values)), settings)

@@ -1,0 +1,52 @@
+"""Variables as arguments of functions: their check, and the remedy for other objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from magmath.arrays.array import Array
+from magmath.arrays.variables.variable import Variable
+
+
+def is_module(given: Any) -> bool:
+    """Return True for a module of `mm.nn`, which this layer of the package does not import."""
+    return callable(getattr(given, "named_parameters", None))
+
+
+def remedy_for(given: Any) -> str:
+    """Return what to write in place of an object that is given for one or more variables."""
+    if isinstance(given, Variable):
+        return "put it in a list: [v]"
+    if hasattr(type(given), "describe_missing"):
+        return str(given.describe_missing())
+    if is_module(given):
+        return "give the parameters of a module: module.trainable()"
+    if isinstance(given, Array):
+        return "a variable is made with mm.variable(name, value)"
+    if isinstance(given, str):
+        return "give the variable itself instead of its name"
+    if isinstance(given, Mapping):
+        return "give the values of a dictionary: list(d.values())"
+    if isinstance(given, Iterable):
+        return "give a list of variables: list(x)"
+    return "variables are made with mm.variable(name, value)"
+
+
+def checked_variables(operation: str, given: Any) -> list[Variable]:
+    """Return the variables of a list or tuple.
+
+    Raises TypeError, whose message has a remedy, for other objects.
+    """
+    if not isinstance(given, (list, tuple)):
+        raise TypeError(
+            f"{operation}: needs a list of variables, was given {type(given).__name__}; "
+            f"{remedy_for(given)}"
+        )
+    for v in given:
+        if not isinstance(v, Variable):
+            raise TypeError(
+                f"{operation}: needs a list of variables, was given a list with "
+                f"{type(v).__name__}; {remedy_for(v)}"
+            )
+    return list(given)

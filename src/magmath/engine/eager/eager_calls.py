@@ -1,0 +1,262 @@
+"""Eager calls: the operations of a function on small arrays, which later calls repeat at once.
+
+A function of the namespace checks its arguments, promotes types and builds nodes, which takes
+longer than to compute a few kilobytes. What it did is in the provenance of its result, as far as
+the arguments. From that this module makes one recipe and one list of calls of kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, final
+
+import numpy as np
+
+from magmath.core.type_aliases import Number
+from magmath.engine.remote_array import RemoteArray
+from magmath.graph import Graph, Node, Provenance, provenance_of
+from magmath.graph.operation import Line, make_node
+from magmath.graph.provenance.provenance import provenance_before
+from magmath.graph.provenance.recipe import NumberStep, Recipe, RecipeEntry, RecipeStep, number_node
+from magmath.graph.provenance.recorded_operands import (
+    KeptOperand,
+    LeafOperand,
+    RecordedOperand,
+    operand_of_array,
+)
+from magmath.ops.leaves import input_leaf
+
+if TYPE_CHECKING:
+    from magmath.engine.eager.eager_arrays import EagerArrays
+
+MAX_OPERATIONS = 64
+
+
+class CallProgram(Protocol):
+    """What computes the result of a call from its operands."""
+
+    def run(
+        self, arrays: Sequence[np.ndarray[Any, Any]], numbers: Sequence[Any], /
+    ) -> Sequence[np.ndarray[Any, Any]]:
+        """Return the result, in new memory."""
+
+
+@final
+class EagerCall:
+    """The operations of a call, from its arguments to its result.
+
+    used       the arguments and constants from which the result was computed
+    constants  arrays that the function has made; they count as further arguments
+    """
+
+    __slots__ = ("_constants", "_dtype", "_program", "_recipe", "_shape", "used")
+
+    def __init__(
+        self,
+        program: CallProgram,
+        recipe: Recipe,
+        result: Node | RecipeStep,
+        used: Sequence[int],
+        constants: tuple[Node, ...] = (),
+    ) -> None:
+        self._program = program
+        self._recipe = recipe
+        self._shape, self._dtype = result.shape, result.dtype
+        self.used = used
+        self._constants = constants
+
+    def run(
+        self,
+        eager: EagerArrays,
+        arguments: Sequence[Node],
+        line: Line,
+        numbers: Sequence[Number] = (),
+    ) -> Node | None:
+        """Return a leaf with the result for these leaves, and the numbers whose positions the
+        recipe has; None if the values of the leaves are not stored here.
+
+        Raises what a kernel raises.
+        """
+        pool = eager.pool
+        values: list[np.ndarray[Any, Any]] = []
+        operands: list[RecordedOperand] = []
+        if self._constants:
+            arguments = (*arguments, *self._constants)
+        for i in self.used:
+            leaf = arguments[i]
+            data = leaf.value
+            if type(data) is not RemoteArray or data.pool is not pool:
+                return None
+            value = data.elements
+            if value is None and (value := data.elements_here()) is None:
+                return None
+            values.append(value)
+            operands.append(operand_of_array(leaf))
+        (result,) = self._program.run(values, numbers)
+        recipe = self._recipe
+        made = Provenance.of(recipe, recipe.last, tuple(operands), line, numbers)
+        return eager.stored_leaf(self._shape, self._dtype, result, made)
+
+
+def call_of(
+    eager: EagerArrays, result: Node, arguments: Sequence[Node], numbers: int = 0
+) -> EagerCall | None:
+    """Return the call that has computed a leaf from these leaves; None if it depends on other
+    arrays, on variables or on random numbers, or needs the workers.
+
+    With `numbers`, the call gets as many numbers in place of its own ones; None if it has others.
+    """
+    operations = _operations(result, arguments)
+    if operations is None:
+        return None
+    recipe, used = operations.recipe(), operations.used
+    constants = tuple(operations.arguments)[len(arguments) :]
+    arguments = (*arguments, *constants)
+    if numbers:
+        own = [i for i, x in enumerate(recipe.steps) if isinstance(x, NumberStep)]
+        if len(own) != numbers or len(used) != len(arguments):
+            return None
+        recipe = recipe.with_numbers(own)
+    nodes = _built(recipe, [arguments[i] for i in used])
+    arrays, given = nodes[: len(used)], [nodes[i] for i in recipe.numbers]
+    program = eager.program(Graph((nodes[-1],)), arrays, given)
+    return None if program is None else EagerCall(program, recipe, result, used, constants)
+
+
+def recipe_of_call(result: Node, arguments: Sequence[Node]) -> tuple[Recipe, list[int]] | None:
+    """Return the recipe by which a leaf was computed from these leaves, and the positions of those
+    that are its operands; None as `call_of`."""
+    operations = _operations(result, arguments)
+    if operations is None or len(operations.arguments) > len(arguments):
+        return None
+    return operations.recipe(), operations.used
+
+
+def _operations(result: Node, arguments: Sequence[Node]) -> _Operations | None:
+    record = provenance_of(result)
+    if record is None or result in arguments:
+        return None
+    operations = _Operations(arguments)
+    try:
+        operations.add(record)
+    except _OtherOperand:
+        return None
+    return operations
+
+
+@final
+class _OtherOperand(Exception):
+    """An operand that is no argument, and not computed from arguments alone."""
+
+
+@final
+class _Operations:
+    """The operations between arguments and a result, as the steps of one recipe.
+
+    Positions of arguments are negative until `recipe` puts them first.
+    """
+
+    def __init__(self, arguments: Sequence[Node]) -> None:
+        self.arguments = {leaf: i for i, leaf in enumerate(arguments)}
+        self._steps: list[NumberStep | RecipeStep] = []
+        self._done: dict[tuple[int, int], int] = {}
+        self.used: list[int] = []
+
+    def add(self, record: Provenance) -> int:
+        """Add the steps of a record; return the position of its output."""
+        recipe, key = record.recipe, (id(record), record.output)
+        if key in self._done:
+            return self._done[key]
+        if recipe is None:
+            raise _OtherOperand
+        operands = dict(zip(recipe.operands, record.operands, strict=True))
+        numbers = record.numbers()
+        positions: dict[int, int] = {}
+        for i in recipe.reached(record.output):
+            step = recipe.steps[i]
+            if step is None:
+                positions[i] = self._operand(operands[i])
+            else:
+                positions[i] = self._step(step, numbers.get(i), positions)
+        return self._done.setdefault(key, positions[record.output])
+
+    def _step(self, step: RecipeEntry, number: Any, positions: Mapping[int, int]) -> int:
+        if isinstance(step, Node):
+            step = NumberStep(step.operation, step.dtype, number_of(step))
+        if isinstance(step, NumberStep):
+            value = step.value if number is None else number
+            step = NumberStep(step.operation, step.dtype, value)
+        else:
+            assert step is not None
+            if step.operation.is_random or step.operation.is_mark or step.operation.is_version:
+                raise _OtherOperand
+            sources = tuple([positions[i] for i in step.sources])
+            step = RecipeStep(
+                step.operation, step.attributes, step.shape, step.dtype, step.layout, None,
+                step.signature, sources,
+            )  # fmt: skip
+        self._steps.append(step)
+        if len(self._steps) > MAX_OPERATIONS:
+            raise _OtherOperand
+        return len(self._steps) - 1
+
+    def _operand(self, operand: RecordedOperand) -> int:
+        if not isinstance(operand, (LeafOperand, KeptOperand)):
+            raise _OtherOperand
+        leaf = operand.find()
+        argument = None if leaf is None else self.arguments.get(leaf)
+        before = provenance_before(operand)
+        if argument is None and before is None and leaf is not None and operand.kept_bytes:
+            argument = self.arguments[leaf] = len(self.arguments)  # a constant
+        if argument is not None:
+            if argument not in self.used:
+                self.used.append(argument)
+            return -1 - self.used.index(argument)
+        if before is None:
+            raise _OtherOperand
+        return self.add(before)
+
+    def recipe(self) -> Recipe:
+        """Return the recipe, with the used arguments as its operands."""
+        first = len(self.used)
+        steps: list[RecipeEntry] = [None] * first
+        for step in self._steps:
+            if isinstance(step, RecipeStep):
+                sources = tuple([-1 - i if i < 0 else first + i for i in step.sources])
+                step = RecipeStep(
+                    step.operation, step.attributes, step.shape, step.dtype, step.layout, None,
+                    step.signature, sources,
+                )  # fmt: skip
+            steps.append(step)
+        return Recipe(steps, range(first))
+
+
+def number_of(node: Node) -> Any:
+    """Return the number of a scalar or a constant."""
+    return node.attributes.get("value", node.value)
+
+
+def _built(recipe: Recipe, operands: Sequence[Node]) -> list[Node]:
+    """Return the nodes of all steps, on leaves without values in place of the operands."""
+    nodes: list[Node] = []
+    for leaf in operands:
+        assert leaf.layout is not None
+        nodes.append(input_leaf(leaf.shape, leaf.dtype, leaf.layout, None))
+    for step in recipe.steps[len(operands) :]:
+        if isinstance(step, NumberStep):
+            nodes.append(number_node(step, step.value))
+        else:
+            assert isinstance(step, RecipeStep)
+            inputs = tuple([nodes[i] for i in step.sources])
+            nodes.append(
+                make_node(
+                    step.operation,
+                    inputs,
+                    step.attributes,
+                    step.shape,
+                    step.dtype,
+                    step.layout,
+                    signature=step.signature,
+                )
+            )
+    return nodes

@@ -1,0 +1,42 @@
+"""Abandoned runs: they are repeated when one of their results is used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, final
+from weakref import ref
+
+from magmath.engine.remote_array import RemoteArray
+
+if TYPE_CHECKING:
+    from magmath.core.type_aliases import Number
+    from magmath.engine.programs.program_build import Compiled
+
+Start: TypeAlias = Callable[
+    ["Compiled", Sequence[RemoteArray], Sequence["Number"]], tuple[list[RemoteArray], Any]
+]
+
+
+@final
+class AbandonedRun:
+    """The state needed to repeat a run that Ctrl-C has abandoned between two instructions."""
+
+    __slots__ = ("_compiled", "_given", "_numbers", "_outputs")
+
+    def __init__(
+        self,
+        compiled: Compiled,
+        given: Sequence[RemoteArray],
+        numbers: Sequence[Number],
+        outputs: Sequence[RemoteArray],
+    ) -> None:
+        self._compiled, self._given, self._numbers = compiled, given, numbers
+        self._outputs = [ref(data) for data in outputs]
+
+    def rerun(self, start: Start) -> None:
+        """Repeat the run, and give its results to the arrays of the abandoned run."""
+        made, _ = start(self._compiled, self._given, self._numbers)
+        for output, data in zip(self._outputs, made, strict=True):
+            former = output()
+            if former is not None:
+                former.swap(data)

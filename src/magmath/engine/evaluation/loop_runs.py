@@ -1,0 +1,196 @@
+"""The program of a loop with a fixed number of steps, which run on the workers without the
+controller.
+
+The states of the loop and the arrays of collected values are targets of the program, computed in
+place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol, final
+
+from magmath.core.bounded_memo import RecentlyUsed
+from magmath.core.dtypes import int64
+from magmath.engine.evaluation.result_records import record_provenance
+from magmath.engine.remote_array import leaf_of, remote_array_of
+from magmath.engine.user_line import user_line
+from magmath.graph import Graph, Node, apply, make_node
+from magmath.graph.provenance.rebuild import rebuilt
+from magmath.layout import Layout
+from magmath.ops import elementwise as e
+from magmath.ops.counted_loops import SCAN, ScanBody
+from magmath.ops.creation import full
+from magmath.ops.indexing.dynamic_slice import SET_WINDOW, WINDOW
+from magmath.ops.leaves import constant, input_leaf
+from magmath.passes.subgraphs import subgraphs, with_shared_loops
+
+if TYPE_CHECKING:
+    from magmath.engine.programs.program_build import Compiled
+    from magmath.engine.remote_array import RemoteArray
+    from magmath.program.instructions import Program
+    from magmath.runtime.messages import Number
+    from magmath.runtime.run_handle import RunHandle
+
+ROW: Mapping[str, Any] = MappingProxyType({"axes": (0,), "extents": (None,), "steps": (1,)})
+MAX_PROGRAMS = 64
+
+
+def row_of(x: Node, number: Node) -> Node:
+    """Return a row of an array by its number, which may be computed at run time."""
+    return make_node(WINDOW, (x, number), ROW, x.shape[1:], x.dtype, line=user_line())
+
+
+def with_row(x: Node, number: Node, value: Node) -> Node:
+    """Return an array with a value in place of a row, given by its number."""
+    return make_node(SET_WINDOW, (x, value, number), ROW, x.shape, x.dtype, line=user_line())
+
+
+class ProgramEngine(Protocol):
+    """The methods of the engine that loops use."""
+
+    def evaluate(self, nodes: Sequence[Node]) -> list[Node]:
+        """Return input leaves with the values of nodes."""
+
+    def cut(self, graph: Graph) -> Graph:
+        """Return the graph with leaves in place of evaluated nodes."""
+
+    def compile(self, graph: Graph) -> Compiled:
+        """Return the program of a graph."""
+
+    def start(
+        self,
+        compiled: Compiled,
+        given: Sequence[RemoteArray],
+        numbers: Sequence[Number],
+        *,
+        steps: int = 1,
+    ) -> tuple[list[RemoteArray], RunHandle]:
+        """Run a program; return its outputs and the run."""
+
+
+@final
+class LoopPrograms:
+    """The programs of loops, by their bodies and the layouts of their arrays."""
+
+    def __init__(self, engine: ProgramEngine) -> None:
+        self._engine = engine
+        self._programs: RecentlyUsed[Hashable, _LoopProgram] = RecentlyUsed(MAX_PROGRAMS)
+        self.last: Program | None = None
+        """The program of the loop that ran last."""
+
+    def clear(self) -> None:
+        """Drop all programs."""
+        self._programs.clear()
+
+    def results(self, loop: Node, inputs: Sequence[Node]) -> list[Node]:
+        """Run a loop on leaves; return leaves with its results: the final states and the stacked
+        collected values."""
+        engine, body = self._engine, loop.attributes["body"]
+        states, scanned, captured = body.divided(inputs)
+        steps, reverse = loop.attributes["steps"], loop.attributes["reverse"]
+        own = [apply(e.ASTYPE, x, dtype=x.dtype) for x in states]
+        own += [full((steps, *y.shape), constant(0, y.dtype)) for y in body.collected]
+        start = [*engine.evaluate(own), *engine.evaluate([full((), constant(0, int64))])]
+        layouts = [x.layout for x in (*start, *scanned, *captured)]
+        key = body, steps, reverse, tuple(layouts)
+        program = self._programs.find(key)
+        if program is None:
+            program = _LoopProgram(engine, body, steps, layouts, reverse=reverse)
+            self._programs.store(key, program)
+        self.last = program.program
+        return program.run(start, [*scanned, *captured])
+
+    def without_loops(self, outputs: Sequence[Node]) -> list[Node]:
+        """Return expressions with leaves in place of the results of loops, which are run."""
+        outputs = with_shared_loops(outputs)
+        known: dict[Node, Node] = {}
+        for part in subgraphs(outputs, ()):
+            if part.loop is None:
+                break
+            needed = dict.fromkeys([*part.outputs, *part.loop.inputs])
+            images = rebuilt(list(needed), known)
+            known |= zip(needed, self._engine.evaluate(images), strict=True)
+            found = self.results(part.loop, [known[x] for x in part.loop.inputs])
+            known |= {x: found[x.attributes["index"]] for x in part.results}
+        return rebuilt(outputs, known)
+
+    def recorded_results(self, results: Sequence[Node]) -> list[Node]:
+        """Return leaves with all results of a loop of evaluated arrays, from which gradients pass
+        to its inputs."""
+        loop = results[0].inputs[0]
+        leaves = self.results(loop, [x.known for x in loop.inputs])
+        order = [*dict.fromkeys(loop.inputs), loop, *results]
+        record_provenance(dict(zip(results, leaves, strict=True)), order, ())
+        return leaves
+
+
+def has_counted_loop(nodes: Sequence[Node]) -> bool:
+    """Return True if one of the nodes is a loop with a fixed number of steps."""
+    return any(node.operation is SCAN for node in nodes)
+
+
+@final
+class _LoopProgram:
+    """The program of all steps of a loop, for arrays with certain layouts.
+
+    The layouts are those of the states, of the collected values, of the step number, of the arrays
+    of rows and of the captured arrays.
+    """
+
+    def __init__(
+        self,
+        engine: ProgramEngine,
+        body: ScanBody,
+        steps: int,
+        layouts: Sequence[Layout | None],
+        *,
+        reverse: bool,
+    ) -> None:
+        self._engine, self._steps = engine, steps
+        index = constant(0, int64)
+        stacked = [(steps, *y.shape) for y in body.collected]
+        shapes = [x.shape for x in body.states] + stacked + [()]
+        types = [x.dtype for x in (*body.states, *body.collected, index)]
+        rows = [((steps, *x.shape), x.dtype) for x in body.rows]
+        kinds = [*zip(shapes, types, strict=True), *rows]
+        kinds += [(x.shape, x.dtype) for x in body.captured]
+        self._places = places = [
+            input_leaf(shape, dtype, layout, None)  # type: ignore[arg-type]
+            for (shape, dtype), layout in zip(kinds, layouts, strict=True)
+        ]
+        count = len(body.states)
+        self._own = len(shapes)  # the arrays that the program updates
+        states, collectors, index = (
+            places[:count],
+            places[count : self._own - 1],
+            places[self._own - 1],
+        )
+        scanned, captured = (
+            places[self._own : self._own + len(rows)],
+            places[self._own + len(rows) :],
+        )
+        number = e.subtract(constant(steps - 1, int64), index) if reverse else index
+        found = body.applied(states, [row_of(x, number) for x in scanned], captured, number)
+        following, collected = found[:count], found[count:]
+        written = [with_row(x, number, y) for x, y in zip(collectors, collected, strict=True)]
+        counted = e.add(index, constant(1, int64))
+        self._graph = engine.cut(Graph((*following, *written, counted), tuple(places[: self._own])))
+        self._compiled = engine.compile(self._graph)
+
+    @property
+    def program(self) -> Program:
+        """The program that the workers run."""
+        return self._compiled.program
+
+    def run(self, own: Sequence[Node], read: Sequence[Node]) -> list[Node]:
+        """Return leaves with the final states and the collected values; `own` are leaves that
+        nothing else references."""
+        values = dict(zip(self._places, (*own, *read), strict=True))
+        leaves, compiled = self._graph.leaves, self._compiled
+        given = [remote_array_of(values.get(leaves[i], leaves[i])) for i in compiled.inputs]
+        numbers = [leaves[i].value for i in compiled.scalars]
+        made, run = self._engine.start(compiled, given, numbers, steps=self._steps)
+        run.values()  # Ctrl-C may stop the run at any step, so results exist after its end only
+        return [leaf_of(one) for one in made[:-1]]

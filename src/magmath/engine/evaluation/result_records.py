@@ -1,0 +1,124 @@
+"""The records of results: what an evaluation stores for gradients and for waiting readers."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Hashable, Mapping, Sequence
+from typing import TypeAlias
+
+from magmath.core.bounded_memo import RecentlyUsed
+from magmath.engine.lifetimes.live_references import live_intermediates
+from magmath.engine.remote_array import OVERWRITTEN
+from magmath.graph import Node, Provenance, provenance_of, recipe_of, set_provenance, topological
+from magmath.graph.operation import NO_ATTRIBUTES
+from magmath.graph.provenance.recipe import Recipe
+from magmath.graph.provenance.recorded_operands import operand_of
+from magmath.ops.leaves import SCALAR, input_leaf
+
+RecipeMemo: TypeAlias = "RecentlyUsed[Hashable, Recipe]"
+"""Recipes by the structure of expressions and the positions of the operands in them."""
+MAX_STEPS = 1000
+"""The number of steps of the longest recipe that is stored."""
+
+
+def deliver_results(known: Mapping[Node, Node]) -> None:
+    """Pass the values of nodes to the weak results that refer to these nodes."""
+    for node, leaf in known.items():
+        if node.result is not None:
+            node.result.resolve(leaf)
+
+
+def record_provenance(
+    known: Mapping[Node, Node],
+    order: Sequence[Node],
+    held: Container[Node],
+    donated: Sequence[Node] = (),
+) -> None:
+    """Store in the leaves of `known` nodes how their values were computed.
+
+    order    the nodes of the expression
+    held     those nodes of it that have other references
+    donated  leaves whose memory was overwritten
+    """
+    if not known:
+        return
+    empty = {x: input_leaf(x.shape, x.dtype, x.layout, OVERWRITTEN) for x in donated if x.layout}
+    recipe, operands, position = recipe_of(order, _operands_in(order, known, held), empty)
+    _record_outputs(known, position, Provenance.of(recipe, recipe.last, operands, None))
+
+
+def record_by_structure(
+    known: Mapping[Node, Node],
+    order: Sequence[Node],
+    held: Container[Node],
+    donated: Sequence[Node],
+    structure: tuple[Hashable, Sequence[Node]],
+    recipes: RecipeMemo,
+) -> None:
+    """Like `record_provenance`, but reuses the recipe of an earlier expression of the same
+    structure, if there is one.
+
+    structure   the key and the leaves of the expression (`graph/structure.py`)
+    """
+    key, leaves = structure
+    if donated or not _has_shared_recipe(order, leaves):
+        record_provenance(known, order, held, donated)
+        return
+    read = _operands_in(order, known, held)
+    key = key, *[i for i, node in enumerate(order) if node in read]
+    recipe = recipes.find(key)
+    if recipe is None:
+        found, operands, position = recipe_of(order, read)
+        numbers = [i for i, node in enumerate(order) if node.operation is SCALAR]
+        recipe = found.with_numbers(numbers)
+        recipes.store(key, recipe)
+    else:
+        operands = [operand_of(order[i]) for i in recipe.operands]
+        position = {node: i for i, node in enumerate(order) if node in known}
+    numbers_of_this = [order[i].value for i in recipe.numbers]
+    common = Provenance.of(recipe, recipe.last, operands, None, numbers_of_this)
+    _record_outputs(known, position, common)
+
+
+def _has_shared_recipe(order: Sequence[Node], leaves: Sequence[Node]) -> bool:
+    """Return True if the structure of an expression determines its recipe, up to numbers.
+
+    It does not if several nodes are one leaf of the structure, or if the nodes of numbers matter:
+    those of streams of random numbers, which generators know, and those with a provenance.
+    """
+    if len(order) > MAX_STEPS:
+        return False
+    count = 0
+    for node in order:
+        operation = node.operation
+        if operation.is_random or (operation is SCALAR and node.provenance is not None):
+            return False
+        count += operation.is_leaf or node.value is not None
+    return count == len(leaves)
+
+
+def _operands_in(
+    order: Sequence[Node], known: Mapping[Node, Node], held: Container[Node]
+) -> Container[Node]:
+    """Return the nodes that are recorded as operands: also the results, if there are several,
+    which may be computed from each other."""
+    return held if len(known) == 1 else {*known, *[node for node in order if node in held]}
+
+
+def _record_outputs(
+    known: Mapping[Node, Node], position: Mapping[Node, int], common: Provenance
+) -> None:
+    """Set the provenance of leaves, given the record of one output."""
+    for node, leaf in known.items():
+        if node.operation is SCALAR:  # the node is the scalar itself, a number
+            set_provenance(leaf, provenance_of(node))
+        else:
+            set_provenance(leaf, common.of_output(position[node], node.line))
+
+
+def provenance_of_pending(node: Node) -> Provenance:
+    """Return the provenance of a pending node."""
+    order = topological((node,), cut=True)
+    known = {node: Node(SCALAR, (), NO_ATTRIBUTES, node.shape, node.dtype)}
+    record_provenance(known, order, live_intermediates(order, (node,)))
+    found = provenance_of(known[node])
+    return found if found is not None else Provenance(node.line, ())

@@ -1,0 +1,135 @@
+"""A limit of the memory that the expressions of pending arrays hold.
+
+A pending expression refers to the values that it reads. The sum of a large array is small, but its
+expression holds the large array until the sum is computed, and a list of sums holds all arrays:
+
+    for _ in range(1000):
+        x = step(x)
+        norms.append(mm.sum(x * x))
+
+Whenever the memory of a pool's arrays has doubled, this module computes the pending arrays whose
+expressions hold much more memory than their values need. So the memory in use is at most a constant
+multiple of that of the arrays to which the user's code refers. As after any other evaluation,
+gradients pass through a computed array only to operands that still exist.
+
+Arrays are not registered, which would slow down every operation: Python's garbage collector lists
+its objects, in some hundredths of a second for each search.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from threading import get_ident
+from typing import Protocol
+
+from magmath.engine.array_handle import ArrayHandle
+from magmath.engine.data_failures import is_fallible
+from magmath.engine.lifetimes.retained_expressions import keeps_expressions
+from magmath.engine.remote_array import remote_array_of
+from magmath.engine.traces import tracing
+from magmath.errors import MemoryLimitError
+from magmath.graph import Node, topological
+from magmath.ops.leaves import INPUT
+
+MIN_BYTES = 256 << 20
+"""Bytes of all arrays up to which pending expressions may hold any part of them."""
+GROWTH = 2
+"""Factor by which the bytes of all arrays may grow between two searches."""
+MAX_HELD = 2
+"""Bytes that only a pending expression may reference, relative to the bytes of its value."""
+
+
+class EngineMemory(Protocol):
+    """The attributes of an engine that this module uses."""
+
+    @property
+    def pool(self) -> PoolMemory:
+        """Its pool."""
+
+    def evaluate(self, nodes: Sequence[Node], /) -> list[Node]:
+        """Return input leaves with the values of nodes."""
+
+
+class PoolMemory(Protocol):
+    """The attributes of a pool that this module uses."""
+
+    @property
+    def array_bytes(self) -> int:
+        """The maximal bytes that the arrays use on a worker."""
+
+
+room = MIN_BYTES
+"""Bytes of new arrays until `limit_held_bytes` is due: then it is negative."""
+_bound = MIN_BYTES  # the bytes of all arrays above which pending arrays are searched
+
+
+def note_bytes(nbytes: int) -> None:
+    """Register that arrays of these bytes were made."""
+    global room
+    room -= nbytes
+
+
+def limit_held_bytes(engine: EngineMemory) -> None:
+    """Compute pending arrays that hold much memory, if the arrays of the pool have grown by
+    `GROWTH` since the last search."""
+    global _bound, room
+    if tracing.current() is not None or keeps_expressions():
+        return
+    used = engine.pool.array_bytes
+    if used <= _bound:
+        _bound = min(_bound, max(MIN_BYTES, GROWTH * used))
+        room = _bound - used
+        return
+    room = sys.maxsize  # the search itself makes arrays, and must not start another one
+    try:
+        _compute_holders(engine)
+    finally:
+        _bound = max(MIN_BYTES, GROWTH * engine.pool.array_bytes)
+        room = -1  # the caller refers to some expressions until it returns: examine again then
+
+
+def _pending() -> list[ArrayHandle]:
+    """Return the pending arrays of this thread, the shallowest expressions first."""
+    own, array_class = get_ident(), ArrayHandle
+    arrays = [x for x in gc.get_objects() if issubclass(type(x), array_class)]
+    found = [x for x in arrays if getattr(x, "thread", None) == own and not x.is_known()]
+    return sorted(found, key=lambda x: x.node.depth)
+
+
+def _compute_holders(engine: EngineMemory) -> None:
+    """Compute the pending arrays whose expressions hold much more memory than their values need.
+
+    Excepted are those that read variables, or fail for some data, which then is reported where they
+    are read.
+    """
+    for array in _pending():
+        node = array.node
+        if array.is_known() or node.reads_version:
+            continue
+        order = topological((node,))
+        if any(x.reads_version or is_fallible(x) or _is_unknown(x) for x in order):
+            continue
+        values = [remote_array_of(x) for x in order if _has_value(x)]
+        if any(x.pool is not engine.pool for x in values):
+            continue
+        held = sum([x.nbytes for x in set(values)])
+        del order, values  # references count: `worthwhile_intermediates`
+        if isinstance(node.value, Node):
+            array.set_known(node.value)
+        elif held > MAX_HELD * node.nbytes:
+            with suppress(MemoryLimitError):
+                (leaf,) = engine.evaluate((node,))
+                if array.node is node:
+                    array.set_known(leaf)
+
+
+def _is_unknown(node: Node) -> bool:
+    """Return True for an argument of a function that is traced."""
+    return node.is_leaf and node.value is None
+
+
+def _has_value(node: Node) -> bool:
+    return node.operation is INPUT or isinstance(node.value, Node)

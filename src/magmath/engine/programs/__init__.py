@@ -1,0 +1,2 @@
+"""The programs of a pool: they are built, checked against the memory of the workers, and found
+again."""

@@ -1,0 +1,197 @@
+"""The build of programs: from a graph to a program for the workers of a pool."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, final
+
+import msgspec
+
+from magmath.core.dtypes import DType
+from magmath.core.stage_times import stage
+from magmath.cost import ETHERNET, Level, Link, Machine, Network, current_machine
+from magmath.engine.programs.memory_check import could_exceed, need_of
+from magmath.engine.programs.memory_fit import fit_memory
+from magmath.executor.bias_tuner import fastest_gradients
+from magmath.graph import Graph, Node, Shape
+from magmath.layout import Layout, Mesh
+from magmath.passes import pipeline
+from magmath.passes.environment import Environment
+from magmath.program.arena import arrange
+from magmath.program.instructions import Program
+from magmath.program.lower import lower
+
+if TYPE_CHECKING:
+    from magmath.runtime.pool import Pool, Topology
+
+UNSENT = -1
+"""The identifier of a program that the workers do not have."""
+
+
+@final
+@dataclass(frozen=True)
+class Compiled:
+    """A program on the workers, and the positions of the graph leaves that it reads."""
+
+    identifier: int
+    program: Program
+    inputs: tuple[int, ...]
+    scalars: tuple[int, ...]
+    is_fallible: bool = False
+    """True if it fails for some data (`engine/data_failures.py`)."""
+
+    @cached_property
+    def results(self) -> list[tuple[Shape, DType, Layout]]:
+        """Shape, dtype and layout of each output.
+
+        Replaces layouts by equal interned ones, whose comparison is fast.
+        """
+        slots = [self.program.slots[output] for output in self.program.outputs]
+        usual = [Layout.whole(x.shape, x.layout.mesh, shared=x.layout.shared) for x in slots]
+        return [
+            (x.shape, x.dtype, y if y == x.layout else x.layout)
+            for x, y in zip(slots, usual, strict=True)
+        ]
+
+    @cached_property
+    def result_bytes(self) -> int:
+        """The bytes of all outputs on a worker."""
+        return sum([x.max_local_size * dtype.itemsize for _, dtype, x in self.results])
+
+    @cached_property
+    def new_bytes(self) -> int:
+        """The bytes that the program needs on a worker in addition to its inputs."""
+        return need_of(self.program).new_bytes
+
+
+def build_program(
+    graph: Graph, environment: Environment, device: str, room: int | None = None
+) -> Compiled:
+    """Return the program of a graph, not yet sent to the workers.
+
+    `room`: the bytes of a worker that the program may need, or None. If it needs more, it computes
+    intermediates a second time, as far as that helps.
+    """
+    single = lowered(graph, environment, room=room)
+    if room is not None and environment.workers > 1 and could_exceed(single.program, room):
+        single = _frugal(graph, single, environment, room)
+    with stage("team"):
+        team = _team_program(graph, single, environment, device)
+        if team is not None and room is not None and room < _bytes_with_team(single.program, team):
+            team = None
+    return replace(single, program=msgspec.structs.replace(single.program, team=team))
+
+
+def _frugal(graph: Graph, usual: Compiled, environment: Environment, room: int) -> Compiled:
+    """Return a program that needs less memory than the usual one, if that exceeds the room: workers
+    repeat computations on small arrays where that is faster than an exchange."""
+    need = need_of(usual.program).nbytes
+    if need <= room:
+        return usual
+    frugal = lowered(graph, replace(environment, is_frugal=True), room=room)
+    return frugal if need_of(frugal.program).nbytes < need else usual
+
+
+def environment_of(pool: Pool) -> Environment:
+    """Return the environment of a pool, for the passes."""
+    topology, machine = pool.topology, current_machine()
+    shared = topology.shares_memory and topology.device == "cpu"
+    link = machine.shared if shared else machine.messages
+    if any(topology.hosts):
+        link, machine = _with_network(pool.topology, link, machine)
+    return Environment(
+        pool.mesh, link, shared, pool.deterministic,
+        memory_limit=pool.memory_limit, memory_bound=pool.memory_bound, machine=machine,
+        threads=topology.threads, fold_bias=pool.fold_bias,
+        fastest_gradients=fastest_gradients if shared else None,
+    )  # fmt: skip
+
+
+def _with_network(topology: Topology, link: Link, machine: Machine) -> tuple[Link, Machine]:
+    """Return the link and the machine with the network between the hosts of a pool."""
+    network = Network(topology.hosts, *(topology.network or ETHERNET))
+    levels = (
+        Level("host", network.workers_per_host, link.bandwidth, link.latency),
+        Level("network", 0, network.bandwidth, network.latency),
+    )
+    return replace(link, network=network), replace(machine, levels=levels)
+
+
+def _team_environment(environment: Environment) -> Environment:
+    """Return the environment of the threads of one worker: cheap barriers and shared memory."""
+    machine = environment.machine
+    return Environment(
+        Mesh.line(environment.threads), machine.team, shares_memory=True, machine=machine,
+        fold_bias=environment.fold_bias, fastest_gradients=environment.fastest_gradients,
+    )  # fmt: skip
+
+
+def _team_program(
+    graph: Graph, single: Compiled, environment: Environment, device: str
+) -> Program | None:
+    """Return the same program for the threads of a single worker, or None.
+
+    Only programs that update variables have one: loops run them.
+    """
+    updates = bool(graph.targets) and all(t and t.name == "variable" for t in graph.targets)
+    alone = environment.workers == 1 and device == "cpu" and environment.threads > 1
+    if not (alone and updates) or environment.deterministic:
+        return None
+    team_environment = _team_environment(environment)
+    lanes = {
+        leaf: leaf.replace((), team_environment.whole(leaf.shape, shared=leaf.name != "scalar"))
+        for leaf in graph.leaves
+    }
+    shared = Graph(graph.outputs, graph.targets, graph.emitted).substituted(lanes)
+    team = lowered(shared, team_environment)
+    same = (team.inputs, team.scalars, team.program.donated) == (
+        single.inputs,
+        single.scalars,
+        single.program.donated,
+    )
+    return team.program if same else None
+
+
+def _bytes_with_team(single: Program, team: Program) -> int:
+    """Return the bytes that a program needs if its team, which has memory of its own, runs too."""
+    return need_of(single).nbytes + team.workers * arrange(team).nbytes
+
+
+def lowered(
+    graph: Graph,
+    environment: Environment,
+    changing: Collection[Node] = (),
+    room: int | None = None,
+) -> Compiled:
+    """Return the program of a graph for the workers of an environment.
+
+    `changing`: leaves that change between the steps of a run, in addition to the targets. `room`:
+    as for `build_program`.
+    """
+    numbers = {x: x.replace((), environment.whole(())) for x in graph.leaves if x.layout is None}
+    graph = graph.substituted(numbers) if numbers else graph
+    planned = pipeline.run(graph, environment, changing)
+    position = {leaf: i for i, leaf in enumerate(graph.leaves)}
+    used = sorted(planned.graph.leaves, key=position.__getitem__)
+    inputs = [leaf for leaf in used if leaf.name != "scalar"]
+    scalars = [leaf for leaf in used if leaf.name == "scalar"]
+    number = {leaf: i for i, leaf in enumerate(inputs)}
+    donated = {
+        i: number[target] for i, target in enumerate(planned.graph.targets) if target is not None
+    }
+
+    def lower_plan(planned: pipeline.Planned) -> Program:
+        with stage("lower"):
+            return lower(planned, inputs, scalars, environment, donated)
+
+    program = lower_plan(planned)
+    if room is not None:
+        program = fit_memory(planned, program, environment, room, lower_plan)
+    return Compiled(
+        UNSENT,
+        program,
+        tuple(position[leaf] for leaf in inputs),
+        tuple(position[leaf] for leaf in scalars),
+    )

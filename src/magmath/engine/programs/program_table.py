@@ -1,0 +1,155 @@
+"""The programs that the workers of a pool have, by the key of their graphs.
+
+The least recently used program is forgotten when the table is full, here and on the workers.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Hashable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, final
+from weakref import ref
+
+import msgspec
+
+from magmath.core.paused_gc import paused_gc
+from magmath.core.stage_times import count, stage
+from magmath.engine.data_failures import is_fallible_program
+from magmath.engine.lifetimes.redistribution_cache import RedistributionCache
+from magmath.engine.programs.asynchronous_build import AsynchronousDivision, build_asynchronous
+from magmath.engine.programs.memory_check import check_memory, total_bytes
+from magmath.engine.programs.program_build import Compiled, build_program, lowered
+from magmath.graph import Graph, Node
+from magmath.passes.environment import Environment
+from magmath.passes.lifetimes import nbytes_of
+
+if TYPE_CHECKING:
+    from magmath.runtime.pool import Pool
+
+MAX_PROGRAMS = 512
+
+
+@final
+class ProgramTable:
+    """Builds the programs of one pool and keeps the `MAX_PROGRAMS` most recently used."""
+
+    def __init__(self, pool: Pool, copies: RedistributionCache) -> None:
+        self._pool = pool
+        self._copies = copies
+        self._programs: OrderedDict[Hashable, Compiled] = OrderedDict()
+        self._spared: set[int] = set()
+        self.built = 0
+        """The number of programs that were built, the forgotten ones included."""
+
+    def __iter__(self) -> Iterator[Compiled]:
+        """Iterate over the programs, the least recently used one first."""
+        return iter(self._programs.values())
+
+    def program_of(
+        self,
+        graph: Graph,
+        environment: Environment,
+        *,
+        training: bool = False,
+        division: AsynchronousDivision | None = None,
+        in_range: Collection[Node] = (),
+        later: Collection[Node] = (),
+    ) -> Compiled:
+        """Return the program of a graph whose leaves all have layouts; build it on a miss.
+
+        The options are those of `Engine.compile`.
+        """
+        key = (graph.key, training, division)
+        compiled = self._programs.get(key)
+        if compiled is not None:
+            self._programs.move_to_end(key)
+            return compiled
+        compiled = self._programs[key] = self._build(
+            graph, environment, training, division, in_range, set(later)
+        )
+        if len(self._programs) > MAX_PROGRAMS:
+            self._forget_oldest()
+        return compiled
+
+    def note_use(self, compiled: Compiled) -> None:
+        """Note a use of a program that did not pass through this table: the program is spared once
+        when it would be forgotten."""
+        self._spared.add(compiled.identifier)
+
+    def clear(self) -> None:
+        """Forget all programs, here and on the workers."""
+        for compiled in self._programs.values():
+            self._pool.forget(compiled.identifier)
+        self._programs.clear()
+        self._spared.clear()
+
+    def _forget_oldest(self) -> None:
+        """Forget the least recently used program that has no other reference.
+
+        Compiled functions and optimizers reference their programs and run them without a lookup.
+        """
+        for _ in range(2 * len(self._programs)):
+            key, oldest = self._programs.popitem(last=False)
+            identifier, held = oldest.identifier, ref(oldest)
+            if identifier in self._spared:
+                self._spared.remove(identifier)
+                self._programs[key] = oldest
+                continue
+            del oldest
+            found = held()
+            if found is None:
+                self._pool.forget(identifier)
+                return
+            self._programs[key] = found
+            del found
+
+    def _build(
+        self,
+        graph: Graph,
+        environment: Environment,
+        training: bool,
+        division: AsynchronousDivision | None,
+        in_range: Collection[Node],
+        later: Collection[Node],
+    ) -> Compiled:
+        pool = self._pool
+        self.built += 1
+        count("programs")
+        count("nodes", len(graph.nodes))
+        with paused_gc():
+            built = (
+                build_program(
+                    graph, environment, pool.topology.device, self._room_for(graph, later)
+                )
+                if division is None
+                else build_asynchronous(graph, division, environment)
+            )
+            program = msgspec.structs.replace(built.program, training=training)
+            if pool.memory_limit is not None:
+                self._copies.make_room(pool.array_bytes, built.new_bytes)
+            leaves = [graph.leaves[position] for position in built.inputs]
+            stored = [x for x, y in zip(program.inputs, leaves, strict=True) if y not in later]
+            check_memory(
+                program,
+                pool.memory_bound,
+                pool.array_bytes - total_bytes(program, stored),
+                lambda: lowered(graph, environment).program,
+            )
+            with stage("send"):
+                identifier = pool.define(program)
+        fails = is_fallible_program(graph, in_range)
+        return replace(built, program=program, identifier=identifier, is_fallible=fails)
+
+    def _room_for(self, graph: Graph, later: Collection[Node]) -> int | None:
+        """Return the bytes of a worker that the program of a graph may need: the limit without the
+        arrays that are no leaves of the graph.
+
+        The arrays of the leaves `later` do not exist yet.
+        """
+        bound = self._pool.memory_bound
+        if bound is None:
+            return None
+        leaves = [leaf for leaf in graph.leaves if leaf.layout is not None and leaf not in later]
+        others = self._pool.array_bytes - sum(map(nbytes_of, leaves))
+        return bound - max(0, others)

@@ -1,0 +1,103 @@
+"""Arrays that compiled functions capture: arrays that a function reads and that are not arguments.
+
+A traced function reads the value that an array has during tracing. An in-place update of the array
+marks the capture as stale, and the function is traced again at its next call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, final
+from weakref import WeakSet, finalize
+
+from magmath.graph import Graph, Node
+
+if TYPE_CHECKING:
+    from magmath.engine.traces.tracing import ObservedState, Trace
+
+_readers: dict[int, WeakSet[Captured]] = {}  # by the id of the nodes, which the captures keep alive
+
+
+@final
+class Captured:
+    """The arrays and variables that a traced function reads in addition to its arguments.
+
+    placeholders   the leaves of the arguments
+    moves          if True, the move of a variable to another layout counts as an update
+    """
+
+    def __init__(
+        self, traced: Graph, placeholders: Collection[Node | None], moves: bool = True
+    ) -> None:
+        self.is_stale = False
+        self._nodes: list[object] = []
+        self._observed_states: Sequence[ObservedState] = ()
+        self._identities: list[int] = []
+        for node in _read(traced, placeholders):
+            if moves or node.name != "variable":
+                self.add(node)
+        finalize(self, _forget, self._identities)
+
+    def add_state(self, trace: Trace) -> None:
+        """Record that the function depends on the Python objects that its trace has noted."""
+        for owner in trace.states:
+            self.add(owner)
+        self._observed_states = trace.observed_states
+
+    @property
+    def is_current(self) -> bool:
+        """True if nothing that the function reads was updated."""
+        if self.is_stale or not self._observed_states:
+            return not self.is_stale
+        for state in self._observed_states:  # noqa: SIM110  `all` takes longer
+            if not state.is_unchanged():
+                return False
+        return True
+
+    def changed_name(self) -> str | None:
+        """Return a name that the function reads and that is bound to another object, if one is."""
+        names = [state.changed_name() for state in self._observed_states]
+        return next((name for name in names if name is not None), None)
+
+    def add(self, node: object) -> None:
+        """Record that the function reads a node, or the state of a Python object."""
+        self._nodes.append(node)
+        self._identities.append(id(node))
+        _readers.setdefault(id(node), WeakSet()).add(self)
+
+
+def _read(traced: Graph, placeholders: Collection[Node | None]) -> list[Node]:
+    """Return the variables of a function, and its nodes that do not depend on arguments, variables
+    or random numbers."""
+    varying: set[Node] = set()
+    for node in traced.nodes:
+        given = node in placeholders or node.name == "variable"
+        given = given or (node.name == "scalar" and node.value is None)
+        if given or not varying.isdisjoint(node.inputs):
+            varying.add(node)
+    variables = [node for node in varying if node.name == "variable"]
+    fixed = [node for node in traced.nodes if node not in varying and node.name != "scalar"]
+    return variables + fixed
+
+
+def _forget(identities: Sequence[int]) -> None:
+    for identity in identities:
+        if not _readers.get(identity, True):
+            del _readers[identity]
+
+
+def note_evaluation(node: Node, leaf: Node) -> None:
+    """Record that a node was evaluated; its arrays refer to `leaf` from now on."""
+    if _readers:
+        readers = _readers.get(id(node))
+        if readers:
+            for captured in readers:
+                captured.add(leaf)
+
+
+def note_update(node: object) -> None:
+    """Mark captures as stale after an in-place update of an array that referred to this node, or a
+    change of an object's state."""
+    if _readers:
+        for captured in _readers.pop(id(node), ()):
+            captured.is_stale = True

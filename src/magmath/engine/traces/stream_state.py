@@ -1,0 +1,86 @@
+"""The state of a random number generator: a seed and the number of the next stream.
+
+Random arrays are functions of seed, stream and element index, so the generator has no other state.
+In a traced function the stream numbers are scalars of the program, which advance with each run.
+"""
+
+from __future__ import annotations
+
+from typing import final
+from weakref import WeakKeyDictionary
+
+from magmath.core.dtypes import int64
+from magmath.engine.run_numbers import reserve_for_run
+from magmath.engine.traces import tracing
+from magmath.errors import TracingError
+from magmath.graph import Node
+from magmath.ops.leaves import scalar
+
+INITIAL_STREAMS = 1 << 40
+"""First stream of the initial values of parameters.
+
+Initial values use no stream of the sequence that users and layers draw from, so it does not matter
+when a layer is built.
+"""
+
+
+@final
+class StreamState:
+    """A seed and the number of the next stream; `first` is the number of the first stream."""
+
+    def __init__(self, seed: int, first: int = 0) -> None:
+        self.seed = seed
+        self.first = first
+        self.next = first
+        self._trace = tracing.current()  # the trace in which it was made, and may be restarted
+
+    def restart(self, seed: int) -> None:
+        """Set the seed and restart at the first stream.
+
+        Raises TracingError in a traced function, unless the generator was made in it.
+        """
+        if tracing.current() is not self._trace:
+            raise TracingError(
+                "random.seed: a compiled function cannot restart the generator of its caller; "
+                "seed before the call, or draw from mm.random.Generator(seed) in it"
+            )
+        self.seed, self.next = seed, self.first
+
+    def resume(self, seed: int, number: int) -> None:
+        """Continue with the stream of this number, from `next` of an earlier state.
+
+        Raises TracingError as `restart` does.
+        """
+        self.restart(seed)
+        self.next = number
+
+    def skip(self, count: int) -> int:
+        """Reserve the next `count` streams; return the number of the first."""
+        number = self.next
+        self.next += count
+        return number
+
+    def skip_for_run(self, count: int) -> int:
+        """Like `skip`, for a run, whose failure gives the streams back."""
+        return reserve_for_run(self, "next", count)
+
+    def draw(self) -> tuple[Node, Node]:
+        """Return the seed and the number of the next stream as operands of a random operation."""
+        trace = tracing.current()
+        if trace is not self._trace and trace is not None:
+            return trace.draw(self)
+        return self.draw_eagerly()
+
+    def draw_eagerly(self) -> tuple[Node, Node]:
+        """Like `draw`, with the values of seed and number rather than scalars of a trace."""
+        number = scalar(self.skip(1), int64)
+        _drawn[number] = self
+        return scalar(self.seed, int64), number
+
+
+_drawn: WeakKeyDictionary[Node, StreamState] = WeakKeyDictionary()
+
+
+def generator_of(number: Node) -> StreamState | None:
+    """Return the generator of the stream with this number leaf; None for any other leaf."""
+    return _drawn.get(number)

@@ -1,0 +1,259 @@
+"""The trace of a function: the variables that it reads and assigns, and its random numbers.
+
+A traced function becomes a program that runs many times. A variable that it reads stands for the
+variable's value when the program runs; a variable that it assigns is a target of the program. Each
+run draws the next random numbers of the generators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from threading import local
+from typing import Any, Protocol, TypeVar, final
+
+from magmath.core.dtypes import DType
+from magmath.engine.array_handle import ArrayHandle
+from magmath.engine.run_numbers import commit_reservations
+from magmath.engine.traces.drawn_streams import Draws, StreamPosition, Streams
+from magmath.engine.traces.updated_arrays import Updates
+from magmath.graph import Node
+from magmath.ops.leaves import scalar, version
+
+
+class VariableState(Protocol):
+    """A variable in a trace: its leaf, and the version number of its value."""
+
+    leaf: Node
+    number: int
+
+    @property
+    def current_version(self) -> Node:
+        """The value outside of traces."""
+
+
+class ObservedState(Protocol):
+    """What a module consists of."""
+
+    def is_unchanged(self) -> bool:
+        """Return True if it consists of the same parts."""
+
+    def changed_name(self) -> str | None:
+        """Return the name of a part that a user has bound anew, if there is such a one."""
+
+
+NumberSource = Callable[[int], float]
+"""A function that returns a number for the next run, which has the given number of steps."""
+
+
+class _Effects:
+    """The variables that a function reads and assigns, and the arrays that it updates in place."""
+
+    def __init__(self) -> None:
+        self.read: dict[Node, Any] = {}
+        """Read or assigned variables by their leaves, in the order of first use."""
+        self.assigned: dict[Node, Node] = {}
+        """The last values of assigned variables, by the variables' leaves."""
+        self._updates = Updates()
+
+    def assign(self, variable: VariableState, value: Node) -> None:
+        """Record the next value of a variable."""
+        leaf = variable.leaf
+        self.read[leaf] = variable
+        self.assigned[leaf] = version(leaf, value, variable.number)
+
+    def note_update(self, array: ArrayHandle, former: Node) -> None:
+        """Record the in-place update of an array; `former` is its former node."""
+        self._updates.note(array, former)
+
+    def check_updates(self, function: str) -> None:
+        """Raise MagmathError if the function has updated an array that exists outside of it.
+
+        The caller must hold no references to the arguments and results of the function. Restores
+        the former values of the updated arrays.
+        """
+        self._updates.check(function)
+
+
+@final
+class Trace(_Effects):
+    """The variables and generators that a traced function uses.
+
+    step       the step number, 0-d, if the function is the body of a loop
+    can_loop   the function can be divided at a `while_loop`, which the controller runs
+    """
+
+    def __init__(self, step: Node | None = None, *, can_loop: bool = False) -> None:
+        super().__init__()
+        self.can_loop: bool = can_loop
+        self.numbers: dict[Node, NumberSource] = {}
+        """Leaves for numbers, and the functions that return the numbers of each run."""
+        self.states: list[object] = []
+        """Python objects on whose state the function depends, such as modules."""
+        self.observed_states: list[ObservedState] = []
+        """What these modules consist of, as far as lists and dictionaries can change it."""
+        self._noted: set[int] = set()  # the identities of `states`
+        self._step = step
+        self._draws: dict[int, Draws] = {}
+
+    def value_of(self, variable: VariableState) -> Node:
+        """Return the value that reading a variable gives at this line."""
+        leaf = variable.leaf
+        self.read[leaf] = variable
+        return self.assigned.get(leaf, leaf)
+
+    def number(self, source: NumberSource, dtype: DType) -> Node:
+        """Return a leaf for a number that `source` returns for each run."""
+        leaf = scalar(None, dtype)
+        self.numbers[leaf] = source
+        return leaf
+
+    @property
+    def is_loop(self) -> bool:
+        """True if the function is the body of a loop, which runs without the controller."""
+        return self._step is not None
+
+    def draw(self, generator: Streams) -> tuple[Node, Node]:
+        """Return the seed and the number of the next stream of a generator."""
+        return self.draws_of(generator).next()
+
+    def draws_of(self, generator: Streams) -> Draws:
+        """Return the streams that the function draws from a generator."""
+        draws = self._draws.get(id(generator))
+        if draws is None:
+            draws = self._draws[id(generator)] = Draws(generator, self._step)
+        return draws
+
+    @property
+    def computed_draws(self) -> list[Draws]:
+        """The draws from generators whose next stream is computed by the run."""
+        return [draws for draws in self._draws.values() if draws.has_moved]
+
+    @property
+    def is_same_in_each_run(self) -> bool:
+        """Return True if each run gets no numbers other than the function's arguments."""
+        return not (self._draws or self.numbers)
+
+    def numbers_of_run(self, steps: int = 1, origin: int = 0) -> Mapping[Node, float]:
+        """Return the numbers of the next run, of `steps` steps from step number `origin`."""
+        commit_reservations()
+        found: dict[Node, float] = {leaf: source(steps) for leaf, source in self.numbers.items()}
+        for draws in self._draws.values():
+            found |= draws.numbers(steps, origin)
+        return found
+
+    def note_state(self, owner: object) -> None:
+        """Record that the function depends on the state of a Python object.
+
+        The function is traced again after `captured_arrays.note_update(owner)`.
+        """
+        if id(owner) not in self._noted:
+            self._noted.add(id(owner))
+            self.states.append(owner)
+
+    def note_observed_state(self, state: ObservedState) -> None:
+        """Record that the function depends on what a module consists of."""
+        if state not in self.observed_states:
+            self.observed_states.append(state)
+
+
+class Scope(_Effects):
+    """The effects of a function whose graph becomes a part of the surrounding expression.
+
+    Used for the functions of `vmap` and `remat`, the branches of `cond` and the steps of
+    `while_loop`. Such a function reads variables and draws random numbers as the surrounding code
+    does; the caller applies the assignments. `drawn`
+    lists the numbers of the streams that the function draws from generators that exist outside of
+    it. `can_loop`: the function may contain a `while_loop`, if the surrounding code may.
+    """
+
+    def __init__(self, *, can_loop: bool = False) -> None:
+        super().__init__()
+        self.outer = current()
+        self.can_loop: bool = can_loop and self.outer is not None and self.outer.can_loop
+        self.drawn: list[Node] = []
+        self.moved: dict[StreamPosition, None] = {}
+        """The streams of the surrounding code that loops of the function have moved."""
+
+    def value_of(self, variable: VariableState) -> Node:
+        """Return the value that reading a variable gives at this line."""
+        value = self.assigned.get(variable.leaf)
+        if value is not None:
+            return value
+        return variable.current_version if self.outer is None else self.outer.value_of(variable)
+
+    def number(self, source: NumberSource, dtype: DType) -> Node:
+        """Return a leaf for a number that `source` returns for each run."""
+        if self.outer is None:
+            return scalar(source(1), dtype)
+        return self.outer.number(source, dtype)
+
+    @property
+    def is_loop(self) -> bool:
+        """True if the surrounding code is the body of a loop, which runs without the controller."""
+        return self.outer is not None and self.outer.is_loop
+
+    def draw(self, generator: Streams) -> tuple[Node, Node]:
+        """Return the seed and the number of the next stream of a generator."""
+        if self.outer is None:
+            seed, number = generator.draw_eagerly()
+        else:
+            seed, number = self.outer.draw(generator)
+        self.drawn.append(number)
+        return seed, number
+
+    def draws_of(self, generator: Streams) -> StreamPosition:
+        """Return the next stream that the surrounding code draws from a generator, for a loop that
+        moves it."""
+        assert self.outer is not None
+        position = self.outer.draws_of(generator)
+        self.moved[position] = None
+        return position
+
+    def note_state(self, owner: object) -> None:
+        """Record that the function depends on the state of a Python object."""
+        if self.outer is not None:
+            self.outer.note_state(owner)
+
+    def note_observed_state(self, state: ObservedState) -> None:
+        """Record that the function depends on what a module consists of."""
+        if self.outer is not None:
+            self.outer.note_observed_state(state)
+
+
+TracedType = TypeVar("TracedType", bound="Trace | Scope")
+
+
+@final
+class _State(local):
+    """The trace of a thread: others may compute meanwhile."""
+
+    current: Trace | Scope | None = None
+
+
+_state = _State()
+
+
+def current() -> Trace | Scope | None:
+    """Return the current trace or the innermost scope in it; None outside of traces."""
+    return _state.current
+
+
+@contextmanager
+def tracing(trace: TracedType) -> Iterator[TracedType]:
+    """Make `trace` the current one while a function is traced; nothing is computed then."""
+    outer, _state.current = _state.current, trace
+    try:
+        yield trace
+    finally:
+        _state.current = outer
+
+
+@contextmanager
+def suspended() -> Iterator[None]:
+    """Leave the current trace within this block, so that arrays are computed."""
+    outer, _state.current = _state.current, None
+    try:
+        yield
+    finally:
+        _state.current = outer

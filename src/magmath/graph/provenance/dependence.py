@@ -1,0 +1,86 @@
+"""Dependence: searches the provenance of a value for the arrays from which it was computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, final
+from weakref import WeakKeyDictionary
+
+from magmath.graph.operation import Node
+from magmath.graph.provenance.recorded_operands import ProvenanceRecord, RecordedOperand
+
+IsSource = Callable[[RecordedOperand], bool]
+
+
+@final
+class DependenceQuery:
+    """The query whether records were computed from one array.
+
+    Records store the answer to the last query. The query of an array is one object, so that a loop
+    that asks in each step does not search all former steps each time.
+    """
+
+    __slots__ = ("dependent", "independent")
+
+    def __init__(self) -> None:
+        self.dependent, self.independent = object(), object()
+
+    @staticmethod
+    def of(array: Node, *, through_gradients: bool) -> DependenceQuery:
+        """Return the query for a leaf with its current value."""
+        made, *found = _queries.get(array, (None,))
+        if not found or made is not array.provenance:  # the leaf of another result now
+            found = [DependenceQuery(), DependenceQuery()]
+            _queries[array] = (array.provenance, *found)
+        query: DependenceQuery = found[through_gradients]
+        return query
+
+    def recall(
+        self, records: Iterable[ProvenanceRecord], known: dict[ProvenanceRecord, bool]
+    ) -> None:
+        """Add the answers that records store."""
+        for one in records:
+            if one.answer is self.independent:
+                known[one] = False
+            elif one.answer is self.dependent:
+                known[one] = True
+
+
+_queries: WeakKeyDictionary[Node, Any] = WeakKeyDictionary()
+
+
+def depends_on(
+    record: ProvenanceRecord,
+    is_source: IsSource,
+    known: dict[ProvenanceRecord, bool],
+    *,
+    through_gradients: bool = True,
+    through_stops: bool = True,
+    least_depth: int = 0,
+    query: DependenceQuery | None = None,
+) -> bool:
+    """Return True if a value was computed, directly or indirectly, from an operand that `is_source`
+    accepts; `through_gradients` and `through_stops` as in `ProvenanceRecord.direct_operands`.
+
+    `known` caches the answers for records, which also store those to a `query`. Records of a
+    smaller depth than `least_depth` do not depend on such an operand.
+    """
+    stack = [record]
+    while stack:
+        last = stack[-1]
+        read = last.direct_operands(
+            through_gradients=through_gradients, through_stops=through_stops
+        )
+        before = [x.provenance for x in read if x.provenance is not None]
+        if query is not None:
+            query.recall(before, known)
+        unknown = [one for one in before if one not in known and one.depth >= least_depth]
+        found = any(map(is_source, read)) or any(known.get(one) for one in before)
+        if last not in known and unknown and not found:
+            stack += unknown
+            continue
+        known.setdefault(last, found)
+        if query is not None:
+            last.answer = query.dependent if known[last] else query.independent
+        stack.pop()
+    return known[record]

@@ -1,0 +1,246 @@
+"""Provenance: the record of how the value of an array was computed, as far as it can be computed
+again.
+
+An evaluated array becomes a leaf, and its expression is dropped, so that operands without other
+references are freed. The provenance of the leaf stores the structure of the expression and refers
+to its operands weakly. A gradient can therefore pass through an evaluated array as long as the
+operands exist; intermediate values are computed again. If an operand no longer exists, `grad` still
+knows that the array depended on it, and raises an error instead of returning zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, cast, final
+
+from magmath.core.type_aliases import Number
+from magmath.graph.operation import Line, Node
+from magmath.graph.provenance.recipe import NumberStep, Recipe, RecipeStep, built_step, number_node
+from magmath.graph.provenance.record_chains import MAX_LENGTH, chain_before, operands_before
+from magmath.graph.provenance.recorded_operands import (
+    ProvenanceRecord,
+    RecordedOperand,
+    VersionOperand,
+    record_of,
+)
+
+SMALL_BYTES = 1 << 20
+"""Maximum bytes of the operands that the provenance of an implicitly computed value keeps alive."""
+
+KEPT_BYTES = 4096
+"""Bytes of kept operands that count as one operation for the length of a chain, which thus keeps at
+most 80 MB."""
+
+Replace = Callable[[RecordedOperand], "Node | None"]
+
+
+class Loop(Protocol):
+    """A loop on the workers, whose expression is unrolled when it is needed.
+
+    `length` is the number of operations of all its steps.
+    """
+
+    length: int
+
+    def unrolled(self) -> tuple[Recipe, Sequence[int]]:
+        """Return all steps as one recipe, and the positions of the results in it."""
+
+
+@final
+class Provenance(ProvenanceRecord, eq=False, gc=False):
+    """The record of how the value of a leaf was computed: the output of a recipe at a position,
+    from operands.
+
+    `operands` and `numbers` are those of the recipe, in its order. The recipe of a loop is unrolled
+    when the expression is needed; until then `output` is the number of the result. Without recipe
+    and loop, the operands are known and the expression is not.
+    """
+
+    recipe: Recipe | None = None
+    output: int = 0
+    _numbers: Sequence[Number] = ()
+    _loop: Loop | None = None
+    _kept: Sequence[Node] = ()
+    _direct: Sequence[RecordedOperand] | None = None
+    """Of a dropped expression, the operands from which it was not computed through gradients."""
+
+    @staticmethod
+    def of(
+        recipe: Recipe,
+        output: int,
+        operands: Sequence[RecordedOperand],
+        line: Line,
+        numbers: Sequence[Number] = (),
+    ) -> Provenance:
+        """Return the provenance of a recipe's output."""
+        kept, length, start, depth = chain_before(operands)
+        length += recipe.length + kept // KEPT_BYTES
+        return _new(line, operands, length, start, depth, 0, None, recipe, output, numbers)
+
+    def of_output(self, output: int, line: Line) -> Provenance:
+        """Return the provenance of another output of the same computation."""
+        return Provenance(
+            line, self.operands, self.length, self.start, self.depth, 0, None, self.recipe,
+            output, self._numbers,
+        )  # fmt: skip
+
+    @staticmethod
+    def of_loop(
+        loop: Loop, output: int, operands: Sequence[RecordedOperand], line: Line
+    ) -> Provenance:
+        """Return the provenance of a loop's result, by its number; the operands are in the order of
+        its recipe."""
+        _, length, start, depth = chain_before(operands)
+        found = Provenance(line, operands, length + 1, start, depth, output=output, _loop=loop)
+        if loop.length <= MAX_LENGTH:
+            found.length += loop.length
+            # All loops of a chain through which gradients pass keep at most this much.
+            found._keep_up_to(SMALL_BYTES * loop.length // MAX_LENGTH)
+        return found
+
+    @property
+    def is_dropped(self) -> bool:
+        return self._direct is not None
+
+    def drop_expression(
+        self, operands: Sequence[RecordedOperand], direct: Sequence[RecordedOperand]
+    ) -> None:
+        self.operands, self._direct = operands, direct
+        self.recipe, self._loop, self._kept = None, None, ()
+
+    def direct_operands(
+        self, *, through_gradients: bool = True, through_stops: bool = True
+    ) -> Sequence[RecordedOperand]:
+        operands = self.operands
+        if self.recipe is None:
+            return operands if self._direct is None or through_gradients else self._direct
+        read = self.recipe.read_by(
+            self.output, through_gradients=through_gradients, through_stops=through_stops
+        )
+        if len(read) == len(operands):
+            return operands
+        return [operands[i] for i in read]
+
+    def numbers(self) -> dict[int, Number]:
+        """Return the numbers whose values this record stores, by their positions in the recipe."""
+        recipe = self.recipe
+        return {} if recipe is None else dict(zip(recipe.numbers, self._numbers, strict=True))
+
+    def arrays(self) -> tuple[list[Node], list[Node]]:
+        """Return the existing arrays from which the value was computed directly, for callers that
+        keep them alive: plain ones, and values of variables."""
+        plain, values = [], []
+        for x in self.direct_operands():
+            node = x.leaf() if isinstance(x, VersionOperand) else x.find()
+            if node is None:
+                continue
+            if isinstance(x, VersionOperand):
+                values.append(node)
+            elif not node.reads_version:
+                plain.append(node.known)
+        return plain, values
+
+    def keep_arrays(self) -> None:
+        """Keep the arrays alive from which the value was computed directly, if they are small."""
+        self._keep_up_to(SMALL_BYTES)
+
+    def _keep_up_to(self, nbytes: int) -> None:
+        plain, _ = self.arrays()
+        kept = sum([node.nbytes for node in plain])
+        if kept > nbytes:
+            return
+        self._kept = plain
+        # The kept arrays keep others: all of them are one chain, also where the operands are nodes
+        # whose provenance was not known when they were read.
+        own = 1 if self.recipe is None else self.recipe.length
+        for before in map(record_of, plain):
+            if before is not None and before is not self:
+                self.length = max(self.length, before.length + own)
+                self.start = max(self.start, before.start)
+        self.length += kept // KEPT_BYTES
+
+    def expression(self, value: Node, replace: Replace) -> Node | None:
+        """Return the expression, built again; `value` is the leaf that holds its value.
+
+        `replace` returns the node for an operand, or None if it no longer exists. Returns None if
+        an operand no longer exists and cannot be built again.
+        """
+        built: dict[Provenance, Node | None] = {}
+        stack = [self]
+        while stack:
+            last = stack[-1]
+            gone = [
+                before
+                for x in last.direct_operands()
+                if (before := provenance_before(x)) is not None
+                and before not in built
+                and replace(x) is None
+            ]
+            stack += gone
+            if not gone:
+                stack.pop()
+                built[last] = last._built(built, value if last is self else None, replace)
+        return built[self]
+
+    def _built(
+        self, before: Mapping[Provenance, Node | None], value: Node | None, replace: Replace
+    ) -> Node | None:
+        """Return the expression, given the expressions of the operands that no longer exist."""
+        recipe, output = self.recipe, self.output
+        if self._loop is not None and self._loop.length <= MAX_LENGTH:
+            recipe, outputs = self._loop.unrolled()
+            output = outputs[output]
+        if recipe is None:
+            return None
+        operands = dict(zip(recipe.operands, self.operands, strict=True))
+        if self._loop is None and recipe.steps[output] is not None:
+            operands.pop(output, None)  # the value itself; an operand that is returned stays
+        numbers = dict(zip(recipe.numbers, self._numbers, strict=True))
+        built: dict[int, Node | None] = {}
+        for i in recipe.reached(output):
+            step, read = recipe.steps[i], operands.get(i)
+            node: Node | None = None
+            if isinstance(step, (Node, NumberStep)) and i in numbers:
+                node = number_node(step, numbers[i])
+            elif isinstance(step, Node):
+                node = step
+            elif isinstance(step, NumberStep):
+                node = number_node(step, step.value)
+            elif read is not None:
+                node = replace(read)
+                if node is None and (known := provenance_before(read)) is not None:
+                    node = before.get(known)
+            if node is None and isinstance(step, RecipeStep):
+                node = built_step(step, built, value if i == output else None, self.line)
+            built[i] = node
+        return built[output]
+
+    def why_lost(self) -> str:
+        """Return why the expression cannot be built again."""
+        read = [*operands_before(self)]
+        before = [one for one in map(provenance_before, read) if one is not None]
+        unknown = [one for one in (self, *before) if one.recipe is None]
+        for one in unknown:
+            if one._loop is not None and one._loop.length > MAX_LENGTH:
+                return (
+                    f"it is the result of a loop on the workers (mm.fori_loop, mm.scan) of "
+                    f"{one._loop.length:,} operations, and gradients go through {MAX_LENGTH:,}"
+                )
+        if any(one._loop is None for one in unknown):
+            return f"more than {MAX_LENGTH:,} operations were made of it since"
+        if any(isinstance(x, VersionOperand) and x.find() is None for x in read):
+            return "a variable that it was computed from was assigned since"
+        return "an array that it was computed from does not exist any more"
+
+
+_new: Callable[..., Provenance] = Provenance
+
+
+def provenance_before(operand: RecordedOperand) -> Provenance | None:
+    """Return the provenance of an operand."""
+    return cast("Provenance | None", operand.provenance)
+
+
+def provenance_of(leaf: Node) -> Provenance | None:
+    """Return the provenance of a leaf, or None if it has none."""
+    return cast("Provenance | None", record_of(leaf))

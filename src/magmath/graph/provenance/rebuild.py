@@ -1,0 +1,108 @@
+"""Expressions of evaluated arrays, substituted for their leaves.
+
+An evaluated array is a leaf. Gradients with respect to the operands of its expression, and
+functions of variables, need the expression, which its provenance builds again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from magmath.graph.graph import topological_until
+from magmath.graph.operation import Node
+from magmath.graph.provenance.dependence import DependenceQuery, IsSource, depends_on
+from magmath.graph.provenance.provenance import Provenance, Replace, provenance_of
+from magmath.graph.provenance.recorded_operands import ProvenanceRecord, RecordedOperand
+
+
+def as_read(read: RecordedOperand) -> Node | None:
+    """Return the node of an operand as it was read; None if it is gone."""
+    return read.find()
+
+
+def is_no_end(node: Node) -> bool:
+    """Return False: no node ends the expressions."""
+    return False
+
+
+def with_expressions(
+    roots: Sequence[Node],
+    kept: Collection[Node],
+    is_source: IsSource,
+    replace: Replace = as_read,
+    is_end: Callable[[Node], bool] = is_no_end,
+    *,
+    through_gradients: bool = True,
+    through_stops: bool = True,
+    least_depth: int = 0,
+    query: DependenceQuery | None = None,
+) -> tuple[list[Node], set[Node]]:
+    """Return the roots with expressions in place of the leaves that depend on source operands, and
+    the leaves whose expressions cannot be built again.
+
+    Leaves in `kept` do not change, nor what ends are computed from, which `is_end` accepts.
+    `replace` returns the nodes for operands of rebuilt expressions. `through_gradients`,
+    `through_stops`, `least_depth` and `query` as in `depends_on`.
+    """
+    expressions: dict[Node, Node] = {}
+    lost: set[Node] = set()
+    known: dict[ProvenanceRecord, bool] = {}
+
+    def depends(provenance: Provenance) -> bool:
+        return depends_on(
+            provenance, is_source, known, through_gradients=through_gradients,
+            through_stops=through_stops,
+            least_depth=least_depth, query=query,
+        )  # fmt: skip
+
+    new: dict[Node, Node] = {}
+    seen: set[Node] = set()
+    stack: list[Node | None] = list(roots)
+    while stack:
+        node = stack.pop()
+        if node is None:  # all inputs of the next node are mapped
+            node = stack.pop()
+            assert node is not None
+            new[node] = _mapped(node, expressions, new)
+            continue
+        if is_end(node):
+            new[node] = node
+            continue
+        if node in seen:
+            continue
+        seen.add(node)
+        provenance = provenance_of(node)
+        if provenance is not None and node not in kept and depends(provenance):
+            expression = provenance.expression(node, replace)
+            if expression is None:
+                lost.add(node)
+            else:
+                expressions[node] = expression
+        below = (expressions[node],) if node in expressions else node.inputs
+        stack += (node, None, *below)
+    return [new[node] for node in roots], lost
+
+
+def rebuilt(roots: Sequence[Node], given: Mapping[Node, Node]) -> list[Node]:
+    """Return the roots with other nodes of the same shape and type in place of some nodes.
+
+    Nodes that do not depend on these do not change.
+    """
+    new: dict[Node, Node] = dict(given)
+    for node in topological_until(roots, given, _inputs_of_unknown):
+        if node not in new:
+            inputs = tuple([new.get(source, source) for source in node.inputs])
+            known = node.value is not None or inputs == node.inputs
+            new[node] = node if known else node.replace(inputs)
+    return [new[node] for node in roots]
+
+
+def _inputs_of_unknown(node: Node) -> Sequence[Node]:
+    return node.inputs if node.value is None else ()
+
+
+def _mapped(node: Node, expressions: dict[Node, Node], new: dict[Node, Node]) -> Node:
+    if node in expressions:
+        return new[expressions[node]]
+    inputs = tuple([new[source] for source in node.inputs])
+    return node.with_inputs(inputs)

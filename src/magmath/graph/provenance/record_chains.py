@@ -1,0 +1,147 @@
+"""Chains of records: what a value was computed from, directly or indirectly, and how long the
+records of that are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from magmath.graph.operation import Node
+from magmath.graph.provenance.recorded_operands import (
+    LeafOperand,
+    NodeOperand,
+    ProvenanceRecord,
+    RecordedOperand,
+)
+
+MAX_LENGTH = 20_000
+"""Maximum length of a chain of recorded operations; of earlier ones only the operands are
+recorded."""
+
+SHORT_LENGTH = 4
+"""Length of chains that are not shortened, such as the `2 * y` of each step of `x += 2 * y`. A long
+chain has one of them at each operation, and to shorten one, the arrays before it are searched."""
+
+UNKNOWN_DEPTH = 1 << 40
+"""The depth of a record that stands for many others, or that read a pending node, whose own record
+is made later; and that of all records that depend on such a one, so that none is left out."""
+
+
+def chain_before(operands: Sequence[RecordedOperand]) -> tuple[int, int, int, int]:
+    """Return the bytes that operands keep alive, the length and the start of the longest chain that
+    ends with one of them, and the depth of a record that depends on them.
+
+    The older half of a chain of more than `MAX_LENGTH` operations is dropped.
+    """
+    kept = length = start = depth = 0
+    for x in operands:
+        kept += x.kept_bytes
+        before = x.provenance
+        if before is not None:
+            if before.length - before.start > MAX_LENGTH:
+                _shorten(before)
+            # Comparisons, since calls of `max` would take a tenth of an operation on small arrays.
+            if before.length > length:
+                length = before.length
+            if before.start > start:
+                start = before.start
+            if before.depth > depth:
+                depth = before.depth
+        elif type(x) is NodeOperand and x.is_pending:
+            depth = UNKNOWN_DEPTH
+    return kept, length, start, depth + 1 if depth < UNKNOWN_DEPTH else depth
+
+
+def longest(operands: Sequence[RecordedOperand]) -> int:
+    """Return the number of recorded operations of the longest chain before a result."""
+    _, length, start, _ = chain_before(operands)
+    return length - start
+
+
+def operands_before(
+    record: ProvenanceRecord, *, through_gradients: bool = True
+) -> Iterator[RecordedOperand]:
+    """Yield all operands from which the value was computed, directly or indirectly."""
+    seen, stack = set[object]((record,)), [record]
+    while stack:
+        for x in stack.pop().direct_operands(through_gradients=through_gradients):
+            if x in seen:  # several records share an operand
+                continue
+            seen.add(x)
+            yield x
+            before = x.provenance
+            if before is not None and before not in seen:
+                seen.add(before)
+                stack.append(before)
+
+
+def nodes_before(record: ProvenanceRecord, *, through_gradients: bool = True) -> Iterator[Node]:
+    """Yield all existing nodes from which the value was computed, directly or indirectly."""
+    for x in operands_before(record, through_gradients=through_gradients):
+        yield from x.nodes()
+
+
+def _shorten(record: ProvenanceRecord) -> None:
+    """Drop the expressions of the older half of the chain that ends with a record, except on which
+    existing arrays they depend."""
+    start = record.length - MAX_LENGTH // 2
+    recent, old, stack = {record}, list[ProvenanceRecord](), [record]
+    while stack:
+        for x in stack.pop().direct_operands():
+            before = x.provenance
+            if before is None or before in recent:
+                continue
+            if before.length <= start:
+                if before.length > SHORT_LENGTH:
+                    old.append(before)
+                continue
+            recent.add(before)
+            stack.append(before)
+    dropped = [one for one in dict.fromkeys(old) if not one.is_dropped]
+    every = _existing(dropped, through_gradients=True)
+    direct = _existing(dropped, through_gradients=False)
+    for one in dropped:
+        one.drop_expression(every[one], direct[one])
+    for one in recent:
+        one.start = max(one.start, start)
+
+
+def _existing(
+    records: Sequence[ProvenanceRecord], *, through_gradients: bool
+) -> dict[ProvenanceRecord, list[RecordedOperand]]:
+    """Return the existing arrays on which each record depends, without their provenance.
+
+    Those of several records are found in one walk, as sets; one record, the usual case, needs none.
+    """
+    if len(records) == 1:
+        nodes = nodes_before(records[0], through_gradients=through_gradients)
+        return {records[0]: _without_provenance(dict.fromkeys([node.known for node in nodes]))}
+    numbers: dict[Node, int] = {}
+    found: dict[ProvenanceRecord, int] = {}  # sets of numbers, as the bits of integers
+    stack = [*records]
+    while stack:
+        last = stack[-1]
+        read = last.direct_operands(through_gradients=through_gradients)
+        before = [x.provenance for x in read if x.provenance is not None]
+        unknown = [one for one in before if one not in found]
+        if unknown and last not in found:
+            stack += unknown
+            continue
+        bits = 0
+        for node in [node.known for x in read for node in x.nodes()]:
+            bits |= 1 << numbers.setdefault(node, len(numbers))
+        for one in before:
+            bits |= found[one]
+        found[last] = bits
+        stack.pop()
+    arrays = list(numbers)
+    return {
+        one: _without_provenance([x for i, x in enumerate(arrays) if found[one] >> i & 1])
+        for one in records
+    }
+
+
+def _without_provenance(nodes: Iterable[Node]) -> list[RecordedOperand]:
+    found = [LeafOperand.of(node) for node in nodes]
+    for leaf in found:
+        leaf.forget_provenance()
+    return [*found]

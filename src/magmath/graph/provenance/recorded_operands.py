@@ -1,0 +1,249 @@
+"""The operands of recorded expressions: references to the arrays that an expression has read.
+
+They are weak, so that arrays without other references are freed, except for small arrays that could
+not be computed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from math import prod
+from types import MappingProxyType
+from typing import Protocol, final
+from weakref import ref
+
+from msgspec import Struct
+
+from magmath.graph.operation import Line, Node, WeakResult, make_node, set_result
+
+MAX_KEPT = 128 << 10
+"""Bytes of the largest operand that a record keeps alive because it is no result itself."""
+
+_serials = count(1)
+# Records refer to earlier records only, so they form no cycles (gc=False): collections of garbage
+# need not walk along their chains.
+
+
+class ProvenanceRecord(Struct, eq=False, gc=False):
+    """What operands and chains know of the record of how a value was computed.
+
+    length   the number of operations of the longest chain before and with this one, those included
+             whose expressions were dropped
+    start    the length up to which expressions were dropped
+    depth    larger than that of every record on which this one depends, or `UNKNOWN_DEPTH`
+    serial   different for each record that an operand has dropped
+    answer   the answer to the last query whether the value was computed from an array
+             (`graph/provenance/dependence.py`)
+    """
+
+    line: Line
+    operands: Sequence[RecordedOperand]
+    length: int = 1
+    start: int = 0
+    depth: int = 1
+    serial: int = 0
+    answer: object = None
+
+    def recorded(self, leaf: Node) -> ProvenanceRecord:
+        """Return this record, as `DeferredProvenance` does."""
+        return self
+
+    @property
+    def is_dropped(self) -> bool:
+        """True if the expression was dropped."""
+        raise NotImplementedError
+
+    def direct_operands(
+        self, *, through_gradients: bool = True, through_stops: bool = True
+    ) -> Sequence[RecordedOperand]:
+        """Return the operands from which the value was computed directly.
+
+        With `through_gradients=False`, operands that are reached only through results of `mm.grad`
+        are left out.
+        """
+        raise NotImplementedError
+
+    def drop_expression(
+        self, operands: Sequence[RecordedOperand], direct: Sequence[RecordedOperand]
+    ) -> None:
+        """Drop the expression; its operands are the arrays on which the value depends, and `direct`
+        those from which it was not computed through gradients."""
+        raise NotImplementedError
+
+
+class RecordedOperand:
+    """A reference to an array that an expression read, a weak one unless the array is small and
+    could not be computed again; an abstract class, but not an ABC, whose instance checks are slow.
+
+    `provenance` is that of the array.
+    """
+
+    __slots__ = ()
+    kept_bytes = 0
+    """The bytes of an array that the operand keeps alive."""
+    provenance: ProvenanceRecord | None
+
+    def find(self) -> Node | None:
+        """Return the node that was read, or the leaf with its value; None if neither exists any
+        more."""
+        raise NotImplementedError
+
+    def nodes(self) -> Sequence[Node]:
+        """Return the existing ones of the node, the leaf with its value, and the variable."""
+        raise NotImplementedError
+
+
+@final
+class LeafOperand(RecordedOperand, Struct, eq=False, gc=False):
+    """A leaf that was read.
+
+    A compiled function reuses the leaf of an unreferenced result for its next result, with another
+    provenance; the reference is then no longer valid.
+    """
+
+    _leaf: ref[Node]
+    provenance: ProvenanceRecord | None
+    _serial: int = 0
+
+    @staticmethod
+    def of(leaf: Node) -> LeafOperand:
+        """Return a weak reference to a leaf with its current value."""
+        return LeafOperand(ref(leaf), record_of(leaf))
+
+    def find(self) -> Node | None:
+        leaf = self._leaf()
+        if leaf is None or leaf.provenance is self.provenance:
+            return leaf
+        made = leaf.provenance
+        is_same = self._serial and made is not None and made.serial == self._serial
+        return leaf if is_same else None
+
+    def nodes(self) -> Sequence[Node]:
+        leaf = self.find()
+        return () if leaf is None else (leaf,)
+
+    def identify(self) -> None:
+        """Refer to the present value of the leaf, although its provenance is another one."""
+        leaf = self._leaf()
+        if leaf is not None and leaf.provenance is not None:
+            leaf.provenance.serial = leaf.provenance.serial or next(_serials)
+            self._serial = leaf.provenance.serial
+
+    def forget_provenance(self) -> None:
+        """Drop the provenance of the array."""
+        before = self.provenance
+        if before is not None:
+            before.serial = before.serial or next(_serials)
+            self._serial, self.provenance = before.serial, None
+
+
+@final
+class KeptOperand(RecordedOperand, Struct, eq=False, gc=False):
+    """A small leaf that was read and that is no result itself: it is kept alive, since it could not
+    be computed again. The arrays of leaves without provenance never change."""
+
+    _leaf: Node
+    kept_bytes: int
+    provenance: ProvenanceRecord | None = None
+
+    def find(self) -> Node | None:
+        return self._leaf
+
+    def nodes(self) -> Sequence[Node]:
+        return (self._leaf,)
+
+
+@final
+class NodeOperand(RecordedOperand):
+    """A node that was read by a pending expression, or a node whose value is known by now."""
+
+    __slots__ = ("_node", "_result", "is_pending", "provenance")
+
+    def __init__(self, node: Node) -> None:
+        self._node = ref(node)
+        self.provenance: ProvenanceRecord | None = None
+        self.is_pending = not isinstance(node.value, Node)
+        if isinstance(node.value, Node):
+            self.provenance = record_of(node.value)
+            self._result: Callable[[], Node | None] = ref(node.value)
+            return
+        result = node.result
+        if result is None:
+            result = WeakResult()
+            set_result(node, result)
+        self._result = result
+
+    def find(self) -> Node | None:
+        return self._node() or self._result()
+
+    def nodes(self) -> Sequence[Node]:
+        return [node for node in (self._node(), self._result()) if node is not None]
+
+
+@final
+class VersionOperand(RecordedOperand):
+    """A value of a variable that was read: the leaf of the variable, which always exists, the
+    number of the value among all values of the variable, and the leaf with the value."""
+
+    __slots__ = ("_version", "leaf", "number", "provenance", "variable")
+
+    def __init__(self, node: Node) -> None:
+        self.provenance: ProvenanceRecord | None = None
+        self.variable, value = node.inputs
+        self.number: int = node.attributes["number"]
+        self.leaf = ref(value)
+        self._version = node.operation
+
+    def find(self) -> Node | None:
+        leaf = self.leaf()
+        if leaf is None:
+            return None
+        attributes = MappingProxyType({"number": self.number})
+        inputs = (self.variable, leaf)
+        return make_node(self._version, inputs, attributes, leaf.shape, leaf.dtype, value=leaf)
+
+    def nodes(self) -> Sequence[Node]:
+        return (self.variable,)
+
+
+def weak_operand(node: Node) -> RecordedOperand:
+    """Return a weak reference to a node that an expression reads."""
+    if node.operation.is_leaf:
+        return LeafOperand.of(node)
+    return VersionOperand(node) if node.operation.is_version else NodeOperand(node)
+
+
+def operand_of(node: Node) -> RecordedOperand:
+    """Return a reference to a node that an expression reads: a strong one if it is a small array
+    that is no result itself, otherwise a weak one."""
+    return operand_of_array(node) if node.operation.name == "input" else weak_operand(node)
+
+
+def operand_of_array(leaf: Node, max_kept: int = MAX_KEPT) -> RecordedOperand:
+    """Return `operand_of` of the leaf of an array; one without provenance is kept alive if it has
+    at most `max_kept` bytes."""
+    before = leaf.provenance
+    if before is not None:
+        return LeafOperand(ref(leaf), before.recorded(leaf))
+    nbytes = prod(leaf.shape) * leaf.dtype.itemsize
+    return LeafOperand(ref(leaf), None) if nbytes > max_kept else KeptOperand(leaf, nbytes)
+
+
+class DeferredProvenance(Protocol):
+    """A provenance whose record is made when it is needed."""
+
+    def recorded(self, leaf: Node, /) -> ProvenanceRecord:
+        """Return the record, which also becomes the provenance of the leaf."""
+
+
+def record_of(leaf: Node) -> ProvenanceRecord | None:
+    """Return the record of a leaf, or None if it has none."""
+    found: ProvenanceRecord | DeferredProvenance | None = leaf.provenance
+    return None if found is None else found.recorded(leaf)
+
+
+set_provenance: Callable[[Node, ProvenanceRecord | DeferredProvenance | None], None] = (
+    Node.__dict__["provenance"].__set__
+)
+"""Set the provenance of a leaf: a part of its evaluation state."""

@@ -1,0 +1,59 @@
+"""Recording of an expression: its recipe, and references to its operands."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from types import MappingProxyType
+
+from magmath.core.reference_counts import COUNTING, references
+from magmath.graph.operation import Node
+from magmath.graph.provenance.recipe import NumberStep, Recipe, RecipeEntry, RecipeStep
+from magmath.graph.provenance.recorded_operands import KeptOperand, RecordedOperand, operand_of
+
+NO_NODES: Mapping[Node, Node] = MappingProxyType({})
+
+
+def recipe_of(
+    order: Sequence[Node], held: Container[Node], overwritten: Mapping[Node, Node] = NO_NODES
+) -> tuple[Recipe, list[RecordedOperand], dict[Node, int]]:
+    """Return the recipe of an expression, its operands, and the positions of its nodes.
+
+    Nodes in `held` have references from outside the expression. `overwritten` maps leaves whose
+    memory was reused to leaves without values, which take their places: the gradient of a write
+    needs no former value.
+    """
+    position = {node: i for i, node in enumerate(order)}
+    steps: list[RecipeEntry] = []
+    operands: list[RecordedOperand] = []
+    positions: list[int] = []
+    for i, node in enumerate(order):
+        operation = node.operation
+        if node.value is None and not operation.is_leaf:
+            sources = tuple(map(position.__getitem__, node.inputs))
+            steps.append(
+                RecipeStep(
+                    operation, node.attributes, node.shape, node.dtype, node.layout, node.line,
+                    node.signature, sources,
+                )
+            )  # fmt: skip
+            if node not in held:
+                continue
+        elif operation.name == "scalar" and node.provenance is None:
+            steps.append(node)
+            continue
+        else:
+            steps.append(None)
+        positions.append(i)
+        empty = overwritten.get(node) if node.provenance is None else None
+        operands.append(operand_of(node) if empty is None else KeptOperand(empty, 0))
+    _replace_numbers(steps, position)
+    return Recipe(steps, positions), operands, position
+
+
+def _replace_numbers(steps: list[RecipeEntry], position: Mapping[Node, int]) -> None:
+    """Store numbers without their nodes, if only this list, the order and the positions of the
+    expression, and one operation refer to these."""
+    nodes = [step for step in steps if type(step) is Node]
+    for node, found in zip(nodes, references(nodes), strict=True):
+        if found == COUNTING + 4 and node.provenance is None:
+            steps[position[node]] = NumberStep(node.operation, node.dtype, node.value)

@@ -1,0 +1,167 @@
+"""The provenance of repeated calls of a compiled function: one record for all of them.
+
+A loop such as
+
+    for _ in range(1000):
+        x = step(x, y)
+
+passes results of each call to the next one, and the same other arrays. A record of each
+call would take as long as the call of a small function, so the calls are counted, and the records
+are made when they are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from threading import RLock
+from typing import final
+from weakref import ref
+
+from msgspec import Struct
+
+from magmath.core.type_aliases import Number
+from magmath.graph.operation import Line, Node
+from magmath.graph.provenance.provenance import Provenance
+from magmath.graph.provenance.recipe import Recipe
+from magmath.graph.provenance.record_chains import MAX_LENGTH, UNKNOWN_DEPTH, longest, nodes_before
+from magmath.graph.provenance.recorded_operands import LeafOperand, RecordedOperand, set_provenance
+
+
+@final
+class CallResult(Struct, eq=False, gc=False):
+    """The provenance of a result of a repeated call, before its record is made."""
+
+    calls: RepeatedCalls
+    call: int
+    output: int
+    serial: int = 0
+    """The same number as that of the `Provenance` that replaces this object."""
+
+    def recorded(self, leaf: Node) -> Provenance:
+        """Return the record, which also becomes the provenance of the leaf."""
+        return self.calls.record(self.call)[self.output]
+
+
+@final
+class RepeatedCalls:
+    """Calls of a function, of which each but the first receives results of the one before.
+
+    recipe     the recipe of the function
+    outputs    the positions of its results in the recipe
+    operands   the operands of the first call
+    fed        for each operand the number of the result that the next call receives as this
+               operand, or None for an operand that all calls share
+    room       the number of operations that may follow
+    """
+
+    __slots__ = (
+        "_count", "_fed", "_line", "_lock", "_numbers", "_operands", "_outputs", "_recipe",
+        "_records", "_results", "room",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        outputs: Sequence[int],
+        line: Line,
+        operands: Sequence[RecordedOperand],
+        fed: Sequence[int | None],
+    ) -> None:
+        self._recipe, self._outputs, self._line = recipe, outputs, line
+        self._operands, self._fed = operands, fed
+        self._lock = RLock()
+        self._count = 0
+        self._numbers: dict[int, Sequence[Number]] = {}
+        self._results: list[ref[Node]] = []
+        self._records: list[list[Provenance]] = []
+        self.room = MAX_LENGTH - longest(operands)
+
+    def add(self, leaves: Sequence[Node], numbers: Sequence[Number]) -> list[CallResult]:
+        """Add a call, which is known to continue the last one; return the records of its results
+        and set them as the provenance of these leaves."""
+        call, self._count = self._count, self._count + 1
+        self.room -= self._recipe.length
+        if numbers:
+            self._numbers[call] = numbers
+        made = []
+        for output, leaf in enumerate(leaves):
+            result = CallResult(self, call, output)
+            made.append(result)
+            self._results.append(ref(leaf))
+            set_provenance(leaf, result)
+        return made
+
+    def record(self, call: int) -> list[Provenance]:
+        """Return the records of the results of a call, and make those of all calls before."""
+        with self._lock:  # several threads may need gradients
+            for number in range(len(self._records), call + 1):
+                operands = (
+                    self._operands if not number else self._operands_of(number, self._records[-1])
+                )
+                self._records.append(self._recorded(number, tuple(operands)))
+            return self._records[call]
+
+    def shorten(self) -> None:
+        """Record the results of the last call; of the calls before it, keep only which existing
+        arrays they read or computed."""
+        last = self._count - 1
+        if not last:
+            self.record(0)
+            return
+        nodes = [node for x in self._operands for node in (*x.nodes(), *_nodes_before(x))]
+        existing = dict.fromkeys([node.known for node in nodes])
+        for number in range(len(self._results)):
+            leaf = self._held(*divmod(number, len(self._outputs)))
+            if leaf is not None:
+                existing[leaf] = None
+        operands = [LeafOperand(ref(leaf), leaf.provenance) for leaf in existing]
+        for operand in operands:
+            operand.forget_provenance()
+        forgotten = Provenance(self._line, operands, 0, depth=UNKNOWN_DEPTH)
+        before = self._operands_of(last, [forgotten for _ in self._outputs])
+        for x, fed in zip(before, self._fed, strict=True):
+            if fed is not None and self._held(last - 1, fed) is not None:
+                assert isinstance(x, LeafOperand)
+                x.identify()
+        with self._lock:
+            self._recorded(last, tuple(before))
+
+    def _operands_of(self, call: int, before: Sequence[Provenance]) -> list[RecordedOperand]:
+        """Return the operands of a call after the first one; `before`: the records of the results
+        of the call before."""
+        first = (call - 1) * len(self._outputs)
+        return [
+            shared if fed is None else LeafOperand(self._results[first + fed], before[fed])
+            for shared, fed in zip(self._operands, self._fed, strict=True)
+        ]
+
+    def _held(self, call: int, output: int) -> Node | None:
+        """Return the leaf of a result of a call if it exists and still has this value, recorded or
+        not, otherwise None."""
+        leaf = self._results[call * len(self._outputs) + output]()
+        if leaf is None:
+            return None
+        made = leaf.provenance
+        if isinstance(made, CallResult):
+            return leaf if made.calls is self and made.call == call else None
+        recorded = call < len(self._records) and any(made is x for x in self._records[call])
+        return leaf if recorded else None
+
+    def _recorded(self, call: int, operands: tuple[RecordedOperand, ...]) -> list[Provenance]:
+        """Return the records of the results of a call, and set them as the provenance of leaves
+        that still have these results."""
+        made = []
+        for number, output in enumerate(self._outputs):
+            found = Provenance.of(
+                self._recipe, output, operands, self._line, self._numbers.get(call, ())
+            )
+            made.append(found)
+            leaf = self._held(call, number)
+            if leaf is not None and isinstance(leaf.provenance, CallResult):
+                found.serial = leaf.provenance.serial
+                set_provenance(leaf, found)
+        return made
+
+
+def _nodes_before(operand: RecordedOperand) -> Sequence[Node]:
+    return () if operand.provenance is None else list(nodes_before(operand.provenance))
