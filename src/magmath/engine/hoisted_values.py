@@ -94,10 +94,10 @@ class HoistedValues:
         """Return the current data by leaf; compute them if their operands have changed."""
         if not self.leaves:
             return self._data
-        numbers = self._engine.numbers_of([remote_array_of(leaf) for leaf in self._read])
+        numbers = self._engine.runs.numbers_of([remote_array_of(leaf) for leaf in self._read])
         pool = self._engine.pool
         failed = pool.any_failed and any(pool.has_failed(x.number) for x in self._data.values())
         if numbers != self._numbers or failed:
-            made, _ = self._engine.run(self._compiled, self._graph.leaves)
+            made, _ = self._engine.runs.run(self._compiled, self._graph.leaves)
             self._numbers, self._data = numbers, dict(zip(self.leaves, made, strict=True))
         return self._data

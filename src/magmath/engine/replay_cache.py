@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, final
 
 from magmath.core.bounded_memo import store_bounded
 from magmath.engine.eager.eager_arrays import MAX_READ
-from magmath.engine.engine import MAX_EAGER_BYTES, Engine
+from magmath.engine.eager.eager_execution import MAX_EAGER_BYTES
+from magmath.engine.engine import Engine
 from magmath.engine.lifetimes.live_references import are_unreferenced
 from magmath.engine.programs.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, leaf_of
@@ -84,16 +85,16 @@ class ReplayCache:
         """Return the results for these operands; the caller references their leaves, then calls
         `keep`.
 
-        Raises as `Engine.start`.
+        Raises as `ProgramRuns.start`.
         """
         engine = self._engine
-        if self._is_eager and engine.profiler is None:
+        if self._is_eager and engine.runs.profiler is None:
             made = self._computed_here(given, numbers)
             if made is not None:
                 return made
-        results = self._free() if self.keeps and engine.profiler is None else None
+        results = self._free() if self.keeps and engine.runs.profiler is None else None
         if results is None:
-            data, self.last = engine.start(self.compiled, given, numbers)
+            data, self.last = engine.runs.start(self.compiled, given, numbers)
             results = ResultBuffers(data)
             self._note_bound()
         else:
@@ -191,6 +192,7 @@ class ReplayCache:
     def _ready(
         self, results: ResultBuffers, given: Sequence[RemoteArray]
     ) -> Callable[[Sequence[Number]], object]:
-        operands, outputs = self._engine.numbers_of(given), self._engine.numbers_of(results.data)
+        runs = self._engine.runs
+        operands, outputs = runs.numbers_of(given), runs.numbers_of(results.data)
         call = self._engine.pool.prepare_replay(self.compiled.identifier, operands, outputs)
         return store_bounded(results.calls, tuple(operands), call, MAX_CALLS)

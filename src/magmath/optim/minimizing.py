@@ -298,7 +298,7 @@ class _Program:
         def start() -> tuple[list[RemoteArray], RunHandle]:
             inputs = [given.get(leaves[i]) or remote_array_of(leaves[i]) for i in compiled.inputs]
             parameters = [given[leaves[i]] for i in compiled.scalars]
-            return self.engine.start(compiled, inputs, parameters, steps=steps, progress=note)
+            return self.engine.runs.start(compiled, inputs, parameters, steps=steps, progress=note)
 
         def note(done: int, values: list[float]) -> None:
             first.extend(values[: 1 - len(first)])

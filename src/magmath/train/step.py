@@ -352,7 +352,7 @@ class TrainingStep:
             read = [leaves[i] for i in compiled.inputs]
             inputs = [remote_array_of(values.get(leaf, leaf)) for leaf in read]
             given = [numbers.get(leaf, leaf.value) for leaf in _of(leaves, compiled.scalars)]
-            return self.engine.start(compiled, inputs, given, steps=steps, progress=progress)
+            return self.engine.runs.start(compiled, inputs, given, steps=steps, progress=progress)
 
         _, run = overwrite(traced.variables, start, is_fallible=compiled.is_fallible)
         emitted = run.values()

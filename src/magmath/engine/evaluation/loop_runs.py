@@ -28,10 +28,8 @@ from magmath.passes.subgraphs import subgraphs, with_shared_loops
 
 if TYPE_CHECKING:
     from magmath.engine.programs.program_build import Compiled
-    from magmath.engine.remote_array import RemoteArray
+    from magmath.engine.programs.program_runs import ProgramRuns
     from magmath.program.instructions import Program
-    from magmath.runtime.messages import Number
-    from magmath.runtime.run_handle import RunHandle
 
 ROW: Mapping[str, Any] = MappingProxyType({"axes": (0,), "extents": (None,), "steps": (1,)})
 MAX_PROGRAMS = 64
@@ -59,15 +57,9 @@ class ProgramEngine(Protocol):
     def compile(self, graph: Graph) -> Compiled:
         """Return the program of a graph."""
 
-    def start(
-        self,
-        compiled: Compiled,
-        given: Sequence[RemoteArray],
-        numbers: Sequence[Number],
-        *,
-        steps: int = 1,
-    ) -> tuple[list[RemoteArray], RunHandle]:
-        """Run a program; return its outputs and the run."""
+    @property
+    def runs(self) -> ProgramRuns:
+        """The runs of programs."""
 
 
 @final
@@ -191,6 +183,6 @@ class _LoopProgram:
         leaves, compiled = self._graph.leaves, self._compiled
         given = [remote_array_of(values.get(leaves[i], leaves[i])) for i in compiled.inputs]
         numbers = [leaves[i].value for i in compiled.scalars]
-        made, run = self._engine.start(compiled, given, numbers, steps=self._steps)
+        made, run = self._engine.runs.start(compiled, given, numbers, steps=self._steps)
         run.values()  # Ctrl-C may stop the run at any step, so results exist after its end only
         return [leaf_of(one) for one in made[:-1]]

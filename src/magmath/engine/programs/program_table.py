@@ -34,8 +34,9 @@ MAX_PROGRAMS = 512
 class ProgramTable:
     """Builds the programs of one pool and keeps the `MAX_PROGRAMS` most recently used."""
 
-    def __init__(self, pool: Pool, copies: RedistributionCache) -> None:
+    def __init__(self, pool: Pool, environment: Environment, copies: RedistributionCache) -> None:
         self._pool = pool
+        self.environment = environment
         self._copies = copies
         self._programs: OrderedDict[Hashable, Compiled] = OrderedDict()
         self._spared: set[int] = set()
@@ -49,7 +50,6 @@ class ProgramTable:
     def program_of(
         self,
         graph: Graph,
-        environment: Environment,
         *,
         training: bool = False,
         division: AsynchronousDivision | None = None,
@@ -66,7 +66,7 @@ class ProgramTable:
             self._programs.move_to_end(key)
             return compiled
         compiled = self._programs[key] = self._build(
-            graph, environment, training, division, in_range, set(later)
+            graph, training, division, in_range, set(later)
         )
         if len(self._programs) > MAX_PROGRAMS:
             self._forget_oldest()
@@ -107,7 +107,6 @@ class ProgramTable:
     def _build(
         self,
         graph: Graph,
-        environment: Environment,
         training: bool,
         division: AsynchronousDivision | None,
         in_range: Collection[Node],
@@ -118,6 +117,7 @@ class ProgramTable:
         count("programs")
         count("nodes", len(graph.nodes))
         with paused_gc():
+            environment = self.environment
             built = (
                 build_program(
                     graph, environment, pool.topology.device, self._room_for(graph, later)
