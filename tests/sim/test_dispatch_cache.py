@@ -185,6 +185,25 @@ def test_errors_of_repeated_calls_are_raised_at_the_users_line() -> None:
         x[7]
 
 
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=5, max_size=12))
+def test_one_array_may_be_several_arguments(pairs: list[tuple[int, int]]) -> None:
+    """f(x, x) and f(x, y) have the same shapes and types, and are different calls."""
+    values = [_values((4, 4), seed) for seed in range(3)]
+    arrays = [mm.asarray(one) for one in values]
+    for i, j in pairs:
+        for function in (
+            lambda lib, x, y: lib.dot(x, y),
+            lambda lib, x, y: x @ y,
+            lambda lib, x, y: lib.where(x > 1.0, x, y),
+            lambda lib, x, y: lib.outer(x, y) + lib.kron(x, y),
+            lambda lib, x, y: lib.concatenate([x, y, x]),
+            lambda lib, x, y: lib.maximum(x, y) - y / x,
+            lambda lib, x, y: lib.sum(x, axis=0, where=y > 1.0),
+        ):
+            own = function(mm, arrays[i], arrays[j])
+            np.testing.assert_allclose(np.asarray(own), function(np, values[i], values[j]))
+
+
 def test_warnings_are_issued_by_every_call() -> None:
     x = mm.zeros((0,))
     for _ in range(CALLS):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from magmath.core.type_aliases import ReadyCall
-from magmath.kernels.conv import depthwise, winograd
+from magmath.kernels.conv import depthwise, direct, winograd
 from magmath.kernels.conv.convolution import bind_convolution, candidates_for
 from magmath.kernels.conv.convolution_candidates import CANDIDATES
 from magmath.kernels.conv.convolution_problem import PASSES, ConvolutionProblem, key
@@ -173,22 +174,71 @@ def test_winograd_stays_within_its_error_bound(direction: str, method: Method, l
         assert _error(problem, expected) <= ERROR_BOUND[method], shape
 
 
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Let torch use this number of threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _among_other_channels(problem: ConvolutionProblem) -> ConvolutionProblem:
+    """Return the problem with images that are every other channel, and some columns, of others."""
+    images, channels, rows, columns = problem.x.shape
+    wide = problem.x.new_full((images, 2 * channels, rows, columns + 6), torch.nan)
+    part = wide[:, ::2, :, 3 : columns + 3]
+    return replace(problem, x=part.copy_(problem.x))
+
+
 @pytest.mark.parametrize("direction", PASSES)
 @pytest.mark.parametrize("method", ERROR_BOUND, ids=[method.name for method in ERROR_BOUND])
 def test_winograd_of_groups_strided_views_and_one_thread(direction: str, method: Method) -> None:
     problem = _problem(direction, (2, 18, 16, 11, 10, 1), groups=3, stride=method.stride)
-    wide = problem.x.new_full((2, 2 * 54, 11, 16), torch.nan)
-    wide[:, ::2, :, 3:13] = problem.x
-    problem = replace(problem, x=wide[:, ::2, :, 3:13])
-    expected = _expected(replace(problem, x=problem.x.clone()))
+    expected = _expected(problem)
+    problem = _among_other_channels(problem)
     call = winograd.bind(problem, method)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with _threads(1):
         call()
-    finally:
-        torch.set_num_threads(threads)
     assert _error(problem, expected) <= ERROR_BOUND[method]
+
+
+@pytest.mark.parametrize("direction", PASSES)
+@pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
+@pytest.mark.parametrize(("kernel", "stride", "dilation"), [
+    (1, 1, 1), (1, 3, 1), (3, 1, 1), (3, 2, 1), (2, 3, 2), (5, 1, 2), (5, 2, 1), (7, 2, 1), (11, 4, 1),
+])  # fmt: skip
+def test_direct_stays_within_its_error_bound(
+    direction: str, last: bool, kernel: int, stride: int, dilation: int
+) -> None:
+    """On one thread and on several, which divide outputs or images of small problems."""
+    for shape in [*SHAPES, (1, 3, 40, 33, 37, 2), (2, 700, 20, 3, 4, 0), (9, 16, 200, 4, 4, 1)]:
+        problem = _problem(
+            direction, shape, last=last, kernel=kernel, stride=stride, dilation=dilation
+        )
+        if not direct.can_bind(problem):
+            assert shape[1 if direction == "data" else 2] < direct.MIN_OUTPUTS
+            continue
+        expected = _expected(problem)
+        for threads in (1, 3):
+            problem.out.fill_(torch.nan)
+            with _threads(threads):
+                direct.bind(problem)()
+            assert _error(problem, expected) <= direct.ERROR_BOUND, (shape, threads)
+
+
+@pytest.mark.parametrize("direction", PASSES)
+@pytest.mark.parametrize("channels", [2, 18])
+def test_direct_of_groups_strided_views_and_filters(direction: str, channels: int) -> None:
+    if direction == "data" and channels < direct.MIN_OUTPUTS:
+        channels = direct.MIN_OUTPUTS
+    for shape in ((2, channels, 16, 11, 10, 1), (1, channels, 9, 1, 1, 1)):
+        problem = _problem(direction, shape, groups=3, stride=2, last=True)
+        expected = _expected(problem)
+        direct.bind(_among_other_channels(problem) if direction != "data" else problem)()
+        assert _error(problem, expected) <= direct.ERROR_BOUND
 
 
 @pytest.mark.parametrize("method", ERROR_BOUND, ids=[method.name for method in ERROR_BOUND])
@@ -212,7 +262,7 @@ problems = st.builds(
     ),
     groups=st.integers(1, 2),
     last=st.booleans(),
-    kernel=st.integers(1, 3),
+    kernel=st.integers(1, 5),
     stride=st.integers(1, 3),
     dilation=st.integers(1, 2),
 )  # fmt: skip
@@ -260,7 +310,7 @@ def test_all_candidates_agree(problem: ConvolutionProblem) -> None:
             assert _error(posed, expected) < 1e-4, candidate.name
 
 
-@pytest.mark.parametrize("name", ["packed", "winograd 4×4", "winograd 2×2"])
+@pytest.mark.parametrize("name", ["packed", "winograd 4×4", "winograd 2×2", "direct"])
 @pytest.mark.parametrize("groups", [1, 2])
 def test_frozen_filters_are_converted_once_for_each_version(
     name: str, groups: int, monkeypatch: pytest.MonkeyPatch
@@ -353,6 +403,9 @@ def test_strided_tiles_begin_anywhere_in_the_images(
         strided.fill_(torch.nan)
         winograd.bind(problem, method)()
         assert _error(problem, expected) < ERROR_BOUND[method], method.name
+    strided.fill_(torch.nan)
+    direct.bind(problem)()
+    assert _error(problem, expected) < direct.ERROR_BOUND
 
 
 @pytest.mark.parametrize("direction", PASSES)
@@ -374,7 +427,7 @@ def test_tiles_whose_offsets_differ_from_the_padding(direction: str) -> None:
         expected[:, :, :5] = full[:, :, 2:, 1:13]
     else:
         expected = torch.nn.grad.conv2d_weight(x[:, :, :7], w.shape, y)
-    for name in ("torch", "channels-last", "winograd 4×4", "winograd 2×2"):
+    for name in ("torch", "channels-last", "winograd 4×4", "winograd 2×2", "direct"):
         problem.out.fill_(torch.nan)
         CANDIDATES[name].bind(problem, _product)()
         assert _error(problem, expected) < 5e-5, name
@@ -393,9 +446,9 @@ def test_no_candidate_needs_more_than_the_workspace_limit(
 def test_winograd_is_offered_unless_it_is_off() -> None:
     problem = _problem("forward", (2, 32, 32, 16, 16, 1))
     names = [candidate.name for candidate in candidates_for(problem, 1 << 28)]
-    assert names == ["torch", "channels-last", "winograd 4×4", "winograd 2×2"]
+    assert names == ["torch", "channels-last", "winograd 4×4", "winograd 2×2", "direct"]
     names = [candidate.name for candidate in candidates_for(problem, 1 << 28, winograd=False)]
-    assert names == ["torch", "channels-last"]
+    assert names == ["torch", "channels-last", "direct"]
 
 
 def test_a_disabled_tuner_executes_the_default() -> None:

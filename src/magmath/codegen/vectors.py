@@ -192,6 +192,11 @@ class Vectors(ABC):
         b.position_at_end(after)
         held[:] = [self._either(x, before, y, end) for x, y in zip(state, held, strict=True)]
 
+    def unrolled(self, count: Any, steps: int) -> list[tuple[Any, int]]:
+        """Emit the numbers of iterations of `steps` steps, and of one step for the others."""
+        at, size = self.builder, self.word(steps)
+        return [(at.sdiv(count, size), steps), (at.srem(count, size), 1)]
+
     def _either(self, x: Any, before: Any, y: Any, end: Any) -> Any:
         phi = self.builder.phi(x.type)
         phi.add_incoming(x, before)

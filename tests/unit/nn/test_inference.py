@@ -195,8 +195,8 @@ def test_every_candidate_applies_the_epilogue(data: st.DataObject) -> None:
     memory = data.draw(st.sampled_from([torch.channels_last, torch.contiguous_format]))
     problem = _problem(data.draw, memory)
     y, bias = problem.y, data.draw(st.sampled_from([None, torch.randn(problem.w.shape[0])]))
-    residual = {"none": None, "other": torch.randn(y.shape), "own": y}[
-        data.draw(st.sampled_from(["none", "other", "own"]))
+    residual = {"none": None, "other": torch.randn(y.shape), "same": torch.randn_like(y), "own": y}[
+        data.draw(st.sampled_from(["none", "other", "same", "own"]))
     ]
     activation = data.draw(st.sampled_from(["none", "relu"]))
     expected = torch.nn.functional.conv2d(

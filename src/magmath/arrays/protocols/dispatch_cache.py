@@ -62,6 +62,8 @@ def dispatch_cached(function: F) -> F:
             key.append(name)
             if not _add(x, key, leaves):
                 return function(*args, **options)
+        if len(leaves) > 1:  # f(x, x) and f(x, y) are different calls
+            key += map(leaves.index, leaves)
         form = tuple(key)
         known = eager.calls.get(form)
         if type(known) is EagerCall:

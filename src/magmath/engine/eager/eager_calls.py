@@ -110,7 +110,7 @@ def call_of(
     if operations is None:
         return None
     recipe, used = operations.recipe(), operations.used
-    constants = tuple(operations.arguments)[len(arguments) :]
+    constants = tuple(operations.constants)
     arguments = (*arguments, *constants)
     if numbers:
         own = [i for i, x in enumerate(recipe.steps) if isinstance(x, NumberStep)]
@@ -127,7 +127,7 @@ def recipe_of_call(result: Node, arguments: Sequence[Node]) -> tuple[Recipe, lis
     """Return the recipe by which a leaf was computed from these leaves, and the positions of those
     that are its operands; None as `call_of`."""
     operations = _operations(result, arguments)
-    if operations is None or len(operations.arguments) > len(arguments):
+    if operations is None or operations.constants:
         return None
     return operations.recipe(), operations.used
 
@@ -158,6 +158,8 @@ class _Operations:
 
     def __init__(self, arguments: Sequence[Node]) -> None:
         self.arguments = {leaf: i for i, leaf in enumerate(arguments)}
+        self.constants: list[Node] = []
+        self._count = len(arguments)
         self._steps: list[NumberStep | RecipeStep] = []
         self._done: dict[tuple[int, int], int] = {}
         self.used: list[int] = []
@@ -207,7 +209,8 @@ class _Operations:
         argument = None if leaf is None else self.arguments.get(leaf)
         before = provenance_before(operand)
         if argument is None and before is None and leaf is not None and operand.kept_bytes:
-            argument = self.arguments[leaf] = len(self.arguments)  # a constant
+            argument = self.arguments[leaf] = self._count + len(self.constants)
+            self.constants.append(leaf)
         if argument is not None:
             if argument not in self.used:
                 self.used.append(argument)

@@ -72,7 +72,7 @@ def _bound(
 ) -> ReadyCall:
     """Bind a candidate, with the epilogue after it if the candidate does not apply it itself."""
     epilogue, y = problem.epilogue, problem.y
-    if candidate.fuses or not epilogue:
+    if not epilogue or candidate.fuses(problem):
         return candidate.bind(problem, inner)
     source = torch.empty_like(y) if epilogue.accumulates(y) else y
     call = candidate.bind(replace(problem, y=source, epilogue=NO_EPILOGUE), inner)

@@ -14,12 +14,12 @@ import torch
 
 from magmath.codegen.background_build import compile_in_background
 from magmath.core.type_aliases import ReadyCall
-from magmath.kernels.conv import depthwise, packed_convolution, vector_correlation, winograd
+from magmath.kernels.conv import depthwise, direct, packed_convolution, vector_correlation, winograd
 from magmath.kernels.conv.batch_parts import batch_parts
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem
 from magmath.kernels.conv.padded_input import PaddedInput, inside, symmetric_padding
 from magmath.kernels.conv.winograd_loops import is_compiled
-from magmath.kernels.dispatch.registry import Candidate
+from magmath.kernels.dispatch.registry import Candidate, applies_epilogues
 from magmath.kernels.epilogue import Index, blocks, finish
 from magmath.kernels.gemm.gemm_candidates import sequence
 from magmath.kernels.half_instructions import multiplies
@@ -286,7 +286,7 @@ def _bind_filter_products(
 CANDIDATES: Mapping[str, Candidate] = {
     candidate.name: candidate
     for candidate in (
-        Candidate("torch", _can_bind_torch, _bind_torch, fuses=True),
+        Candidate("torch", _can_bind_torch, _bind_torch, fuses=applies_epilogues),
         Candidate(
             "dot products", _vectors_take, vector_correlation.bind, vector_correlation.workspace
         ),
@@ -296,16 +296,19 @@ CANDIDATES: Mapping[str, Candidate] = {
             _can_bind_channels_last,
             partial(_bind_torch, convert=_to_channels_last),
             _channels_last_workspace,
-            fuses=True,
+            fuses=applies_epilogues,
         ),
         Candidate(
             "packed",
             packed_convolution.can_bind,
             packed_convolution.bind,
             packed_convolution.workspace,
-            fuses=True,
+            fuses=applies_epilogues,
         ),
         *map(_winograd, winograd.ERROR_BOUND),
+        Candidate(
+            "direct", direct.can_bind, direct.bind, direct.workspace, direct.is_ready, direct.fuses
+        ),
         Candidate("depthwise", depthwise.can_bind, depthwise.bind, is_ready=_is_depthwise_ready),
         Candidate("products", _products_take, _bind_products),
     )

@@ -26,6 +26,7 @@ import torch
 from magmath.core.type_aliases import ReadyCall
 from magmath.kernels.conv.convolution_problem import PASSES, ConvolutionProblem
 from magmath.kernels.conv.frozen_filters import frozen_filters
+from magmath.kernels.conv.image_views import has_adjacent_numbers, view_of
 from magmath.kernels.conv.winograd_loops import JOB, PAD, SUMS_HEADER, WIDTH, code
 from magmath.kernels.conv.winograd_transforms import ALGORITHMS, TAPS
 from magmath.kernels.gemm.microkernel import ROWS, VECTORS
@@ -83,15 +84,10 @@ def can_bind(problem: ConvolutionProblem, method: Method) -> bool:
         return False
     if not all(x.numel() for x in tensors):
         return False
-    if not (_is_readable(problem.x) and _is_readable(problem.y)):
+    if not (has_adjacent_numbers(problem.x) and has_adjacent_numbers(problem.y)):
         return False
     channels = min(problem.w.shape[1], problem.w.shape[0] // problem.groups)
     return channels >= MIN_CHANNELS and _tile_count(problem.y, method.tile) >= MIN_TILES
-
-
-def _is_readable(tensor: torch.Tensor) -> bool:
-    """Return True if the pixels of a row or the channels of a pixel are contiguous."""
-    return tensor.stride(3) == 1 or tensor.stride(1) == 1
 
 
 def _tile_count(tensor: torch.Tensor, tile: int) -> int:
@@ -159,19 +155,6 @@ def _padded(elements: int) -> int:
     return _round_up(4 * elements, _PAGE) // 4 + PAD
 
 
-def _view(
-    tensor: torch.Tensor, *, turned: bool = False
-) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return the VIEW of images, or of filters; `turned`: by 180°, inputs and outputs exchanged."""
-    images, channels, rows, columns = tensor.shape
-    strides, address = list(tensor.stride()), tensor.data_ptr()
-    if turned:
-        address += 4 * ((rows - 1) * strides[2] + (columns - 1) * strides[3])
-        strides = [strides[1], strides[0], -strides[2], -strides[3]]
-        images, channels = channels, images
-    return np.array([address, *strides, images, channels, rows, columns], np.int64)
-
-
 @final
 class _Plan:
     """The JOB of a problem without groups, and the sizes of its workspace."""
@@ -198,7 +181,7 @@ class _Plan:
         sums = outputs * algorithm.positions**2 if of_filters else 0  # of a channel, in `finish`
         self._slot_bytes = inputs_bytes + 4 * max(algorithm.products**2 * strides[1], sums)
         self.shared_bytes = self._filter_bytes(channels, outputs, of_filters)
-        self._views = [_view(source), _view(target), _view(problem.w, turned=turned)]
+        self._views = [view_of(source), view_of(target), view_of(problem.w, turned=turned)]
         values = {
             "source": self._views[0].ctypes.data, "target": self._views[1].ctypes.data,
             "filters": self._views[2].ctypes.data, "offset_y": offset[0], "offset_x": offset[1],

@@ -6,9 +6,10 @@ thread's second-level cache. The threads take blocks in turn from a counter. For
 filters, each thread adds the products of its blocks; `finish` adds these sums and transforms them
 back.
 
-Images are described by a VIEW; `read_strip` and `write_strip` move part of a row of tiles between
-an image and a grid of vectors of channels (`kernels/conv/pixel_vectors.py`), so the loops accept
-every memory order in which pixels or channels are contiguous.
+Images are described by a VIEW (`kernels/conv/image_views.py`); `read_strip` and `write_strip` move
+part of a row of tiles between an image and a grid of vectors of channels
+(`kernels/conv/pixel_vectors.py`), so the loops accept every memory order in which pixels or
+channels are contiguous.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Final
 from magmath.codegen import runtime_library
 from magmath.codegen.aot_cache import AotModule
 from magmath.codegen.vectors import VECTOR_BYTES
+from magmath.kernels.conv.image_views import VIEW
 from magmath.kernels.conv.winograd_transforms import ALGORITHMS
 from magmath.kernels.gemm.microkernel import ROWS, VECTORS
 
@@ -26,13 +28,6 @@ WIDTH: Final = VECTOR_BYTES // 4
 STRIP_PIXELS: Final = 64  # of a row of the source or the target that are moved at once
 SUMS_HEADER: Final = 64  # bytes before the sums of a thread
 PAD: Final = 5 * WIDTH  # elements after each position, so that positions use different cache sets
-
-VIEW: Final = (
-    "address", "of_image", "of_channel", "of_row", "of_pixel", "images", "channels", "extent_y",
-    "extent_x",
-)  # fmt: skip
-"""The description of an image batch: its address, the distances in elements between images,
-channels, rows and pixels, and its sizes."""
 
 JOB: Final = (
     "source", "target", "filters", "offset_y", "offset_x", "start_y", "start_x", "tiles",

@@ -9,7 +9,9 @@ from typing import final
 
 ROUNDS = 3  # timed calls of each candidate
 MAX_FIRST = 32  # calls of newly bound candidates that are not timed
-TIMING_LIMIT = 1.5  # ratio to the fastest timing from which a candidate is not measured further
+# Ratios to the fastest timing from which a candidate is not measured further, after one timing and
+# after several; other processes disturb single ones.
+FIRST_TIMING_LIMIT, TIMING_LIMIT = 4.0, 1.5
 
 
 @final
@@ -50,4 +52,5 @@ class Measurements:
         if not taken:
             return True
         fastest = min(min(other) for other in self.seconds.values() if other)
-        return len(taken) < ROUNDS and min(taken) <= TIMING_LIMIT * fastest
+        limit = FIRST_TIMING_LIMIT if len(taken) == 1 else TIMING_LIMIT
+        return len(taken) < ROUNDS and min(taken) <= limit * fastest

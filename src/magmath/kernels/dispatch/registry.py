@@ -42,6 +42,16 @@ def is_always_ready() -> bool:
     return True
 
 
+def applies_epilogues(problem: object) -> bool:
+    """Return True, for candidates that apply every epilogue themselves."""
+    return True
+
+
+def applies_none(problem: object) -> bool:
+    """Return False, for candidates that apply no epilogue."""
+    return False
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -51,7 +61,7 @@ class Candidate:
     problem and a function that binds another problem of the same operation with its fastest
     candidate; it returns a ready call. `workspace` is the memory needed in addition to the
     operands, in bytes. `is_ready` returns False, and starts the compiler, if its code is not on
-    disk yet. `fuses`: it applies the epilogue of a convolution itself.
+    disk yet. `fuses` returns True if it applies the epilogue of a convolution itself.
     """
 
     name: str
@@ -59,7 +69,7 @@ class Candidate:
     bind: Callable[[Any, Callable[[Any], ReadyCall]], ReadyCall]
     workspace: Callable[[Any], int] = lambda call: 0
     is_ready: Callable[[], bool] = is_always_ready
-    fuses: bool = False
+    fuses: Callable[[Any], bool] = applies_none
 
 
 @final
@@ -104,6 +114,7 @@ ROWS: tuple[Row, ...] = (
     Row("convolution", "winograd 2×2", CPU, SINGLE, _CONVOLUTIONS),
     Row("convolution", "winograd 4×4, stride 2", CPU, SINGLE, _CONVOLUTIONS),
     Row("convolution", "winograd 3×3, stride 2", CPU, SINGLE, _CONVOLUTIONS),
+    Row("convolution", "direct", CPU, SINGLE, _CONVOLUTIONS),
     Row("convolution", "depthwise", CPU, SINGLE, _CONVOLUTIONS),
     Row("convolution", "products", CPU, SINGLE, _CONVOLUTIONS),
     *_libraries("cholesky"),

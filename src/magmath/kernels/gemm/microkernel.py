@@ -9,7 +9,8 @@ function, so that no function spills registers. The outer loops are in
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, final
 
 from llvmlite import ir
@@ -18,66 +19,90 @@ from magmath.codegen.vectors import REGISTERS, VECTOR_BYTES, WORD, Vectors
 
 VECTORS = 3  # maximum width of a tile
 ROWS = 8 if REGISTERS == 32 else 4  # maximum height: its sums, a row of B and an element of A fit
-_UNROLL = 4  # summands per iteration
-_AHEAD = 8  # rows of B between the prefetched row and the current one
+UNROLL = 4  # summands per iteration
+AHEAD = 8  # rows of B between the prefetched row and the current one
 
 
-@final
-class _Tile(Vectors):
-    """The code for one size of tile."""
+class RegisterBlock(Vectors, ABC):
+    """A block of rows and of vectors of columns of a result, whose sums stay in registers."""
 
-    def __init__(self, number: str, rows: int, vectors: int, down: bool) -> None:
-        super().__init__(number, f"tile_{rows}_{vectors}_{'down' if down else 'along'}")
-        self.rows, self.vectors, self.down = rows, vectors, down
+    def __init__(self, number: str, name: str, rows: int, vectors: int) -> None:
+        super().__init__(number, f"{name}_{rows}_{vectors}")
+        self.rows, self.vectors = rows, vectors
 
-    def write(
-        self, k: Any, alpha: Any, a: Any, lda: Any, b: Any, ldb: Any, beta: Any, c: Any, ldc: Any,
-        last: Any, bias: Any, relu: Any,
-    ) -> None:  # fmt: skip
-        """Emit C = alpha · A·B + beta · C, then the epilogue: add the row `bias` unless it is 0,
-        and replace negative results by 0 unless `relu` is 0."""
+    def row(self, address: Any, mask: Any) -> list[Any]:
+        """Load a row of the block's width; the mask applies to its last vector."""
+        *others, last = [self.plus(address, v * self.width) for v in range(self.vectors)]
+        return [*map(self.load, others), self.load(last, mask)]
+
+    def fetch(self, address: Any) -> None:
+        """Prefetch a row of the block's width."""
+        for v in range(self.vectors):
+            self.prefetch(self.plus(address, v * self.width))
+
+    def add_products(self, column: Sequence[Any], row: Sequence[Any], sums: list[Any]) -> None:
+        """Add the products of the numbers at the addresses `column` and the vectors `row`."""
+        for i, address in enumerate(column):
+            value = self.number_at(address)
+            for v, vector in enumerate(row):
+                j = i * self.vectors + v
+                sums[j] = self.fma(value, vector, sums[j])
+
+    def finished(self, sums: list[Any], mask: Any, bias: Any, relu: Any) -> list[Any]:
+        """Return the sums after the epilogue: add the row `bias` unless it is 0, and replace
+        negative results by 0 unless `relu` is 0."""
         at = self.builder
-        scale, mask = self.splat(alpha), self.first(last)
-        addresses = [self.plus(c, at.mul(ldc, self.word(i))) for i in range(self.rows)]
-        for address in addresses:
-            self._fetch(address)
-        sums = [at.fmul(x, scale) for x in self._products(k, a, lda, b, ldb)]
-
-        def with_former() -> list[Any]:
-            held = [x for address in addresses for x in self._row(address, mask)]
-            keep = self.splat(beta)
-            return [self.fma(x, keep, y) for x, y in zip(held, sums, strict=True)]
-
-        sums = self.when(
-            at.fcmp_unordered("!=", beta, ir.Constant(self.element, 0.0)), sums, with_former
-        )
 
         def moved() -> list[Any]:
-            row = self._row(bias, mask) * self.rows
+            row = self.row(bias, mask) * self.rows
             return [at.fadd(x, y) for x, y in zip(sums, row, strict=True)]
 
-        sums = self.when(at.icmp_signed("!=", bias, self.word(0)), sums, moved)
+        result = self.when(at.icmp_signed("!=", bias, self.word(0)), sums, moved)
 
         def cut() -> list[Any]:  # keeps NaN, which is not below 0
-            below = [at.fcmp_ordered("<=", x, self.zero) for x in sums]
-            return [at.select(low, self.zero, x) for low, x in zip(below, sums, strict=True)]
+            below = [at.fcmp_ordered("<=", x, self.zero) for x in result]
+            return [at.select(low, self.zero, x) for low, x in zip(below, result, strict=True)]
 
-        sums = self.when(at.icmp_signed("!=", relu, self.word(0)), sums, cut)
+        return self.when(at.icmp_signed("!=", relu, self.word(0)), result, cut)
+
+    def store_rows(self, sums: Sequence[Any], addresses: Sequence[Any], mask: Any) -> None:
+        """Store the block; the mask applies to the last vector of each row."""
         for i, address in enumerate(addresses):
             for v in range(self.vectors):
                 target = self.plus(address, v * self.width)
                 masked = mask if v == self.vectors - 1 else None
                 self.store(sums[i * self.vectors + v], target, masked)
 
-    def _row(self, address: Any, mask: Any) -> list[Any]:
-        """Load a row of the tile's width; the mask applies to its last vector."""
-        *others, last = [self.plus(address, v * self.width) for v in range(self.vectors)]
-        return [*map(self.load, others), self.load(last, mask)]
 
-    def _fetch(self, address: Any) -> None:
-        """Prefetch a row of the tile's width."""
-        for v in range(self.vectors):
-            self.prefetch(self.plus(address, v * self.width))
+@final
+class _Tile(RegisterBlock):
+    """The code for one size of tile."""
+
+    def __init__(self, number: str, rows: int, vectors: int, down: bool) -> None:
+        super().__init__(number, f"tile_{'down' if down else 'along'}", rows, vectors)
+        self.down = down
+
+    def write(
+        self, k: Any, alpha: Any, a: Any, lda: Any, b: Any, ldb: Any, beta: Any, c: Any, ldc: Any,
+        last: Any, bias: Any, relu: Any,
+    ) -> None:  # fmt: skip
+        """Emit C = alpha · A·B + beta · C, then the epilogue."""
+        at = self.builder
+        scale, mask = self.splat(alpha), self.first(last)
+        addresses = [self.plus(c, at.mul(ldc, self.word(i))) for i in range(self.rows)]
+        for address in addresses:
+            self.fetch(address)
+        sums = [at.fmul(x, scale) for x in self._products(k, a, lda, b, ldb)]
+
+        def with_former() -> list[Any]:
+            held = [x for address in addresses for x in self.row(address, mask)]
+            keep = self.splat(beta)
+            return [self.fma(x, keep, y) for x, y in zip(held, sums, strict=True)]
+
+        sums = self.when(
+            at.fcmp_unordered("!=", beta, ir.Constant(self.element, 0.0)), sums, with_former
+        )
+        self.store_rows(self.finished(sums, mask, bias, relu), addresses, mask)
 
     def _products(self, k: Any, a: Any, lda: Any, b: Any, ldb: Any) -> list[Any]:
         """Return the sums over k, row by row."""
@@ -86,10 +111,9 @@ class _Tile(Vectors):
         if not self.down:
             rows = [self.plus(a, at.mul(lda, self.word(i))) for i in range(self.rows)]
             starts = [self.opaque(row) for row in rows]
-        ahead = self.opaque(at.mul(ldb, self.word(_AHEAD * self.itemsize)))
+        ahead = self.opaque(at.mul(ldb, self.word(AHEAD * self.itemsize)))
         state = [*starts, b, *[self.zero] * (self.rows * self.vectors)]
-        unroll = self.word(_UNROLL)
-        for count, steps in ((at.sdiv(k, unroll), _UNROLL), (at.srem(k, unroll), 1)):
+        for count, steps in self.unrolled(k, UNROLL):
             with self.loop(count, state) as held:
                 self._add(held, lda, ldb, ahead, steps)
             state = held
@@ -101,14 +125,13 @@ class _Tile(Vectors):
         count = 1 if self.down else self.rows
         starts, b, sums = state[:count], state[count], state[count + 1 :]
         for step in range(steps):
-            self._fetch(self.builder.add(b, ahead))
-            row = [self.load(self.plus(b, v * self.width)) for v in range(self.vectors)]
-            for i in range(self.rows):
-                address = self.plus(starts[0], i) if self.down else self.plus(starts[i], step)
-                value = self.number_at(address)
-                for v, column in enumerate(row):
-                    j = i * self.vectors + v
-                    sums[j] = self.fma(value, column, sums[j])
+            self.fetch(self.builder.add(b, ahead))
+            row = self.row(b, None)
+            column = [
+                self.plus(starts[0], i) if self.down else self.plus(starts[i], step)
+                for i in range(self.rows)
+            ]
+            self.add_products(column, row, sums)
             b = self.plus(b, ldb)
             if self.down:
                 starts = [self.plus(starts[0], lda)]
@@ -136,7 +159,7 @@ class _Copy(Vectors):
 
 
 @final
-class _OneOf(Vectors):
+class OneOf(Vectors):
     """The code that calls one of several functions, selected by number at run time."""
 
     def __init__(self, number: str, name: str, forms: Mapping[int, Vectors]) -> None:
@@ -189,9 +212,9 @@ class _Transpose(Vectors):
         return found
 
 
-def _tiles(number: str) -> _OneOf:
+def _tiles(number: str) -> OneOf:
     """Return the code for all sizes and forms of tiles."""
-    return _OneOf(
+    return OneOf(
         number,
         "tile",
         {
@@ -205,8 +228,8 @@ def _tiles(number: str) -> _OneOf:
     )
 
 
-def _copies(number: str) -> _OneOf:
-    return _OneOf(number, "copy", {v: _Copy(number, v) for v in range(1, VECTORS + 1)})
+def _copies(number: str) -> OneOf:
+    return OneOf(number, "copy", {v: _Copy(number, v) for v in range(1, VECTORS + 1)})
 
 
 _I = "int64"
