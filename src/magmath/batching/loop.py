@@ -52,11 +52,11 @@ def batched_loop(
 def _batched_body(body: LoopBody, captured: BatchOperands, batched: Batched, size: int) -> LoopBody:
     """Return one step of all examples."""
     own = len(body.states) - body.streams
-    active = _placeholder((size,), bool_, body.states[0].layout)
+    active = _replicated_leaf((size,), bool_, body.states[0].layout)
     needed = BatchOperand(active, True, size)
-    states = [placeholder_of(x, i < own, size) for i, x in enumerate(body.states)]
+    states = [batch_argument(x, i < own, size) for i, x in enumerate(body.states)]
     read = [
-        placeholder_of(x, of.varies, size) for x, of in zip(body.captured, captured, strict=True)
+        batch_argument(x, of.varies, size) for x, of in zip(body.captured, captured, strict=True)
     ]
     leaves = (*body.states, *body.captured)
     given = dict(zip(leaves, values_of_needed_examples([*states, *read], needed), strict=True))
@@ -78,12 +78,12 @@ def _batched_body(body: LoopBody, captured: BatchOperands, batched: Batched, siz
     )
 
 
-def placeholder_of(leaf: Node, varies: bool, size: int) -> BatchOperand:
-    """Return a placeholder for a state or captured array of one example, or of all."""
+def batch_argument(leaf: Node, varies: bool, size: int) -> BatchOperand:
+    """Return the leaf for a state or captured array of one example, or of all."""
     shape = (size, *leaf.shape) if varies else leaf.shape
-    return BatchOperand(_placeholder(shape, leaf.dtype, leaf.layout), varies, size)
+    return BatchOperand(_replicated_leaf(shape, leaf.dtype, leaf.layout), varies, size)
 
 
-def _placeholder(shape: Shape, dtype: DType, like: Layout | None) -> Node:
-    assert like is not None, "placeholders have layouts"
+def _replicated_leaf(shape: Shape, dtype: DType, like: Layout | None) -> Node:
+    assert like is not None, "arguments of bodies have layouts"
     return input_leaf(shape, dtype, Layout.whole(shape, like.mesh), None)

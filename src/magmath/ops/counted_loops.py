@@ -92,7 +92,7 @@ SCAN = loop_operation("scan")
 """Its attributes are the body, the number of `steps`, and whether the last row comes first."""
 
 
-def placeholder(shape: Shape, dtype: DType) -> Node:
+def body_argument(shape: Shape, dtype: DType) -> Node:
     """Return a leaf that stands for an array in a body."""
     return Node(INPUT, (), NO_ATTRIBUTES, shape, dtype)
 
