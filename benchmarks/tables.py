@@ -4,7 +4,7 @@ python benchmarks/tables.py
 A table stands between `<!-- table NAME -->` and `<!-- end -->`; its numbers are those of
 benchmarks/results/NAME.json, or NAME-quick.json where there is no full record. An image with the
 name of a table is its plot. `<!-- memory NAME -->` begins the table of peaks of memory of the same
-record.
+record, `<!-- gains NAME -->` that of its ratios alone, with a column for each case.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from magmath.bench.result_output import has_peaks, memory_text, plot_result, rat
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "benchmarks.md"
-PLACE = re.compile(r"<!-- (table|memory) ([\w-]+) -->\n.*?<!-- end -->", re.DOTALL)
+PLACE = re.compile(r"<!-- (table|memory|gains) ([\w-]+) -->\n.*?<!-- end -->", re.DOTALL)
 IMAGE = re.compile(r"\]\((images/([\w-]+)\.svg)\)")
 
 
@@ -42,10 +42,10 @@ def with_tables(page: str) -> str:
 def marked(kind: str, name: str) -> str:
     """The table of a benchmark between its marks."""
     result = record(name)
-    if kind == "table":
-        text = f"{table(result)}\n\n{source(result)}"
-    else:
+    if kind == "memory":
         text = memory_table(msgspec.convert(result, BenchResult))
+    else:
+        text = f"{(table if kind == 'table' else gains_table)(result)}\n\n{source(result)}"
     return f"<!-- {kind} {name} -->\n{text}\n<!-- end -->"
 
 
@@ -81,6 +81,23 @@ def memory_table(result: BenchResult) -> str:
     for case in result.cases:
         peaks = [memory_text(case.systems[name].peak_bytes) for name in systems]
         rows.append([case.case.name, *peaks])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def gains_table(result: dict[str, Any]) -> str:
+    """The median ratios, a row for each and a column for each case; the range of the rounds is in
+    the record."""
+    cases = result["cases"]
+    titles = dict.fromkeys([figure["title"] for case in cases for figure in case["figures"]])
+    rows = [["", *[case["case"]["name"] for case in cases]], ["---"] * (len(cases) + 1)]
+    for title in titles:
+        ratios = [
+            {figure["title"]: f"{figure['median']:.2f}" for figure in case["figures"]}.get(
+                title, ""
+            )
+            for case in cases
+        ]
+        rows.append([title, *ratios])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 

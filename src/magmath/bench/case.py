@@ -62,7 +62,8 @@ class System:
     """A measured system: a factory of contestants, and the processes that it runs in.
 
     `peer`: the name for `--peers`; empty for magmath itself and for reference measurements, such as
-    the rate of bare GEMMs. `settings` are added to the parameters of each case.
+    the rate of bare GEMMs. `settings` are added to the parameters of each case, `environment` to
+    the environment variables of its processes.
     `unsupported_reason` returns why the system skips a case, or an empty string.
     """
 
@@ -72,6 +73,7 @@ class System:
     processes: int = 1
     launcher: Literal["direct", "mpiexec"] = "direct"
     settings: Parameters = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
     unsupported_reason: Callable[[Case], str] = supports_all
 
 

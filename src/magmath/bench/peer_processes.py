@@ -139,8 +139,9 @@ class SystemProcesses:
         ]
 
     def _environment(self) -> dict[str, str]:
-        """Return this process's environment; for a peer with its share of the threads."""
-        environment = dict(os.environ)
+        """Return this process's environment with that of the system; for a peer with its share of
+        the threads."""
+        environment = os.environ | self.system.environment
         if self.system.peer:
             share = str(max(1, processor_count() // self.system.processes))
             environment |= dict.fromkeys(_THREAD_VARIABLES, share)

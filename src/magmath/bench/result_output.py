@@ -171,6 +171,12 @@ def _notes(name: str, system: SystemResult) -> Iterable[str]:
     if "stages" in system.record:
         listed = ", ".join(f"{k} {v * 1e3:.0f}" for k, v in system.record["stages"].items())
         yield f"{name}: {system.record['nodes']} nodes; ms: {listed}"
+    if "planned_bytes" in system.record:
+        count, planned = (
+            system.record["instructions"],
+            memory_text([system.record["planned_bytes"]]),
+        )
+        yield f"{name}: {count} instructions, {planned} MB planned"
     if "predicted_seconds" in system.record:
         ratio = system.record["predicted_seconds"] / system.record["measured_seconds"]
         share = system.record["accurate_share"]
