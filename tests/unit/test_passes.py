@@ -425,15 +425,6 @@ def test_two_operands_are_not_both_made_smaller_than_the_result() -> None:
     assert op("add", *result.inputs).shape == (3,)
 
 
-def test_mask_of_a_relu_comes_from_its_result() -> None:
-    x = op("exp", input_of((4, 4)))
-    zero = constant(0, float32)
-    relu, mask = op("maximum", x, zero), op("greater", x, zero)
-    found = simplify(Graph((relu, op("where", mask, relu, zero))))
-    (greater,) = [n for n in found.nodes if n.name == "greater"]
-    assert greater.inputs[0].name == "maximum"
-
-
 # fuse
 # -----------------------------------------------------------------------------------------------------
 

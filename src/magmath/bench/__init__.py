@@ -20,6 +20,7 @@ from magmath.bench import (
     ordinary_programs,
     overlap,
     parallel,
+    passes,
     planning,
     redistribution,
     scaling,
@@ -50,6 +51,7 @@ BENCHES: dict[str, Bench] = {
         startup.BENCH,
         planning.BENCH,
         simulate.BENCH,
+        passes.BENCH,
     )
 }
 

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
+from magmath.core.optional_passes import HOISTING
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
@@ -50,9 +51,11 @@ def hoist(engine: Engine, graph: Graph, varying: Collection[Node]) -> HoistedGra
 
     A pool with a memory limit keeps no such values.
     """
+    if HOISTING in engine.environment.without:
+        return None
     if not hoisted_nodes(graph, varying) or engine.pool.memory_limit is not None:
         return None
-    graph = fold_scales(simplify(graph), varying)
+    graph = fold_scales(simplify(graph, engine.environment.without), varying)
     nodes = hoisted_nodes(graph, varying)
     values = values_to_keep(graph, nodes)
     hoisted = HoistedValues(engine, values)
