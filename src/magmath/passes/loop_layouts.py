@@ -6,11 +6,12 @@ predicted seconds of one step, which is planned without building a plan (`passes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Final, final
 
+from magmath.core.bounded_memo import store_bounded
 from magmath.graph import Graph, Node, Shape
 from magmath.layout import Layout
 from magmath.ops.counted_loops import ScanBody
@@ -19,6 +20,7 @@ from magmath.passes.environment import Environment
 from magmath.passes.plan_seconds import PlanSeconds
 from magmath.passes.simplify import simplify
 
+MAX_CACHED_CHOICES: Final = 256
 AXES: Final = (0, 1, None)
 """The axes of a state, and of a row, along which it may be split; None: every worker has it whole.
 The first of equally fast divisions is chosen."""
@@ -38,8 +40,23 @@ class LoopLayouts:
 def loop_layouts(
     body: ScanBody, steps: int, given: Sequence[Layout], environment: Environment
 ) -> LoopLayouts:
-    """Return the fastest layouts of a loop whose inputs have the layouts `given`."""
-    return _Choice(body, steps, given, environment).fastest()
+    """Return the fastest layouts of a loop whose inputs have the layouts `given`; cached for steps
+    of the same structure."""
+    if environment.workers == 1:
+        whole = environment.whole
+        _, rows, captured = body.divided(given)
+        collected = [whole((steps, *x.shape)) for x in body.collected]
+        return LoopLayouts([whole(x.shape) for x in body.states], rows, captured, collected)
+    choice = _Choice(body, steps, given, environment)
+    key = choice.key, steps, tuple(given), environment
+    found = _chosen.get(key)
+    if found is None:
+        found = choice.fastest()
+        store_bounded(_chosen, key, found, MAX_CACHED_CHOICES)
+    return found
+
+
+_chosen: dict[Hashable, LoopLayouts] = {}
 
 
 @final
@@ -54,9 +71,15 @@ class _Choice:
         leaves = [self._leaf(x) for x in (*body.states, *body.rows, *body.captured)]
         self._states, self._rows, self._captured = body.divided(leaves)
         outputs = body.applied(self._states, self._rows, self._captured, self._leaf(body.number))
-        targets = (*self._states, *[None for _ in body.collected])
-        self._graph = simplify(Graph(tuple(outputs), targets))
-        self._plan = PlanSeconds(self._graph, environment)
+        self._graph = Graph(tuple(outputs), (*self._states, *[None for _ in body.collected]))
+        self._own = leaves
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for steps of the same structure, whose arrays have the same places."""
+        position = {leaf: i for i, leaf in enumerate(self._graph.leaves)}
+        places = tuple([position.get(leaf) for leaf in self._own])
+        return self._graph.key, places, len(self._states), len(self._rows)
 
     def _leaf(self, x: Node) -> Node:
         return input_leaf(x.shape, x.dtype, self._environment.whole(x.shape), None)
@@ -65,8 +88,8 @@ class _Choice:
         """Return the layouts of the fastest of the compared divisions."""
         environment, (*_, given) = self._environment, self._given
         whole = [environment.whole(x.shape, shared=True) for x in self._captured]
-        if environment.workers == 1:
-            return self._divided(None, None, whole)[1]
+        self._graph = simplify(self._graph)
+        self._plan = PlanSeconds(self._graph, environment)
         found = [self._divided(*axes) for axes in product(AXES, AXES, (given, whole))]
         return min(found, key=lambda pair: pair[0])[1]
 
@@ -77,10 +100,8 @@ class _Choice:
         the layouts."""
         states = [self._layout(x.shape, of_states) for x in self._states]
         rows = [self._layout(x.shape, of_rows) for x in self._rows]
-        leaves = (*self._states, *self._rows, *self._captured)
-        seconds, layouts = self._plan.placement(
-            dict(zip(leaves, (*states, *rows, *captured), strict=True))
-        )
+        leaves = dict(zip(self._own, (*states, *rows, *captured), strict=True))
+        seconds, layouts = self._plan.placement(leaves)
         results = self._graph.outputs[len(states) :]
         stacked = [self._stacked(x.shape, layouts[x]) for x in results]
         scanned = [self._stacked(x.shape, y) for x, y in zip(self._rows, rows, strict=True)]
