@@ -87,10 +87,10 @@ class HoistedValues:
         if self._engine.environment.workers == 1:
             return node
         layouts = [x.layout for x in Graph((node,)).leaves if x.name != "scalar"]
-        known = [layout for layout in layouts if layout is not None and layout.is_replicated]
-        if not known or len(known) < len(layouts):
+        replicated = [layout for layout in layouts if layout is not None and layout.is_replicated]
+        if not replicated or len(replicated) < len(layouts):
             return node
-        mesh, shared = known[0].mesh, known[0].shared
+        mesh, shared = replicated[0].mesh, replicated[0].shared
         return redistribute(node, Layout.whole(node.shape, mesh, shared=shared), node.line)
 
     def data(self) -> Mapping[Node, RemoteArray]:
@@ -101,6 +101,6 @@ class HoistedValues:
         pool = self._engine.pool
         failed = pool.any_failed and any(pool.has_failed(x.number) for x in self._data.values())
         if numbers != self._numbers or failed:
-            made, _ = self._engine.runs.run(self._compiled, self._graph.leaves)
-            self._numbers, self._data = numbers, dict(zip(self.leaves, made, strict=True))
+            data, _ = self._engine.runs.run(self._compiled, self._graph.leaves)
+            self._numbers, self._data = numbers, dict(zip(self.leaves, data, strict=True))
         return self._data

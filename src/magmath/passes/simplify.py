@@ -37,7 +37,7 @@ def simplify(graph: Graph, without: Collection[str] = ()) -> Graph:
 
 def merge_equal(graph: Graph) -> Graph:
     """Merge nodes that compute the same value (common subexpressions)."""
-    known: dict[Hashable, Node] = {}
+    first: dict[Hashable, Node] = {}
     new: dict[Node, Node] = {}
     for node in graph.nodes:
         operation = node.operation
@@ -47,10 +47,10 @@ def merge_equal(graph: Graph) -> Graph:
         inputs = tuple([new[source] for source in node.inputs])
         form = node.signature or (operation.name, *node.attributes.items())
         key = (form, inputs, node.layout)
-        found = known.get(key)
-        if found is None:
-            found = known[key] = node.with_inputs(inputs)
-        new[node] = found
+        merged = first.get(key)
+        if merged is None:
+            merged = first[key] = node.with_inputs(inputs)
+        new[node] = merged
     return graph.mapped(new, in_order=True)
 
 
@@ -81,7 +81,7 @@ def _simpler_contraction(node: Node) -> Node:
     if len(letters.rows) == len(letters.columns) == len(letters.summed) == 1 and not letters.batch:
         if letters.out != letters.rows + letters.columns:  # the transposed product
             a, b, letters = b, a, Subscripts(letters.b, letters.a, letters.out)
-        made = gemm(
+        product = gemm(
             a,
             b,
             transpose_a=letters.a == letters.summed + letters.rows,
@@ -89,8 +89,8 @@ def _simpler_contraction(node: Node) -> Node:
             dtype=dtype,
         )
     else:
-        made = apply(CONTRACT, a, b, subscripts=str(letters), dtype=dtype)
-    return made.at_line(node.line)
+        product = apply(CONTRACT, a, b, subscripts=str(letters), dtype=dtype)
+    return product.at_line(node.line)
 
 
 def _unpermuted(x: Node, letters: str) -> tuple[Node, str]:
@@ -175,12 +175,12 @@ def _joined_parts(x: Node, y: Node) -> Node | None:
 def _parts_in_zeros(node: Node) -> list[Node]:
     """Return the writes of slices into zeros that make a node, the last one first; none for a node
     that is made otherwise."""
-    found: list[Node] = []
-    while node.operation is SET_SLICE and len(found) < MAX_PARTS:
-        found.append(node)
+    writes: list[Node] = []
+    while node.operation is SET_SLICE and len(writes) < MAX_PARTS:
+        writes.append(node)
         node = node.inputs[0]
     is_zero = node.name == "full" and is_constant(node.inputs[0], 0)
-    return found if is_zero else []
+    return writes if is_zero else []
 
 
 def _share_elements(some: Node, other: Node) -> bool:
@@ -227,14 +227,14 @@ def _unstretched(inputs: Sequence[Node], position: int, consumer: Node) -> Node:
 def _stretched_from(node: Node) -> list[Node]:
     """Return smaller nodes that hold the same values, the smallest first: a single number, or a
     node that was stretched and not reshaped since."""
-    found: list[Node] = []
+    smaller: list[Node] = []
     inner, reshaped = node, False
     while inner.name in ("broadcast_to", "full", "reshape"):
         reshaped = reshaped or inner.name == "reshape"
         inner = inner.inputs[0]
         if inner.shape == () or not reshaped:
-            found.append(inner)
-    return found[::-1]
+            smaller.append(inner)
+    return smaller[::-1]
 
 
 STEPS: Sequence[tuple[str, Callable[[Graph], Graph]]] = (

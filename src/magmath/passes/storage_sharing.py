@@ -86,8 +86,8 @@ def _outputs(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
     claimed: set[Node] = set()
     targets = graph.targets or (None,) * len(graph.outputs)
     for i, (output, target) in enumerate(zip(graph.outputs, targets, strict=True)):
-        given = output.is_leaf_or_constant
-        taken = given or output in claimed or output in storage.alias
+        is_stored = output.is_leaf_or_constant
+        taken = is_stored or output in claimed or output in storage.alias
         claimed.add(output)
         if taken or output in schedule.late:
             storage.copied.add(i)

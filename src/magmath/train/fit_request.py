@@ -21,6 +21,7 @@ from magmath.train.weighted_loss import ClassWeights, class_weights
 BATCH_SIZE = 32
 
 
+@final
 class FitOptions(TypedDict, total=False):
     """The types of the options of `fit`; `FitRequest.of` has their defaults."""
 

@@ -56,7 +56,7 @@ class EagerExecution:
         pool, max_bytes = self._pool, self.max_bytes
         small = self._is_possible
         small &= not any(node.operation.is_leaf or node.operation is CONSTANT for node in requested)
-        known: dict[Node, int] = {}
+        numbers: dict[Node, int] = {}
         for node in order:
             operation, value = node.operation, node.value
             if operation is SCALAR or operation is VARIABLE:
@@ -67,17 +67,19 @@ class EagerExecution:
             elif value is not None or operation.is_leaf:
                 data = remote_array_of(node)
                 small = data.layout.is_on_single_worker and data.nbytes <= max_bytes
-                known[node] = data.number if data.pool is pool else self._runs.checked(data).number
+                numbers[node] = (
+                    data.number if data.pool is pool else self._runs.checked(data).number
+                )
             else:
                 small = node.nbytes <= max_bytes and operation is not REDISTRIBUTE
-        return known if small else None
+        return numbers if small else None
 
     def execute(
-        self, order: Sequence[Node], requested: Sequence[Node], known: dict[Node, int]
+        self, order: Sequence[Node], requested: Sequence[Node], numbers: dict[Node, int]
     ) -> list[RemoteArray]:
         """Return the data of requested nodes, given the numbers of their operands."""
         different = list(dict.fromkeys(requested))  # a mark and its value are the same node now
-        outputs = self._pool.compute(order, different, known)
+        outputs = self._pool.compute(order, different, numbers)
         note_bytes(self.max_bytes * len(different))  # at most
         arrays = [
             RemoteArray(self._pool, number, node.shape, node.dtype, layout)

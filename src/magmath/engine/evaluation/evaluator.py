@@ -35,7 +35,7 @@ from magmath.engine.lifetimes.donation import donate, is_small_write, with_forme
 from magmath.engine.lifetimes.intermediate_cache import IntermediateCache
 from magmath.engine.lifetimes.live_references import is_unobservable, live_intermediates
 from magmath.engine.programs.cut import cut
-from magmath.engine.programs.found_program import FoundProgram
+from magmath.engine.programs.expression_program import ExpressionProgram
 from magmath.engine.programs.program_runs import ProgramRuns
 from magmath.engine.programs.program_table import ProgramTable
 from magmath.engine.remote_array import RemoteArray, leaf_of, remote_array_of
@@ -103,14 +103,14 @@ class Evaluator:
         self._eager_arrays = eager_arrays
         self._eager = eager
         self._loops = loops
-        self._found: RecentlyUsed[Hashable, FoundProgram] = RecentlyUsed(MAX_STRUCTURES)
+        self._by_structure: RecentlyUsed[Hashable, ExpressionProgram] = RecentlyUsed(MAX_STRUCTURES)
         self._recipes: RecipeMemo = RecentlyUsed(MAX_STRUCTURES)
         self._intermediates = IntermediateCache(self._pool)
         self._joint = JointEvaluation()
 
     def clear(self) -> None:
         """Forget the programs and recipes of all structures."""
-        self._found.clear()
+        self._by_structure.clear()
         self._recipes.clear()
 
     def evaluate(self, nodes: Sequence[Node]) -> list[Node]:
@@ -118,16 +118,16 @@ class Evaluator:
 
         Raises TracingError for nodes that depend on arguments of a function that is being traced.
         """
-        known = {x: self._copies.leaf(x) for x in nodes if is_redistribution_of_value(x)}
+        leaves = {x: self._copies.leaf(x) for x in nodes if is_redistribution_of_value(x)}
         if self._eager_arrays.max_eager_bytes > 0:
             for node in nodes:
-                leaf = None if node in known else self._eager_arrays.value_leaf(node)
+                leaf = None if node in leaves else self._eager_arrays.value_leaf(node)
                 if leaf is not None:
-                    known[node] = leaf
-        requested = tuple(dict.fromkeys([node for node in nodes if node not in known]))
-        known |= self._values_of(requested) if requested else {}
-        deliver_results(known)
-        return [known[node] for node in nodes]
+                    leaves[node] = leaf
+        requested = tuple(dict.fromkeys([node for node in nodes if node not in leaves]))
+        leaves |= self._values_of(requested) if requested else {}
+        deliver_results(leaves)
+        return [leaves[node] for node in nodes]
 
     def assign(self, pairs: Sequence[tuple[Target, Node]]) -> None:
         """Compute and store new values of variables.
@@ -140,20 +140,20 @@ class Evaluator:
         self.forget_failed()
         nodes = dict.fromkeys([node for _, node in pairs])
         eager = self._assigned_eagerly(pairs)
-        known = {node: node.known for node in nodes}
+        leaves = {node: node.known for node in nodes}
         requested = tuple([node for node in nodes if _is_pending(node) and node not in eager])
         order = topological(requested, cut=True)
         certain = not any_pending_fallible(order)
         overwritten = {node: v.release() for v, node in pairs} if certain else {}
         with self._pool.defer_interrupts():
             if requested:
-                made = self._values_of(requested, overwritten)
+                computed = self._values_of(requested, overwritten)
                 if not certain:
                     self._runs.wait()
-                deliver_results(made)
-                known |= made
+                deliver_results(computed)
+                leaves |= computed
             for v, node in pairs:
-                v.set_value(eager.get(node) or remote_array_of(known[node]))
+                v.set_value(eager.get(node) or remote_array_of(leaves[node]))
 
     def _assigned_eagerly(self, pairs: Sequence[tuple[Target, Node]]) -> dict[Node, RemoteArray]:
         """Return the values of small pending nodes that this process computes."""
@@ -194,28 +194,28 @@ class Evaluator:
         numbers = self._eager.numbers_of_operands(order, expanded)
         if numbers is not None:
             data = self._eager.execute(order, expanded, numbers)
-            known = dict(zip(outputs, map(leaf_of, data), strict=True))
-            record_provenance(known, expression.order, expression.held)
+            leaves = dict(zip(outputs, map(leaf_of, data), strict=True))
+            record_provenance(leaves, expression.order, expression.held)
         else:
             targets: tuple[Node | None, ...] = ()
             if expanded is outputs and self._may_donate(order, outputs):
                 outputs, targets = donate(order, outputs)
                 targets = with_former_values(order, outputs, targets, overwritten)
-            known = self._known_by_program(expression, outputs, targets)
+            leaves = self._known_by_program(expression, outputs, targets)
         others = outputs[len(requested) :]
-        self._set_intermediates(others, known, expression.order, expression.results)
-        return known
+        self._set_intermediates(others, leaves, expression.order, expression.results)
+        return leaves
 
     def _values_through_loops(self, expression: _Expression, requested: int) -> dict[Node, Node]:
         """Return input leaves with the values of an expression that contains loops."""
         outputs = expression.outputs
-        found = self._loops.without_loops(cut(Graph(outputs)).outputs)
-        pending = [x for x in found if x.operation is not INPUT]
+        rest = self._loops.without_loops(cut(Graph(outputs)).outputs)
+        pending = [x for x in rest if x.operation is not INPUT]
         values = dict(zip(pending, self.evaluate(pending), strict=True))
-        known = {x: values.get(y, y) for x, y in zip(outputs, found, strict=True)}
-        record_provenance(known, expression.order, expression.held)
-        self._set_intermediates(outputs[requested:], known, expression.order, expression.results)
-        return known
+        leaves = {x: values.get(y, y) for x, y in zip(outputs, rest, strict=True)}
+        record_provenance(leaves, expression.order, expression.held)
+        self._set_intermediates(outputs[requested:], leaves, expression.order, expression.results)
+        return leaves
 
     def _expression_of(self, requested: tuple[Node, ...]) -> _Expression:
         """Return the expression of requested nodes and of those that are computed with them."""
@@ -243,14 +243,14 @@ class Evaluator:
         with self._pool.defer_interrupts() if donated else NO_CONTEXT:
             structure = structure_of(expression.order, outputs, targets)
             data = self._run_program(expression.order, outputs, targets, structure)
-            known = dict(zip(outputs, map(leaf_of, data), strict=True))
+            leaves = dict(zip(outputs, map(leaf_of, data), strict=True))
             record_by_structure(
-                known, expression.order, expression.held, donated, structure, self._recipes
+                leaves, expression.order, expression.held, donated, structure, self._recipes
             )
             if donated:  # the expressions cannot be recomputed
-                for node, leaf in known.items():
+                for node, leaf in leaves.items():
                     set_value(node, leaf)
-        return known
+        return leaves
 
     def _may_donate(self, order: Sequence[Node], requested: Sequence[Node]) -> bool:
         """Return True if no failure of the expression could follow a write to donated memory.
@@ -272,7 +272,7 @@ class Evaluator:
     ) -> list[RemoteArray]:
         """Compute nodes by their program, which is found by the structure of the expression."""
         key, leaves = structure
-        program = self._found.find(key)
+        program = self._by_structure.find(key)
         compiled = None if program is None else program.compiled()
         if program is None or compiled is None:
             with paused_gc(), stage("look up"):
@@ -281,15 +281,15 @@ class Evaluator:
                 compiled = self._programs.program_of(copied)
             if copied is not graph:  # it reads copies of some leaves
                 return self._runs.run(compiled, copied.leaves)[0]
-            program = FoundProgram(compiled, graph, leaves)
-            self._found.store(key, program)
+            program = ExpressionProgram(compiled, graph, leaves)
+            self._by_structure.store(key, program)
         self._programs.note_use(compiled)
         return self._runs.start(compiled, *program.operands(leaves))[0]
 
     def _set_intermediates(
         self,
         nodes: Sequence[Node],
-        known: Mapping[Node, Node],
+        leaves: Mapping[Node, Node],
         expression: Sequence[Node],
         results: Sequence[Node],
     ) -> None:
@@ -303,9 +303,9 @@ class Evaluator:
             can_drop = certain and (not node.reads_version or node in results)
             array = node.user_array() if can_drop and node.user_array is not None else None
             if array is not None and array.node is node:
-                array.set_known(known[node])
+                array.set_known(leaves[node])
                 continue
-            set_value(node, known[node])
+            set_value(node, leaves[node])
             donated = self._pool.is_inline or certain  # a written value cannot be recomputed
             if not (donated and node.operation.overwrites_first):
                 self._intermediates.add(node)
@@ -317,13 +317,13 @@ class Evaluator:
             return False
         if not self._runs.has_uncertain_runs:
             return True
-        given = [
+        operands = [
             remote_array_of(x)
             for x in expression
             if x.operation is INPUT or (x.value is not None and not x.is_leaf)
         ]
         return not any(
-            x.has_failed or (x.origin is not None and x.origin.is_pending) for x in given
+            x.has_failed or (x.origin is not None and x.origin.is_pending) for x in operands
         )
 
     def forget_failed(self) -> list[Node]:

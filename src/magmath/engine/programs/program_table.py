@@ -97,12 +97,12 @@ class ProgramTable:
                 self._programs[key] = oldest
                 continue
             del oldest
-            found = held()
-            if found is None:
+            program = held()
+            if program is None:
                 self._pool.forget(identifier)
                 return
-            self._programs[key] = found
-            del found
+            self._programs[key] = program
+            del program
 
     def _build(
         self,

@@ -140,10 +140,10 @@ class Trace(_Effects):
     def numbers_of_run(self, steps: int = 1, origin: int = 0) -> Mapping[Node, float]:
         """Return the numbers of the next run, of `steps` steps from step number `origin`."""
         commit_reservations()
-        found: dict[Node, float] = {leaf: source(steps) for leaf, source in self.numbers.items()}
+        numbers: dict[Node, float] = {leaf: source(steps) for leaf, source in self.numbers.items()}
         for draws in self._draws.values():
-            found |= draws.numbers(steps, origin)
-        return found
+            numbers |= draws.numbers(steps, origin)
+        return numbers
 
     def note_state(self, owner: object) -> None:
         """Record that the function depends on the state of a Python object.
