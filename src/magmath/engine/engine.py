@@ -7,8 +7,16 @@ then names the program, the numbers of its inputs and the values of its scalars.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Hashable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import (
+    Callable,
+    Collection,
+    Container,
+    Hashable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple, Protocol, final
 
 from magmath.core.bounded_memo import RecentlyUsed
@@ -112,6 +120,8 @@ class Engine:
         self._intermediates = IntermediateCache(pool)
         self._joint = JointEvaluation()
         self.loops = LoopPrograms(self)
+        self.is_training = False
+        """True while programs are parts of a training step (`Program.training`)."""
         self._last: RunHandle | None = None
         self._last_fallible_run: RunHandle | None = None  # the last run that can fail for some data
         self.profiler: Callable[[RunHandle], object] | None = None  # receives runs to profile
@@ -147,11 +157,20 @@ class Engine:
         return self._programs.program_of(
             graph,
             self.environment,
-            training=training,
+            training=training or self.is_training,
             division=division,
             in_range=in_range,
             later=later,
         )
+
+    @contextmanager
+    def training_step(self) -> Iterator[None]:
+        """Compile programs as parts of a training step within this block."""
+        self.is_training = True
+        try:
+            yield
+        finally:
+            self.is_training = False
 
     def forget_programs(self) -> None:
         """Drop all programs, here and on the workers: expressions and functions that are compiled

@@ -54,6 +54,7 @@ class ProgramEngine(Protocol):
     """The attributes of the engine that loops use."""
 
     environment: Environment
+    is_training: bool
 
     def evaluate(self, nodes: Sequence[Node]) -> list[Node]:
         """Return input leaves with the values of nodes."""
@@ -95,7 +96,7 @@ class LoopPrograms:
         body, steps = loop.attributes["body"], loop.attributes["steps"]
         reverse = loop.attributes["reverse"]
         layouts = [x.layout for x in inputs]
-        key = body, steps, reverse, tuple(layouts)
+        key = body, steps, reverse, tuple(layouts), self._engine.is_training
         program = self._programs.find(key)
         if program is None:
             program = _LoopProgram(self._engine, body, steps, layouts, reverse=reverse)
