@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, final
 
 from magmath.api.creation import asarray
 from magmath.arrays.array import Array
+from magmath.engine import session
 from magmath.engine.run_numbers import rollback_on_failure
 from magmath.engine.traces.tracing import Trace
 from magmath.graph import Graph, Node
@@ -45,7 +46,7 @@ class DividedStep:
         self, data: Mapping[Node, Node], numbers: Mapping[Node, float], step: int
     ) -> list[float]:
         """Run the step of this number on these operands and numbers; return what it emits."""
-        with rollback_on_failure():
+        with session.engine().training_step(), rollback_on_failure():
             numbers = {**numbers, **self._trace.numbers_of_run(origin=step)}
             given = {x: Array(leaf) for x, leaf in data.items()}
             given |= {x: asarray(value, dtype=x.dtype) for x, value in numbers.items()}

@@ -53,6 +53,10 @@ class ProgramEngine(Protocol):
 
     environment: Environment
 
+    @property
+    def is_training(self) -> bool:
+        """True while programs are parts of a training step."""
+
     def evaluate(self, nodes: Sequence[Node]) -> list[Node]:
         """Return input leaves with the values of nodes."""
 
@@ -87,7 +91,7 @@ class LoopPrograms:
         body, steps = loop.attributes["body"], loop.attributes["steps"]
         reverse = loop.attributes["reverse"]
         layouts = [x.layout for x in inputs]
-        key = body, steps, reverse, tuple(layouts)
+        key = body, steps, reverse, tuple(layouts), self._engine.is_training
         program = self._programs.find(key)
         if program is None:
             program = _LoopProgram(self._engine, body, steps, layouts, reverse=reverse)
