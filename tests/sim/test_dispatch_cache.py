@@ -220,8 +220,30 @@ def test_the_default_type_is_a_part_of_the_form() -> None:
             mm.set_default_dtype(name)
             for _ in range(CALLS):
                 assert mm.mean(x).dtype == name
+                for result in (x + 1.5, 2.0 - x, x / 3, x / x, x / (x + 1)):
+                    assert result.dtype == name
     finally:
         mm.set_default_dtype("float32")
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(3, 5)), min_size=4, max_size=8))
+def test_arrays_that_are_bounds_of_slices_may_change(bounds: list[tuple[int, int]]) -> None:
+    """The form of a key has the bounds of its slices by value."""
+    values = _values((4, 5), 0)
+    rows, mask = [2, 0], [True, False, True, True]
+    start, stop = mm.asarray(0), mm.asarray(5)
+    for first, last in bounds:
+        start[...], stop[...] = first, last
+        for own_rows in (mm.asarray(rows), mm.asarray(mask)):
+            key = rows if own_rows.dtype == mm.int64 else mask
+            for cut in (slice(start, stop), slice(np.int64(first), np.asarray(last))):
+                x, expected = mm.asarray(values), values.copy()
+                own = x[own_rows, cut]
+                assert own.shape == values[key, first:last].shape
+                np.testing.assert_array_equal(np.asarray(own), values[key, first:last])
+                x[own_rows, cut] = 7.0
+                expected[key, first:last] = 7.0
+                np.testing.assert_array_equal(np.asarray(x), expected)
 
 
 def test_results_are_written_where_the_call_says() -> None:

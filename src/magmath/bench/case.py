@@ -136,6 +136,6 @@ class Bench:
     measures_memory: bool = False
 
 
-def constant_mark(mark: float) -> Callable[[Case], float | None]:
+def constant_mark(mark: float | None) -> Callable[[Case], float | None]:
     """Return a mark function that is the same for every case."""
     return lambda case: mark

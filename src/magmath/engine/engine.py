@@ -7,6 +7,7 @@ this process computes), `evaluation/` (values of expressions) and `lifetimes/` (
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, final
 
 from magmath.engine.eager.eager_arrays import EagerArrays
@@ -119,6 +120,15 @@ class Engine:
         return self._programs.program_of(
             graph, training=training, division=division, in_range=in_range, later=later
         )
+
+    @property
+    def is_training(self) -> bool:
+        """True in a block of `training_step`."""
+        return self._programs.is_training
+
+    def training_step(self) -> AbstractContextManager[None]:
+        """Compile programs as parts of a training step within a block."""
+        return self._programs.training_step()
 
     def forget_programs(self) -> None:
         """Drop all programs, here and on the workers: expressions and functions that are compiled

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
 
-from magmath.arrays.indexing.subscripts import Part
+from magmath.arrays.indexing.subscripts import Part, fixed_bounds
 from magmath.arrays.lazy_array import LazyArray
 from magmath.arrays.storage.element_storage import ViewStep
 from magmath.core.dtypes import convert_number
@@ -144,16 +144,16 @@ def _write_of(
     arguments, numbers, kind = _written_value(leaf, value)
     if kind is None:
         return None
-    form = leaf.shape, leaf.dtype.name, kind
+    form = "write", leaf.shape, leaf.dtype.name, kind
     if part is not None:
-        return _Write((part, *form), (leaf, *arguments), numbers, part.key, ())
+        return _Write((*form, part), (leaf, *arguments), numbers, part.key, ())
     known = _array_key(key)
     if known is None or leaf in known.arrays:
         return None
     if known.has_mask and arguments and arguments[0].shape and eager.pool.workers > 1:
         return None
     return _Write(
-        (*known.form, *form), (leaf, *known.arrays, *arguments), numbers, known.items, known.places
+        (*form, *known.form), (leaf, *known.arrays, *arguments), numbers, known.items, known.places
     )
 
 
@@ -216,7 +216,10 @@ def _array_key(key: Any) -> _ArrayKey | None:
             arrays.append(node)
             continue
         if type(item) is slice:
-            form.append((item.start, item.stop, item.step))
+            bounds = fixed_bounds(item)
+            if bounds is None:
+                return None
+            form.append(bounds)
         elif item is None or item is Ellipsis or type(item) is int:
             form.append(item)
         else:
@@ -236,7 +239,7 @@ def stored_elements(array: LazyArray, key: Any) -> Node | None:
     known = _array_key(key)
     if known is None or (eager := session.dispatching()) is None:
         return None
-    form = leaf.shape, leaf.dtype.name, *known.form
+    form = "read", leaf.shape, leaf.dtype.name, *known.form
     line = user_line(METHOD_FRAMES)
     try:
         if known.has_mask:
@@ -257,7 +260,7 @@ def note_elements(array: LazyArray, key: Any, selected: LazyArray) -> None:
     known = _array_key(key)
     if known is None:
         return
-    form = source.shape, source.dtype.name, *known.form
+    form = "read", source.shape, source.dtype.name, *known.form
     if form in eager.calls:
         return
     arguments = source, *known.arrays

@@ -191,15 +191,10 @@ def known_part(x: Node, key: Any) -> Part | None:
     items: list[Hashable] = []
     for item in key if type(key) is tuple else (key,):
         if type(item) is slice:
-            start, stop, step = item.start, item.stop, item.step
-            if (
-                (start is None or type(start) is int)
-                and (stop is None or type(stop) is int)
-                and (step is None or type(step) is int)
-            ):
-                items.append((start, stop, step))
-            else:
+            bounds = fixed_bounds(item)
+            if bounds is None:
                 return None
+            items.append(bounds)
         elif type(item) is int or item is None or item is Ellipsis:
             items.append(item)
         else:
@@ -210,6 +205,18 @@ def known_part(x: Node, key: Any) -> Part | None:
         part = _part(x, parse(x, key), key)
         store_bounded(_parts, place, part, _MAX_PARTS)
     return part
+
+
+def fixed_bounds(cut: slice) -> Hashable:
+    """Return the bounds of a slice of Python integers; None for others: arrays may change."""
+    start, stop, step = cut.start, cut.stop, cut.step
+    if (
+        (start is None or type(start) is int)
+        and (stop is None or type(stop) is int)
+        and (step is None or type(step) is int)
+    ):
+        return start, stop, step
+    return None
 
 
 def _region(x: Node, cuts: Sequence[Cut]) -> _Region:

@@ -153,37 +153,19 @@ def _repeatable(eager: EagerArrays, result: Any, leaves: Sequence[Node]) -> Eage
 
 # operators ----------------------------------------------------------------------------------------
 
+_Form = tuple[tuple[Any, ...], tuple[Node, ...], tuple[Any, ...]]
+"""What is the same for equal operations on other values, the leaves of the different arrays, and
+the numbers."""
+
 
 def repeated_operator(operation: str, x: Any, y: Any, frames: int) -> Node | None:
     """Return a leaf with the result of an element-wise operation on stored arrays, or on one and a
     number; None if it runs as usual. `frames` are those up to the user's line.
     """
     eager = session.dispatching()
-    if eager is None:
+    if eager is None or (form := _form_of(operation, x, y)) is None:
         return None
-    first, second = type(x), type(y)
-    numbers: tuple[Any, ...]
-    leaves: tuple[Node, ...]
-    if second in _REAL:
-        if not isinstance(x, LazyArray) or (a := x._node) is not x._leaf:
-            return None
-        key: tuple[Any, ...] = operation, a.shape, a.dtype.name, second
-        leaves, numbers = (a,), (y,)
-    elif first in _REAL:
-        if not isinstance(y, LazyArray) or (b := y._node) is not y._leaf:
-            return None
-        key = operation, first, b.shape, b.dtype.name
-        leaves, numbers = (b,), (x,)
-    elif second is first and isinstance(x, LazyArray):
-        a, b = x._node, y._node
-        if a is not x._leaf or b is not y._leaf:
-            return None
-        key = operation, a.shape, a.dtype.name, b.shape, b.dtype.name, a is b
-        leaves, numbers = ((a,) if a is b else (a, b)), ()
-    else:
-        return None
-    if operation == "power":  # which is another operation for some numbers
-        key, numbers = key + numbers, ()
+    key, leaves, numbers = form
     call = eager.calls.get(key)
     if call is None:
         return None
@@ -197,29 +179,49 @@ def repeated_operator(operation: str, x: Any, y: Any, frames: int) -> Node | Non
 def note_operator(operation: str, x: Any, y: Any, leaf: Node | None) -> None:
     """Note how a leaf was computed, for the next operation on arrays of the same form."""
     eager = session.dispatching()
-    if leaf is None or eager is None:
+    if leaf is None or eager is None or (form := _form_of(operation, x, y)) is None:
         return
-    key: list[Any] = [operation]
-    leaves: list[Node] = []
-    numbers: list[Any] = []
-    for operand in (x, y):
-        if type(operand) in _REAL:
-            key.append(type(operand))
-            numbers.append(operand)
-            continue
-        stored = _stored(operand) if type(operand) is _array_class() else None
-        if stored is None:
-            return
-        key += stored.shape, stored.dtype.name
-        leaves.append(stored)
-    if len(leaves) == 2:
-        key.append(leaves[0] is leaves[1])
-        if leaves[0] is leaves[1]:
-            del leaves[1]
-    if operation == "power":
-        key, numbers = key + numbers, []
-    form = tuple(key)
-    if form not in eager.calls:
+    key, leaves, numbers = form
+    if key not in eager.calls:
         call = call_of(eager, leaf, leaves, len(numbers))
         if call is not None:
-            eager.note_call(form, call)
+            eager.note_call(key, call)
+
+
+def _form_of(operation: str, x: Any, y: Any) -> _Form | None:
+    """Return the form of an operation on two stored arrays, or on one and a number; otherwise
+    None."""
+    first, second = type(x), type(y)
+    key: tuple[Any, ...]
+    leaves: tuple[Node, ...]
+    numbers: tuple[Any, ...]
+    if second in _REAL:
+        if not isinstance(x, LazyArray) or (a := x._node) is not x._leaf:
+            return None
+        key = operation, DEFAULT.floating.name, a.shape, a.dtype.name, second
+        leaves, numbers = (a,), (y,)
+    elif first in _REAL:
+        if not isinstance(y, LazyArray) or (b := y._node) is not y._leaf:
+            return None
+        key = operation, DEFAULT.floating.name, first, b.shape, b.dtype.name
+        leaves, numbers = (b,), (x,)
+    elif second is first and isinstance(x, LazyArray):
+        a, b = x._node, y._node
+        if a is not x._leaf or b is not y._leaf:
+            return None
+        is_same = a is b
+        key = (
+            operation,
+            DEFAULT.floating.name,
+            a.shape,
+            a.dtype.name,
+            b.shape,
+            b.dtype.name,
+            is_same,
+        )
+        leaves, numbers = ((a,) if is_same else (a, b)), ()
+    else:
+        return None
+    if operation == "power":  # which is another operation for some numbers
+        key, numbers = key + numbers, ()
+    return key, leaves, numbers

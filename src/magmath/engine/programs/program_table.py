@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, final
 from weakref import ref
@@ -42,6 +43,8 @@ class ProgramTable:
         self._spared: set[int] = set()
         self.built = 0
         """The number of programs that were built, the forgotten ones included."""
+        self.is_training = False
+        """True while all programs are parts of a training step (`Program.training`)."""
 
     def __iter__(self) -> Iterator[Compiled]:
         """Iterate over the programs, the least recently used one first."""
@@ -60,6 +63,7 @@ class ProgramTable:
 
         The options are those of `Engine.compile`.
         """
+        training = training or self.is_training
         key = (graph.key, training, division)
         compiled = self._programs.get(key)
         if compiled is not None:
@@ -71,6 +75,15 @@ class ProgramTable:
         if len(self._programs) > MAX_PROGRAMS:
             self._forget_oldest()
         return compiled
+
+    @contextmanager
+    def training_step(self) -> Iterator[None]:
+        """Build programs as parts of a training step within this block."""
+        self.is_training = True
+        try:
+            yield
+        finally:
+            self.is_training = False
 
     def note_use(self, compiled: Compiled) -> None:
         """Note a use of a program that did not pass through this table: the program is spared once
