@@ -271,3 +271,12 @@ def test_source_files_that_are_named_exist(document: Path) -> None:
     for name in re.findall(r"`((?:\w+/)+\w+\.\w+)`", document.read_text()):
         places = (ROOT / name, ROOT / "src" / "magmath" / name, ROOT / "src" / name)
         assert any(place.exists() for place in places), f"{document.name} names {name}"
+
+
+def test_modules_that_sources_name_exist() -> None:
+    """`passes/place.py` below the package, or `place.py` in the folder of the source."""
+    package = ROOT / "src" / "magmath"
+    for source in package.rglob("*.py"):
+        for name in re.findall(r"`((?:\w+/)*\w+\.py)`", source.read_text(encoding="utf-8")):
+            places = (ROOT / name, package / name, source.parent / name)
+            assert any(place.exists() for place in places), f"{source} names {name}"

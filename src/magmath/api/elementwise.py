@@ -1,7 +1,7 @@
 """Element-wise functions of the array API: they differ only in name, so a table defines them.
 
 Each takes NumPy's `out`, `where` and `dtype`; functions of two operands have `reduce`,
-`accumulate`, `outer` and `at` (`ufunc_methods.py`).
+`accumulate`, `outer` and `at` (`arrays/ufuncs/ufunc_methods.py`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Set functions of the array API: the unique elements of an array, and membership in another.
 
 The array is sorted, and each element that differs from the previous one begins a group. The number
-of groups depends on the values, so these functions compute and count them (`masks.py`). NaN differs
-from every number, including NaN.
+of groups depends on the values, so these functions compute and count them
+(`arrays/indexing/masks.py`). NaN differs from every number, including NaN.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
     """An n-dimensional array, distributed over the workers by its layout.
 
     Attributes: `shape`, `dtype`, `ndim`, `size`, `layout` (evaluates), `T`, `mT`, `device`,
-    and NumPy's `real`, `imag`, `nbytes`, `itemsize`, `flat` and the methods in `methods.py`.
+    and NumPy's `real`, `imag`, `nbytes`, `itemsize`, `flat` and the methods of `METHODS`.
     Values are immutable; `a += b` makes `a` a handle on another value, of the same shape and type.
     A 0-d array is a number, as NumPy's scalars are: `a += b` binds the name to another array. Only
     views, variables and those that creation functions make (`views.as_memory`) are updated.

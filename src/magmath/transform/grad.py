@@ -57,8 +57,9 @@ def grad(
     """Return the gradient of a 0-d array, or of a function that returns one.
 
     Of an array: `mm.grad(y, x)` is the gradient of y with respect to an array, or to each of
-    several. The result is an expression like any other: it can be combined, compiled and
-    differentiated again. Arrays that y does not depend on have gradient zero. The gradient with
+    several, then a list; each has the shape and type of its array. It is an expression like any
+    other: it can be combined, compiled and differentiated again. Arrays that y does not depend on
+    have gradient zero. The gradient with
     respect to a variable includes all values of it that y has read. Evaluated arrays can be
     differentiated as long as their operands exist. Raises MagmathError if they do not, and if y
     depends on the operands of xs but not on xs: each `x[0]` in the source is a new array. Raises
@@ -93,26 +94,28 @@ def grad(
         )
     several = isinstance(xs, Iterable) and not isinstance(xs, (Array, np.ndarray))
     sources: list[Array] = list(xs) if several else [xs]
+    if is_module(xs):
+        raise _array_error(xs, remedy_for(xs))
     for array in (y, *sources):
         if not isinstance(array, Array):
-            remedy = (
-                "compute the result from the array object by which you differentiate: "
-                "x = mm.asarray(x)"
-            )
-            if is_module(xs):
-                array, remedy = xs, remedy_for(xs)
-            elif hasattr(type(array), "describe_missing"):
-                remedy = remedy_for(array)
-            raise TypeError(
-                f"grad: needs magmath arrays, was given {type(array).__name__}; {remedy}"
-            )
+            raise _array_error(array, _remedy_for_array(array))
     nodes = [x.leaf if isinstance(x, Variable) else x.node for x in sources]
     derivatives = gradients(y.node, nodes)
     if y.is_known():
         y.keep_leaves(derivatives)
-    found = [Array(_result(node, create_graph)) for node in derivatives]
-    _note_gradients(found, y)
-    return found[0] if isinstance(xs, Array) else found
+    results = [Array(_result(node, create_graph)) for node in derivatives]
+    _note_gradients(results, y)
+    return results[0] if isinstance(xs, Array) else results
+
+
+def _array_error(given: Any, remedy: str) -> TypeError:
+    return TypeError(f"grad: needs magmath arrays, was given {type(given).__name__}; {remedy}")
+
+
+def _remedy_for_array(given: Any) -> str:
+    if hasattr(type(given), "describe_missing"):
+        return remedy_for(given)
+    return "compute the result from the array object by which you differentiate: x = mm.asarray(x)"
 
 
 @overload
@@ -197,10 +200,10 @@ def _by_arguments(
             nodes = gradients(value.node, leaves, check_independence=False)
         derivatives = [Array(node) for node in nodes]
         _note_gradients(derivatives, value)
-        found: dict[int, Any] = {}
+        by_position: dict[int, Any] = {}
         for i, tree, count in trees:
-            found[i], derivatives = unflatten(tree, derivatives[:count]), derivatives[count:]
-        gradient = tuple([found[i] for i in chosen])
+            by_position[i], derivatives = unflatten(tree, derivatives[:count]), derivatives[count:]
+        gradient = tuple([by_position[i] for i in chosen])
         return result, gradient[0] if isinstance(by, int) else gradient
 
     return transformed

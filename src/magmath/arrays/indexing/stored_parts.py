@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 METHOD_FRAMES = 2
 """Frames from `user_line` to the caller of functions here, which is a method of the array."""
 PART_FRAMES = 3
-"""The same if a function of `array.py` is between them."""
+"""The same if a function of `arrays/array.py` is between them."""
 
 
 # parts without arrays of positions ----------------------------------------------------------------
