@@ -4,7 +4,8 @@ program.
 Planning pays if arrays are large or distributed. For a few kilobytes on the single worker of this
 process it costs more than it saves, so this module calls the operations' own kernels in the order
 of the nodes, and reuses memory as soon as its last reader has run. Properties that nodes of one
-signature share are computed once.
+signature share are computed once. `compute` does so on the heap of the worker; `EagerKernels`
+computes single nodes on NumPy arrays, for eager arrays and eager programs.
 """
 
 from __future__ import annotations
@@ -217,14 +218,12 @@ class EagerStep(Struct, eq=False):
     whole      the placement of the result
     function   NumPy's function of operands and result, if it is faster than the kernel
     allocates  the function is called without memory for the result, and returns a new array
-    shape      of the result
     type       NumPy's type of the result, if there is one
     """
 
     whole: _WholeTile
     function: Callable[..., Any] | None
     allocates: bool
-    shape: Shape
     type: np.dtype[Any] | None
 
 
@@ -240,7 +239,7 @@ def _prepared(node: Node) -> EagerStep:
     elif copy is not None and all(x.size and x.dtype in NUMPY for x in arrays):
         function = copy(node)
     kind = NUMPY.get(node.dtype)
-    step = EagerStep(whole, function, _allocates(function, node, kind), node.shape, kind)
+    step = EagerStep(whole, function, _allocates(function, node, kind), kind)
     if node.signature is not None:
         node.signature.eager_step = step
     return step
